@@ -1,0 +1,346 @@
+"""Every setting of Pellucid: one frozen struct per stage, TOML in and out, one dial (`size`) above full control.
+
+A `Config` is complete: the preset of its size, overlaid by a TOML file, overlaid by flags. It is saved with the run
+and read back from there, so a model never depends on how it was started.
+"""
+
+import ast
+import inspect
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import msgspec
+import tomli_w
+from msgspec import Meta
+
+from pellucid.errors import ConfigError, nearest
+from pellucid.files import read_bytes
+
+Size = Literal["tiny", "small", "base", "large"]
+Cell = Literal["gru", "lstm"]
+Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
+Embedding = Literal["learnt", "frozen", "one-hot"]
+Normalisation = Literal["none", "nfc", "nfd"]
+Metric = Literal["exact_match", "symbol_error_rate"]
+Count = Annotated[int, Meta(ge=1)]
+Limit = Annotated[int, Meta(ge=0)]
+Amount = Annotated[float, Meta(ge=0.0)]
+Positive = Annotated[float, Meta(gt=0.0)]
+Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of every struct here: values, compared by content, unknown keys refused."""
+
+
+class DataConfig(Settings, kw_only=True):
+    """How files become symbols."""
+
+    format: Format = "auto"
+    """File format: tsv, csv, jsonl, parquet, text (whole lines); auto goes by the name (other names are TSV)."""
+    header: bool = False
+    """The first line of a TSV or CSV file names the columns."""
+    source_column: str = "1"
+    """Column of the source: a name, or a number from 1."""
+    target_column: str = "2"
+    """Column of the target: a name, or a number from 1."""
+    features_column: str = ""
+    """Column of features (tags) read beside the source; empty for none."""
+    source_symbols: str = "characters"
+    """How a source is cut into symbols: characters, words, or a separator such as "+"."""
+    target_symbols: str = "characters"
+    """How a target is cut into symbols: characters, words, or a separator."""
+    features_symbols: str = ";"
+    """How features are cut into symbols: characters, words, or a separator."""
+    source_normalisation: Normalisation = "nfc"
+    """Unicode form of sources and features: nfc, nfd (takes Hangul and accents apart), or none."""
+    target_normalisation: Normalisation = "none"
+    """Unicode form of targets: none leaves them as they are written."""
+    minimum_count: Count = 1
+    """Symbols rarer than this in the training file are unknown to the model."""
+    maximum_length: Count = 1000
+    """Longest source or target, in symbols; a longer line is a bad line."""
+    on_bad_line: Literal["stop", "skip"] = "stop"
+    """What a malformed line does: stop with its number and reason, or be skipped, counted and listed."""
+
+
+class EncoderConfig(Settings, kw_only=True):
+    """The recurrent encoder: ids to memory."""
+
+    cell: Cell = "lstm"
+    """Recurrent cell: gru or lstm."""
+    hidden_size: Count
+    """Hidden units of each direction."""
+    layers: Count = 1
+    """Stacked layers."""
+    directions: Literal["forward", "both"] = "both"
+    """Read the source forward only, or both ways."""
+    merge: Literal["concatenate", "sum", "product"] = "concatenate"
+    """How the states of the two directions become one."""
+    embedding: Embedding = "learnt"
+    """Source symbols as learnt vectors, random frozen ones, or one-hot."""
+    embedding_size: Count
+    """Size of a symbol's vector (one-hot ignores it)."""
+    dropout: Share
+    """Share of embedding and state units dropped in training."""
+
+
+class AttentionConfig(Settings, kw_only=True):
+    """Where the decoder looks."""
+
+    score: Literal["additive", "dot", "general", "scaled-dot", "none"] = "additive"
+    """Score of a source position: additive (Bahdanau), dot, general, scaled-dot (Luong), or none (the bottleneck)."""
+    units: Count
+    """Units of the additive score (the others ignore it)."""
+
+
+class DecoderConfig(Settings, kw_only=True):
+    """The recurrent decoder: attend, then step."""
+
+    cell: Cell = "lstm"
+    """Recurrent cell: gru or lstm."""
+    hidden_size: Count
+    """Hidden units."""
+    layers: Count = 1
+    """Stacked layers."""
+    start: Literal["zero", "final", "mean"] = "final"
+    """Initial state: zero, or a learnt projection of the encoder's final state or of its mean."""
+    embedding: Embedding = "learnt"
+    """Fed-back target symbols as learnt vectors, random frozen ones, or one-hot."""
+    embedding_size: Count
+    """Size of a symbol's vector (one-hot ignores it)."""
+    output: Literal["state", "context", "state-and-context"] = "state-and-context"
+    """What the next symbol is predicted from."""
+    dropout: Share
+    """Share of embedding and state units dropped in training."""
+
+
+class TrainingConfig(Settings, kw_only=True):
+    """How the parameters are found."""
+
+    epochs: Positive
+    """Longest training, in passes over the training file."""
+    batch_size: Count
+    """Size of a batch, in examples or tokens."""
+    batch_by: Literal["examples", "tokens"] = "examples"
+    """Unit of batch_size; tokens counts padded source and target positions."""
+    optimizer: Literal["adam", "adamw"] = "adam"
+    """Update rule."""
+    learning_rate: Positive
+    """Highest learning rate."""
+    weight_decay: Amount = 0.0
+    """Decoupled weight decay (adamw only)."""
+    schedule: Literal["constant", "cosine", "inverse-square-root", "plateau"]
+    """Course of the learning rate after the warm-up."""
+    warmup: Share = 0.05
+    """Share of all updates over which the learning rate rises from zero."""
+    clip_value: Amount = 0.0
+    """Each gradient entry is clipped to this size first (0 = off)."""
+    clip_norm: Amount = 1.0
+    """The gradient's norm is clipped to this size then (0 = off)."""
+    label_smoothing: Share = 0.1
+    """Share of the target probability spread over all symbols."""
+    validate_every: Positive = 1.0
+    """Validate each so many epochs (0.1 is ten times an epoch)."""
+    metric: Metric = "exact_match"
+    """What picks the best checkpoint and stops early."""
+    patience: Limit
+    """Stop after so many validations without a better metric (0 = never)."""
+
+
+class SearchConfig(Settings, kw_only=True):
+    """How outputs are found."""
+
+    maximum_length: Limit = 0
+    """Longest output, in symbols; 0 derives it from the longest training target."""
+    batch_size: Count = 128
+    """Sources decoded at once; it changes the speed, never the outputs."""
+
+
+class Config(Settings, kw_only=True):
+    """All of it."""
+
+    size: Size = "base"
+    """The one dial: tiny, small, base or large sets every size below that is not set by itself."""
+    seed: Limit = 1
+    """Seed of initial parameters, batch order and dropout."""
+    threads: Limit = 0
+    """Threads of computation; 0 takes one for each core."""
+    data: DataConfig
+    encoder: EncoderConfig
+    attention: AttentionConfig
+    decoder: DecoderConfig
+    training: TrainingConfig
+    search: SearchConfig
+
+
+PRESETS: Mapping[Size, Mapping[str, Mapping[str, Any]]] = {
+    "tiny": {
+        "encoder": {"hidden_size": 16, "embedding_size": 16, "dropout": 0.0},
+        "attention": {"units": 32},
+        "decoder": {"hidden_size": 32, "embedding_size": 16, "dropout": 0.0},
+        "training": {"learning_rate": 0.005},
+    },
+    "small": {
+        "encoder": {"hidden_size": 64, "embedding_size": 64, "dropout": 0.2},
+        "attention": {"units": 128},
+        "decoder": {"hidden_size": 128, "embedding_size": 64, "dropout": 0.2},
+        "training": {"learning_rate": 0.002},
+    },
+    "base": {
+        "encoder": {"hidden_size": 128, "embedding_size": 128, "dropout": 0.3},
+        "attention": {"units": 256},
+        "decoder": {"hidden_size": 256, "embedding_size": 128, "dropout": 0.3},
+        "training": {"learning_rate": 0.001},
+    },
+    "large": {
+        "encoder": {"hidden_size": 256, "embedding_size": 256, "dropout": 0.4},
+        "attention": {"units": 512},
+        "decoder": {"hidden_size": 512, "embedding_size": 256, "dropout": 0.4},
+        "training": {"learning_rate": 0.001},
+    },
+}
+"""What the dial sets. The decoder has as many units as the two directions of the encoder together."""
+
+EVERY_SIZE: Mapping[str, Mapping[str, Any]] = {
+    "data": {},
+    "encoder": {},
+    "attention": {},
+    "decoder": {},
+    "training": {"epochs": 60.0, "batch_size": 32, "schedule": "cosine", "patience": 0},
+    "search": {},
+}
+
+
+def preset(size: Size) -> Config:
+    """The complete default configuration of a size."""
+    return from_settings({"size": size}, origin=f"size {size}")
+
+
+def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Config:
+    """A TOML file over the preset of its size, with `overrides` (nested like the file) over both.
+
+    Errors: `ConfigError` for a file that is missing or not TOML, an unknown key (with the nearest right one), a value
+    of the wrong type or out of range, or two settings that contradict each other; always with the key's full name.
+    """
+    try:
+        settings = tomllib.loads(read_bytes(path, ConfigError).decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    return from_settings(_overlaid(settings, overrides or {}), origin=str(path))
+
+
+def from_settings(settings: Mapping[str, Any], origin: str) -> Config:
+    """The configuration that `settings` (nested, partial) describe; `origin` names them in errors."""
+    _refuse_unknown(settings, Config, origin)
+    size = settings.get("size", "base")
+    if size not in PRESETS:
+        raise ConfigError(f"{origin}: size: expected one of {', '.join(PRESETS)}, got {size!r}")
+    complete = _overlaid(_overlaid(EVERY_SIZE, PRESETS[cast(Size, size)]), settings)
+    try:
+        return checked(msgspec.convert(complete, Config))
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{origin}: {_plain(error)}") from error
+
+
+def checked(config: Config) -> Config:
+    """The same configuration, if its values are in range and agree with each other; else `ConfigError`."""
+    try:
+        msgspec.convert(msgspec.to_builtins(config), Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_plain(error)) from error
+    for key, value in flattened(config).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{key}: expected a finite number, got {value}")
+    if config.attention.score in ("dot", "scaled-dot") and memory_size(config.encoder) != config.decoder.hidden_size:
+        raise ConfigError(
+            f"attention.score = {config.attention.score!r} compares states of equal size, but decoder.hidden_size is "
+            f"{config.decoder.hidden_size} and the encoder's states have {memory_size(config.encoder)} units "
+            f"(encoder.hidden_size, twice that where two directions are concatenated)"
+        )
+    if config.training.weight_decay and config.training.optimizer != "adamw":
+        raise ConfigError("training.weight_decay needs training.optimizer = 'adamw'")
+    return config
+
+
+def memory_size(encoder: EncoderConfig) -> int:
+    """D, the size of one encoder state after the directions are merged."""
+    doubled = encoder.directions == "both" and encoder.merge == "concatenate"
+    return encoder.hidden_size * (2 if doubled else 1)
+
+
+def flattened(config: Config) -> dict[str, Any]:
+    """Every setting under its full key: {"size": "base", "encoder.layers": 1, ...}."""
+    return dict(_walk(msgspec.to_builtins(config), ""))
+
+
+def differences(saved: Config, wanted: Config) -> list[str]:
+    """One line for each setting that differs: "encoder.layers: 1 in the run, 2 now"."""
+    now = flattened(wanted)
+    return [f"{key}: {value!r} in the run, {now[key]!r} now" for key, value in flattened(saved).items() if value != now[key]]
+
+
+def to_toml(config: Config) -> str:
+    """The configuration as TOML, each key under a comment that says what it does and takes."""
+    lines: list[str] = []
+    nested = [(field.name, getattr(config, field.name)) for field in msgspec.structs.fields(config)]
+    lines += _section(config, [(name, value) for name, value in nested if not isinstance(value, Settings)])
+    for name, value in nested:
+        if isinstance(value, Settings):
+            lines += ["", f"[{name}]"]
+            lines += _section(value, [(f.name, getattr(value, f.name)) for f in msgspec.structs.fields(value)])
+    return "\n".join(lines) + "\n"
+
+
+def _section(settings: Settings, values: list[tuple[str, Any]]) -> list[str]:
+    """The commented lines of one struct's own values."""
+    about = _field_docstrings(type(settings))
+    return [line for name, value in values for line in (f"# {about[name]}", tomli_w.dumps({name: value}).strip())]
+
+
+def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
+    """The string below each field of a struct, by field name."""
+    body = cast(ast.ClassDef, ast.parse(inspect.getsource(struct)).body[0]).body
+    return {
+        cast(ast.Name, field.target).id: cast(str, cast(ast.Constant, text.value).value)
+        for field, text in zip(body, body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+
+
+def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` over `below`, table by table."""
+    merged = dict(below)
+    for key, value in above.items():
+        inner = merged.get(key)
+        merged[key] = _overlaid(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _refuse_unknown(settings: Mapping[str, Any], struct: type[Settings], origin: str, prefix: str = "") -> None:
+    """Raise for the first key that `struct` has not, with its full name and the nearest right one."""
+    fields = {field.name: field.type for field in msgspec.structs.fields(struct)}
+    for key, value in settings.items():
+        if key not in fields:
+            raise ConfigError(f"{origin}: unknown key {prefix + key!r}{nearest(key, fields)}")
+        inner = fields[key]
+        if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, Settings):
+            _refuse_unknown(value, inner, origin, f"{prefix}{key}.")
+
+
+def _walk(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """The leaves of a nested table, each under its full key."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _walk(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _plain(error: msgspec.ValidationError) -> str:
+    """msgspec's message, with the key first: "encoder.layers: expected `int` >= 1"."""
+    what, _, where = str(error).partition(" - at `$.")
+    return f"{where.rstrip('`')}: {what[0].lower()}{what[1:]}" if where else what

@@ -1,0 +1,63 @@
+"""Text to symbols and back: characters, words, or the parts between separators, in one Unicode form."""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pellucid.config import DataConfig, Normalisation
+from pellucid.errors import ConfigError, nearest
+
+KINDS = ("characters", "words")
+
+
+class Segmenter(NamedTuple):
+    """How the text of one side is cut into symbols.
+
+    `kind` is "characters" (code points), "words" (parts between white space) or a separator. A separator cuts at each
+    place where it stands, so that `join` gives back the very text `split` was given.
+    """
+
+    kind: str
+    normalisation: Normalisation
+
+    def split(self, text: str) -> list[str]:
+        """The symbols of a text, in its order; none for an empty text."""
+        if self.normalisation != "none":
+            text = unicodedata.normalize("NFC" if self.normalisation == "nfc" else "NFD", text)
+        if self.kind == "characters":
+            return list(text)
+        if self.kind == "words":
+            return text.split()
+        return text.split(self.kind) if text else []
+
+    def join(self, symbols: Sequence[str]) -> str:
+        """The text of symbols: the inverse of `split`, but for the width of white space between words."""
+        if self.kind == "characters":
+            return "".join(symbols)
+        return (" " if self.kind == "words" else self.kind).join(symbols)
+
+
+class Segmenters(NamedTuple):
+    """The segmenters of the three columns."""
+
+    source: Segmenter
+    target: Segmenter
+    features: Segmenter
+
+
+def segmenters(config: DataConfig) -> Segmenters:
+    """The segmenters a configuration describes; `ConfigError` for a kind that is no separator."""
+    return Segmenters(
+        source=_segmenter("data.source_symbols", config.source_symbols, config.source_normalisation),
+        target=_segmenter("data.target_symbols", config.target_symbols, config.target_normalisation),
+        features=_segmenter("data.features_symbols", config.features_symbols, config.source_normalisation),
+    )
+
+
+def _segmenter(key: str, kind: str, normalisation: Normalisation) -> Segmenter:
+    """A segmenter, once its kind is known to be meant: a misspelt "charcters" must not become a separator."""
+    if not kind:
+        raise ConfigError(f"{key}: expected characters, words or a separator, got an empty string")
+    if kind not in KINDS and len(kind) > 1 and kind.isalpha():
+        raise ConfigError(f"{key}: expected characters, words or a separator, got {kind!r}{nearest(kind, KINDS)}")
+    return Segmenter(kind, normalisation)

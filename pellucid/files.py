@@ -1,0 +1,69 @@
+"""Files a user keeps: written whole or not at all, and every refusal of the system told in one sentence."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pellucid.errors import InputError, RunError
+
+
+def reason(error: OSError) -> str:
+    """The system's own words for an error, in lower case: "no space left on device"."""
+    return (error.strerror or str(error)).lower()
+
+
+@contextmanager
+def refusals(action: str, path: Path, kind: type[InputError] = RunError) -> Iterator[None]:
+    """Turn the system's refusals inside the block into one message: "cannot write runs/a: permission denied"."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"cannot {action} {path}: {reason(error)}") from error
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write `content` to `path` so that a reader sees the old file or the new one, never a part.
+
+    The bytes go to a temporary file in the same folder, reach the disk, and take the name in one step. Where that
+    fails (no space, no permission) the old file is untouched, the temporary one is gone, and `RunError` says why.
+    """
+    temporary = ""
+    with refusals("write", path):
+        try:
+            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except BaseException:
+            if temporary and os.path.exists(temporary):
+                os.unlink(temporary)
+            raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """`write_atomic` for text, in UTF-8."""
+    write_atomic(path, text.encode("utf-8"))
+
+
+def read_bytes(path: Path, kind: type[InputError] = RunError) -> bytes:
+    """The content of a file; a missing or unreadable one is an error of the given kind that names it."""
+    with refusals("read", path, kind):
+        return path.read_bytes()
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents; a file in the way or a missing permission is a `RunError`."""
+    with refusals("create", path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def _umask() -> int:
+    """The process's file mode mask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

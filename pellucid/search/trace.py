@@ -1,0 +1,78 @@
+"""Trace: everything one decoding did. Evaluation, pictures and pages read this and nothing else."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+FORMAT = 1
+END = "⟨end⟩"
+UNKNOWN = "⟨unknown⟩"
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One source, its output, and how each output symbol came to be.
+
+    T counts the steps, the end symbol's included where decoding reached it; S counts the source positions, the features
+    (which are read first) included; k is how many candidates a step keeps.
+    """
+
+    text: str
+    """The source as it was given."""
+    source: tuple[str, ...]
+    """S symbols the encoder read, in its order: the features, then the source."""
+    features: int
+    """How many of them, from the first, are features."""
+    unknown: tuple[int, ...]
+    """Positions in `source` whose symbol the model has never seen."""
+    target: tuple[str, ...]
+    """T symbols decoded, the last one `END` where decoding finished."""
+    output: str
+    """The decoded text, without `END`."""
+    finished: bool
+    """Whether `END` was decoded; if not, the output was cut at the greatest length."""
+    log_probabilities: Float[np.ndarray, " T"]
+    """ln p of each decoded symbol, given the source and the symbols before it."""
+    attention: Float[np.ndarray, "T S"]
+    """Attention weights: row t is where the decoder looked to write symbol t. Rows sum to one (to zero without attention)."""
+    top_symbols: tuple[tuple[str, ...], ...]
+    """The k likeliest symbols of each step, likeliest first."""
+    top_log_probabilities: Float[np.ndarray, "T k"]
+    """ln p of each of them."""
+
+    @property
+    def score(self) -> float:
+        """ln p of the whole output given the source: the sum over its steps."""
+        return float(self.log_probabilities.sum(dtype=np.float64))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The trace as plain values for JSON (format 1); weights and log-probabilities to six decimals."""
+        return {
+            "format": FORMAT,
+            "text": self.text,
+            "output": self.output,
+            "score": round(self.score, 6),
+            "finished": self.finished,
+            "source": list(self.source),
+            "features": self.features,
+            "unknown": list(self.unknown),
+            "target": list(self.target),
+            "log_probabilities": _rounded(self.log_probabilities),
+            "attention": _rounded(self.attention),
+            "top": [
+                [[symbol, score] for symbol, score in zip(symbols, scores, strict=True)]
+                for symbols, scores in zip(self.top_symbols, _rounded(self.top_log_probabilities), strict=True)
+            ],
+        }
+
+    def __str__(self) -> str:
+        """The source and its output, on one line."""
+        return f"{self.text} → {self.output}"
+
+
+def _rounded(values: Float[np.ndarray, "..."]) -> list[Any]:
+    """Nested lists of the values, to six decimals."""
+    rounded: list[Any] = np.round(values.astype(np.float64), 6).tolist()
+    return rounded
