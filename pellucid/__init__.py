@@ -1,0 +1,42 @@
+"""Pellucid: recurrent encoder-decoders with attention, trained on your own pairs of sequences, clear to see through.
+
+The public names, loaded when first used so that importing the package costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pellucid.api import train
+    from pellucid.config import Config, load_config, preset
+    from pellucid.errors import InputError
+    from pellucid.search.trace import Trace
+    from pellucid.search.transducer import Transducer
+    from pellucid.training.run import load
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Config": "pellucid.config",
+    "InputError": "pellucid.errors",
+    "Trace": "pellucid.search.trace",
+    "Transducer": "pellucid.search.transducer",
+    "load": "pellucid.training.run",
+    "load_config": "pellucid.config",
+    "preset": "pellucid.config",
+    "train": "pellucid.api",
+}
+
+__all__ = ["Config", "InputError", "Trace", "Transducer", "__version__", "load", "load_config", "preset", "train"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's attributes are of any type)
+    """Import a public name when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pellucid' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return __all__

@@ -9,6 +9,7 @@ import inspect
 import math
 import tomllib
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -24,7 +25,7 @@ Cell = Literal["gru", "lstm"]
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
 Embedding = Literal["learnt", "frozen", "one-hot"]
 Normalisation = Literal["none", "nfc", "nfd"]
-Metric = Literal["exact_match", "symbol_error_rate"]
+Metric = Literal["exact_match", "symbol_error_rate", "symbol_accuracy", "loss"]
 Count = Annotated[int, Meta(ge=1)]
 Limit = Annotated[int, Meta(ge=0)]
 Amount = Annotated[float, Meta(ge=0.0)]
@@ -36,7 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The base of every struct here: values, compared by content, unknown keys refused."""
 
 
-class DataConfig(Settings, kw_only=True):
+class DataConfig(Settings, frozen=True, kw_only=True):
     """How files become symbols."""
 
     format: Format = "auto"
@@ -67,7 +68,7 @@ class DataConfig(Settings, kw_only=True):
     """What a malformed line does: stop with its number and reason, or be skipped, counted and listed."""
 
 
-class EncoderConfig(Settings, kw_only=True):
+class EncoderConfig(Settings, frozen=True, kw_only=True):
     """The recurrent encoder: ids to memory."""
 
     cell: Cell = "lstm"
@@ -88,7 +89,7 @@ class EncoderConfig(Settings, kw_only=True):
     """Share of embedding and state units dropped in training."""
 
 
-class AttentionConfig(Settings, kw_only=True):
+class AttentionConfig(Settings, frozen=True, kw_only=True):
     """Where the decoder looks."""
 
     score: Literal["additive", "dot", "general", "scaled-dot", "none"] = "additive"
@@ -97,7 +98,7 @@ class AttentionConfig(Settings, kw_only=True):
     """Units of the additive score (the others ignore it)."""
 
 
-class DecoderConfig(Settings, kw_only=True):
+class DecoderConfig(Settings, frozen=True, kw_only=True):
     """The recurrent decoder: attend, then step."""
 
     cell: Cell = "lstm"
@@ -118,11 +119,11 @@ class DecoderConfig(Settings, kw_only=True):
     """Share of embedding and state units dropped in training."""
 
 
-class TrainingConfig(Settings, kw_only=True):
+class TrainingConfig(Settings, frozen=True, kw_only=True):
     """How the parameters are found."""
 
-    epochs: Positive
-    """Longest training, in passes over the training file."""
+    epochs: Amount = 0.0
+    """Longest training, in passes over the training file; 0 derives it from the number of examples."""
     batch_size: Count
     """Size of a batch, in examples or tokens."""
     batch_by: Literal["examples", "tokens"] = "examples"
@@ -151,7 +152,7 @@ class TrainingConfig(Settings, kw_only=True):
     """Stop after so many validations without a better metric (0 = never)."""
 
 
-class SearchConfig(Settings, kw_only=True):
+class SearchConfig(Settings, frozen=True, kw_only=True):
     """How outputs are found."""
 
     maximum_length: Limit = 0
@@ -160,7 +161,7 @@ class SearchConfig(Settings, kw_only=True):
     """Sources decoded at once; it changes the speed, never the outputs."""
 
 
-class Config(Settings, kw_only=True):
+class Config(Settings, frozen=True, kw_only=True):
     """All of it."""
 
     size: Size = "base"
@@ -210,7 +211,7 @@ EVERY_SIZE: Mapping[str, Mapping[str, Any]] = {
     "encoder": {},
     "attention": {},
     "decoder": {},
-    "training": {"epochs": 60.0, "batch_size": 32, "schedule": "cosine", "patience": 0},
+    "training": {"batch_size": 32, "schedule": "cosine", "patience": 0},
     "search": {},
 }
 
@@ -280,7 +281,9 @@ def flattened(config: Config) -> dict[str, Any]:
 def differences(saved: Config, wanted: Config) -> list[str]:
     """One line for each setting that differs: "encoder.layers: 1 in the run, 2 now"."""
     now = flattened(wanted)
-    return [f"{key}: {value!r} in the run, {now[key]!r} now" for key, value in flattened(saved).items() if value != now[key]]
+    return [
+        f"{key}: {value!r} in the run, {now[key]!r} now" for key, value in flattened(saved).items() if value != now[key]
+    ]
 
 
 def to_toml(config: Config) -> str:
@@ -306,7 +309,7 @@ def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
     body = cast(ast.ClassDef, ast.parse(inspect.getsource(struct)).body[0]).body
     return {
         cast(ast.Name, field.target).id: cast(str, cast(ast.Constant, text.value).value)
-        for field, text in zip(body, body[1:], strict=False)
+        for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
     }
 

@@ -1,0 +1,80 @@
+"""The command line: one verb a file, nothing heavy imported before a verb is known.
+
+Exit codes: 0 done, 2 a mistake in what was given (one message, no traceback), 130 interrupted, 141 nobody reads on.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from pellucid import __version__
+from pellucid.errors import InputError, nearest
+
+VERBS = {
+    "train": "train a model on pairs of sequences, or go on with an unfinished training",
+    "predict": "decode sources: one line out for every line in",
+    "evaluate": "score a model on pairs, with confidence intervals",
+    "look": "show where the model looked, in the terminal or as a picture",
+    "recipe": "run a reference experiment from data to report",
+}
+
+USAGE = f"""usage: pellucid VERB ...
+
+Recurrent encoder-decoders with attention, trained on your own pairs of sequences, and clear to see through.
+
+{chr(10).join(f"  {verb:<10}{about}" for verb, about in VERBS.items())}
+
+"pellucid VERB --help" tells a verb's arguments. Version {__version__}."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb and return the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0 if given else 2
+    if given[0] in ("-V", "--version"):
+        print(f"pellucid {__version__}")
+        return 0
+    if given[0] not in VERBS:
+        return _complain(f"there is no verb {given[0]!r}{nearest(given[0], VERBS)} (pellucid --help lists them)")
+    run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{given[0]}").run
+    return _guarded(run, given[1:])
+
+
+def _guarded(run: Callable[[list[str]], int], arguments: list[str]) -> int:
+    """Run a verb; every mistake of the user and every refusal of the system becomes one line and an exit code."""
+    try:
+        code = run(arguments)
+        sys.stdout.flush()
+        return code
+    except InputError as error:
+        return _complain(str(error))
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return 130
+    except BrokenPipeError:
+        _abandon_stdout()
+        return 141
+    except MemoryError:
+        return _complain("not enough memory; a smaller training.batch_size, search.batch_size or size needs less")
+    except OSError as error:
+        _abandon_stdout()
+        where = f" {error.filename}" if error.filename else ""
+        return _complain(f"the system refused{where}: {(error.strerror or str(error)).lower()}")
+    except RuntimeError as error:
+        if "not enough memory" not in str(error) and "can't allocate memory" not in str(error):
+            raise
+        return _complain("not enough memory; a smaller training.batch_size, search.batch_size or size needs less")
+
+
+def _complain(message: str) -> int:
+    """Say what was wrong, on standard error."""
+    print(f"pellucid: {message}", file=sys.stderr)
+    return 2
+
+
+def _abandon_stdout() -> None:
+    """Let the interpreter's last flush go nowhere: whoever read it is gone, or its disk is full."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,1 @@
+"""What outputs are worth."""

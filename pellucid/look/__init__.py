@@ -1,0 +1,1 @@
+"""Seeing: terminal, pictures, reports."""

@@ -1,0 +1,1 @@
+"""The maths; modules hold parameters and nothing else."""

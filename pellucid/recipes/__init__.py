@@ -1,0 +1,1 @@
+"""Reference experiments, each from data to report."""

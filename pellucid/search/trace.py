@@ -36,7 +36,7 @@ class Trace:
     log_probabilities: Float[np.ndarray, " T"]
     """ln p of each decoded symbol, given the source and the symbols before it."""
     attention: Float[np.ndarray, "T S"]
-    """Attention weights: row t is where the decoder looked to write symbol t. Rows sum to one (to zero without attention)."""
+    """Weights: row t is where the decoder looked to write symbol t. Rows sum to one (to zero without attention)."""
     top_symbols: tuple[tuple[str, ...], ...]
     """The k likeliest symbols of each step, likeliest first."""
     top_log_probabilities: Float[np.ndarray, "T k"]

@@ -1,0 +1,52 @@
+# Everything is installed in .venv of this folder. GNU make 3.81 and newer.
+
+# The first of these that is Python 3.11 or newer; another one: make setup PYTHON=/path/to/python3
+SUPPORTED = -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+    $$python $(SUPPORTED) 2>/dev/null && echo $$python && break; done)
+BIN = .venv/bin
+
+.PHONY: help setup test lint format demo bench-g2p clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z0-9-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-10s %s\n", $$1, $$2 }'
+
+setup: .venv/setup.stamp ## install Pellucid in .venv, in the versions of constraints.txt
+
+test: .venv/test.stamp lint ## run every check: style, types, tests
+	$(BIN)/pytest
+
+lint: .venv/test.stamp ## check style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: .venv/test.stamp ## put the code in its one format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+demo: setup ## train on spelled-out digits and look at the result, in runs/demo
+	$(BIN)/pellucid recipe digits --out runs/demo
+
+bench-g2p: setup ## train and score grapheme-to-phoneme conversion, in runs/g2p
+	$(BIN)/pellucid recipe g2p --out runs/g2p
+
+clean: ## remove caches and what builds leave behind; runs and .venv stay
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . \( -path ./.venv -o -path ./.git -o -path ./runs \) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+# A stamp is as new as the installation it stands for, so that nothing is installed twice. The environment is new only
+# once pip, which comes last, is in it: one that was interrupted is made again.
+.venv/bin/pip:
+	@if ! $(or $(PYTHON),false) $(SUPPORTED) 2>/dev/null; then \
+	    echo "Pellucid needs Python 3.11 or newer; $(if $(PYTHON),$(PYTHON) is not,none is on the path)." >&2; \
+	    echo "Install one, or name one: make setup PYTHON=/path/to/python3" >&2; exit 1; fi
+	$(PYTHON) -m venv .venv
+
+.venv/setup.stamp: pyproject.toml constraints.txt | .venv/bin/pip
+	$(BIN)/python -m pip install --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/test.stamp: .venv/setup.stamp
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,37 @@
+"""The Python face of training."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pellucid.config import Config, from_settings
+from pellucid.look.progress import shown
+from pellucid.search.transducer import Transducer
+from pellucid.training.run import load
+from pellucid.training.session import Files, train_run
+
+
+def train(
+    train: str | Path | tuple[str | Path, str | Path],
+    dev: str | Path | tuple[str | Path, str | Path],
+    run: str | Path,
+    config: Config | Mapping[str, Any] | None = None,
+) -> Transducer:
+    """Train on a file of pairs (or two parallel files), keep everything in the folder `run`, return the best model.
+
+    `config` is a `Config`, or settings as in a TOML file: {"size": "small", "data": {"target_symbols": "words"}}. A run
+    that was interrupted goes on; a finished one is loaded. Errors are `InputError`s with a message for people.
+    """
+    settings = config if isinstance(config, Config) else from_settings(config or {}, origin="config")
+    files = Files(*_pair(train)[:1], *_pair(dev)[:1], _pair(train)[1], _pair(dev)[1])
+    with shown() as teller:
+        for event in train_run(files, Path(run), settings):
+            teller.tell(event)
+    return load(run)
+
+
+def _pair(paths: str | Path | tuple[str | Path, str | Path]) -> tuple[Path, Path | None]:
+    """One file, or a source and a target file."""
+    if isinstance(paths, tuple):
+        return Path(paths[0]), Path(paths[1])
+    return Path(paths), None

@@ -1,0 +1,100 @@
+"""pellucid look DIR [FILE|-] [--export FILE]"""
+
+import os
+import sys
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import tyro
+
+from pellucid.data.examples import BadLine, Example, parse_sources, read_examples, read_sources
+from pellucid.errors import DataError, InputError
+from pellucid.files import write_atomic, write_text
+from pellucid.look.judgement import judge, report_on
+from pellucid.look.report import write_report
+from pellucid.look.terminal import CAPTION, legend, render
+from pellucid.search.trace import Trace
+from pellucid.training.run import load
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Show where a model looked: in the terminal, as one picture, or as a report."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of a trained run."""
+    file: tyro.conf.Positional[Path] = Path("-")
+    """Sources, or - for standard input; for an HTML report, pairs."""
+    export: Path | None = None
+    """Write report.html (all of FILE judged), or the first source as .png or .svg, instead of the terminal view."""
+    most: int = 10
+    """How many sources to show in the terminal."""
+    width: int = 0
+    """Columns of the terminal view; 0 takes the terminal's own."""
+    ascii: bool = False
+    """Draw with ASCII only."""
+
+
+def run(arguments: list[str]) -> int:
+    """Show or export."""
+    given = tyro.cli(Arguments, prog="pellucid look", args=arguments)
+    if given.export is None:
+        _show(given)
+        return 0
+    match given.export.suffix:
+        case ".html":
+            _export_report(given, given.export)
+        case ".png" | ".svg":
+            _export_picture(_traces(given, 1)[0], given.export)
+        case other:
+            raise InputError(f"--export takes a file that ends with .html, .png or .svg, got {other or 'no ending'!r}")
+    print(given.export)
+    return 0
+
+
+def _show(given: Arguments) -> None:
+    """The terminal view."""
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not given.ascii
+    width = (
+        given.width or os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else given.width or 120
+    )
+    for trace in _traces(given, given.most):
+        print(render(trace, width=width, color=color, ascii_only=given.ascii), end="\n\n")
+    print(legend(color=color, ascii_only=given.ascii), CAPTION, sep="\n")
+
+
+def _traces(given: Arguments, most: int) -> list[Trace]:
+    """The first sources of the input, decoded; an unreadable one is an error."""
+    transducer = load(given.run)
+    data = transducer.config.data
+    lines = parse_sources(sys.stdin.buffer, "standard input", data) if str(given.file) == "-" else None
+    items = list(islice(lines if lines is not None else read_sources(given.file, data), most))
+    for item in items:
+        if isinstance(item, BadLine):
+            raise DataError(str(item))
+    examples = [item for item in items if isinstance(item, Example)]
+    if not examples:
+        raise DataError(f"{given.file} holds no source")
+    return transducer.trace(examples)
+
+
+def _export_report(given: Arguments, path: Path) -> None:
+    """All pairs of the file, judged."""
+    if str(given.file) == "-":
+        raise InputError("an HTML report is made from a file of pairs: pellucid look DIR FILE --export report.html")
+    reading = read_examples(given.file, load(given.run).config.data)
+    judgement = judge(given.run, reading.examples)
+    introduction = f"The best model of {given.run}, judged on {given.file}."
+    write_report(path, report_on(given.run, judgement, f"{given.run.name} on {given.file.name}", introduction))
+
+
+def _export_picture(trace: Trace, path: Path) -> None:
+    """One attention heat map."""
+    from pellucid.look.figures import attention_figure, png, svg
+
+    figure = attention_figure(trace)
+    if path.suffix == ".png":
+        write_atomic(path, png(figure))
+    else:
+        write_text(path, svg(figure))

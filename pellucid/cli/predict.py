@@ -1,0 +1,138 @@
+"""pellucid predict DIR [FILE|-] [--format text|tsv|jsonl]"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import msgspec
+import tyro
+
+from pellucid.config import DataConfig
+from pellucid.data.examples import BadLine, Example, parse_sources, read_sources
+from pellucid.errors import DataError
+from pellucid.search.trace import Trace
+from pellucid.training.run import load
+
+CHUNK = 1024
+"""Lines decoded together at most: they bound the memory, whatever the length of the file."""
+LISTED = 5
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Decode sources with a trained model: one line out for every line in, empty lines included."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of a trained run."""
+    file: tyro.conf.Positional[Path] = Path("-")
+    """Sources: a file like the training file (the target column may be missing), or - for standard input."""
+    format: Literal["text", "tsv", "jsonl"] = "text"
+    """text: the output alone; tsv: source, output, log-probability; jsonl: the whole trace with its attention."""
+    on_bad_line: Literal["stop", "skip"] = "stop"
+    """What an unreadable line does: stop, or give an empty output, counted and listed."""
+
+
+def run(arguments: list[str]) -> int:
+    """Decode, and say on standard error what a person should know of it."""
+    given = tyro.cli(Arguments, prog="pellucid predict", args=arguments)
+    transducer = load(given.run)
+    teller = Notes()
+    for chunk in _chunks(given.file, transducer.config.data):
+        _refuse_bad(chunk, given.on_bad_line)
+        traces = iter(transducer.trace([item for item in chunk if isinstance(item, Example)]))
+        for item in chunk:
+            trace = next(traces) if isinstance(item, Example) else None
+            teller.note(item, trace)
+            sys.stdout.write((_line(trace, given.format) if trace else _bad_line(item, given.format)) + "\n")
+        sys.stdout.flush()
+    teller.tell()
+    return 0
+
+
+class Notes:
+    """What is counted while decoding, and told once at its end."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.bad: list[BadLine] = []
+        self.unknown: Counter[str] = Counter()
+        self.cut = 0
+
+    def note(self, item: Example | BadLine, trace: Trace | None) -> None:
+        """Count what one line brought."""
+        if isinstance(item, BadLine):
+            self.bad.append(item)
+        if trace is not None:
+            self.unknown.update(trace.source[at] for at in trace.unknown)
+            self.cut += not trace.finished
+
+    def tell(self) -> None:
+        """Say it, on standard error."""
+        for line in self.bad[:LISTED]:
+            print(f"pellucid: no output for {line}", file=sys.stderr)
+        if len(self.bad) > LISTED:
+            print(f"pellucid: no output for {len(self.bad) - LISTED:,} more bad lines", file=sys.stderr)
+        if self.unknown:
+            most = ", ".join(f"{symbol!r} × {count:,}" for symbol, count in self.unknown.most_common(LISTED))
+            print(
+                f"pellucid: {self.unknown.total():,} symbols ({len(self.unknown):,} different) are not in the "
+                f"training data and were read as unknown: {most}",
+                file=sys.stderr,
+            )
+        if self.cut:
+            print(f"pellucid: {self.cut:,} outputs were cut at the greatest length", file=sys.stderr)
+
+
+def _chunks(file: Path, data: DataConfig) -> Iterator[list[Example | BadLine]]:
+    """The input in pieces: a file by `CHUNK` lines, standard input by what has arrived."""
+    if str(file) != "-":
+        items = iter(read_sources(file, data))
+        while chunk := list(islice(items, CHUNK)):
+            yield chunk
+        return
+    number = 1
+    for lines in _arrived(sys.stdin.buffer):
+        yield list(parse_sources(lines, "standard input", data, number))
+        number += len(lines)
+
+
+def _arrived(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Whole lines as they arrive, so that who types or pipes one line gets its answer before the next."""
+    rest = b""
+    while piece := stream.read1(1 << 16):  # type: ignore[attr-defined]
+        *lines, rest = (rest + piece).split(b"\n")
+        for start in range(0, len(lines), CHUNK):
+            yield lines[start : start + CHUNK]
+    if rest:
+        yield [rest]
+
+
+def _refuse_bad(items: Iterable[Example | BadLine], on_bad_line: Literal["stop", "skip"]) -> None:
+    """Stop at the first unreadable line, unless such lines were to be skipped."""
+    if on_bad_line == "stop":
+        for item in items:
+            if isinstance(item, BadLine):
+                raise DataError(f"{item} (--on-bad-line skip gives such lines an empty output)")
+
+
+def _line(trace: Trace, kind: Literal["text", "tsv", "jsonl"]) -> str:
+    """One output line. A line break inside a text is written as \\n (and a tab as \\t in TSV): lines stay lines."""
+    match kind:
+        case "text":
+            return trace.output.replace("\n", "\\n")
+        case "tsv":
+            texts = (text.replace("\n", "\\n").replace("\t", "\\t") for text in (trace.text, trace.output))
+            return "\t".join([*texts, f"{trace.score:.6f}"])
+        case "jsonl":
+            return msgspec.json.encode(trace.to_dict()).decode()
+
+
+def _bad_line(item: Example | BadLine, kind: Literal["text", "tsv", "jsonl"]) -> str:
+    """The output line of an unreadable one: empty, or the reason as JSON."""
+    if kind == "jsonl":
+        return msgspec.json.encode({"output": None, "error": str(item)}).decode()
+    return "" if kind == "text" else "\t\t"

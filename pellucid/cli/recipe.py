@@ -1,0 +1,35 @@
+"""pellucid recipe list | pellucid recipe NAME --out DIR [--seeds N] [--samples N] [--data DIR]"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from pellucid.recipes.recipe import ABOUT, Request, data_folder, find
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Run a reference experiment from data to report."""
+
+    name: tyro.conf.Positional[str]
+    """Name of the recipe (pellucid recipe list)."""
+    out: Path
+    """Folder for its data, runs and report."""
+    seeds: int = 1
+    """How many seeds, from 1."""
+    samples: int = 0
+    """Training samples; 0 takes the recipe's own number."""
+    data: Path | None = None
+    """Where data sets are; PELLUCID_DATA, or ../shared/data, where not given."""
+
+
+def run(arguments: list[str]) -> int:
+    """List the recipes, or run one."""
+    if arguments == ["list"]:
+        print("\n".join(f"{name:<18}{about}" for name, about in ABOUT.items()))
+        return 0
+    given = tyro.cli(Arguments, prog="pellucid recipe", args=arguments)
+    recipe = find(given.name)
+    recipe(Request(given.out, max(1, given.seeds), max(0, given.samples), given.data or data_folder()))
+    return 0

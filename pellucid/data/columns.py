@@ -1,0 +1,128 @@
+"""Columns: of everything a record holds, the fields that are wanted, found by name or by number."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from pellucid.data.lines import RecordError
+from pellucid.errors import ConfigError, DataError, nearest
+
+LISTED = 20
+"""How many column names a message lists, and how much of each."""
+
+
+class BadLine(NamedTuple):
+    """A line that cannot be read, and why."""
+
+    path: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        """The way editors and compilers write it: "train.tsv:17: the target is empty"."""
+        return f"{self.path}:{self.line}: {self.reason}"
+
+
+class Record(NamedTuple):
+    """The fields of one record, and the line it starts in, from 1; no fields for a blank line."""
+
+    line: int
+    fields: Sequence[str]
+
+
+Records = Iterator[Record | BadLine]
+
+
+class Columns(NamedTuple):
+    """The columns wanted of each record, in the order its fields shall have.
+
+    `wanted` maps "source", "target", "features" to a name, or a number from 1. `header` says that the first line that
+    is not blank names the columns. `alone` says that a record of one column is a source by itself (in prediction).
+    """
+
+    wanted: dict[str, str]
+    header: bool = False
+    alone: bool = False
+
+
+def select(rows: Records, columns: Columns, name: str, separators: str) -> Records:
+    """The wanted columns of rows that hold every column; `name` and `separators` are for the messages.
+
+    Errors: `DataError` for a header that has not the wanted columns, `ConfigError` for a name where there is no header;
+    a row with too few columns is a `BadLine`.
+    """
+    positions, rows = _layout(rows, columns, name)
+    needed = max(positions, default=0) + 1
+    for row in rows:
+        if isinstance(row, BadLine) or not row.fields or (columns.alone and len(row.fields) == 1):
+            yield row
+        elif not positions:
+            which = " or ".join(repr(column) for column in columns.wanted.values())
+            yield BadLine(name, row.line, f"got {len(row.fields)} columns, but no header line says which is {which}")
+        elif len(row.fields) < needed:
+            what = f"expected {needed} columns, got {len(row.fields)} ({separators} separate columns)"
+            yield BadLine(name, row.line, what)
+        else:
+            yield Record(row.line, [row.fields[position] for position in positions])
+
+
+def find_columns(columns: Columns, names: Sequence[str], name: str) -> list[int]:
+    """Where the wanted columns stand among the `names` of a file's columns; `DataError` where one does not."""
+    try:
+        return [find_column(role, column, names) for role, column in columns.wanted.items()]
+    except RecordError as error:
+        raise DataError(f"{name}: {error}") from error
+
+
+def find_column(role: str, column: str, names: Sequence[str]) -> int:
+    """Where one column stands among `names`; `RecordError` where it does not, or more than once."""
+    if column.isdecimal():
+        if int(column) <= len(names):
+            return int(column) - 1
+        raise RecordError(f"no column {column} (data.{role}_column) among {_listed(names)}")
+    if names.count(column) == 1:
+        return names.index(column)
+    if column in names:
+        raise RecordError(
+            f"{names.count(column)} columns are named {column!r} (data.{role}_column): choose one by its number"
+        )
+    raise RecordError(f"no column {column!r} (data.{role}_column) among {_listed(names)}{nearest(column, names)}")
+
+
+def _layout(rows: Records, columns: Columns, name: str) -> tuple[list[int], Records]:
+    """Where the wanted columns stand (nowhere: no one can tell), and the rows without the header."""
+    if not columns.header:
+        return _numbered(columns, name), rows
+    before: list[Record | BadLine] = []
+    for row in rows:
+        if isinstance(row, BadLine):
+            raise DataError(f"{row} (in the line that should name the columns)")
+        if not row.fields:
+            before.append(row)
+        elif columns.alone and len(row.fields) == 1:
+            # One column: the header of a list of sources, or already the first source.
+            source = columns.wanted["source"]
+            rest = rows if row.fields[0] == source and not source.isdecimal() else chain([row], rows)
+            return _numbered(columns, name), chain(before, rest)
+        else:
+            return find_columns(columns, row.fields, name), chain(before, rows)
+    return [], iter(before)
+
+
+def _numbered(columns: Columns, name: str) -> list[int]:
+    """Where columns wanted by number stand; nowhere if one is wanted by name, an error where that is needed."""
+    for role, column in columns.wanted.items():
+        if not column.isdecimal():
+            if columns.alone:
+                return []
+            raise ConfigError(
+                f"data.{role}_column = {column!r} is a name, but nothing names the columns of {name}: give a number "
+                f"from 1, or set data.header = true if its first line names them"
+            )
+    return [int(column) - 1 for column in columns.wanted.values()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Column names for a message, which a foreign file must not flood."""
+    shown = [repr(name if len(name) <= LISTED else name[:LISTED] + "…") for name in names[:LISTED]]
+    return ", ".join(shown + ["…"] * (len(names) > LISTED)) or "none"

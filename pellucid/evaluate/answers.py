@@ -1,0 +1,33 @@
+"""Traces beside the answers that were wanted: what every metric is computed from."""
+
+from collections.abc import Sequence
+
+from pellucid.data.examples import Example
+from pellucid.data.symbols import Segmenters
+from pellucid.evaluate.metrics import Scored
+from pellucid.search.trace import Trace
+
+
+def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[str, ...]]]:
+    """Examples of one source (and features) as one, with every distinct target any of them has, in the file's order."""
+    targets: dict[tuple[str, str], list[str]] = {}
+    first: dict[tuple[str, str], Example] = {}
+    for example in examples:
+        key = (example.source, example.features)
+        first.setdefault(key, example)
+        known = targets.setdefault(key, [])
+        if example.target not in known:
+            known.append(example.target)
+    return [(first[key], tuple(targets[key])) for key in first]
+
+
+def score(traces: Sequence[Trace], references: Sequence[Sequence[str]], segmenters: Segmenters) -> list[Scored]:
+    """Each trace against its references (texts), as symbols."""
+    return [
+        Scored(
+            output=trace.target[:-1] if trace.finished and trace.target else trace.target,
+            references=tuple(tuple(segmenters.target.split(text)) for text in texts),
+            source_length=len(trace.source) - trace.features,
+        )
+        for trace, texts in zip(traces, references, strict=True)
+    ]

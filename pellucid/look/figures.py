@@ -1,0 +1,215 @@
+"""Figures for papers and slides: matplotlib `Figure` objects, drawn without pyplot and without touching its settings.
+
+T counts target positions, S source positions. matplotlib is imported with this file, so nothing imports it early.
+"""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from pellucid.look.charts import Accuracy, percent_range, round_up, short_number, values
+from pellucid.look.fonts import drawable_names, missing_glyphs_allowed, name_ticks
+from pellucid.look.visible import probability, visible
+from pellucid.search.trace import Trace
+
+INK, MUTED, RULE, ACCENT = "#17191d", "#5c6370", "#dfe3e8", "#1f5fc0"
+SHADES = LinearSegmentedColormap.from_list("pellucid", ["#ffffff", "#a9c4ee", "#3f78d0", "#0b3c8c"])
+"""From no weight to all of it: one hue, ever darker, so that it reads in grey and for every eye."""
+
+
+def attention_figure(trace: Trace) -> Figure:
+    """The attention of a trace: source across, target down, weights from 0 to 1, probabilities beside the target."""
+    T, S = max(len(trace.target), 1), max(len(trace.source), 1)
+    cell = min(0.3, 15 / S)
+    figure = _figure(cell * S + 2.4, 0.3 * T + 1.3)
+    axes = figure.add_subplot()
+    weights = trace.attention if trace.attention.size else np.zeros((T, S))
+    image = axes.imshow(weights, cmap=SHADES, vmin=0.0, vmax=1.0, aspect="auto", interpolation="none")
+    name_ticks(axes.xaxis, [visible(symbol) for symbol in trace.source], min(11.0, 64 * cell), INK)
+    name_ticks(axes.yaxis, [visible(symbol) for symbol in trace.target], 11.0, INK)
+    axes.tick_params(labeltop=True, labelbottom=False, length=0, pad=4)
+    if any(len(visible(symbol)) > 3 for symbol in trace.source):
+        for label in axes.get_xticklabels():
+            label.set(rotation=55, rotation_mode="anchor", horizontalalignment="left")
+    axes.xaxis.set_label_position("top")
+    axes.set_xlabel("reads (source) →", color=MUTED, loc="left", labelpad=8)
+    axes.set_ylabel("← writes (target)", color=MUTED, loc="top", labelpad=8)
+    for t, value in enumerate(trace.log_probabilities):
+        beside = axes.get_yaxis_transform()
+        axes.text(
+            1 + 0.1 / (cell * S), t, probability(float(value)), transform=beside, va="center", size=9, color=MUTED
+        )
+    if not trace.attention.any():
+        axes.text(0.5, 0.5, "no attention", transform=axes.transAxes, ha="center", va="center", color=MUTED)
+    _add_scale(figure, axes, image, 1.0)
+    return _settled(figure)
+
+
+def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
+    """Losses, and below them exact match and symbol error rate, over the examples seen; the best checkpoint marked."""
+    figure = _figure(6.4, 5.2)
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    _draw_curve(upper, values(log, "stepped", "loss"), "training loss", MUTED, 0.8)
+    _draw_curve(upper, values(log, "validated", "loss"), "validation loss", ACCENT, 1.8)
+    exact = values(log, "validated", "exact_match")
+    _draw_curve(lower, exact, "exact match", ACCENT, 1.8)
+    _draw_curve(lower, values(log, "validated", "symbol_error_rate"), "symbol error rate", MUTED, 1.8)
+    best = values([record for record in log if record.get("best")], "validated", "exact_match")
+    for x, y in best[-1:]:
+        lower.plot([x], [y], "o", color=ACCENT, markersize=6, label=f"best checkpoint: {y:.1f} %")
+    for axes, unit in ((upper, "loss"), (lower, "%")):
+        _tidy(axes)
+        axes.set_ylim(bottom=0.0)
+        axes.set_ylabel(unit, color=MUTED)
+        if axes.lines:
+            axes.legend(frameon=False, labelcolor="linecolor", fontsize=9)
+        else:
+            axes.text(0.5, 0.5, "nothing logged yet", transform=axes.transAxes, ha="center", color=MUTED)
+    lower.set_xlabel("examples seen", color=MUTED)
+    lower.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
+    return _settled(figure)
+
+
+def position_figure(accuracies: Sequence[Accuracy]) -> Figure:
+    """Accuracy at each target position, with the 95 % interval as a band."""
+    return _accuracy_figure(accuracies, "position in the target")
+
+
+def length_figure(accuracies: Sequence[Accuracy]) -> Figure:
+    """Accuracy for each source length, or range of lengths, with the 95 % interval as a band."""
+    return _accuracy_figure(accuracies, "symbols in the source")
+
+
+def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
+    """The mean weights over many traces, T and S as large as the largest.
+
+    Row t is the mean over the traces that wrote a symbol t. Positions behind the end of a shorter source count as
+    weight zero, which is what they got; so every row sums to one.
+    """
+    T = max((len(trace.target) for trace in traces), default=0)
+    S = max((len(trace.source) for trace in traces), default=0)
+    total, count = np.zeros((T, S)), np.zeros((T, 1))
+    for trace in traces:
+        rows, columns = trace.attention.shape
+        total[:rows, :columns] += trace.attention
+        count[:rows] += 1
+    return total / np.maximum(count, 1)
+
+
+def mean_attention_figure(traces: Sequence[Trace]) -> Figure:
+    """Mean attention over many traces: above, one line for each target position; below, the same as an image."""
+    mean = mean_attention(traces)
+    T, S = mean.shape
+    figure = _figure(7.2, 5.6)
+    lines, matrix = figure.subplots(2, 1, sharex=True)
+    places = np.arange(1, S + 1)
+    for t in range(T):
+        color = SHADES(1.0 - 0.7 * t / max(T - 1, 1))
+        lines.plot(places, mean[t], color=color, linewidth=1.4, label=str(t + 1))
+        if T <= 30:
+            peak = int(mean[t].argmax())
+            lines.annotate(
+                str(t + 1), (peak + 1, mean[t, peak]), (0, 3), textcoords="offset points", ha="center", size=8
+            )
+    _tidy(lines)
+    lines.set_ylim(bottom=0.0)
+    lines.set_ylabel("mean weight", color=MUTED)
+    extent = (0.5, max(S, 1) + 0.5, max(T, 1) + 0.5, 0.5)
+    shown = mean if mean.size else np.zeros((1, 1))
+    top = round_up(float(mean.max(initial=0.0)))
+    image = matrix.imshow(shown, cmap=SHADES, vmin=0.0, vmax=top, aspect="auto", extent=extent, interpolation="none")
+    _tidy(matrix)
+    matrix.grid(False)
+    matrix.yaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+    matrix.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
+    matrix.set_xlabel("reads (source position) →", color=MUTED)
+    matrix.set_ylabel("← writes (target position)", color=MUTED)
+    _add_scale(figure, matrix, image, top)
+    return _settled(figure)
+
+
+def png(figure: Figure, dots_per_inch: int = 160) -> bytes:
+    """A figure as PNG, the same bytes for the same figure. A symbol no installed font can draw is its code point."""
+    buffer = io.BytesIO()
+    with drawable_names(figure):
+        figure.savefig(buffer, format="png", dpi=dots_per_inch, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def svg(figure: Figure) -> str:
+    """A figure as an SVG document, the same text for the same figure, letters kept as text for the reader's fonts."""
+    buffer = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "pellucid"}), missing_glyphs_allowed():
+        figure.savefig(buffer, format="svg", metadata=nothing)
+    return buffer.getvalue()
+
+
+def _figure(width: float, height: float) -> Figure:
+    """An empty white figure, in inches, that makes room for its labels by itself."""
+    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
+    return Figure(figsize=(width, height), layout=layout, facecolor="white")
+
+
+def _settled(figure: Figure) -> Figure:
+    """The figure with its layout fixed: else each drawing would move it by a hair and no two files would be equal."""
+    with drawable_names(figure):
+        figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
+
+
+def _accuracy_figure(accuracies: Sequence[Accuracy], axis: str) -> Figure:
+    """Accuracies in their order, with their intervals."""
+    figure = _figure(6.4, 3.4)
+    axes = figure.add_subplot()
+    places = np.arange(len(accuracies))
+    low = [group.low if group.total else math.nan for group in accuracies]
+    high = [group.high if group.total else math.nan for group in accuracies]
+    axes.fill_between(places, low, high, color=ACCENT, alpha=0.15, linewidth=0, label="95 % interval")
+    axes.plot(places, [group.percent for group in accuracies], "o-", color=ACCENT, markersize=4, linewidth=1.8)
+    _tidy(axes)
+    every = max(1, math.ceil(sum(len(group.label) + 2 for group in accuracies) / 70))
+    name_ticks(axes.xaxis, [group.label if n % every == 0 else "" for n, group in enumerate(accuracies)], 9.0, INK)
+    axes.set_ylim(*percent_range(accuracies))
+    axes.set_xlabel(axis, color=MUTED)
+    axes.set_ylabel("% right", color=MUTED)
+    return _settled(figure)
+
+
+def _draw_curve(axes: Axes, points: Sequence[tuple[float, float]], name: str, color: str, width: float) -> None:
+    """One named line, if it has any points."""
+    if points:
+        axes.plot([x for x, _ in points], [y for _, y in points], color=color, linewidth=width, label=name)
+
+
+def _add_scale(figure: Figure, axes: Axes, image: AxesImage, top: float) -> None:
+    """The scale of weights from 0 to `top` beside the matrix, and a hairline around both."""
+    bar = figure.colorbar(image, ax=axes, fraction=0.04, aspect=12, shrink=0.6, anchor=(0.0, 1.0))
+    bar.set_ticks([0.0, top / 2, top], labels=[short_number(value) for value in (0.0, top / 2, top)])
+    bar.ax.tick_params(length=0, labelsize=8, labelcolor=MUTED)
+    bar.ax.set_title("weight", fontsize=8, color=MUTED)
+    bar.outline.set(edgecolor=RULE)
+    for spine in axes.spines.values():
+        spine.set(visible=True, color=RULE)
+
+
+def _tidy(axes: Axes) -> None:
+    """Hairlines behind the values, and no box."""
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(RULE)
+    axes.grid(axis="y", color=RULE, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, labelsize=9, labelcolor=MUTED)

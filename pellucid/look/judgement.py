@@ -1,0 +1,90 @@
+"""A trained run judged on examples: decoded, scored, and laid out as a report."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pellucid.config import to_toml
+from pellucid.data.examples import Example
+from pellucid.evaluate.answers import score
+from pellucid.evaluate.intervals import Interval
+from pellucid.evaluate.metrics import Accuracy, Evaluation, Scored, evaluate, worst
+from pellucid.look import charts
+from pellucid.look.report import Report, Shown
+from pellucid.model.network import parameter_count
+from pellucid.search.trace import Trace
+from pellucid.search.transducer import Transducer
+from pellucid.training.run import load, read_log
+
+EXAMPLES = 6
+MISTAKES = 25
+
+
+class Judgement(NamedTuple):
+    """What came out, and what it is worth."""
+
+    transducer: Transducer
+    traces: list[Trace]
+    references: list[tuple[str, ...]]
+    scored: list[Scored]
+    evaluation: Evaluation
+
+
+def judge(folder: Path, examples: Sequence[Example]) -> Judgement:
+    """Decode examples with the best model of a run and score them, each against its own target."""
+    transducer = load(folder)
+    traces = transducer.trace(examples)
+    references: list[tuple[str, ...]] = [(example.target,) for example in examples]
+    scored = score(traces, references, transducer.segmenters)
+    return Judgement(transducer, traces, references, scored, evaluate(scored))
+
+
+def report_on(folder: Path, judgement: Judgement, title: str, introduction: str) -> Report:
+    """The report of a run and its judgement: numbers, curves, attention, mistakes, settings."""
+    log = read_log(folder)
+    wrong = worst(judgement.scored, MISTAKES)
+    right = [at for at, scored in enumerate(judgement.scored) if scored.exact]
+    chosen = right[: EXAMPLES - min(2, len(wrong))] + wrong[:2]
+    stopped = [record for record in log if record["event"] == "stopped"]
+    return Report(
+        title=title,
+        introduction=introduction,
+        summary=_summary(judgement, stopped[-1] if stopped else None),
+        log=log,
+        positions=[_drawn(accuracy) for accuracy in judgement.evaluation.positions],
+        lengths=[_drawn(accuracy) for accuracy in judgement.evaluation.lengths],
+        examples=[_shown(judgement, at) for at in chosen],
+        mistakes=[_shown(judgement, at) for at in wrong],
+        config_toml=to_toml(judgement.transducer.config),
+    )
+
+
+def _drawn(accuracy: Accuracy) -> charts.Accuracy:
+    """An accuracy as charts take it: in per cent."""
+    return charts.Accuracy(accuracy.label, accuracy.right, accuracy.total, 100 * accuracy.low, 100 * accuracy.high)
+
+
+def _shown(judgement: Judgement, at: int) -> Shown:
+    """One decoding with its references."""
+    return Shown(judgement.traces[at], judgement.references[at], judgement.scored[at].errors)
+
+
+def _summary(judgement: Judgement, stopped: dict[str, float] | None) -> list[tuple[str, str]]:
+    """The numbers that matter most."""
+    evaluation, config = judgement.evaluation, judgement.transducer.config
+    rows = [
+        ("exact match", _with_interval(evaluation.exact_match, evaluation.exact_match_ci95)),
+        ("symbol error rate", _with_interval(evaluation.symbol_error_rate, evaluation.symbol_error_rate_ci95)),
+        ("symbol accuracy", f"{evaluation.symbol_accuracy:.3f} % (by position, the end included)"),
+        ("examples", f"{evaluation.examples:,} (none of them trained on)"),
+        ("parameters", f"{parameter_count(judgement.transducer.network):,}"),
+        ("seed", f"{config.seed}"),
+    ]
+    if stopped:
+        rows.append(("training", f"{stopped['seconds']:,.0f} s ({stopped['samples']:,} samples)"))
+    return rows
+
+
+def _with_interval(value: float, interval: Interval) -> str:
+    """A percentage and its 95 % interval."""
+    return f"{value:.2f} % (95 %: {interval.low:.2f} to {interval.high:.2f})"

@@ -1,0 +1,107 @@
+"""Training as it goes: one live line on a terminal, one plain line a validation everywhere else."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from pellucid.training.loop import Started, Stepped, Stopped, Validated
+from pellucid.training.session import Built, Read, RunEvent
+
+LISTED = 5
+"""Bad lines that are listed one by one."""
+
+
+@contextmanager
+def shown(stream: TextIO = sys.stderr) -> Iterator["Teller"]:
+    """A teller of training events, with a progress bar while the block runs if the stream is a terminal."""
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.percentage:>3.0f} % · {task.fields[state]}"),
+        TimeRemainingColumn(),
+        console=console,
+        refresh_per_second=4,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+    with bar:
+        yield Teller(console, bar)
+
+
+class Teller:
+    """Tells each event to a console."""
+
+    def __init__(self, console: Console, bar: Progress) -> None:
+        """Begin with an empty bar."""
+        self.console = console
+        self.bar = bar
+        self.task: TaskID | None = None
+
+    def tell(self, event: RunEvent) -> None:
+        """Say what a person wants to know of an event."""
+        match event:
+            case Read():
+                self._tell_read(event)
+            case Built():
+                self._tell_built(event)
+            case Started():
+                self._tell_started(event)
+            case Stepped():
+                self._tell_stepped(event)
+            case Validated():
+                self._tell_validated(event)
+            case Stopped():
+                best = f"best at update {event.progress.best_update:,}"
+                self._print(f"stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
+
+    def _print(self, text: str) -> None:
+        """One line; nothing in it is taken for markup."""
+        self.console.print(text, markup=False)
+
+    def _tell_read(self, event: Read) -> None:
+        """How many examples, and every line that is none."""
+        blank = f", {event.blank:,} blank lines passed over" if event.blank else ""
+        bad = f", {len(event.bad):,} bad lines skipped" if event.bad else ""
+        self._print(f"{event.path}: {event.examples:,} examples{blank}{bad}")
+        for line in event.bad[:LISTED]:
+            self._print(f"  {line}")
+        if len(event.bad) > LISTED:
+            self._print(f"  … and {len(event.bad) - LISTED:,} more")
+        if event.note:
+            self._print(f"  note: {event.note}")
+
+    def _tell_built(self, event: Built) -> None:
+        """What will be trained, and where."""
+        source, target = len(event.vocabularies.source.symbols), len(event.vocabularies.target.symbols)
+        beside = len(event.vocabularies.features.symbols)
+        tags = f" and {beside} features" if beside else ""
+        verb = "resumed" if event.resumed else "new run"
+        self._print(
+            f"{event.folder}: {verb}, {event.parameters:,} parameters, "
+            f"{source} source symbols{tags}, {target} target symbols"
+        )
+
+    def _tell_started(self, event: Started) -> None:
+        """How long it will take at most."""
+        self._print(f"training for {event.epochs:g} epochs at most, {event.updates:,} updates")
+        self.task = self.bar.add_task("training", total=event.updates, completed=event.progress.update, state="")
+
+    def _tell_stepped(self, event: Stepped) -> None:
+        """Move the bar."""
+        if self.task is not None:
+            state = f"loss {event.loss:.3f}"
+            self.bar.update(self.task, completed=event.progress.update, state=state)
+
+    def _tell_validated(self, event: Validated) -> None:
+        """The scores, and whether they are the best so far."""
+        metrics, progress = event.metrics, event.progress
+        self._print(
+            f"epoch {progress.epoch + (1 if progress.batch else 0):>3} · update {progress.update:>6,} · "
+            f"exact match {metrics['exact_match']:6.2f} % · symbol error rate {metrics['symbol_error_rate']:6.2f} % · "
+            f"loss {metrics['loss']:.3f} · {progress.seconds:,.0f} s{' · best' if event.best else ''}"
+        )

@@ -1,0 +1,250 @@
+"""The report of a run: one HTML file that holds all it shows, loads nothing, and needs no script."""
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rapidfuzz.distance import Levenshtein
+
+from pellucid.files import write_text
+from pellucid.look.attention_html import attention_svg, headline_html, notes_on
+from pellucid.look.charts import Accuracy, Chart, accuracy_chart, chart_svg, learning_charts
+from pellucid.look.terminal import CAPTION, NO_ATTENTION
+from pellucid.look.visible import clusters, probability, visible_pieces, visible_text
+from pellucid.search.trace import Trace
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""What the browser may load: nothing but what the file itself holds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A decoding chosen to be shown."""
+
+    trace: Trace
+    references: tuple[str, ...]
+    """The outputs that count as right; none where nothing is known."""
+    edits: int | None = None
+    """Symbols to change to reach the nearest reference; where not given, characters are counted."""
+
+    @property
+    def right(self) -> bool:
+        """Whether the output is one of the references."""
+        return self.trace.output in self.references
+
+
+class Picture(NamedTuple):
+    """A further figure."""
+
+    title: str
+    caption: str
+    svg: str
+    """The drawing as an SVG document, as `pellucid.look.figures.svg` writes it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """All a report shows. What is left empty is left out."""
+
+    title: str
+    introduction: str = ""
+    """Paragraphs of plain text, with an empty line between."""
+    summary: Sequence[tuple[str, str]] = ()
+    """(label, value); what stands in brackets after a value is set smaller below it."""
+    log: Sequence[Mapping[str, Any]] = ()
+    """The records of the training log."""
+    positions: Sequence[Accuracy] = ()
+    """The accuracy at each target position."""
+    lengths: Sequence[Accuracy] = ()
+    """The accuracy for each source length or range of lengths."""
+    examples: Sequence[Shown] = ()
+    """Decodings whose attention is drawn."""
+    mistakes: Sequence[Shown] = ()
+    """Decodings for the table of mistakes, in its order."""
+    config_toml: str = ""
+    figures: Sequence[Picture] = ()
+
+
+def write_report(path: Path, report: Report) -> None:
+    """Write a report as one stand-alone HTML file; `RunError` where the system refuses."""
+    write_text(path, report_html(report))
+
+
+def report_html(report: Report) -> str:
+    """The report as a complete HTML document."""
+    style = resources.files("pellucid.look").joinpath("report.css").read_text(encoding="utf-8")
+    sections = [
+        _section("How it learnt", _charts(learning_charts(report.log))),
+        _section("Where it is right", _accuracies(report)),
+        _section("Where it looked", _examples(report.examples)),
+        _section("Where it went wrong", _mistakes(report.mistakes)),
+        *(_section(picture.title, [_picture(picture)]) for picture in report.figures),
+        _section("Settings", _settings(report.config_toml)),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{_text(report.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        f"{_header(report)}{''.join(sections)}</main>\n</body>\n</html>\n"
+    )
+
+
+def _header(report: Report) -> str:
+    """Title, introduction and the numbers that matter most."""
+    paragraphs = [" ".join(part.split()) for part in report.introduction.split("\n\n")]
+    words = "".join(f'<p class="introduction">{_text(words)}</p>\n' for words in paragraphs if words)
+    numbers = "".join(
+        f"<div><dt>{_text(label)}</dt><dd>{_value(value)}</dd></div>\n" for label, value in report.summary
+    )
+    summary = f'<dl class="summary">\n{numbers}</dl>\n' if numbers else ""
+    return f'<header>\n<h1 dir="auto">{_text(report.title)}</h1>\n{words}{summary}</header>\n'
+
+
+def _value(value: str) -> str:
+    """A value, and what stands in brackets behind it smaller below."""
+    number, bracket, rest = value.partition(" (")
+    if not bracket or not rest.endswith(")"):
+        return _text(value)
+    return f"{_text(number)}<small>{_text(rest[:-1])}</small>"
+
+
+def _section(title: str, content: Iterable[str]) -> str:
+    """A titled section, or nothing where there is nothing to show."""
+    body = "".join(content)
+    return f"<section>\n<h2>{_text(title)}</h2>\n{body}</section>\n" if body else ""
+
+
+def _charts(charts: Sequence[Chart], tables: Sequence[str] = ()) -> Iterator[str]:
+    """Charts side by side, each under its title, with the table of its numbers where there is one."""
+    if charts:
+        yield '<div class="charts">\n'
+        for place, chart in enumerate(charts):
+            table = tables[place] if tables else ""
+            unit = f' <span class="unit">{escape(chart.y_title)}</span>' if chart.y_title == "%" else ""
+            yield f'<figure class="chart"><h3>{escape(chart.title)}{unit}</h3>{chart_svg(chart)}{table}</figure>\n'
+        yield "</div>\n"
+
+
+def _accuracies(report: Report) -> Iterator[str]:
+    """Accuracy by target position and by source length."""
+    drawn = [
+        ("By target position", "position in the target", report.positions),
+        ("By source length", "symbols in the source", report.lengths),
+    ]
+    known = [(title, axis, groups) for title, axis, groups in drawn if groups]
+    charts = [accuracy_chart(title, axis, groups) for title, axis, groups in known]
+    yield from _charts(charts, [_numbers(axis, groups) for _, axis, groups in known])
+    if known:
+        yield '<p class="note">Share right in per cent; the band is the 95 % interval.</p>\n'
+
+
+def _numbers(axis: str, groups: Sequence[Accuracy]) -> str:
+    """The numbers behind a chart of accuracies, folded away."""
+    rows = "".join(
+        f'<tr><th scope="row">{_text(group.label)}</th><td>{group.right}</td><td>{group.total}</td>'
+        f"<td>{_percent(group)}</td></tr>\n"
+        for group in groups
+    )
+    heads = "".join(f'<th scope="col">{head}</th>' for head in (axis, "right", "of", "accuracy, 95 % interval"))
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table>"
+    return f"<details><summary>Numbers</summary>{table}</details>"
+
+
+def _percent(group: Accuracy) -> str:
+    """An accuracy with its interval, or a dash for an empty group."""
+    return f"{group.percent:.1f} % ({group.low:.1f} – {group.high:.1f})" if group.total else "–"
+
+
+def _examples(examples: Sequence[Shown]) -> Iterator[str]:
+    """The attention of chosen decodings, under one caption."""
+    if not examples:
+        return
+    caption = CAPTION if any(shown.trace.attention.any() for shown in examples) else NO_ATTENTION
+    yield (
+        f'<p class="note">{caption} Each row is a written symbol: the deeper its blue, the more weight on the source '
+        "symbol above. Beside it stands its probability, and the runner-up where that came near.</p>\n"
+        '<div class="examples">\n'
+    )
+    for shown in examples:
+        notes = "".join(f'<p class="note">{escape(note)}</p>' for note in notes_on(shown.trace))
+        picture = f'<div class="wide">{attention_svg(shown.trace)}</div>' if shown.trace.target else ""
+        yield f"<article><h3>{headline_html(shown.trace)}</h3>{_verdict(shown)}{notes}{picture}</article>\n"
+    yield "</div>\n"
+
+
+def _verdict(shown: Shown) -> str:
+    """Right, or what was expected instead."""
+    if not shown.references:
+        return ""
+    if shown.right:
+        return '<p class="verdict">✓ right</p>'
+    expected = " or ".join(f'<bdi dir="auto">{_text(reference)}</bdi>' for reference in shown.references)
+    return f'<p class="verdict wrong">✗ expected {expected}</p>'
+
+
+def _mistakes(mistakes: Sequence[Shown]) -> Iterator[str]:
+    """A table of mistakes, what differs marked."""
+    if not mistakes:
+        return
+    heads = ("source", "output", "expected", "edits", "p")
+    yield '<p class="note">Edits count the symbols to change to reach what was expected; p is the probability the '
+    yield "model gave its own output. What differs is underlined.</p>\n"
+    yield '<div class="wide"><table class="mistakes">\n<thead><tr>'
+    yield "".join(f'<th scope="col">{head}</th>' for head in heads) + "</tr></thead>\n<tbody>\n"
+    for shown in mistakes:
+        output, expected, edits = _compared(shown)
+        yield (
+            f'<tr><th scope="row"><bdi dir="auto">{_text(shown.trace.text)}</bdi></th><td>{output}</td>'
+            f"<td>{expected}</td><td>{edits}</td><td>{probability(shown.trace.score)}</td></tr>\n"
+        )
+    yield "</tbody></table></div>\n"
+
+
+def _compared(shown: Shown) -> tuple[str, str, str]:
+    """Output and nearest reference with their differences marked, and how many there are."""
+    output = clusters(shown.trace.output)
+    references = [clusters(reference) for reference in shown.references]
+    if not references:
+        return _marked(output, []), "–", "–"
+    nearest = min(references, key=lambda reference: Levenshtein.distance(output, reference))
+    steps = [step for step in Levenshtein.opcodes(output, nearest) if step.tag != "equal"]
+    edits = Levenshtein.distance(output, nearest) if shown.edits is None else shown.edits
+    wrote = _marked(output, [(step.src_start, step.src_end) for step in steps])
+    return wrote, _marked(nearest, [(step.dest_start, step.dest_end) for step in steps]), str(edits)
+
+
+def _marked(pieces: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
+    """A text with some spans of its pieces marked."""
+    shown = [escape(piece) for piece in visible_pieces(pieces)] or [_text("")]
+    for start, stop in spans:
+        if start < stop:
+            shown[start] = f"<mark>{shown[start]}"
+            shown[stop - 1] += "</mark>"
+    return f'<bdi dir="auto">{"".join(shown)}</bdi>'
+
+
+def _picture(picture: Picture) -> str:
+    """A further figure as an image of its own, which can neither run a script nor restyle the page."""
+    data = base64.b64encode(picture.svg.encode("utf-8")).decode("ascii")
+    return (
+        f'<figure class="picture"><img alt="{_text(picture.title)}" src="data:image/svg+xml;base64,{data}">'
+        f"<figcaption>{_text(picture.caption)}</figcaption></figure>\n"
+    )
+
+
+def _settings(config_toml: str) -> Iterator[str]:
+    """The configuration, folded away."""
+    if config_toml.strip():
+        yield "<details><summary>The complete configuration</summary>"
+        yield f"<pre>{escape(config_toml.strip())}</pre></details>\n"
+
+
+def _text(text: str) -> str:
+    """A text, visible and escaped."""
+    return escape(visible_text(text))

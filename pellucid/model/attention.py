@@ -1,0 +1,158 @@
+"""Memory and a query to a context and weights.
+
+B batch, S source positions, D memory, H hidden units of the query, A attention units.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from pellucid.config import AttentionConfig
+from pellucid.model.memory import Attendable, Attended, Memory
+
+
+def read(scores: Float[Tensor, "B S"], memory: Memory, override: Float[Tensor, "B S"] | None = None) -> Attended:
+    """α = softmax(scores over real positions), context = Σ_s α_s h_s.
+
+    `override` replaces α: rows that a person forces to see what would have been written had the model looked there.
+    """
+    weights = override if override is not None else masked_softmax(scores, memory)
+    return Attended(torch.bmm(weights[:, None], memory.states)[:, 0], weights)
+
+
+def masked_softmax(scores: Float[Tensor, "B S"], memory: Memory) -> Float[Tensor, "B S"]:
+    """Softmax over each row's real positions; padding gets exactly zero."""
+    return scores.masked_fill(~memory.mask(), -torch.inf).softmax(dim=-1)
+
+
+class Attention(nn.Module, ABC):
+    """How a decoder looks at a memory."""
+
+    @abstractmethod
+    def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
+        """What is computed from the memory once a source."""
+
+    @abstractmethod
+    def forward(
+        self, query: Float[Tensor, "B H"], attendable: Attendable, override: Float[Tensor, "B S"] | None = None
+    ) -> Attended:
+        """One look, from one query a row."""
+
+    def prepare(self, memory: Memory) -> Attendable:
+        """The memory with its keys."""
+        return Attendable(memory, self.keys(memory))
+
+
+class ScoredAttention(Attention):
+    """Attention by a score of each position, softmax over positions, and the weighted mean of the states."""
+
+    @abstractmethod
+    def scores(self, query: Float[Tensor, "B H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B S"]:
+        """The score e_s of each position."""
+
+    def forward(
+        self, query: Float[Tensor, "B H"], attendable: Attendable, override: Float[Tensor, "B S"] | None = None
+    ) -> Attended:
+        """α = softmax(e), context = Σ α_s h_s."""
+        return read(self.scores(query, attendable.keys), attendable.memory, override)
+
+
+class AdditiveAttention(ScoredAttention):
+    """e_s = vᵀ tanh(W q + U h_s + b). Bahdanau et al. 2015, section 3.1 and appendix A.1.2."""
+
+    def __init__(self, query_size: int, memory_size: int, units: int) -> None:
+        """W: query_size → units, U and b: memory_size → units, v: units."""
+        super().__init__()
+        self.query_projection = nn.Linear(query_size, units, bias=False)
+        self.key_projection = nn.Linear(memory_size, units)
+        self.energy = nn.Parameter(torch.empty(units).uniform_(-1, 1) * (3 / units) ** 0.5)
+
+    def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
+        """U h_s + b."""
+        keys: Tensor = self.key_projection(memory.states)
+        return keys
+
+    def scores(self, query: Float[Tensor, "B H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B S"]:
+        """vᵀ tanh(W q + keys)."""
+        asked: Tensor = self.query_projection(query)
+        energies: Tensor = torch.tanh(asked[:, None] + keys) @ self.energy
+        return energies
+
+
+class DotAttention(ScoredAttention):
+    """e_s = qᵀ h_s. Luong et al. 2015, section 3.1, "dot". Query and memory have one size."""
+
+    def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
+        """The states themselves."""
+        return memory.states
+
+    def scores(self, query: Float[Tensor, "B H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B S"]:
+        """keys · q."""
+        return torch.bmm(keys, query[:, :, None])[:, :, 0]
+
+
+class ScaledDotAttention(ScoredAttention):
+    """e_s = qᵀ h_s / √D. Vaswani et al. 2017, section 3.2.1. Query and memory have one size."""
+
+    def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
+        """The states over √D."""
+        return memory.states * memory.states.shape[-1] ** -0.5
+
+    def scores(self, query: Float[Tensor, "B H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B S"]:
+        """keys · q."""
+        return torch.bmm(keys, query[:, :, None])[:, :, 0]
+
+
+class GeneralAttention(ScoredAttention):
+    """e_s = qᵀ W h_s. Luong et al. 2015, section 3.1, "general"."""
+
+    def __init__(self, query_size: int, memory_size: int) -> None:
+        """W: memory_size → query_size."""
+        super().__init__()
+        self.key_projection = nn.Linear(memory_size, query_size, bias=False)
+
+    def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
+        """W h_s."""
+        keys: Tensor = self.key_projection(memory.states)
+        return keys
+
+    def scores(self, query: Float[Tensor, "B H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B S"]:
+        """keys · q."""
+        return torch.bmm(keys, query[:, :, None])[:, :, 0]
+
+
+class NoAttention(Attention):
+    """The bottleneck: the context is the encoder's final state at every step. Its weights are zero: it looks nowhere.
+
+    Source: Cho et al. 2014, section 2.2.
+    """
+
+    def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
+        """Nothing to compute: no unit."""
+        return memory.states[:, :, :0]
+
+    def forward(
+        self, query: Float[Tensor, "B H"], attendable: Attendable, override: Float[Tensor, "B S"] | None = None
+    ) -> Attended:
+        """The final state of the top layer; an override reads the states it names instead."""
+        memory = attendable.memory
+        if override is not None:
+            return read(override, memory, override)
+        return Attended(memory.final.hidden[:, -1], memory.states.new_zeros(memory.states.shape[:2]))
+
+
+def build_attention(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:
+    """The attention a configuration names."""
+    match config.score:
+        case "additive":
+            return AdditiveAttention(query_size, memory_size, config.units)
+        case "dot":
+            return DotAttention()
+        case "scaled-dot":
+            return ScaledDotAttention()
+        case "general":
+            return GeneralAttention(query_size, memory_size)
+        case "none":
+            return NoAttention()

@@ -1,0 +1,124 @@
+"""The decoder: one step, and the same steps unrolled over known symbols for training.
+
+B batch, S source positions, T target positions, E embedding, H hidden, D memory, G all gates (3H or 4H), V vocabulary.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from pellucid.config import AttentionConfig, DecoderConfig
+from pellucid.model.attention import build_attention
+from pellucid.model.embedding import SymbolTable
+from pellucid.model.heads import NextSymbol
+from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
+from pellucid.model.recurrence import GATES, LayerState, stack
+
+
+class Decoder(nn.Module):
+    """Attend, then step: c_t = attention(s_{t−1}), s_t = cell([y_{t−1}; c_t], s_{t−1}), p(y_t) from [s_t; c_t].
+
+    Source: Bahdanau et al. 2015, appendix A.2.2, with stacked cells above the first, each reading the one below.
+    """
+
+    def __init__(
+        self, config: DecoderConfig, attention: AttentionConfig, memory_size: int, vocabulary_size: int
+    ) -> None:
+        """Sizes follow from the configurations, the memory and the number of target symbols."""
+        super().__init__()
+        self.config = config
+        self.table = SymbolTable(config.embedding, vocabulary_size, config.embedding_size, config.dropout)
+        self.attention = build_attention(attention, config.hidden_size, memory_size)
+        inputs = [self.table.size] + [config.hidden_size] * (config.layers - 1)
+        self.cells = stack(config.cell, inputs, config.hidden_size)
+        self.context_projection = nn.Linear(memory_size, GATES[config.cell] * config.hidden_size, bias=False)
+        parts = config.layers * (2 if config.cell == "lstm" else 1)
+        self.bridge = nn.Linear(memory_size, parts * config.hidden_size) if config.start != "zero" else None
+        self.head = NextSymbol(config.output, config.hidden_size, memory_size, vocabulary_size)
+
+    def prepare(self, memory: Memory) -> Attendable:
+        """The memory with the keys of attention: computed once a source."""
+        return self.attention.prepare(memory)
+
+    def start(self, memory: Memory) -> State:
+        """s_0: zero, or hidden = tanh(W m + b) and cell = W' m + b' from the final or the mean encoder state m."""
+        shape = (memory.states.shape[0], self.config.layers, self.config.hidden_size)
+        if self.bridge is None:
+            zero = memory.states.new_zeros(shape)
+            return State(zero, zero if self.config.cell == "lstm" else None)
+        if self.config.start == "mean":
+            summary = memory.states.sum(dim=1) / memory.lengths[:, None]
+        else:
+            summary = memory.final.hidden[:, -1]
+        parts = self.bridge(summary).unflatten(-1, (-1, *shape[1:]))
+        return State(torch.tanh(parts[:, 0]), parts[:, 1] if self.config.cell == "lstm" else None)
+
+    def step(
+        self,
+        symbols: Int[Tensor, " B"],
+        state: State,
+        attendable: Attendable,
+        override: Float[Tensor, "B S"] | None = None,
+    ) -> Step:
+        """One step of any decoding: the symbols written last, the state they left, and the memory.
+
+        `override` forces this step's attention weights.
+        """
+        layers = _layers(state)
+        attended, layers = self._advance(self._project(symbols), layers, attendable, override)
+        return Step(self.head(self._dropped(layers[-1].hidden), attended.context), _stacked(layers), attended)
+
+    def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
+        """The same steps over symbols known beforehand (the target shifted by one, BOS first).
+
+        What no step waits for is done for all steps together: the projection of the symbols and the logits.
+        """
+        layers = _layers(state)
+        looks: list[Attended] = []
+        tops: list[Float[Tensor, "B H"]] = []
+        for projected in self._project(symbols).unbind(dim=1):
+            attended, layers = self._advance(projected, layers, attendable, None)
+            looks.append(attended)
+            tops.append(layers[-1].hidden)
+        contexts = torch.stack([look.context for look in looks], dim=1)
+        weights = torch.stack([look.weights for look in looks], dim=1)
+        return Unrolled(self.head(self._dropped(torch.stack(tops, dim=1)), contexts), weights, _stacked(layers))
+
+    def _project(self, symbols: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape G"]:
+        """The fed-back symbols' share of the first cell's gates, its bias included."""
+        return nn.functional.linear(self.table(symbols), self.cells[0].input_weight, self.cells[0].input_bias)
+
+    def _advance(
+        self,
+        projected: Float[Tensor, "B G"],
+        layers: list[LayerState],
+        attendable: Attendable,
+        override: Float[Tensor, "B S"] | None,
+    ) -> tuple[Attended, list[LayerState]]:
+        """Attend from the state before, then take every cell one step."""
+        attended: Attended = self.attention(layers[-1].hidden, attendable, override)
+        gates = projected + self.context_projection(attended.context)
+        advanced: list[LayerState] = []
+        for cell, old in zip(self.cells, layers, strict=True):
+            if advanced:
+                below = self._dropped(advanced[-1].hidden)
+                gates = nn.functional.linear(below, cell.input_weight, cell.input_bias)
+            advanced.append(cell.advance(gates, old))
+        return attended, advanced
+
+    def _dropped(self, values: Float[Tensor, "*shape H"]) -> Float[Tensor, "*shape H"]:
+        """Dropout, in training."""
+        return nn.functional.dropout(values, self.config.dropout, self.training)
+
+
+def _layers(state: State) -> list[LayerState]:
+    """A state, layer by layer."""
+    hidden = state.hidden.unbind(dim=1)
+    cells = state.cell.unbind(dim=1) if state.cell is not None else [None] * len(hidden)
+    return [LayerState(*parts) for parts in zip(hidden, cells, strict=True)]
+
+
+def _stacked(layers: list[LayerState]) -> State:
+    """The layers as one state."""
+    cells = [layer.cell for layer in layers if layer.cell is not None]
+    return State(torch.stack([layer.hidden for layer in layers], dim=1), torch.stack(cells, dim=1) if cells else None)

@@ -1,0 +1,41 @@
+"""Ids to vectors: learnt, frozen, or one-hot."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from pellucid.config import Embedding
+
+
+class SymbolTable(nn.Module):
+    """One vector a symbol. Frozen tables are random vectors that stay; one-hot tables are the identity."""
+
+    weight: Tensor
+
+    def __init__(self, kind: Embedding, vocabulary_size: int, embedding_size: int, dropout: float) -> None:
+        """Vectors start as N(0, 1/√E), so that each has about unit length."""
+        super().__init__()
+        self.dropout = dropout
+        if kind == "one-hot":
+            self.register_buffer("weight", torch.eye(vocabulary_size), persistent=False)
+        else:
+            weight = torch.randn(vocabulary_size, embedding_size) * embedding_size**-0.5
+            if kind == "learnt":
+                self.weight = nn.Parameter(weight)
+            else:
+                self.register_buffer("weight", weight)
+
+    @property
+    def size(self) -> int:
+        """E, which for a one-hot table is V."""
+        return self.weight.shape[1]
+
+    def forward(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape E"]:
+        """The vectors of ids.
+
+        Dropout falls on the table, not on positions: within one batch a symbol misses the same units everywhere it
+        stands (Gal & Ghahramani 2016, section 4.2, for units instead of whole words). That regularises as well here,
+        costs V × E instead of B × S × E, and lets a kernel project the table once instead of every position.
+        """
+        table = nn.functional.dropout(self.weight, self.dropout, self.training)
+        return nn.functional.embedding(ids, table)

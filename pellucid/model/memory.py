@@ -1,0 +1,80 @@
+"""The values that pass between encoder, attention, decoder and search. Nothing of them is ever stored on a module.
+
+B batch, S source positions, T target positions, L layers, D memory, H hidden, A attention units, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+class State(NamedTuple):
+    """What a recurrent network carries from one step to the next; every part has the batch first."""
+
+    hidden: Float[Tensor, "B L H"]
+    cell: Float[Tensor, "B L H"] | None = None
+    """The cell of an LSTM; a GRU has none."""
+    context: Float[Tensor, "B D"] | None = None
+    """The context fed to the next step, in decoders that feed it."""
+
+    def take(self, rows: Int[Tensor, " R"]) -> "State":
+        """The state of the chosen rows, in their order: all that search needs to know of recurrence."""
+        cell = None if self.cell is None else self.cell.index_select(0, rows)
+        context = None if self.context is None else self.context.index_select(0, rows)
+        return State(self.hidden.index_select(0, rows), cell, context)
+
+
+class Memory(NamedTuple):
+    """What the encoder leaves behind."""
+
+    states: Float[Tensor, "B S D"]
+    """One state a source position; zeros beyond a row's length."""
+    lengths: Int[Tensor, " B"]
+    final: State
+    """The state after reading everything, both directions merged, one a layer."""
+
+    def mask(self) -> Bool[Tensor, "B S"]:
+        """True at real positions, False at padding."""
+        return torch.arange(self.states.shape[1], device=self.states.device) < self.lengths[:, None]
+
+
+class Attendable(NamedTuple):
+    """A memory with what attention computes from it once a source, not once a step."""
+
+    memory: Memory
+    keys: Float[Tensor, "B S A"]
+
+    def take(self, rows: Int[Tensor, " R"]) -> "Attendable":
+        """The chosen rows, in their order."""
+        memory = Memory(
+            states=self.memory.states.index_select(0, rows),
+            lengths=self.memory.lengths.index_select(0, rows),
+            final=self.memory.final.take(rows),
+        )
+        return Attendable(memory, self.keys.index_select(0, rows))
+
+
+class Attended(NamedTuple):
+    """One look at the memory."""
+
+    context: Float[Tensor, "B D"]
+    weights: Float[Tensor, "B S"]
+
+
+class Step(NamedTuple):
+    """What one decoder step gives."""
+
+    logits: Float[Tensor, "B V"]
+    state: State
+    attended: Attended
+
+
+class Unrolled(NamedTuple):
+    """What all steps over known symbols give together."""
+
+    logits: Float[Tensor, "B T V"]
+    weights: Float[Tensor, "B T S"]
+    state: State
+    """The state after the last step."""

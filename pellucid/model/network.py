@@ -1,0 +1,43 @@
+"""The assembly: encoder and decoder, built from a configuration and the sizes of the vocabularies."""
+
+import torch
+from torch import nn
+
+from pellucid.config import Config, memory_size
+from pellucid.data.batches import Batch
+from pellucid.data.vocabulary import BOS, Vocabularies
+from pellucid.model.decoder import Decoder
+from pellucid.model.encoder import Encoder
+from pellucid.model.memory import Unrolled
+
+
+class Network(nn.Module):
+    """A recurrent encoder-decoder with attention."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
+        """Hold the two halves."""
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def forward(self, batch: Batch) -> Unrolled:
+        """Every target symbol's logits given the source and the true symbols before it (teacher forcing)."""
+        memory = self.encoder(batch.source, batch.source_lengths)
+        begin = torch.full_like(batch.target[:, :1], BOS)
+        fed_back = torch.cat([begin, batch.target[:, :-1]], dim=1)
+        return self.decoder.unroll(fed_back, self.decoder.start(memory), self.decoder.prepare(memory))
+
+
+def build_network(config: Config, vocabularies: Vocabularies) -> Network:
+    """A new network; its parameters are a function of the configuration's seed and nothing else."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        features = len(vocabularies.features) if config.data.features_column else 0
+        encoder = Encoder(config.encoder, len(vocabularies.source) + features)
+        decoder = Decoder(config.decoder, config.attention, memory_size(config.encoder), len(vocabularies.target))
+        return Network(encoder, decoder)
+
+
+def parameter_count(network: nn.Module) -> int:
+    """How many numbers training may change."""
+    return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)

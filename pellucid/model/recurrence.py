@@ -1,0 +1,105 @@
+"""Recurrent cells and whole sequences of them, in plain PyTorch.
+
+B batch, S positions, E input, H hidden units. Gate equations as in PyTorch, the reset gate applied after the product:
+
+    GRU    r = σ(W_r x + U_r h + b_r)   z = σ(W_z x + U_z h + b_z)
+           n = tanh(W_n x + b_n + r ⊙ (U_n h + c_n))   h' = (1 − z) ⊙ n + z ⊙ h
+    LSTM   i, f, o = σ(W x + U h + b)   g = tanh(W_g x + U_g h + b_g)   c' = f ⊙ c + i ⊙ g   h' = o ⊙ tanh(c')
+
+Sources: Cho et al. 2014, section 2.3; Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from pellucid.config import Cell
+
+GATES: dict[Cell, int] = {"gru": 3, "lstm": 4}
+
+
+class LayerState(NamedTuple):
+    """The state of one layer inside a step: apart from its neighbours', so that no step copies them all."""
+
+    hidden: Float[Tensor, "B H"]
+    cell: Float[Tensor, "B H"] | None
+
+
+class RecurrentCell(nn.Module):
+    """The parameters of one cell: input and hidden weights and biases of all gates, one below the other."""
+
+    def __init__(self, cell: Cell, input_size: int, hidden_size: int) -> None:
+        """Glorot-uniform input weights, orthogonal hidden weights a gate, zero biases, forget bias one."""
+        super().__init__()
+        self.cell: Cell = cell
+        self.hidden_size = hidden_size
+        rows = GATES[cell] * hidden_size
+        self.input_weight = nn.Parameter(torch.empty(rows, input_size))
+        self.hidden_weight = nn.Parameter(torch.empty(rows, hidden_size))
+        self.input_bias = nn.Parameter(torch.zeros(rows))
+        self.hidden_bias = nn.Parameter(torch.zeros(rows))
+        for gate in range(GATES[cell]):
+            block = slice(gate * hidden_size, (gate + 1) * hidden_size)
+            nn.init.xavier_uniform_(self.input_weight.data[block])
+            nn.init.orthogonal_(self.hidden_weight.data[block])
+        if cell == "lstm":
+            self.input_bias.data[hidden_size : 2 * hidden_size] = 1.0
+
+    def advance(self, projected: Float[Tensor, "B G"], state: LayerState) -> LayerState:
+        """One step from the projected input (W x + b, all gates) and the state before."""
+        recurrent = nn.functional.linear(state.hidden, self.hidden_weight, self.hidden_bias)
+        if state.cell is None:
+            return LayerState(gru_step(projected, recurrent, state.hidden), None)
+        return LayerState(*lstm_step(projected + recurrent, state.cell))
+
+
+def stack(cell: Cell, input_sizes: Sequence[int], hidden_size: int) -> Sequence[RecurrentCell]:
+    """Cells of the given input sizes, registered as modules and typed as what they are."""
+    return cast(Sequence[RecurrentCell], nn.ModuleList(RecurrentCell(cell, size, hidden_size) for size in input_sizes))
+
+
+def gru_step(
+    projected: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"], hidden: Float[Tensor, "B H"]
+) -> Float[Tensor, "B H"]:
+    """The GRU's new state from W x + b, U h + c (gates r, z, n in this order) and h."""
+    size = hidden.shape[-1]
+    reset, update = torch.sigmoid(projected[:, : 2 * size] + recurrent[:, : 2 * size]).chunk(2, dim=-1)
+    candidate = torch.tanh(projected[:, 2 * size :] + reset * recurrent[:, 2 * size :])
+    return candidate + update * (hidden - candidate)
+
+
+def lstm_step(
+    gates: Float[Tensor, "B G"], cell: Float[Tensor, "B H"]
+) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
+    """The LSTM's new (hidden, cell) from the summed gates (i, f, g, o in this order) and the old cell."""
+    enter, forget, candidate, leave = gates.chunk(4, dim=-1)
+    new = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(candidate)
+    return torch.sigmoid(leave) * torch.tanh(new), new
+
+
+def run_forward(cell: RecurrentCell, inputs: Float[Tensor, "B S E"]) -> Float[Tensor, "B S H"]:
+    """The hidden states of a cell run from zero over positions 0, 1, … of every row, lengths ignored."""
+    weights: list[Tensor] = [cell.input_weight, cell.hidden_weight, cell.input_bias, cell.hidden_bias]
+    start = inputs.new_zeros(1, inputs.shape[0], cell.hidden_size)
+    if cell.cell == "gru":
+        return torch.gru(inputs, start, weights, True, 1, 0.0, False, False, True)[0]
+    return torch.lstm(inputs, [start, start], weights, True, 1, 0.0, False, False, True)[0]
+
+
+def reverse_within(values: Int[Tensor, "B S"] | Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Tensor:
+    """Each row reversed within its own length; what lies beyond stays where it is.
+
+    Running forward over rows so reversed equals running backward over the originals, exactly and without packing.
+    """
+    positions = torch.arange(values.shape[1], device=values.device)
+    mirrored = lengths[:, None] - 1 - positions
+    index = torch.where(mirrored >= 0, mirrored, positions)
+    return values.gather(1, index if values.dim() == 2 else index[:, :, None].expand_as(values))
+
+
+def last_within(states: Float[Tensor, "B S H"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H"]:
+    """The state at each row's last real position."""
+    return states[torch.arange(states.shape[0], device=states.device), lengths - 1]

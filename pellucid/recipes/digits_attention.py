@@ -1,0 +1,105 @@
+"""Spelled digits to digits with attention: data, training, a few translations, report."""
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from pellucid.data.examples import Example
+from pellucid.data.synthetic import spelled_digits
+from pellucid.files import make_folder, write_text
+from pellucid.look.judgement import Judgement, judge, report_on
+from pellucid.look.progress import shown
+from pellucid.look.report import write_report
+from pellucid.look.terminal import CAPTION, legend, render
+from pellucid.model.network import parameter_count
+from pellucid.recipes.recipe import Request, recipe_config
+from pellucid.training.run import load, read_log
+from pellucid.training.session import Files, train_run
+
+DIGITS = 20
+SAMPLES = 150_000
+DEVELOPMENT = 1_000
+TEST = 5_000
+LINES = ("nine eight seven", "four two four two zero", "one one one one one one six five")
+
+INTRODUCTION = """A both-ways GRU encoder of 5 + 5 units reads twenty digits spelled out, about 99 characters; a GRU
+decoder of 10 units with additive attention writes them as digits. Every training pair was seen once.
+
+The 2016 notebook this repeats reached 89.2 % of the symbols at best with the same number of samples and units; without
+attention its encoder-decoder stayed at 25 %."""
+
+
+def run(request: Request) -> None:
+    """Train one model a seed, judge each on fresh pairs, show a few lines, and write report.html and report.json."""
+    judgements = [_one(request, seed) for seed in range(1, request.seeds + 1)]
+    folder = _run_folder(request.out, 1)
+    _show_lines(folder)
+    title = "Spelled digits to digits, with attention"
+    write_report(request.out / "report.html", report_on(folder, judgements[0], title, INTRODUCTION))
+    write_text(request.out / "report.json", _summary(request, judgements))
+    for seed, judgement in enumerate(judgements, start=1):
+        evaluation = judgement.evaluation
+        print(
+            f"seed {seed}: symbol accuracy {evaluation.symbol_accuracy:.3f} %, "
+            f"exact match {evaluation.exact_match:.2f} % of {evaluation.examples:,} fresh sequences of {DIGITS} digits"
+        )
+    print(f"report: {request.out / 'report.html'}")
+
+
+def _one(request: Request, seed: int) -> Judgement:
+    """One training, judged on pairs it has never seen."""
+    data = request.out / "data" / f"seed-{seed}"
+    make_folder(data)
+    samples = request.samples or SAMPLES
+    _write(data / "train.tsv", spelled_digits(samples, DIGITS, DIGITS, 10 * seed))
+    _write(data / "dev.tsv", spelled_digits(DEVELOPMENT, DIGITS, DIGITS, 10 * seed + 1))
+    test = spelled_digits(TEST, DIGITS, DIGITS, 10 * seed + 2)
+    _write(data / "test.tsv", test)
+    config = recipe_config("digits-attention", {"seed": seed})
+    folder = _run_folder(request.out, seed)
+    with shown() as teller:
+        for event in train_run(Files(data / "train.tsv", data / "dev.tsv"), folder, config):
+            teller.tell(event)
+    return judge(folder, test)
+
+
+def _run_folder(out: Path, seed: int) -> Path:
+    """The run folder of a seed."""
+    return out / "runs" / f"seed-{seed}"
+
+
+def _write(path: Path, examples: list[Example]) -> None:
+    """Pairs as TSV."""
+    write_text(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))
+
+
+def _show_lines(folder: Path) -> None:
+    """A few translations with their attention, in the terminal."""
+    color = sys.stdout.isatty()
+    for trace in load(folder).predict(LINES):
+        print(render(trace, color=color), end="\n\n")
+    print(legend(color=color), CAPTION, sep="\n", end="\n\n")
+
+
+def _summary(request: Request, judgements: list[Judgement]) -> str:
+    """report.json: parameters, samples, seconds, curves and scores of every seed."""
+    runs = []
+    for seed, judgement in enumerate(judgements, start=1):
+        log = read_log(_run_folder(request.out, seed))
+        curve = [record for record in log if record["event"] == "validated"]
+        stopped = [record for record in log if record["event"] == "stopped"][-1]
+        runs.append(
+            {
+                "seed": seed,
+                "samples": stopped["samples"],
+                "seconds": stopped["seconds"],
+                "validation_samples": [record["samples"] for record in curve],
+                "symbol_accuracy": [record["symbol_accuracy"] for record in curve],
+                "exact_match": [record["exact_match"] for record in curve],
+                "test": judgement.evaluation.to_dict(),
+            }
+        )
+    parameters = parameter_count(judgements[0].transducer.network)
+    report = {"name": "digits-attention", "parameters": parameters, "runs": runs}
+    return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"

@@ -1,0 +1,47 @@
+"""What a recipe is: a name, what it shows, and a function from settings to a report."""
+
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module, resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pellucid.config import Config, load_config
+from pellucid.errors import InputError, nearest
+
+ABOUT = {
+    "digits-attention": "spelled digits to digits with attention: 20 digits, 10 + 10 hidden units, 150,000 samples",
+    "g2p": "words to phones in eight languages of SIGMORPHON 2020, one default configuration for all",
+}
+"""Every recipe, and what it is."""
+
+
+class Request(NamedTuple):
+    """What a person asks of a recipe."""
+
+    out: Path
+    seeds: int = 1
+    """Seeds 1 to n."""
+    samples: int = 0
+    """Training samples; 0 takes the recipe's own number."""
+    data: Path = Path("../shared/data")
+    """Where data sets are."""
+
+
+def find(name: str) -> Callable[[Request], None]:
+    """The function of a recipe; `InputError` with the nearest name where there is none."""
+    if name not in ABOUT:
+        raise InputError(f"there is no recipe {name!r}{nearest(name, ABOUT)} (pellucid recipe list)")
+    run: Callable[[Request], None] = import_module(f"pellucid.recipes.{name.replace('-', '_')}").run
+    return run
+
+
+def recipe_config(name: str, overrides: Mapping[str, Any]) -> Config:
+    """The configuration of a recipe's TOML file, with overrides."""
+    with resources.as_file(resources.files("pellucid.recipes").joinpath(f"{name}.toml")) as path:
+        return load_config(path, overrides)
+
+
+def data_folder() -> Path:
+    """Where data sets are looked for: PELLUCID_DATA, or ../shared/data."""
+    return Path(os.environ.get("PELLUCID_DATA", "../shared/data"))

@@ -1,0 +1,111 @@
+"""Transducer: a trained network with all it needs to turn texts into Traces."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pellucid.config import Config
+from pellucid.data.batches import encode_source, ragged
+from pellucid.data.examples import Example
+from pellucid.data.symbols import Segmenters, segmenters
+from pellucid.data.vocabulary import EOS, UNK, Vocabularies
+from pellucid.errors import DataError
+from pellucid.model.network import Network
+from pellucid.search.greedy import Decoded, greedy
+from pellucid.search.trace import END, UNKNOWN, Trace
+
+SPECIAL_NAMES = ("⟨pad⟩", "⟨begin⟩", END, UNKNOWN)
+"""How the four special ids are shown. They are names for people: no text is ever parsed for them."""
+
+
+@dataclass(frozen=True)
+class Transducer:
+    """Texts in, Traces out: a network, its vocabularies, and the configuration it was trained with."""
+
+    config: Config
+    vocabularies: Vocabularies
+    network: Network
+
+    @property
+    def segmenters(self) -> Segmenters:
+        """How each column's text is cut into symbols."""
+        return segmenters(self.config.data)
+
+    @property
+    def maximum_length(self) -> int:
+        """The greatest output length, in symbols: as set, or half as much again as the longest training target."""
+        return self.config.search.maximum_length or math.ceil(1.5 * self.vocabularies.longest_target) + 10
+
+    def predict(self, sources: Sequence[str], features: Sequence[str] | None = None) -> list[Trace]:
+        """Decode each source, with its features where the model was trained with them.
+
+        One Trace a source, in their order. An empty source gives an empty output. `DataError` for a source longer than
+        `data.maximum_length` or for features that do not match the sources in number.
+        """
+        if features is not None and len(features) != len(sources):
+            raise DataError(f"expected one features text for each of {len(sources)} sources, got {len(features)}")
+        tags = features if features is not None else [""] * len(sources)
+        return self.trace([Example(source, "", tag) for source, tag in zip(sources, tags, strict=True)])
+
+    def trace(self, examples: Iterable[Example]) -> list[Trace]:
+        """Decode examples (their targets are not looked at): near-equal lengths together, results in their order."""
+        read = list(examples)
+        cut = self.segmenters
+        ids = [encode_source(example, cut, self.vocabularies) if example.source else [] for example in read]
+        for number, sequence in enumerate(ids, start=1):
+            if len(sequence) > self.config.data.maximum_length:
+                limit = self.config.data.maximum_length
+                raise DataError(f"source {number} has {len(sequence)} symbols; data.maximum_length is {limit}")
+        order = sorted((row for row in range(len(ids)) if ids[row]), key=lambda row: len(ids[row]))
+        decoded: dict[int, Decoded] = {}
+        for start in range(0, len(order), self.config.search.batch_size):
+            rows = order[start : start + self.config.search.batch_size]
+            decoded.update(zip(rows, self._decode([ids[row] for row in rows]), strict=True))
+        return [self._trace(example, ids[row], decoded.get(row)) for row, example in enumerate(read)]
+
+    def _decode(self, ids: list[list[int]]) -> list[Decoded]:
+        """One batch through the network, in evaluation mode; the mode it was in comes back."""
+        training = self.network.training
+        self.network.eval()
+        try:
+            device = next(self.network.parameters()).device
+            source, lengths = ragged(ids).padded(np.arange(len(ids)))
+            return greedy(self.network, source.to(device), lengths.to(device), self.maximum_length)
+        finally:
+            self.network.train(training)
+
+    def _trace(self, example: Example, ids: list[int], decoded: Decoded | None) -> Trace:
+        """Ids back to symbols."""
+        cut, target = self.segmenters, self.vocabularies.target
+        features = cut.features.split(example.features) if ids else []
+        source = (*features, *(cut.source.split(example.source) if ids else ()))
+        unknown = (UNK, len(self.vocabularies.source) + UNK)
+        found = decoded if decoded is not None else _nothing()
+        finished = bool(len(found.ids)) and int(found.ids[-1]) == EOS
+        symbols = tuple(target.symbol(int(identity), SPECIAL_NAMES) for identity in found.ids)
+        return Trace(
+            text=example.source,
+            source=source,
+            features=len(features),
+            unknown=tuple(at for at, identity in enumerate(ids) if identity in unknown),
+            target=symbols,
+            output=cut.target.join(symbols[:-1] if finished else symbols),
+            finished=finished or not ids,
+            log_probabilities=found.log_probabilities,
+            attention=found.weights,
+            top_symbols=tuple(tuple(target.symbol(int(i), SPECIAL_NAMES) for i in row) for row in found.top_ids),
+            top_log_probabilities=found.top_log_probabilities,
+        )
+
+
+def _nothing() -> Decoded:
+    """The decoding of an empty source: no step was taken."""
+    return Decoded(
+        ids=np.zeros(0, dtype=np.int64),
+        log_probabilities=np.zeros(0, dtype=np.float32),
+        weights=np.zeros((0, 0), dtype=np.float32),
+        top_ids=np.zeros((0, 0), dtype=np.int64),
+        top_log_probabilities=np.zeros((0, 0), dtype=np.float32),
+    )

@@ -1,0 +1,1 @@
+"""Parameters from pairs: a loop of events and the folder they leave."""

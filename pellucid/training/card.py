@@ -1,0 +1,78 @@
+"""The model card: what a run's model is, in Markdown that a person reads first."""
+
+from typing import Any
+
+from pellucid import __version__
+from pellucid.config import Config
+from pellucid.model.network import parameter_count
+from pellucid.training.loop import Session
+
+
+def card(session: Session, log: list[dict[str, Any]]) -> str:
+    """The card of a session, from its configuration, its vocabularies and its log."""
+    best = max(
+        (record for record in log if record["event"] == "validated" and record["best"]),
+        key=lambda record: record["update"],
+        default=None,
+    )
+    return "\n".join(
+        [
+            "# A Pellucid model",
+            "",
+            *_about(session),
+            "",
+            "## Scores on the development data",
+            "",
+            *(_scores(best, len(session.development)) if best else ["No validation was made."]),
+            "",
+            "## What it cannot know",
+            "",
+            "It has seen only the symbols in `vocabulary.json`; others are read as unknown. Its attention shows where",
+            "it looked, not why it decided. Scores hold for data like the development data and for no other.",
+            "",
+            "## Use",
+            "",
+            "`pellucid predict DIR FILE`, or `pellucid.load(DIR).predict([...])`, where DIR is this folder.",
+            f"Every setting stands in `config.toml`. Written by Pellucid {__version__}.",
+            "",
+        ]
+    )
+
+
+def _about(session: Session) -> list[str]:
+    """Sizes and data."""
+    config, vocabularies, progress = session.config, session.transducer.vocabularies, session.progress
+    return [
+        f"{_model(config)}. {parameter_count(session.transducer.network):,} parameters.",
+        "",
+        f"* Trained on {len(session.training.source.lengths):,} examples: {progress.samples:,} samples in "
+        f"{progress.update:,} updates, {progress.seconds:,.0f} seconds, seed {config.seed}.",
+        f"* Stopped because {progress.finished}." if progress.finished else "* Training was interrupted.",
+        f"* Source: {len(vocabularies.source.symbols)} symbols ({config.data.source_symbols!r}), "
+        f"longest {vocabularies.longest_source}.",
+        f"* Target: {len(vocabularies.target.symbols)} symbols ({config.data.target_symbols!r}), "
+        f"longest {vocabularies.longest_target}.",
+    ]
+
+
+def _model(config: Config) -> str:
+    """The architecture in a sentence."""
+    encoder, decoder = config.encoder, config.decoder
+    ways = "both-ways" if encoder.directions == "both" else "forward"
+    attention = "without attention" if config.attention.score == "none" else f"with {config.attention.score} attention"
+    return (
+        f"A recurrent encoder-decoder {attention}: {ways} {encoder.cell.upper()} encoder of {encoder.layers} layer(s) "
+        f"of {encoder.hidden_size} units a direction, {decoder.cell.upper()} decoder of {decoder.layers} layer(s) of "
+        f"{decoder.hidden_size} units"
+    )
+
+
+def _scores(best: dict[str, Any], examples: int) -> list[str]:
+    """The best validation."""
+    return [
+        f"On {examples:,} examples, by greedy decoding, at update {best['update']:,}:",
+        "",
+        f"* exact match {best['exact_match']:.2f} % (word error rate {100 - best['exact_match']:.2f} %)",
+        f"* symbol error rate {best['symbol_error_rate']:.2f} %",
+        f"* cross-entropy {best['loss']:.4f} a symbol",
+    ]

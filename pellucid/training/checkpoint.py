@@ -1,0 +1,83 @@
+"""A session to one file and back: parameters, the optimiser's moments, and where training stands.
+
+Everything is in one safetensors file, so a checkpoint is whole or absent, and reading one runs no code.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import safetensors
+import safetensors.torch
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from pellucid.errors import RunError
+from pellucid.files import refusals, write_atomic
+from pellucid.training.loop import Progress, Session
+
+FORMAT = 1
+
+
+def save_network(path: Path, network: nn.Module) -> None:
+    """Write the parameters alone."""
+    write_atomic(path, safetensors.torch.save(_plain(network.state_dict()), {"format": str(FORMAT)}))
+
+
+def load_network(path: Path, network: nn.Module) -> None:
+    """Read parameters into a network built for them; every name and shape must agree."""
+    tensors, _ = _read(path)
+    _fill(path, network, tensors)
+
+
+def save_session(path: Path, session: Session, fingerprint: str) -> None:
+    """Write all that `restore_session` needs; `fingerprint` tells which data it belongs to."""
+    tensors = {f"network.{name}": value for name, value in session.transducer.network.state_dict().items()}
+    for index, state in session.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+    notes = {
+        "format": str(FORMAT),
+        "progress": msgspec.json.encode(session.progress).decode(),
+        "fingerprint": fingerprint,
+    }
+    write_atomic(path, safetensors.torch.save(_plain(tensors), notes))
+
+
+def restore_session(path: Path, session: Session, fingerprint: str) -> None:
+    """Bring a new session to where the saved one stood, bit for bit; `RunError` for other data or another model."""
+    tensors, notes = _read(path)
+    if notes.get("fingerprint") != fingerprint:
+        raise RunError(f"{path.parent} was trained on other data; name another run folder, or give the data it had")
+    network = {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
+    _fill(path, session.transducer.network, network)
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, part = name.split(".", 2)
+            state.setdefault(int(index), {})[part] = value
+    groups = session.optimizer.state_dict()["param_groups"]
+    session.optimizer.load_state_dict({"state": state, "param_groups": groups})
+    session.progress = msgspec.json.decode(notes["progress"], type=Progress)
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the notes of a file."""
+    try:
+        with refusals("read", path), safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except safetensors.SafetensorError as error:
+        raise RunError(f"{path} is not a whole safetensors file: {error}") from error
+
+
+def _fill(path: Path, network: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Copy tensors into a network, strictly."""
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise RunError(f"{path} does not fit the run's configuration: {error}") from error
+
+
+def _plain(tensors: dict[str, Any]) -> dict[str, Tensor]:
+    """Detached, contiguous tensors, each with its own memory, as safetensors asks."""
+    return {name: torch.as_tensor(value).detach().clone().contiguous() for name, value in tensors.items()}

@@ -1,0 +1,256 @@
+"""The training loop: a generator of events.
+
+Progress bar, log, checkpoints and curves are consumers of what it yields; it knows none of them. After every event
+the session is whole: whoever stops listening can save it and go on later, to the very same bits.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+from torch import nn
+
+from pellucid.config import Config, Metric, TrainingConfig
+from pellucid.data.batches import Batch, Encoded, assemble, encode, plan_batches
+from pellucid.data.examples import Example
+from pellucid.errors import RunError
+from pellucid.evaluate.answers import score
+from pellucid.evaluate.metrics import evaluate, metrics_for_log
+from pellucid.search.trace import Trace
+from pellucid.search.transducer import Transducer
+from pellucid.training.objective import cross_entropy
+from pellucid.training.schedule import learning_rate
+
+PLATEAU_PATIENCE = 3
+"""Validations without a better metric after which the plateau schedule lowers the rate."""
+PLATEAU_FACTOR = 0.5
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Where a training stands. With the parameters and the optimiser's moments it decides everything that follows."""
+
+    epoch: int = 0
+    batch: int = 0
+    """Batches passed in this epoch."""
+    update: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    validations: int = 0
+    best_update: int = 0
+    best: tuple[float, float] | None = None
+    """The best validation so far, as `rank` tells it."""
+    stale: int = 0
+    """Validations since the best."""
+    plateau_factor: float = 1.0
+    finished: str = ""
+    """Why training ended; empty while it has not."""
+
+
+@dataclass
+class Session:
+    """A training in flight."""
+
+    transducer: Transducer
+    optimizer: torch.optim.Optimizer
+    training: Encoded
+    development: Sequence[Example]
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def config(self) -> Config:
+        """The run's configuration."""
+        return self.transducer.config
+
+    @property
+    def epochs(self) -> float:
+        """The longest training, in passes: as set, or derived from the number of examples."""
+        return self.config.training.epochs or derived_epochs(len(self.training.source.lengths))
+
+
+class Started(NamedTuple):
+    """Training begins, or goes on."""
+
+    progress: Progress
+    epochs: float
+    updates: int
+    """How many updates the longest training has, about."""
+
+
+class Stepped(NamedTuple):
+    """One update was made."""
+
+    progress: Progress
+    passed: float
+    """Share of the longest training."""
+    loss: float
+    learning_rate: float
+    gradient_norm: float
+
+
+class Validated(NamedTuple):
+    """The development examples were decoded and scored."""
+
+    progress: Progress
+    metrics: dict[str, float]
+    best: bool
+    traces: list[Trace]
+
+
+class Stopped(NamedTuple):
+    """Training is over."""
+
+    progress: Progress
+
+
+Event = Started | Stepped | Validated | Stopped
+
+
+def derived_epochs(examples: int) -> float:
+    """How long to train at most when nothing is said: 60 passes over 3,600 examples, and fewer over more.
+
+    As √(3600 / n), within 4 and 240: ten times the examples get about three times the updates.
+    """
+    return min(240.0, max(4.0, 60.0 * math.sqrt(3600 / examples)))
+
+
+def build_optimizer(network: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
+    """Adam (Kingma & Ba 2015) or AdamW (Loshchilov & Hutter 2019)."""
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    match config.optimizer:
+        case "adam":
+            return torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
+        case "adamw":
+            return torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True)
+
+
+def fit(session: Session) -> Iterator[Event]:
+    """Train to the end of the longest training, or until patience ends it, from wherever the session stands."""
+    plan = _plan(session)
+    yield Started(session.progress, session.epochs, math.ceil(session.epochs * len(plan)))
+    while not session.progress.finished:
+        if session.progress.batch == len(plan):
+            session.progress = msgspec.structs.replace(session.progress, epoch=session.progress.epoch + 1, batch=0)
+            plan = _plan(session)
+        yield _step(session, plan)
+        if session.progress.validations < _validations_due(session, len(plan)):
+            yield _validate(session, _is_over(session, len(plan)))
+    yield Stopped(session.progress)
+
+
+def rank(metrics: dict[str, float], metric: Metric) -> tuple[float, float]:
+    """A validation's worth, higher is better: the chosen metric, and the symbol error rate where that is equal."""
+    sign = -1.0 if metric in ("symbol_error_rate", "loss") else 1.0
+    return sign * metrics[metric], -metrics["symbol_error_rate"]
+
+
+def _plan(session: Session) -> list[np.ndarray]:
+    """The batches of the session's present epoch."""
+    training, config = session.config.training, session.config
+    return plan_batches(session.training, training.batch_size, training.batch_by, config.seed, session.progress.epoch)
+
+
+def _passes(progress: Progress, batches: int) -> float:
+    """Passes over the training file so far."""
+    return progress.epoch + progress.batch / batches
+
+
+def _is_over(session: Session, batches: int) -> bool:
+    """Whether the longest training has passed."""
+    return _passes(session.progress, batches) >= session.epochs - 1e-9
+
+
+def _validations_due(session: Session, batches: int) -> int:
+    """How many validations there should have been by now; one more at the very end if that is none of them."""
+    due = math.floor(_passes(session.progress, batches) / session.config.training.validate_every + 1e-9)
+    last = math.ceil(session.epochs / session.config.training.validate_every - 1e-9)
+    return last if _is_over(session, batches) else due
+
+
+def _step(session: Session, plan: list[np.ndarray]) -> Stepped:
+    """One update: forward, backward, clip, step."""
+    began, progress, config = time.perf_counter(), session.progress, session.config.training
+    rows = plan[progress.batch]
+    passed = min(1.0, (_passes(progress, len(plan)) + 0.5 / len(plan)) / session.epochs)
+    rate = learning_rate(config, passed, progress.plateau_factor)
+    with torch.random.fork_rng(devices=[]):
+        # The randomness of an update is a function of seed and update: nothing of it has to be saved to resume.
+        torch.manual_seed((session.config.seed << 32) + progress.update)
+        loss, norm = _update(session, assemble(session.training, rows), rate)
+    session.progress = msgspec.structs.replace(
+        progress,
+        batch=progress.batch + 1,
+        update=progress.update + 1,
+        samples=progress.samples + len(rows),
+        seconds=progress.seconds + time.perf_counter() - began,
+    )
+    return Stepped(session.progress, passed, loss, rate, norm)
+
+
+def _update(session: Session, batch: Batch, rate: float) -> tuple[float, float]:
+    """Change the parameters by one batch; its loss and the gradient's norm before clipping by norm."""
+    config, network = session.config.training, session.transducer.network
+    network.train()
+    loss = cross_entropy(network(batch).logits, batch.target, config.label_smoothing)
+    session.optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    if config.clip_value:
+        nn.utils.clip_grad_value_(parameters, config.clip_value)
+    norm = float(nn.utils.clip_grad_norm_(parameters, config.clip_norm or math.inf))
+    if not math.isfinite(norm):
+        raise RunError(
+            f"training diverged at update {session.progress.update + 1}: the gradient is not finite; "
+            f"a lower training.learning_rate (now {config.learning_rate:g}) or training.clip_norm may help"
+        )
+    for group in session.optimizer.param_groups:
+        group["lr"] = rate
+    session.optimizer.step()
+    return float(loss.detach()), norm
+
+
+def _validate(session: Session, over: bool) -> Validated:
+    """Decode the development examples as they will be decoded in use, score them, and judge the session by it."""
+    began, progress, config = time.perf_counter(), session.progress, session.config.training
+    transducer = session.transducer
+    traces = transducer.trace(session.development)
+    references = [(example.target,) for example in session.development]
+    evaluation = evaluate(score(traces, references, transducer.segmenters))
+    metrics = {**metrics_for_log(evaluation), "loss": _development_loss(session)}
+    better = progress.best is None or rank(metrics, config.metric) > progress.best
+    stale = 0 if better else progress.stale + 1
+    lowered = config.schedule == "plateau" and stale and stale % PLATEAU_PATIENCE == 0
+    finished = "the longest training has passed" if over else ""
+    if config.patience and stale >= config.patience:
+        finished = f"{config.metric} did not get better in {stale} validations"
+    session.progress = msgspec.structs.replace(
+        progress,
+        validations=progress.validations + 1,
+        best=rank(metrics, config.metric) if better else progress.best,
+        best_update=progress.update if better else progress.best_update,
+        stale=stale,
+        plateau_factor=progress.plateau_factor * (PLATEAU_FACTOR if lowered else 1.0),
+        finished=finished,
+        seconds=progress.seconds + time.perf_counter() - began,
+    )
+    return Validated(session.progress, metrics, better, traces)
+
+
+@torch.no_grad()
+def _development_loss(session: Session) -> float:
+    """Cross-entropy of the development targets a symbol, without smoothing: how probable the right answers are."""
+    network, transducer = session.transducer.network, session.transducer
+    network.eval()
+    encoded = encode(session.development, transducer.segmenters, transducer.vocabularies)
+    total, symbols = 0.0, 0
+    for start in range(0, len(session.development), session.config.search.batch_size):
+        stop = min(start + session.config.search.batch_size, len(session.development))
+        batch = assemble(encoded, np.arange(start, stop))
+        count = int(batch.target_lengths.sum())
+        total += float(cross_entropy(network(batch).logits, batch.target, 0.0)) * count
+        symbols += count
+    return total / symbols

@@ -1,0 +1,118 @@
+"""The run folder: everything a training leaves behind, and all that is needed to use it or to go on.
+
+config.toml           every setting, each with its meaning
+vocabulary.json       symbols, as learnt from the training file
+model.safetensors     the parameters of the best validation
+training.safetensors  the last checkpoint: parameters, optimiser, where training stands
+log.jsonl             one line an event
+card.md               what the model is, what it was trained on, how good it is
+"""
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pellucid.config import Config, differences, load_config, to_toml
+from pellucid.data.vocabulary import Vocabularies, load_vocabularies
+from pellucid.errors import RunError
+from pellucid.files import make_folder, read_bytes, refusals, write_atomic, write_text
+from pellucid.model.network import build_network
+from pellucid.search.transducer import Transducer
+from pellucid.training.checkpoint import load_network
+
+CONFIG = "config.toml"
+VOCABULARY = "vocabulary.json"
+MODEL = "model.safetensors"
+TRAINING = "training.safetensors"
+LOG = "log.jsonl"
+CARD = "card.md"
+
+
+def load(run: str | Path) -> Transducer:
+    """The trained model of a run folder. `RunError` says what is missing or foreign."""
+    folder = Path(run)
+    if not folder.is_dir():
+        raise RunError(
+            f"{folder} is not a run folder: {'it is a file' if folder.exists() else 'there is no such folder'}"
+        )
+    if not (folder / CONFIG).exists():
+        raise RunError(f"{folder} is not a run folder: it holds no {CONFIG}")
+    if not (folder / MODEL).exists():
+        raise RunError(f"{folder} holds no model yet: its training has not reached a first validation")
+    config = load_config(folder / CONFIG)
+    vocabularies = load_vocabularies(folder / VOCABULARY)
+    network = build_network(config, vocabularies)
+    load_network(folder / MODEL, network)
+    return Transducer(config, vocabularies, network.eval())
+
+
+def has_run(folder: Path) -> bool:
+    """Whether a training was begun in the folder."""
+    return (folder / CONFIG).exists()
+
+
+def begin(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
+    """Make the folder and write what is known before the first update; a folder of other things is refused."""
+    make_folder(folder)
+    with refusals("read", folder):
+        foreign = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
+    if foreign:
+        raise RunError(f"{folder} is not empty and holds no run ({', '.join(foreign[:3])}); name a new folder")
+    vocabularies.save(folder / VOCABULARY)
+    write_text(folder / CONFIG, to_toml(config))
+
+
+def check_same_config(folder: Path, config: Config) -> None:
+    """Refuse to go on with a run under another configuration, and say what differs."""
+    changed = differences(load_config(folder / CONFIG), config)
+    if changed:
+        listed = "\n  ".join(changed)
+        raise RunError(f"{folder} holds a run with a different configuration:\n  {listed}\nname another run folder")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder for one training at a time; the lock ends with the process, however that ends."""
+    make_folder(folder)
+    with refusals("write", folder / ".lock"), open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunError(f"{folder} is in use: another training is writing to it") from error
+        yield
+
+
+class Log:
+    """log.jsonl: one JSON object a line, appended as training goes."""
+
+    def __init__(self, folder: Path, update: int) -> None:
+        """Open the log; lines beyond `update`, written after the checkpoint one goes on from, are removed."""
+        self.path = folder / LOG
+        kept = [record for record in read_log(folder) if record.get("update", 0) <= update]
+        write_atomic(self.path, "".join(_line(record) for record in kept).encode())
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add one line."""
+        with refusals("write", self.path), open(self.path, "a", encoding="utf-8") as file:
+            file.write(_line(record))
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """The records of a run's log, the last line left out where a crash cut it; none where there is no log."""
+    if not (folder / LOG).exists():
+        return []
+    records = []
+    for line in read_bytes(folder / LOG).decode("utf-8", "replace").split("\n"):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return records
+
+
+def _line(record: dict[str, Any]) -> str:
+    """One record as one line."""
+    return json.dumps(record, ensure_ascii=False) + "\n"

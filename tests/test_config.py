@@ -1,0 +1,228 @@
+import math
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pellucid.config import (
+    PRESETS,
+    Config,
+    Settings,
+    Size,
+    checked,
+    differences,
+    flattened,
+    from_settings,
+    load_config,
+    memory_size,
+    preset,
+    to_toml,
+)
+from pellucid.errors import ConfigError
+
+SIZES = list(PRESETS)
+
+
+def with_value(config: Config, key: str, value: object) -> Config:
+    """A copy of the configuration in which the setting of that full key has another value."""
+    stage, _, name = key.rpartition(".")
+    if not stage:
+        return msgspec.structs.replace(config, **{name: value})
+    changed = msgspec.structs.replace(getattr(config, stage), **{name: value})
+    return msgspec.structs.replace(config, **{stage: changed})
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "my.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - any annotation a struct can have
+    """Every value a setting of this type can have, within its range."""
+    if isinstance(kind, type) and issubclass(kind, Settings):
+        return st.builds(kind, **{f.name: settings_strategy(f.type) for f in msgspec.structs.fields(kind)})
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    if get_origin(kind) is Annotated:
+        base, limits = get_args(kind)
+        if base is int:
+            return st.integers(limits.ge, 10**9)
+        low, high = limits.ge if limits.gt is None else limits.gt, limits.lt
+        return st.floats(low, high or 1e300, exclude_min=limits.gt is not None, exclude_max=high is not None)
+    return {bool: st.booleans(), str: st.text(max_size=5)}[kind]
+
+
+def agreeing(config: Config) -> Config:
+    """The configuration with its two possible contradictions settled."""
+    config = with_value(config, "training.optimizer", "adamw")
+    return with_value(config, "decoder.hidden_size", memory_size(config.encoder))
+
+
+CONFIGS = settings_strategy(Config).map(agreeing)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_presets_are_complete_and_consistent(size: Size) -> None:
+    config = preset(size)
+    assert config.size == size and checked(config) is config
+    assert config.decoder.hidden_size == memory_size(config.encoder)
+    assert checked(with_value(config, "attention.score", "dot"))
+
+
+def test_the_dial_grows_the_model() -> None:
+    sizes = [preset(size).decoder.hidden_size for size in SIZES]
+    assert sizes == sorted(set(sizes))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_presets_survive_toml(size: Size, tmp_path: Path) -> None:
+    assert load_config(written(tmp_path, to_toml(preset(size)))) == preset(size)
+
+
+@given(CONFIGS)
+def test_any_configuration_survives_toml(config: Config) -> None:
+    assert from_settings(tomllib.loads(to_toml(config)), "run") == config
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_toml_says_what_every_key_does(size: Size) -> None:
+    lines = [line for line in to_toml(preset(size)).splitlines() if line]
+    above = dict(zip(lines[1:], lines, strict=False))
+    keys = [line for line in lines if not line.startswith(("#", "["))]
+    assert len(keys) == len(flattened(preset(size)))
+    for key in keys:
+        assert re.fullmatch(r"# [A-Z].{8,}\.", above[key]), key
+
+
+def test_a_file_overlays_the_preset_and_overrides_overlay_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, 'size = "tiny"\nseed = 5\n[encoder]\nlayers = 3\ncell = "gru"\n')
+    assert load_config(path) == from_settings({"size": "tiny", "seed": 5, "encoder": {"layers": 3, "cell": "gru"}}, "")
+    config = load_config(path, {"size": "large", "encoder": {"layers": 2}})
+    assert (config.size, config.seed, config.encoder.layers, config.encoder.cell) == ("large", 5, 2, "gru")
+    assert config.decoder == preset("large").decoder
+
+
+def test_an_empty_file_is_the_base_preset(tmp_path: Path) -> None:
+    assert load_config(written(tmp_path, "")) == preset("base")
+
+
+def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
+    config = from_settings({"training": {"learning_rate": 1, "clip_norm": 5}}, "my.toml")
+    assert type(config.training.learning_rate) is float and config.training.clip_norm == 5.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"encoderr": {}}, "unknown key 'encoderr'; did you mean 'encoder'?"),
+        ({"sede": 1}, "unknown key 'sede'; did you mean 'seed'?"),
+        ({"encoder": {"hiden_size": 8}}, "unknown key 'encoder.hiden_size'; did you mean 'hidden_size'?"),
+        ({"training": {"learnin_rate": 1.0}}, "unknown key 'training.learnin_rate'; did you mean 'learning_rate'?"),
+        ({"data": {"zzzz": 1}}, "unknown key 'data.zzzz'"),
+        ({"search": {"beam": {"size": 4}}}, "unknown key 'search.beam'"),
+        ({"size": "bsae"}, "size: expected tiny, small, base or large, got 'bsae'; did you mean 'base'?"),
+        ({"size": 3}, "size: expected tiny, small, base or large, got 3"),
+        ({"size": [1]}, "size: expected tiny, small, base or large, got [1]"),
+        ({"encoder": {"cell": "gur"}}, "encoder.cell: expected gru or lstm, got 'gur'; did you mean 'gru'?"),
+        ({"encoder": {"cell": 1}}, "encoder.cell: expected gru or lstm, got 1"),
+        ({"decoder": {"start": "men"}}, "decoder.start: expected zero, final or mean, got 'men'; did you mean 'mean'?"),
+        ({"encoder": "lstm"}, "encoder: expected a table, got 'lstm'"),
+        ({"seed": {"a": 1}}, "seed: expected `int`, got {'a': 1}"),
+        ({"encoder": {"hidden_size": "8"}}, "encoder.hidden_size: expected `int`, got '8'"),
+        ({"encoder": {"hidden_size": 8.5}}, "encoder.hidden_size: expected `int`, got 8.5"),
+        ({"encoder": {"layers": True}}, "encoder.layers: expected `int`, got True"),
+        ({"data": {"header": 1}}, "data.header: expected `bool`, got 1"),
+        ({"data": {"source_column": 1}}, "data.source_column: expected `str`, got 1"),
+        ({"encoder": {"hidden_size": 0}}, "encoder.hidden_size: expected `int` >= 1, got 0"),
+        ({"seed": -1}, "seed: expected `int` >= 0, got -1"),
+        ({"seed": 2**63}, f"seed: expected `int` <= {2**63 - 1}, got {2**63}"),
+        ({"encoder": {"dropout": 1.0}}, "encoder.dropout: expected `float` < 1.0, got 1.0"),
+        ({"training": {"learning_rate": 0.0}}, "training.learning_rate: expected `float` > 0.0, got 0.0"),
+        ({"training": {"learning_rate": math.nan}}, "training.learning_rate: expected `float` > 0.0, got nan"),
+        ({"training": {"learning_rate": math.inf}}, "training.learning_rate: expected a finite number, got inf"),
+        ({"training": {"weight_decay": 0.1}}, "training.weight_decay needs training.optimizer = 'adamw'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_file_its_key_and_what_was_expected(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_settings(settings, "my.toml")
+    assert str(caught.value) == f"my.toml: {message}"
+
+
+@pytest.mark.parametrize("score", ["dot", "scaled-dot"])
+def test_scores_that_compare_states_need_equal_sizes(score: str) -> None:
+    with pytest.raises(ConfigError, match=r"my\.toml: attention\.score = .* decoder\.hidden_size is 256 .* 128 units"):
+        from_settings({"attention": {"score": score}, "encoder": {"merge": "sum"}}, "my.toml")
+    assert from_settings({"attention": {"score": "general"}, "encoder": {"merge": "sum"}}, "my.toml")
+
+
+def test_checked_catches_what_was_changed_after_loading() -> None:
+    config = preset("base")
+    with pytest.raises(ConfigError, match=r"^encoder\.layers: expected `int` >= 1, got 0$"):
+        checked(with_value(config, "encoder.layers", 0))
+    with pytest.raises(ConfigError, match=r"^decoder\.cell: expected gru or lstm, got 'rnn'$"):
+        checked(with_value(config, "decoder.cell", "rnn"))
+    with pytest.raises(ConfigError, match=r"^training\.clip_norm: expected a finite number, got inf$"):
+        checked(with_value(config, "training.clip_norm", math.inf))
+
+
+def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*none\.toml: no such file or directory"):
+        load_config(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match=r"cannot read .*: is a directory"):
+        load_config(tmp_path)
+
+
+def test_what_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"my\.toml is not TOML: .*line 2"):
+        load_config(written(tmp_path, 'size = "tiny"\n[encoder\n'))
+    (tmp_path / "latin.toml").write_bytes(b'# caf\xe9\nsize = "tiny"\n')
+    with pytest.raises(ConfigError, match=r"latin\.toml is not TOML: .*utf-8"):
+        load_config(tmp_path / "latin.toml")
+
+
+def test_mistakes_in_overrides_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown key 'encoder\.layer'; did you mean 'layers'"):
+        load_config(written(tmp_path, ""), {"encoder": {"layer": 2}})
+
+
+def test_settings_are_frozen_values() -> None:
+    config: Any = preset("tiny")
+    assert config == preset("tiny") and hash(config) == hash(preset("tiny"))
+    with pytest.raises(AttributeError):
+        config.seed = 2
+    with pytest.raises(AttributeError):
+        config.encoder.layers = 2
+
+
+def test_flattened_names_every_setting_once() -> None:
+    flat = flattened(preset("tiny"))
+    assert flat["size"] == "tiny" and flat["encoder.hidden_size"] == 16 and flat["search.batch_size"] == 128
+    assert not any(isinstance(value, dict) for value in flat.values())
+
+
+@given(CONFIGS, CONFIGS)
+def test_differences_tell_every_setting_that_differs(one: Config, two: Config) -> None:
+    assert differences(one, one) == []
+    changed = [key for key, value in flattened(one).items() if flattened(two)[key] != value]
+    assert [line.partition(":")[0] for line in differences(one, two)] == changed
+
+
+def test_differences_read_well() -> None:
+    wanted = with_value(preset("tiny"), "encoder.layers", 2)
+    assert differences(preset("tiny"), wanted) == ["encoder.layers: 1 in the run, 2 now"]
+
+
+@pytest.mark.parametrize(
+    ("directions", "merge", "size"),
+    [("forward", "concatenate", 8), ("both", "concatenate", 16), ("both", "sum", 8), ("both", "product", 8)],
+)
+def test_memory_size_follows_directions_and_merge(directions: str, merge: str, size: int) -> None:
+    encoder = {"hidden_size": 8, "directions": directions, "merge": merge}
+    assert memory_size(from_settings({"encoder": encoder}, "my.toml").encoder) == size

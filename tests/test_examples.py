@@ -1,0 +1,872 @@
+"""Reading pairs: every line becomes an example, a bad line with its reason, or a counted blank line."""
+
+import csv
+import gzip
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pellucid.config import DataConfig, Format
+from pellucid.data.examples import (
+    BadLine,
+    Example,
+    parse_sources,
+    read_examples,
+    read_sources,
+    resolve_format,
+)
+from pellucid.errors import ConfigError, DataError
+
+DATA = Path(os.environ.get("PELLUCID_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
+CONFIG = DataConfig()
+SKIPPING = DataConfig(on_bad_line="skip")
+TAGGED = DataConfig(features_column="3")
+NAMED = DataConfig(header=True, source_column="word", target_column="sound")
+HINT = '\ndata.on_bad_line = "skip" (--on-bad-line skip) leaves such lines out and counts them'
+
+FIELDS = st.text(st.characters(exclude_characters="\t\n\0", exclude_categories=["Cs"]), min_size=1, max_size=30)
+ANY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write bytes (or text, as UTF-8) to a file of this name, compressed where it ends in .gz."""
+
+    def written(content: bytes | str, name: str = "train.tsv") -> Path:
+        path = tmp_path / name
+        data = content.encode() if isinstance(content, str) else content
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return path
+
+    return written
+
+
+def table(path: Path, columns: dict[str, Sequence[object]] | pa.Table) -> Path:
+    """Write a Parquet file."""
+    pq.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), path)
+    return path
+
+
+def refusal(path: Path, config: DataConfig = CONFIG, target: Path | None = None) -> str:
+    """The message of the error that reading must end in, the folder and the usual hint left out."""
+    with pytest.raises(DataError) as caught:
+        read_examples(path, config, target)
+    return str(caught.value).replace(f"{path.parent}{os.sep}", "").removesuffix(HINT)
+
+
+def reasons(path: Path, config: DataConfig = SKIPPING) -> list[tuple[int, str]]:
+    """Line and reason of each bad line."""
+    return [(bad.line, bad.reason) for bad in read_examples(path, config).bad]
+
+
+def pairs(path: Path, config: DataConfig = CONFIG) -> list[tuple[str, ...]]:
+    """The examples as plain tuples, without empty features."""
+    return [tuple(example if example.features else example[:2]) for example in read_examples(path, config).examples]
+
+
+# ---- what format
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.tsv", "tsv"),
+        ("a.TSV.GZ", "tsv"),
+        ("a.csv", "csv"),
+        ("a.csv.gz", "csv"),
+        ("a.jsonl", "jsonl"),
+        ("a.ndjson.gz", "jsonl"),
+        ("a.parquet", "parquet"),
+        ("a.parquet.gz", "parquet"),
+        ("a.txt", "tsv"),
+        ("csv", "tsv"),
+        ("wd_arabic_16", "tsv"),
+    ],
+)
+def test_auto_goes_by_the_name(name: str, expected: Format) -> None:
+    assert resolve_format(Path("folder.csv") / name, CONFIG) == expected
+
+
+@pytest.mark.parametrize("format", ["tsv", "csv", "jsonl", "parquet", "text"])
+def test_a_configured_format_goes_before_the_name(format: Format) -> None:
+    assert resolve_format(Path("a.parquet"), DataConfig(format=format)) == format
+
+
+def test_whole_lines_need_a_second_file(write: Write) -> None:
+    path = write("a\n")
+    with pytest.raises(ConfigError) as caught:
+        read_examples(path, DataConfig(format="text"))
+    expected = f'data.format = "text" reads two parallel files: give the file of targets beside {path}'
+    assert str(caught.value) == expected
+
+
+# ---- the same pairs in every format
+
+CSV = 'cat,k æ t\n"a,b","c ""d"""\n'
+JSON = '{"s": "cat", "t": "k æ t"}\n{"s": "a,b", "t": "c \\"d\\""}\n'
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("x.tsv", 'cat\tk æ t\na,b\tc "d"\n'), ("x.csv", CSV), ("x.jsonl", JSON), ("x.ndjson", JSON)],
+)
+def test_formats_agree(write: Write, name: str, content: str, ending: str) -> None:
+    reading = read_examples(write(content, name + ending), CONFIG)
+    assert reading == ([("cat", "k æ t", ""), ("a,b", 'c "d"', "")], [1, 2], [], 0)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_parquet_agrees(tmp_path: Path, write: Write, ending: str) -> None:
+    path = table(tmp_path / "x.parquet", {"s": ["cat", "a,b"], "t": ["k æ t", 'c "d"']})
+    if ending:
+        path = write(path.read_bytes(), "y.parquet.gz")
+    assert read_examples(path, CONFIG) == ([("cat", "k æ t", ""), ("a,b", 'c "d"', "")], [1, 2], [], 0)
+
+
+def test_gzip_is_known_by_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "plainly_named.tsv"
+    path.write_bytes(gzip.compress(b"a\tb\n") + gzip.compress(b"c\td\n"))
+    assert pairs(path) == [("a", "b"), ("c", "d")]
+
+
+def test_features_are_a_third_column(write: Write, tmp_path: Path) -> None:
+    expected = [("go", "went", "V;PST")]
+    assert pairs(write("go\twent\tV;PST\n"), TAGGED) == expected
+    assert pairs(write("go,went,V;PST\n", "x.csv"), TAGGED) == expected
+    assert pairs(write('{"a": "go", "b": "went", "c": "V;PST"}\n', "x.jsonl"), TAGGED) == expected
+    assert pairs(table(tmp_path / "x.parquet", {"a": ["go"], "b": ["went"], "c": ["V;PST"]}), TAGGED) == expected
+
+
+def test_empty_features_are_fine(write: Write) -> None:
+    assert pairs(write("go\tgo\t\n"), TAGGED) == [("go", "go")]
+
+
+def test_columns_by_number_in_any_order_and_twice(write: Write) -> None:
+    path = write("a\tb\tc\n")
+    assert pairs(path, DataConfig(source_column="3", target_column="1")) == [("c", "a")]
+    assert pairs(path, DataConfig(source_column="2", target_column="2")) == [("b", "b")]
+
+
+# ---- TSV: exactly as it is there
+
+
+@given(st.lists(st.tuples(FIELDS, FIELDS), max_size=8))
+def test_tsv_fields_survive_exactly(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
+    # The full stop keeps the line's end off a carriage return, and a line of white space from being a blank one.
+    rows = [("first", "row"), *((source, target + ".") for source, target in rows)]
+    path = tmp_path_factory.mktemp("tsv") / "x.tsv"
+    path.write_bytes("".join(f"{source}\t{target}\n" for source, target in rows).encode())
+    reading = read_examples(path, CONFIG)
+    assert [example[:2] for example in reading.examples] == rows
+    assert reading.lines == list(range(1, len(rows) + 1))
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        '"quoted',
+        'a "b" c',
+        "'",
+        "a\u2028b",
+        "a\x0bb",
+        "a\x0cb",
+        "a\x85b",
+        "a\x1cb",
+        "a\rb",
+        " padded ",
+        "\\n",
+        "#",
+        "\ufeff",
+    ],
+)
+def test_tsv_knows_no_special_characters(write: Write, field: str) -> None:
+    assert pairs(write(f"x\ty\n{field}\tz\nz\t{field}\n")) == [("x", "y"), (field, "z"), ("z", field)]
+
+
+def test_white_space_is_a_text_if_the_other_side_is_there(write: Write) -> None:
+    assert pairs(write(" \tspace\n\u3000\t\u00a0\n")) == [(" ", "space"), ("\u3000", "\u00a0")]
+
+
+def test_windows_line_ends_and_no_last_newline(write: Write) -> None:
+    assert read_examples(write(b"a\tb\r\n\r\nc\td\r\r\ne\tf"), CONFIG) == (
+        [("a", "b", ""), ("c", "d\r", ""), ("e", "f", "")],
+        [1, 3, 4],
+        [],
+        1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("x.tsv", "a\tb\n"), ("x.csv", '"a",b\n'), ("x.jsonl", '{"s":"a","t":"b"}')]
+)
+def test_a_byte_order_mark_is_no_data(write: Write, name: str, content: str) -> None:
+    assert pairs(write("\ufeff" + content, name)) == [("a", "b")]
+    assert pairs(write("\ufeff" + content, name + ".gz")) == [("a", "b")]
+
+
+def test_blank_lines_are_counted_and_numbers_go_on(write: Write) -> None:
+    reading = read_examples(write("\na\tb\n \t \n\r\nc\td\n\n"), CONFIG)
+    assert reading == ([("a", "b", ""), ("c", "d", "")], [2, 5], [], 4)
+
+
+def test_more_columns_than_needed_are_fine(write: Write) -> None:
+    assert pairs(write("a\tb\tc\nd\te\n")) == [("a", "b"), ("d", "e")]
+
+
+# ---- bad lines
+
+TEXT_HINT = ": is this a binary file, or text in another encoding?"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"alone", "expected 2 columns, got 1 (tabs separate columns)"),
+        (b"a b", "expected 2 columns, got 1 (tabs separate columns)"),
+        (b"\x0c", "expected 2 columns, got 1 (tabs separate columns)"),
+        (b"\tb", "the source is empty"),
+        (b"a\t", "the target is empty"),
+        (b"a\t\tb", "the target is empty"),
+        (b"caf\xe9\tb", "invalid UTF-8 at byte 4 (0xe9)" + TEXT_HINT),
+        (b"a\tb\xed\xa0\x80", "invalid UTF-8 at byte 4 (0xed)" + TEXT_HINT),
+        (b"a\tb\xc3", "invalid UTF-8 at byte 4 (0xc3)" + TEXT_HINT),
+        (b"a\0\tb", "a NUL byte at byte 2: is this a binary or UTF-16 file?"),
+        (b"x" * 1001 + b"\tb", "the source has 1001 symbols, more than data.maximum_length = 1000"),
+        (b"a\t" + b"y" * 200_000, "the target has 200000 symbols, more than data.maximum_length = 1000"),
+    ],
+)
+def test_a_bad_line_stops_or_is_skipped_with_its_number(write: Write, line: bytes, reason: str) -> None:
+    path = write(b"a\tb\n\n" + line + b"\nc\td\n")
+    with pytest.raises(DataError) as caught:
+        read_examples(path, CONFIG)
+    assert str(caught.value) == f"{path}:3: {reason}{HINT}"
+    expected = ([("a", "b", ""), ("c", "d", "")], [1, 4], [(str(path), 3, reason)], 1)
+    assert read_examples(path, SKIPPING) == expected
+
+
+def test_a_bad_line_reads_like_a_compiler_message() -> None:
+    assert str(BadLine("train.tsv", 17, "the target is empty")) == "train.tsv:17: the target is empty"
+
+
+def test_the_number_of_columns_needed_goes_by_the_last_one_wanted(write: Write) -> None:
+    expected = "train.tsv:1: expected 3 columns, got 2 (tabs separate columns)"
+    assert refusal(write("a\tb\n"), TAGGED) == expected
+
+
+def test_lengths_count_symbols_not_characters(write: Write) -> None:
+    path = write("abcdef\ta b c\n" + "abc\ta b c d\n" + "abcd\t \x0b \n" + "a\u0301e\u0301i\u0301\tx\n")
+    config = DataConfig(target_symbols="words", maximum_length=3, on_bad_line="skip")
+    reading = read_examples(path, config)
+    assert reading.examples == [("a\u0301e\u0301i\u0301", "x", "")]
+    assert [(bad.line, bad.reason) for bad in reading.bad] == [
+        (1, "the source has 6 symbols, more than data.maximum_length = 3"),
+        (2, "the target has 4 symbols, more than data.maximum_length = 3"),
+        (3, "the source has 4 symbols, more than data.maximum_length = 3"),
+    ]
+
+
+def test_words_of_nothing_but_white_space_are_none(write: Write) -> None:
+    config = DataConfig(target_symbols="words")
+    assert refusal(write("abcd\t \x0b \n"), config) == "train.tsv:1: the target is empty"
+
+
+def test_a_text_of_exactly_the_greatest_length_is_fine(write: Write) -> None:
+    assert pairs(write("x" * 1000 + "\t" + "y" * 1000 + "\n")) == [("x" * 1000, "y" * 1000)]
+
+
+def test_a_long_line_is_fine_where_long_lines_are(write: Write) -> None:
+    long = "x" * 200_000
+    config = DataConfig(maximum_length=200_000)
+    for name, content in [
+        ("x.tsv", f"{long}\ty\n"),
+        ("x.csv", f'"{long}",y\n'),
+        ("x.jsonl", f'{{"s":"{long}","t":"y"}}'),
+    ]:
+        assert pairs(write(content, name), config) == [(long, "y")]
+    assert csv.field_size_limit() == 131_072
+
+
+# ---- files that are none
+
+
+@pytest.mark.parametrize("name", ["train.tsv", "train.csv", "train.jsonl", "train.tsv.gz"])
+def test_an_empty_file(write: Write, name: str) -> None:
+    assert refusal(write("", name)) == f"{name} holds no example: it is empty"
+
+
+def test_an_empty_file_named_gz(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv.gz").touch()
+    assert refusal(tmp_path / "x.tsv.gz") == "x.tsv.gz holds no example: it is empty"
+
+
+def test_only_blank_lines(write: Write) -> None:
+    assert refusal(write("\n \n\t\n")) == "train.tsv holds no example: all its lines are blank (3)"
+
+
+def test_only_bad_lines(write: Write) -> None:
+    path = write("a\nb\n")
+    first = "expected 2 columns, got 1 (tabs separate columns)"
+    assert refusal(path, SKIPPING) == f"train.tsv holds no example: 2 bad lines; the first: train.tsv:1: {first}"
+    path = write("\na\nb\n")
+    expected = f"train.tsv holds no example: 2 bad lines, 1 blank; the first: train.tsv:2: {first}"
+    assert refusal(path, SKIPPING) == expected
+
+
+def test_only_a_header(write: Write) -> None:
+    assert refusal(write("word\tsound\n"), NAMED) == "train.tsv holds no example: it is empty below the header"
+
+
+@pytest.mark.parametrize("name", ["trian.tsv", "trian.csv", "trian.jsonl", "trian.parquet"])
+def test_a_missing_file_and_the_nearest_name(write: Write, tmp_path: Path, name: str) -> None:
+    write("a\tb\n", name.replace("trian", "train"))
+    near = name.replace("trian", "train")
+    assert refusal(tmp_path / name) == f"cannot read {name}: no such file or directory; did you mean {near!r}?"
+
+
+def test_a_missing_file_in_a_missing_folder(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "x.tsv"
+    assert refusal(path) == "cannot read x.tsv: no such file or directory"
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    assert refusal(tmp_path / "data") == "cannot read data: is a directory"
+
+
+def test_no_permission(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, mode: str) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    path = write("a\tb\n")
+    monkeypatch.setattr(Path, "open", refuse)
+    assert refusal(path) == "cannot read train.tsv: permission denied"
+
+
+@pytest.mark.parametrize("name", ["x.tsv", "x.csv", "x.jsonl", "x.tsv.gz"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_named(write: Write, name: str, encoding: str) -> None:
+    expected = f"{name} is UTF-16 text: save it as plain text in UTF-8"
+    assert refusal(write("\ufeffa\tb\n".encode(encoding), name)) == expected
+    without_mark = refusal(write("a\tb\n".encode(encoding), name))
+    assert re.fullmatch(rf"{name}:1: a NUL byte at byte [12]: is this a binary or UTF-16 file\?", without_mark)
+
+
+def test_a_workbook_is_named(write: Write) -> None:
+    assert refusal(write(b"PK\x03\x04rest", "book.tsv")) == (
+        "book.tsv is a zip archive or an Excel workbook: save it as plain text in UTF-8"
+    )
+
+
+@pytest.mark.parametrize("name", ["x.tsv", "x.csv", "x.jsonl"])
+def test_a_binary_file(write: Write, name: str) -> None:
+    assert refusal(write(b"\x89PNG\r\n\x1a\n\0\0", name)) == f"{name}:1: invalid UTF-8 at byte 1 (0x89){TEXT_HINT}"
+    every_byte = refusal(write(bytes(range(256)) * 4, name))
+    assert every_byte == f"{name}:1: a NUL byte at byte 1: is this a binary or UTF-16 file?"
+
+
+def test_damaged_gzip(write: Write) -> None:
+    whole = write("".join(f"{i}\t{i}\n" for i in range(5000)), "x.tsv.gz").read_bytes()
+    path = write("", "y.tsv.gz")
+    path.write_bytes(whole[:-4000])
+    assert refusal(path).startswith("cannot read y.tsv.gz: the gzip file is damaged or cut short (")
+    path.write_bytes(whole[:1000] + b"\xff" * 100 + whole[1100:])
+    assert refusal(path, SKIPPING).startswith("cannot read y.tsv.gz: the gzip file is damaged or cut short (")
+    path.write_bytes(whole[:-8] + b"\0" * 8)
+    assert refusal(path).startswith("cannot read y.tsv.gz: the gzip file is damaged or cut short (CRC check failed")
+
+
+def test_plain_text_named_gz(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv.gz"
+    path.write_text("a\tb\n")
+    assert refusal(path) == "x.tsv.gz is not compressed with gzip, though its name ends in .gz: rename it"
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_pipe_is_read_like_a_file(tmp_path: Path, compressed: bool) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=[gzip.compress(b"a\tb\n") if compressed else b"a\tb\n"])
+    writer.start()
+    assert pairs(path) == [("a", "b")]
+    writer.join()
+
+
+# ---- CSV
+
+
+def csv_bytes(rows: Sequence[Sequence[str]]) -> bytes:
+    """Rows as Python's own writer has them."""
+    file = io.StringIO(newline="")
+    csv.writer(file).writerows(rows)
+    return file.getvalue().encode()
+
+
+@given(st.lists(st.tuples(ANY.filter(lambda text: "\0" not in text), FIELDS), max_size=8))
+def test_csv_fields_survive_exactly(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
+    rows = [("first", "row"), *rows]
+    path = tmp_path_factory.mktemp("csv") / "x.csv"
+    path.write_bytes(csv_bytes(rows))
+    reading = read_examples(path, CONFIG)
+    assert [example[:2] for example in reading.examples] == rows
+    assert reading.lines == [1 + csv_bytes(rows[:count]).count(b"\n") for count in range(len(rows))]
+
+
+def test_csv_lines_are_those_where_records_start(write: Write) -> None:
+    path = write('a,"b\r\nb"\r\n\r\n"c\n\nc",d\n,\n   \ne,f', "x.csv")
+    reading = read_examples(path, SKIPPING)
+    assert reading.examples == [("a", "b\r\nb", ""), ("c\n\nc", "d", ""), ("e", "f", "")]
+    assert reading.lines == [1, 4, 9]
+    assert [(bad.line, bad.reason) for bad in reading.bad] == [(7, "the source is empty")]
+    assert reading.blank == 2
+
+
+def test_csv_that_is_not(write: Write) -> None:
+    lines = [b'a,"b" c', b"d,e", b"f,g\rh", b"i", b"j,\xff", b"k,\0", b'l,"\xff', b'l"', b'm,"n', b"o,p"]
+    path = write(b"\n".join(lines), "x.csv")
+    assert pairs(path, SKIPPING) == [("d", "e")]
+    assert reasons(path) == [
+        (1, "not valid CSV: ',' expected after '\"'"),
+        (3, "not valid CSV: a carriage return outside quotes"),
+        (4, "expected 2 columns, got 1 (commas separate columns)"),
+        (5, "invalid UTF-8 at byte 3 (0xff)" + TEXT_HINT),
+        (6, "a NUL byte at byte 3: is this a binary or UTF-16 file?"),
+        (7, "invalid UTF-8 at byte 4 (0xff)" + TEXT_HINT),
+        (9, "not valid CSV: unexpected end of data; lines 9 to 10 were read as one record: is a quote missing?"),
+    ]
+
+
+def test_csv_names_a_quote_that_swallows_lines(write: Write) -> None:
+    path = write('a,"b\n' + "c,d\n" * 300 + 'e,f"\ng,h\n', "x.csv")
+    assert pairs(path, SKIPPING) == [("g", "h")]
+    spans = "(it spans 302 lines: is a quote missing?)"
+    assert reasons(path) == [(1, f"the target has 1205 symbols {spans}, more than data.maximum_length = 1000")]
+
+
+# ---- JSON lines
+
+
+@given(st.lists(st.tuples(ANY, ANY), min_size=1, max_size=8), st.booleans())
+def test_json_values_survive_exactly(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], ascii_only: bool
+) -> None:
+    path = tmp_path_factory.mktemp("json") / "x.jsonl"
+    lines = [json.dumps({"s": source, "t": target}, ensure_ascii=ascii_only) for source, target in rows]
+    path.write_bytes("\n".join(lines).encode())
+    assert pairs(path) == rows
+
+
+def test_json_keys_by_name_or_number(write: Write) -> None:
+    path = write('{"id": 7, "word": "a", "sound": "b"}\n{"sound": "d", "word": "c", "id": 8}\n', "x.jsonl")
+    assert pairs(path, DataConfig(source_column="word", target_column="sound")) == [("a", "b"), ("c", "d")]
+    reading = read_examples(path, DataConfig(source_column="2", target_column="3", on_bad_line="skip"))
+    assert reading.examples == [("a", "b", "")]
+    assert reading.bad[0].reason == "the value of 'id' is a number, not a string"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"s": "a"}', "no column 2 (data.target_column) among 's'"),
+        ("{}", "no column 1 (data.source_column) among none"),
+        ('{"s": "a", "t": null}', "the value of 't' is null, not a string"),
+        ('{"s": "a", "t": true}', "the value of 't' is true, not a string"),
+        ('{"s": "a", "t": false}', "the value of 't' is false, not a string"),
+        ('{"s": 1.5, "t": "b"}', "the value of 's' is a number, not a string"),
+        ('{"s": ["a"], "t": "b"}', "the value of 's' is an array, not a string"),
+        ('{"s": {}, "t": "b"}', "the value of 's' is an object, not a string"),
+        ('["a", "b"]', "expected a JSON object, got an array"),
+        ('"a"', "expected a JSON object, got a string"),
+        ("a\tb", "not valid JSON: invalid character (byte 0)"),
+        ('{"s": "a"', "not valid JSON: Input data was truncated"),
+        ('{"s": "", "t": "b"}', "the source is empty"),
+        ("[" * 5000, "not valid JSON: maximum recursion depth exceeded while deserializing an object"),
+        ('{"s": "\0", "t": "b"}', "a NUL byte at byte 8: is this a binary or UTF-16 file?"),
+    ],
+)
+def test_json_that_is_not_a_pair(write: Write, line: str, reason: str) -> None:
+    path = write('{"s": "a", "t": "b"}\n' + line + '\n\n{"s": "c", "t": "d"}', "x.jsonl")
+    reading = read_examples(path, SKIPPING)
+    assert (pairs(path, SKIPPING), reading.lines, reading.blank) == ([("a", "b"), ("c", "d")], [1, 4], 1)
+    assert reasons(path) == [(2, reason)]
+
+
+def test_json_keys_that_are_not_there(write: Write) -> None:
+    path = write('{"source": "a", "target": "b"}\n', "x.jsonl")
+    expected = "x.jsonl:1: no column 'sorce' (data.source_column) among 'source', 'target'; did you mean 'source'?"
+    assert refusal(path, DataConfig(source_column="sorce", target_column="target")) == expected
+
+
+# ---- Parquet
+
+
+def test_parquet_columns_by_name(tmp_path: Path) -> None:
+    path = table(tmp_path / "x.parquet", {"id": [1, 2], "a.b": ["a", "c"], "t": ["b", "d"]})
+    assert pairs(path, DataConfig(source_column="a.b", target_column="t")) == [("a", "b"), ("c", "d")]
+    assert pairs(path, DataConfig(source_column="3", target_column="2")) == [("b", "a"), ("d", "c")]
+    assert pairs(path, DataConfig(source_column="t", target_column="t")) == [("b", "b"), ("d", "d")]
+
+
+@given(st.lists(st.tuples(ANY, ANY), min_size=1, max_size=8))
+def test_parquet_values_survive_exactly(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
+    path = tmp_path_factory.mktemp("parquet") / "x.parquet"
+    assert pairs(table(path, {"s": [row[0] for row in rows], "t": [row[1] for row in rows]})) == rows
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string())]
+)
+def test_parquet_text_of_every_type(tmp_path: Path, kind: pa.DataType) -> None:
+    texts = pa.chunked_array([pa.array(["é", "b", "é"])])
+    texts = texts.dictionary_encode() if pa.types.is_dictionary(kind) else texts.cast(kind)
+    assert pairs(table(tmp_path / "x.parquet", {"s": texts, "t": texts})) == [("é", "é"), ("b", "b"), ("é", "é")]
+
+
+def test_parquet_rows_that_are_bad(tmp_path: Path) -> None:
+    sources = pa.array([b"a", None, b"\xff", b"d", b""], pa.binary())
+    path = table(tmp_path / "x.parquet", {"s": sources, "t": ["b", "b", "b", None, "b"]})
+    assert pairs(path, SKIPPING) == [("a", "b")]
+    assert reasons(path) == [
+        (2, "the value of 's' is null, not a string"),
+        (3, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT),
+        (4, "the value of 't' is null, not a string"),
+        (5, "the source is empty"),
+    ]
+
+
+def test_parquet_rows_are_numbered_across_batches(tmp_path: Path) -> None:
+    texts: list[str | None] = [str(number) for number in range(1, 9_001)]
+    texts[8_499] = None
+    reading = read_examples(table(tmp_path / "x.parquet", {"s": texts, "t": texts}), SKIPPING)
+    assert [bad.line for bad in reading.bad] == [8_500]
+    assert all(example.source == str(line) for example, line in zip(reading.examples, reading.lines, strict=True))
+    assert len(reading.examples) == 8_999
+
+
+def test_parquet_columns_that_cannot_be_read(tmp_path: Path) -> None:
+    path = table(tmp_path / "x.parquet", {"word": ["a"], "number": [1], "list": [["a"]]})
+    assert refusal(path) == "x.parquet: column 'number' holds int64, not strings"
+    lists = DataConfig(source_column="1", target_column="list")
+    assert refusal(path, lists).startswith("x.parquet: column 'list' holds list<")
+    misspelt = DataConfig(source_column="wrod", target_column="word")
+    there = "among 'word', 'number', 'list'"
+    assert refusal(path, misspelt) == f"x.parquet: no column 'wrod' (data.source_column) {there}; did you mean 'word'?"
+    assert refusal(path, DataConfig(target_column="4")) == f"x.parquet: no column 4 (data.target_column) {there}"
+    twice = pa.Table.from_arrays([pa.array(["x"]), pa.array(["y"])], names=["a", "a"])
+    assert refusal(table(path, twice)) == "x.parquet: 2 columns are named 'a'"
+
+
+def test_parquet_files_that_are_none(write: Write, tmp_path: Path) -> None:
+    start = "cannot read x.parquet as Parquet: "
+    assert refusal(write("", "x.parquet")) == start + "Parquet file size is 0 bytes"
+    assert refusal(write("not a table, only text\n", "x.parquet")).startswith(start + "Parquet magic bytes not found")
+    whole = table(tmp_path / "whole.parquet", {"s": ["a"] * 99, "t": ["b"] * 99}).read_bytes()
+    assert refusal(write(whole[:60] + whole[90:], "x.parquet")).startswith(start)
+    assert refusal(write(whole[:4] + b"\xff" * 30 + whole[34:], "x.parquet")).startswith(start)
+    assert refusal(write(whole[:-20], "x.parquet.gz")).startswith("cannot read x.parquet.gz as Parquet: ")
+    table(tmp_path / "x.parquet", {"s": pa.array([], pa.string()), "t": pa.array([], pa.string())})
+    assert refusal(tmp_path / "x.parquet") == "x.parquet holds no example: it is empty"
+
+
+# ---- two parallel files
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_parallel_files_pair_line_by_line(write: Write, ending: str) -> None:
+    source = write('a\tb\n\n"c\r\nd', "train.en" + ending)
+    target = write("x\n \ny,\nz\n", "train.tsv" + ending)
+    assert read_examples(source, CONFIG, target) == (
+        [("a\tb", "x", ""), ('"c', "y,", ""), ("d", "z", "")],
+        [1, 3, 4],
+        [],
+        1,
+    )
+
+
+def test_parallel_lines_that_are_bad_name_their_file(write: Write) -> None:
+    source = write(b"a\n\nc\n\xffd\ne\n" + b"f" * 1001 + b"\n", "train.en")
+    target = write(b"u\nv\n\nx\ny\xff\nz\n", "train.de")
+    reading = read_examples(source, SKIPPING, target)
+    assert reading.examples == [("a", "u", "")]
+    assert reading.bad == [
+        (str(source), 2, "the source is empty"),
+        (str(source), 3, "the target is empty"),
+        (str(source), 4, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT),
+        (str(target), 5, "invalid UTF-8 at byte 2 (0xff)" + TEXT_HINT),
+        (str(source), 6, "the source has 1001 symbols, more than data.maximum_length = 1000"),
+    ]
+
+
+@pytest.mark.parametrize(("lines", "other"), [(3, 5), (5, 3), (0, 2), (2, 0), (4, 5)])
+def test_parallel_files_of_different_lengths(write: Write, lines: int, other: int) -> None:
+    source, target = write("a\n" * lines, "train.en"), write("b\n" * other, "train.de")
+    expected = f"train.en has {lines} lines, but train.de has {other}: they must pair up"
+    assert refusal(source, CONFIG, target) == expected
+
+
+def test_parallel_files_that_are_empty_or_missing(write: Write, tmp_path: Path) -> None:
+    source, target = write("", "train.en"), write("", "train.de")
+    expected = "the pair train.en and train.de holds no example: it is empty"
+    assert refusal(source, CONFIG, target) == expected
+    missing = "cannot read train.d: no such file or directory; did you mean 'train.de'?"
+    assert refusal(write("a\n", "train.en"), CONFIG, tmp_path / "train.d") == missing
+
+
+def test_parallel_features_follow_a_tab(write: Write) -> None:
+    source, target = write("go\tV;PST\nbe\n", "train.en"), write("went\nwas\n", "train.de")
+    reading = read_examples(source, DataConfig(features_column="3", on_bad_line="skip"), target)
+    assert reading.examples == [("go", "went", "V;PST")]
+    assert reading.bad == [(str(source), 2, "expected 2 columns, got 1 (tabs separate columns)")]
+
+
+# ---- headers and names
+
+
+@pytest.mark.parametrize(("name", "separator"), [("x.tsv", "\t"), ("x.csv", ",")])
+def test_a_header_names_the_columns(write: Write, name: str, separator: str) -> None:
+    lines = ["", "id,sound,word", "1,kæt,cat", "", "2,dɔg,dog"]
+    reading = read_examples(write("\n".join(lines).replace(",", separator), name), NAMED)
+    assert reading == ([("cat", "kæt", ""), ("dog", "dɔg", "")], [3, 5], [], 2)
+
+
+def test_a_header_is_skipped_for_numbers_too(write: Write) -> None:
+    assert pairs(write("word\tsound\na\tb\n"), DataConfig(header=True)) == [("a", "b")]
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ("wrod\tsound", "no column 'word' (data.source_column) among 'wrod', 'sound'; did you mean 'wrod'?"),
+        ("word", "no column 'sound' (data.target_column) among 'word'"),
+        ("word\tsound\tword", "2 columns are named 'word' (data.source_column): choose one by its number"),
+    ],
+)
+def test_a_header_without_the_columns(write: Write, header: str, reason: str) -> None:
+    assert refusal(write(f"{header}\na\tb\n"), NAMED) == f"train.tsv: {reason}"
+
+
+def test_a_header_does_not_flood_the_message(write: Write) -> None:
+    message = refusal(write("\t".join(["x" * 500] * 500) + "\n"), NAMED)
+    assert message.endswith(", 'xxxxxxxxxxxxxxxxxxxx…', …") and len(message) < 700
+
+
+def test_a_header_with_too_few_columns_for_a_number(write: Write) -> None:
+    config = DataConfig(header=True, target_column="3")
+    assert refusal(write("a\tb\n"), config) == "train.tsv: no column 3 (data.target_column) among 'a', 'b'"
+
+
+def test_a_header_that_cannot_be_read(write: Write) -> None:
+    expected = f"train.tsv:1: invalid UTF-8 at byte 1 (0xff){TEXT_HINT} (in the line that should name the columns)"
+    assert refusal(write(b"\xff\tsound\na\tb\n"), NAMED) == expected
+
+
+def test_a_name_needs_a_header(write: Write) -> None:
+    path = write("word\tsound\n")
+    with pytest.raises(ConfigError) as caught:
+        read_examples(path, DataConfig(target_column="sound"))
+    assert str(caught.value) == (
+        f"data.target_column = 'sound' is a name, but nothing names the columns of {path}: give a number from 1, "
+        f"or set data.header = true if its first line names them"
+    )
+
+
+@pytest.mark.parametrize(("role", "column"), [("source", "0"), ("target", ""), ("features", "00")])
+def test_columns_that_cannot_be(write: Write, role: str, column: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_examples(write("a\tb\n"), DataConfig(**{f"{role}_column": column}))  # type: ignore[arg-type]
+    assert str(caught.value) == f"data.{role}_column: expected a name or a number from 1, got {column!r}"
+
+
+# ---- sources to predict for
+
+
+def predicted(path: Path, config: DataConfig = CONFIG) -> list[tuple[str, str] | tuple[int, str]]:
+    """Source and features of each item, or line and reason of a bad one."""
+    return [summary(item) for item in read_sources(path, config)]
+
+
+def parsed(content: bytes, config: DataConfig = CONFIG) -> list[tuple[str, str] | tuple[int, str]]:
+    """The same for lines of standard input."""
+    return [summary(item) for item in parse_sources(io.BytesIO(content), "<stdin>", config)]
+
+
+def summary(item: Example | BadLine) -> tuple[str, str] | tuple[int, str]:
+    """What a test compares."""
+    if isinstance(item, BadLine):
+        return item.line, item.reason
+    assert item.target == ""
+    return item.source, item.features
+
+
+def test_every_line_gives_one_source(write: Write) -> None:
+    content = b"a\tb\n\nc\n \td\n\xff\n\te\n" + b"f" * 1001 + b"\n \t\ng"
+    expected = [
+        ("a", ""),
+        ("", ""),
+        ("c", ""),
+        (" ", ""),
+        (5, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT),
+        ("", ""),
+        (7, "the source has 1001 symbols, more than data.maximum_length = 1000"),
+        ("", ""),
+        ("g", ""),
+    ]
+    assert predicted(write(content, "words.txt")) == expected
+    assert parsed(content) == expected
+
+
+@given(st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line)))
+def test_any_lines_at_all_give_one_item_each(lines: list[bytes]) -> None:
+    content = [b"first\n", *(line + b"\n" for line in lines)]
+    for format in ("tsv", "text"):
+        items = list(parse_sources(content, "<stdin>", DataConfig(format=format, features_column="4")))
+        assert len(items) == len(content)
+        assert all(item.line == n for n, item in enumerate(items, 1) if isinstance(item, BadLine))
+
+
+def test_words_of_white_space_are_an_empty_source() -> None:
+    assert parsed(b"\x0b\n", DataConfig(source_symbols="words", maximum_length=2)) == [("\x0b", "")]
+
+
+def test_a_line_without_a_tab_is_the_source_itself() -> None:
+    config = DataConfig(source_column="3", target_column="1", features_column="2")
+    assert parsed(b"a\nb\tc\td\ne\tf\n", config) == [
+        ("a", ""),
+        ("d", "c"),
+        (3, "expected 3 columns, got 2 (tabs separate columns)"),
+    ]
+
+
+def test_whole_lines_are_sources(write: Write) -> None:
+    config = DataConfig(format="text")
+    for lines in (predicted(write("a\tb\n\nc,\n", "words.txt"), config), parsed(b"a\tb\n\nc,\n", config)):
+        assert lines == [("a\tb", ""), ("", ""), ("c,", "")]
+
+
+def test_whole_lines_with_features() -> None:
+    config = DataConfig(format="text", source_column="2", features_column="word")
+    assert parsed(b"go\tV;PST\nbe\n", config) == [("go", "V;PST"), ("be", "")]
+
+
+def test_a_known_name_goes_before_the_configured_format(write: Write, tmp_path: Path) -> None:
+    config = DataConfig(format="text")
+    assert predicted(write('"a,b",c\n', "x.csv"), config) == [("a,b", "")]
+    assert predicted(write("a\tb\n", "x.tsv"), config) == [("a", "")]
+    assert predicted(write("a\tb\n", "x.txt"), config) == [("a\tb", "")]
+    assert predicted(write('{"s": ""}\n\n{}\n', "x.jsonl"), config) == [
+        ("", ""),
+        ("", ""),
+        (3, "no column 1 (data.source_column) among none"),
+    ]
+    assert predicted(table(tmp_path / "x.parquet", {"s": ["a", "", None], "t": [1, 2, 3]}), config) == [
+        ("a", ""),
+        ("", ""),
+        (3, "the value of 's' is null, not a string"),
+    ]
+    assert predicted(write("a,b\n", "y.txt"), DataConfig(format="csv")) == [("a", "")]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("sound\tword\nkæt\tcat\n", [("cat", "")]),
+        ("\nword\tid\ncat\t1\ndog\n", [("", ""), ("cat", ""), ("dog", "")]),
+        ("word\ncat\n", [("cat", "")]),
+        ("cat\nword\n", [("cat", ""), ("word", "")]),
+        ("cat\na\tb\n", [("cat", ""), (2, "got 2 columns, but no header line says which is 'word'")]),
+        ("", []),
+        ("\n", [("", "")]),
+    ],
+)
+def test_a_header_is_skipped_where_it_is_one(
+    write: Write, content: str, expected: list[tuple[str, str] | tuple[int, str]]
+) -> None:
+    assert predicted(write(content), NAMED) == expected
+
+
+def test_a_header_with_numbers_is_skipped_where_there_are_columns(write: Write) -> None:
+    config = DataConfig(header=True)
+    assert predicted(write("word\tsound\na\tb\n"), config) == [("a", "")]
+    assert predicted(write("1\nb\n"), config) == [("1", ""), ("b", "")]
+
+
+def test_a_header_of_sources_without_features(write: Write) -> None:
+    config = DataConfig(header=True, source_column="word", target_column="sound", features_column="tags")
+    assert predicted(write("word\na\n"), config) == [("a", "")]
+    assert predicted(write("tags\tword\nN\ta\n"), config) == [("a", "N")]
+    with pytest.raises(DataError, match=r"no column 'tags' \(data.features_column\) among 'word', 'id'"):
+        predicted(write("word\tid\na\t1\n"), config)
+
+
+def test_standard_input_has_no_header() -> None:
+    assert parsed(b"word\na\tb\n", NAMED) == [
+        ("word", ""),
+        (2, "got 2 columns, but no header line says which is 'word'"),
+    ]
+    assert parsed(b"word\tsound\na\tb\n", DataConfig(header=True)) == [("word", ""), ("a", "")]
+
+
+def test_lines_may_come_in_parts() -> None:
+    assert parsed(b"\xef\xbb\xbfa\n") == [("a", "")]
+    assert parsed(b"\xef\xbb\xbf") == [("", "")]
+    later = list(parse_sources([b"\xef\xbb\xbfa", b"\xff"], "<stdin>", CONFIG, first_line=100))
+    assert later == [("\ufeffa", "", ""), ("<stdin>", 101, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT)]
+    with pytest.raises(DataError, match=r"^<stdin> is UTF-16 text: save it as plain text in UTF-8$"):
+        parsed("\ufeffa\n".encode("utf-16-le"))
+
+
+def test_sources_are_read_as_they_come() -> None:
+    def endless() -> Iterator[bytes]:
+        while True:
+            yield b"a\n"
+
+    items = parse_sources(endless(), "<stdin>", CONFIG)
+    assert [next(items), next(items)] == [("a", "", "")] * 2
+
+
+def test_sources_of_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file or directory"):
+        next(read_sources(tmp_path / "none.tsv", CONFIG))
+
+
+# ---- the whole
+
+
+def test_importing_is_cheap() -> None:
+    code = "import sys, pellucid.data.examples; sys.exit(any(name in sys.modules for name in ('pyarrow', 'torch')))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+real = pytest.mark.skipif(not DATA.is_dir(), reason=f"no data in {DATA}: set PELLUCID_DATA")
+
+
+@real
+@pytest.mark.parametrize(
+    ("name", "count", "bad", "blank"),
+    [
+        ("histnorm/german-ridges.train.txt", 48_987, [16_413], 2_920),
+        ("histnorm/german-ridges.test.txt", 11_253, [], 670),
+        ("histnorm/slovene-goo300k-bohoric.test.txt", 7_305, [], 448),
+        ("g2p-sigmorphon2020/train/kor_train.tsv", 3_600, [], 0),
+        ("mt-tatoeba-spa-eng/derived-split/dev.tsv.gz", 3_570, [], 0),
+    ],
+)
+def test_real_files(name: str, count: int, bad: list[int], blank: int) -> None:
+    config = DataConfig(target_symbols="words" if "g2p" in name else "characters", on_bad_line="skip")
+    reading = read_examples(DATA / name, config)
+    assert (len(reading.examples), [line.line for line in reading.bad], reading.blank) == (count, bad, blank)
+    assert len(reading.lines) == count

@@ -1,0 +1,153 @@
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pellucid.errors import DataError, InputError, RunError
+from pellucid.files import make_folder, read_bytes, reason, refusals, write_atomic, write_text
+
+
+@pytest.fixture
+def open_mask() -> Iterator[None]:
+    """A process whose new files are anyone's to read, whatever the shell says."""
+    mask = os.umask(0o022)
+    yield
+    os.umask(mask)
+
+
+def listed(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_writing_creates_and_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    for content in (b"one", b"", bytes(range(256)) * 5000):
+        write_atomic(path, content)
+        assert path.read_bytes() == content and listed(tmp_path) == ["a.bin"]
+
+
+def test_text_is_utf8_and_unchanged(tmp_path: Path) -> None:
+    text = "naïve\r\n사과 → 🍎\n"
+    write_text(tmp_path / "a.txt", text)
+    assert (tmp_path / "a.txt").read_bytes() == text.encode("utf-8")
+
+
+@pytest.mark.parametrize("step", ["fsync", "chmod", "replace"])
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failure_at_any_step_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, failure: BaseException
+) -> None:
+    write_atomic(tmp_path / "a.bin", b"old")
+
+    def fail(*arguments: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(RunError if isinstance(failure, OSError) else KeyboardInterrupt):
+        write_atomic(tmp_path / "a.bin", b"new")
+    assert (tmp_path / "a.bin").read_bytes() == b"old" and listed(tmp_path) == ["a.bin"]
+
+
+def test_a_full_disk_leaves_the_old_file_and_says_so(tmp_path: Path) -> None:
+    """The system's limit on the size of a file stands for the disk: the write itself is refused half-way."""
+    write_atomic(tmp_path / "a.bin", b"old")
+    program = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from pellucid.files import write_atomic\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "write_atomic(Path(sys.argv[1]), b'x' * 5000)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "a.bin")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and f"RunError: cannot write {tmp_path / 'a.bin'}: file too large" in done.stderr
+    assert (tmp_path / "a.bin").read_bytes() == b"old" and listed(tmp_path) == ["a.bin"]
+
+
+def test_a_file_where_a_folder_should_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(RunError, match=r"^cannot write .*/file/a\.bin: not a directory$"):
+        write_atomic(tmp_path / "file" / "a.bin", b"new")
+    with pytest.raises(RunError, match=r"^cannot create .*/file/runs: not a directory$"):
+        make_folder(tmp_path / "file" / "runs")
+    with pytest.raises(RunError, match=r"^cannot create .*/file: file exists$"):
+        make_folder(tmp_path / "file")
+
+
+def test_a_missing_folder_and_a_folder_in_the_way_are_told(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"^cannot write .*/none/a\.bin: no such file or directory$"):
+        write_atomic(tmp_path / "none" / "a.bin", b"new")
+    (tmp_path / "a.bin").mkdir()
+    with pytest.raises(RunError, match=r"^cannot write .*/a\.bin: is a directory$"):
+        write_atomic(tmp_path / "a.bin", b"new")
+    assert listed(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_forbidden_folder_is_told(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(RunError, match="permission denied"):
+        write_atomic(tmp_path / "a.bin", b"new")
+    tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_the_mode_follows_the_mask(tmp_path: Path, open_mask: None, mask: int, mode: int) -> None:
+    os.umask(mask)
+    write_atomic(tmp_path / "a.bin", b"new")
+    assert (tmp_path / "a.bin").stat().st_mode & 0o777 == mode
+    assert os.umask(mask) == mask
+
+
+def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    contents = [bytes([number]) * 100_000 for number in range(20)]
+    write_atomic(path, contents[0])
+    seen: list[bytes] = []
+
+    def write_all() -> None:
+        for content in contents:
+            write_atomic(path, content)
+
+    writer = threading.Thread(target=write_all)
+    writer.start()
+    while writer.is_alive():
+        seen.append(path.read_bytes())
+    writer.join()
+    assert seen and all(content in contents for content in seen)
+
+
+def test_reading(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a.bin", b"\0\xff")
+    assert read_bytes(tmp_path / "a.bin") == b"\0\xff"
+    with pytest.raises(DataError, match=r"^cannot read .*/none: no such file or directory$"):
+        read_bytes(tmp_path / "none", DataError)
+    with pytest.raises(RunError, match=r"^cannot read .*: is a directory$"):
+        read_bytes(tmp_path)
+
+
+def test_folders_are_made_with_their_parents_and_may_exist(tmp_path: Path) -> None:
+    for _ in range(2):
+        make_folder(tmp_path / "runs" / "a" / "b")
+    assert (tmp_path / "runs" / "a" / "b").is_dir()
+
+
+def test_refusals_tell_the_system_from_everything_else() -> None:
+    with (
+        pytest.raises(InputError, match=r"^cannot open a/b: permission denied$") as caught,
+        refusals("open", Path("a/b")),
+    ):
+        raise PermissionError(13, "Permission denied")
+    assert isinstance(caught.value.__cause__, PermissionError)
+    with pytest.raises(KeyError), refusals("open", Path("a")):
+        raise KeyError("a mistake of ours keeps its traceback")
+
+
+def test_reason_without_the_systems_words() -> None:
+    assert reason(OSError("Odd Thing")) == "odd thing"

@@ -1,0 +1,99 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pellucid.evaluate.intervals import RESAMPLES, Z95, Interval, bootstrap_ratio, wilson
+
+
+@st.composite
+def shares(draw: st.DrawFn) -> tuple[int, int]:
+    total = draw(st.integers(1, 100_000))
+    return draw(st.integers(0, total)), total
+
+
+@given(shares())
+def test_wilson_ends_are_the_shares_from_which_the_observed_one_is_just_credible(share: tuple[int, int]) -> None:
+    """The score test that the interval inverts: |p̂ − p| = z √(p(1 − p)/n) at both ends."""
+    right, total = share
+    observed, interval = right / total, wilson(right, total)
+    assert 0 <= interval.low <= observed <= interval.high <= 1
+    for end in interval:
+        if 0 < end < 1:
+            assert abs(observed - end) == pytest.approx(Z95 * math.sqrt(end * (1 - end) / total), rel=1e-6)
+
+
+def test_wilson_published_example() -> None:
+    """R. G. Newcombe (1998), Statistics in Medicine 17, table I, method 3: 81 of 263 and 0 of 20."""
+    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
+
+
+@given(shares())
+def test_wilson_treats_right_and_wrong_alike(share: tuple[int, int]) -> None:
+    right, total = share
+    low, high = wilson(total - right, total)
+    assert wilson(right, total) == pytest.approx((1 - high, 1 - low), abs=1e-12)
+
+
+def test_wilson_keeps_its_width_where_all_or_none_are_right() -> None:
+    assert wilson(10, 10).high == 1.0 and wilson(10, 10).low < 0.75
+    assert wilson(0, 10).low == 0.0 and wilson(0, 10).high > 0.25
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+def naive_bootstrap(errors: list[int], lengths: list[int]) -> tuple[float, float]:
+    """The same interval by drawing examples one at a time."""
+    generator = np.random.default_rng(7)
+    ratios = []
+    for _ in range(RESAMPLES):
+        drawn = generator.integers(len(errors), size=len(errors))
+        ratios.append(sum(errors[i] for i in drawn) / max(1, sum(lengths[i] for i in drawn)))
+    low, high = np.percentile(ratios, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def test_bootstrap_equals_drawing_examples_one_by_one() -> None:
+    generator = np.random.default_rng(3)
+    lengths = generator.integers(1, 20, size=300).tolist()
+    errors = generator.binomial(lengths, 0.1).tolist()
+    assert bootstrap_ratio(errors, lengths) == pytest.approx(naive_bootstrap(errors, lengths), rel=0.08)
+
+
+def test_bootstrap_covers_the_true_rate_about_95_times_in_100() -> None:
+    generator = np.random.default_rng(11)
+    covered = 0
+    for _ in range(200):
+        lengths = generator.integers(1, 12, size=150)
+        low, high = bootstrap_ratio(generator.binomial(lengths, 0.2).tolist(), lengths.tolist())
+        covered += low <= 0.2 <= high
+    assert 180 <= covered <= 199
+
+
+def test_bootstrap_depends_on_values_and_seed_alone() -> None:
+    errors, lengths = [0, 2, 1, 0, 5, 1], [3, 4, 9, 1, 6, 0]
+    assert bootstrap_ratio(errors, lengths) == bootstrap_ratio(errors, lengths)
+    assert bootstrap_ratio(errors, lengths) == bootstrap_ratio(errors[::-1], lengths[::-1])
+    assert bootstrap_ratio(errors, lengths) != bootstrap_ratio(errors, lengths, seed=2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=20))
+def test_bootstrap_is_ordered_and_within_the_extremes(pairs: list[tuple[int, int]]) -> None:
+    errors, lengths = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    low, high = bootstrap_ratio(errors, lengths)
+    ratios = [error / max(1, length) for error, length in pairs]
+    assert 0 <= low <= high
+    if min(lengths) > 0:
+        assert min(ratios) - 1e-12 <= low and high <= max(ratios) + 1e-12
+
+
+def test_bootstrap_without_spread_has_no_width() -> None:
+    assert bootstrap_ratio([0, 0, 0], [4, 5, 6]) == (0.0, 0.0)
+    assert bootstrap_ratio([2], [8]) == (0.25, 0.25)
+    assert bootstrap_ratio([1], [0]) == (1.0, 1.0)
+
+
+def test_percent() -> None:
+    assert Interval(0.25, 0.5).percent == Interval(25.0, 50.0)

@@ -1,0 +1,180 @@
+"""The rules that keep the code short, typed and told, measured from its syntax trees; and the tree in README."""
+
+import ast
+import re
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "pellucid"
+FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PARAMETERS = 300, 50, 25, 6
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def functions(tree: ast.AST) -> list[Function]:
+    return [node for node in ast.walk(tree) if isinstance(node, Function)]
+
+
+def lines_of(function: Function) -> int:
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+def parameters_of(function: Function) -> list[ast.arg]:
+    """All parameters but self and cls, *arguments and **keywords included."""
+    own = function.args
+    named = [*own.posonlyargs, *own.args, *own.kwonlyargs, *filter(None, [own.vararg, own.kwarg])]
+    return named[1:] if named and named[0].arg in ("self", "cls") else named
+
+
+def signature_faults(function: Function) -> Iterator[str]:
+    """What is wrong with one function's length, parameters, annotations and defaults."""
+    parameters = parameters_of(function)
+    if lines_of(function) > FUNCTION_LINES:
+        yield f"has {lines_of(function)} lines"
+    if len(parameters) > PARAMETERS:
+        yield f"has {len(parameters)} parameters"
+    if function.args.kwarg:
+        yield "takes **" + function.args.kwarg.arg
+    if function.returns is None or not all(parameter.annotation for parameter in parameters):
+        yield "is not fully annotated"
+    for default in [*function.args.defaults, *filter(None, function.args.kw_defaults)]:
+        if re.match(r"[\[{]|(list|dict|set|bytearray)\(", ast.unparse(default)):
+            yield f"has the mutable default {ast.unparse(default)}"
+
+
+def undocumented(node: ast.Module | ast.ClassDef) -> Iterator[str]:
+    """The public classes and functions of a module, and methods of public classes, that lack a docstring."""
+    for inner in node.body:
+        if isinstance(inner, ast.ClassDef | Function) and not inner.name.startswith("_"):
+            if ast.get_docstring(inner) is None:
+                yield inner.name
+            if isinstance(inner, ast.ClassDef):
+                yield from undocumented(inner)
+
+
+def spoken(path: str, tree: ast.Module) -> Iterator[str]:
+    """The calls of print outside cli/."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print" and not path.startswith("pellucid/cli/"):
+            yield f"{node.lineno}: prints; only cli/ speaks to the terminal"
+
+
+def faults(path: str, source: str) -> list[str]:
+    """Everything that is wrong with one file by itself."""
+    tree, lines = ast.parse(source), source.splitlines()
+    found = [f"{number}: {mark}" for number, line in enumerate(lines, 1) for mark in ("TODO", "FIXME") if mark in line]
+    if len(lines) > FILE_LINES:
+        found.append(f" has {len(lines)} lines")
+    if FORBIDDEN_NAMES & {*Path(path).parts, Path(path).stem}:
+        found.append(" is named after nothing in particular")
+    if ast.get_docstring(tree) is None:
+        found.append(" has no docstring")
+    found += [f" {name} has no docstring" for name in undocumented(tree)]
+    found += [f"{node.lineno}: {node.name} {fault}" for node in functions(tree) for fault in signature_faults(node)]
+    return [f"{path}:{fault}" for fault in [*found, *spoken(path, tree)]]
+
+
+def table() -> str:
+    """The measures of every file, for the reader of a failure."""
+    rows = [f"\n{'file':44}{'lines':>7}{'functions':>11}{'median':>8}{'longest':>9}{'parameters':>12}"]
+    for path, source in SOURCES.items():
+        own = functions(ast.parse(source))
+        lengths = [lines_of(function) for function in own] or [0]
+        most = max([len(parameters_of(function)) for function in own], default=0)
+        row = f"{len(source.splitlines()):7}{len(own):11}{statistics.median(lengths):8.0f}{max(lengths):9}{most:12}"
+        rows.append(f"{path:44}{row}")
+    return "\n".join(rows)
+
+
+def test_every_file_keeps_the_rules() -> None:
+    found = [fault for path, source in SOURCES.items() for fault in faults(path, source)]
+    assert not found, "\n".join(["", *found, table()])
+
+
+def test_nine_functions_of_ten_are_short() -> None:
+    lengths = [lines_of(function) for source in SOURCES.values() for function in functions(ast.parse(source))]
+    ninth = statistics.quantiles(lengths, n=10, method="inclusive")[-1]
+    assert ninth <= USUAL_FUNCTION_LINES, f"the 90th percentile is {ninth:.0f} lines{table()}"
+
+
+GOOD = '"""What it is."""\n'
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("x = 1", "has no docstring"),
+        (GOOD + "x = 1\n" * 300, "has 301 lines"),
+        (GOOD + "def _f() -> None:\n" + "    x = 1\n" * 50, ":2: _f has 51 lines"),
+        (GOOD + "def _f(a: int, b: int, c: int, d: int, e: int, *, f: int, g: int) -> None: ...", "has 7 parameters"),
+        (GOOD + "def _f(**options: int) -> None: ...", "takes **options"),
+        (GOOD + "def _f(a) -> None: ...", "not fully annotated"),
+        (GOOD + "def _f(*a) -> None: ...", "not fully annotated"),
+        (GOOD + "class _C:\n  def f(self): ...", "f is not fully annotated"),
+        (GOOD + "def _f(a: list[int] = []) -> None: ...", "mutable default []"),
+        (GOOD + "def _f(*, a: set[int] = set()) -> None: ...", "mutable default set()"),
+        (GOOD + "def f() -> None: ...", "f has no docstring"),
+        (GOOD + 'class C:\n  """It."""\n  async def f(self) -> None: ...', "f has no docstring"),
+        (GOOD + "class C: ...", "C has no docstring"),
+        (GOOD + "x = 1  # TODO: two", ":2: TODO"),
+        (GOOD + "# FIXME", ":2: FIXME"),
+        (GOOD + "print(1)", ":2: prints"),
+    ],
+)
+def test_broken_rules_are_found(source: str, fault: str) -> None:
+    assert fault in "\n".join(faults("pellucid/data/symbols.py", source))
+
+
+def test_kept_rules_are_no_fault() -> None:
+    body = "\n    def f(self, a: int, *rest: int, b: tuple[int, ...] = ()) -> int:\n        return console.print(a)\n"
+    assert faults("pellucid/look/page.py", GOOD + "class _C:" + body) == []
+    assert faults("pellucid/cli/train.py", GOOD + "print(1)") == []
+    assert faults("pellucid/data/utils.py", GOOD) == ["pellucid/data/utils.py: is named after nothing in particular"]
+
+
+def tree_in(readme: str) -> dict[str, str]:
+    """Path → description of each line of the fenced tree that starts with pellucid/; two spaces a level."""
+    block = re.search(r"^```\w*\n(pellucid/.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    listed: dict[str, str] = {}
+    parents: list[str] = []
+    for line in block[1].splitlines() if block else []:
+        name, _, description = line.strip().partition(" ")
+        parents = [*parents[: (len(line) - len(line.lstrip())) // 2], name]
+        listed["".join(parents)] = description.strip()
+    return listed
+
+
+def tree_faults(readme: str, needed: set[str], existing: set[str]) -> list[str]:
+    """What the tree lacks, what it lists and is not there, and what it leaves without a description."""
+    listed = tree_in(readme)
+    missing = [f"README's tree lacks {path}" for path in sorted(needed - listed.keys())]
+    foreign = [f"README's tree lists {path}, which is not there" for path in sorted(listed.keys() - existing)]
+    silent = [f"README's tree says nothing of {path}" for path in listed if not listed[path] and path != "pellucid/"]
+    return missing + foreign + silent
+
+
+def test_the_tree_in_readme_is_the_package() -> None:
+    files = [
+        path.relative_to(ROOT) for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    ]
+    folders = {f"{folder.as_posix()}/" for path in files for folder in path.parents if folder != Path()}
+    existing = {path.as_posix() for path in files} | folders
+    needed = {path for path in SOURCES if not path.endswith("__init__.py")} | folders
+    assert tree_faults((ROOT / "README.md").read_text("utf-8"), needed, existing) == []
+
+
+def test_wrong_trees_are_found() -> None:
+    paths = {"pellucid/", "pellucid/data/", "pellucid/data/symbols.py", "pellucid/config.py"}
+    right = "Text\n```\npellucid/\n  config.py     settings\n  data/         text in\n    symbols.py    cut\n```\n"
+    assert tree_faults(right, paths, paths) == []
+    assert tree_faults("no tree", paths, paths) == [f"README's tree lacks {path}" for path in sorted(paths)]
+    assert tree_faults(right.replace("    sym", "  sym"), paths, paths) != []
+    assert tree_faults(right, paths - {"pellucid/config.py"}, paths - {"pellucid/config.py"}) != []
+    assert tree_faults(right.replace("cut", ""), paths, paths) == [
+        "README's tree says nothing of pellucid/data/symbols.py"
+    ]
