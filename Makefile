@@ -26,7 +26,7 @@ format: .venv/test.stamp ## put the code in its one format
 	$(BIN)/ruff format
 
 demo: setup ## train on spelled-out digits and look at the result, in runs/demo
-	$(BIN)/pellucid recipe digits --out runs/demo
+	$(BIN)/pellucid recipe digits-attention --out runs/demo
 
 bench-g2p: setup ## train and score grapheme-to-phoneme conversion, in runs/g2p
 	$(BIN)/pellucid recipe g2p --out runs/g2p

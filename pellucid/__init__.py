@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pellucid.api import train
-    from pellucid.config import Config, load_config, preset
+    from pellucid.config import Config
     from pellucid.errors import InputError
     from pellucid.search.trace import Trace
     from pellucid.search.transducer import Transducer
+    from pellucid.toml import load_config, preset
     from pellucid.training.run import load
 
 __version__ = "0.1.0"
@@ -22,8 +23,8 @@ _HOMES = {
     "Trace": "pellucid.search.trace",
     "Transducer": "pellucid.search.transducer",
     "load": "pellucid.training.run",
-    "load_config": "pellucid.config",
-    "preset": "pellucid.config",
+    "load_config": "pellucid.toml",
+    "preset": "pellucid.toml",
     "train": "pellucid.api",
 }
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pellucid.config import Config, from_settings
+from pellucid.config import Config
 from pellucid.look.progress import shown
 from pellucid.search.transducer import Transducer
+from pellucid.toml import from_settings
 from pellucid.training.run import load
 from pellucid.training.session import Files, train_run
 

@@ -1,24 +1,14 @@
-"""Every setting of Pellucid: one frozen struct per stage, TOML in and out, one dial (`size`) above full control.
+"""Every setting of Pellucid: one frozen struct per stage, and one dial (`size`) above full control.
 
 A `Config` is complete: the preset of its size, overlaid by a TOML file, overlaid by flags. It is saved with the run
 and read back from there, so a model never depends on how it was started.
 """
 
-import ast
-import inspect
-import math
-import tomllib
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
-from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import msgspec
-import tomli_w
 from msgspec import Meta
-
-from pellucid.errors import ConfigError, nearest
-from pellucid.files import read_bytes
 
 Size = Literal["tiny", "small", "base", "large"]
 Cell = Literal["gru", "lstm"]
@@ -30,6 +20,7 @@ Count = Annotated[int, Meta(ge=1)]
 Limit = Annotated[int, Meta(ge=0)]
 Amount = Annotated[float, Meta(ge=0.0)]
 Positive = Annotated[float, Meta(gt=0.0)]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
 
 
@@ -166,10 +157,10 @@ class Config(Settings, frozen=True, kw_only=True):
 
     size: Size = "base"
     """The one dial: tiny, small, base or large sets every size below that is not set by itself."""
-    seed: Limit = 1
+    seed: Seed = 1
     """Seed of initial parameters, batch order and dropout."""
-    threads: Limit = 0
-    """Threads of computation; 0 takes one for each core."""
+    threads: Limit = 1
+    """Threads of computation; 0 takes one for each core. Results are the same to the bit only for the same number."""
     data: DataConfig
     encoder: EncoderConfig
     attention: AttentionConfig
@@ -216,134 +207,7 @@ EVERY_SIZE: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def preset(size: Size) -> Config:
-    """The complete default configuration of a size."""
-    return from_settings({"size": size}, origin=f"size {size}")
-
-
-def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Config:
-    """A TOML file over the preset of its size, with `overrides` (nested like the file) over both.
-
-    Errors: `ConfigError` for a file that is missing or not TOML, an unknown key (with the nearest right one), a value
-    of the wrong type or out of range, or two settings that contradict each other; always with the key's full name.
-    """
-    try:
-        settings = tomllib.loads(read_bytes(path, ConfigError).decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
-    return from_settings(_overlaid(settings, overrides or {}), origin=str(path))
-
-
-def from_settings(settings: Mapping[str, Any], origin: str) -> Config:
-    """The configuration that `settings` (nested, partial) describe; `origin` names them in errors."""
-    _refuse_unknown(settings, Config, origin)
-    size = settings.get("size", "base")
-    if size not in PRESETS:
-        raise ConfigError(f"{origin}: size: expected one of {', '.join(PRESETS)}, got {size!r}")
-    complete = _overlaid(_overlaid(EVERY_SIZE, PRESETS[cast(Size, size)]), settings)
-    try:
-        return checked(msgspec.convert(complete, Config))
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{origin}: {_plain(error)}") from error
-
-
-def checked(config: Config) -> Config:
-    """The same configuration, if its values are in range and agree with each other; else `ConfigError`."""
-    try:
-        msgspec.convert(msgspec.to_builtins(config), Config)
-    except msgspec.ValidationError as error:
-        raise ConfigError(_plain(error)) from error
-    for key, value in flattened(config).items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{key}: expected a finite number, got {value}")
-    if config.attention.score in ("dot", "scaled-dot") and memory_size(config.encoder) != config.decoder.hidden_size:
-        raise ConfigError(
-            f"attention.score = {config.attention.score!r} compares states of equal size, but decoder.hidden_size is "
-            f"{config.decoder.hidden_size} and the encoder's states have {memory_size(config.encoder)} units "
-            f"(encoder.hidden_size, twice that where two directions are concatenated)"
-        )
-    if config.training.weight_decay and config.training.optimizer != "adamw":
-        raise ConfigError("training.weight_decay needs training.optimizer = 'adamw'")
-    return config
-
-
 def memory_size(encoder: EncoderConfig) -> int:
     """D, the size of one encoder state after the directions are merged."""
     doubled = encoder.directions == "both" and encoder.merge == "concatenate"
     return encoder.hidden_size * (2 if doubled else 1)
-
-
-def flattened(config: Config) -> dict[str, Any]:
-    """Every setting under its full key: {"size": "base", "encoder.layers": 1, ...}."""
-    return dict(_walk(msgspec.to_builtins(config), ""))
-
-
-def differences(saved: Config, wanted: Config) -> list[str]:
-    """One line for each setting that differs: "encoder.layers: 1 in the run, 2 now"."""
-    now = flattened(wanted)
-    return [
-        f"{key}: {value!r} in the run, {now[key]!r} now" for key, value in flattened(saved).items() if value != now[key]
-    ]
-
-
-def to_toml(config: Config) -> str:
-    """The configuration as TOML, each key under a comment that says what it does and takes."""
-    lines: list[str] = []
-    nested = [(field.name, getattr(config, field.name)) for field in msgspec.structs.fields(config)]
-    lines += _section(config, [(name, value) for name, value in nested if not isinstance(value, Settings)])
-    for name, value in nested:
-        if isinstance(value, Settings):
-            lines += ["", f"[{name}]"]
-            lines += _section(value, [(f.name, getattr(value, f.name)) for f in msgspec.structs.fields(value)])
-    return "\n".join(lines) + "\n"
-
-
-def _section(settings: Settings, values: list[tuple[str, Any]]) -> list[str]:
-    """The commented lines of one struct's own values."""
-    about = _field_docstrings(type(settings))
-    return [line for name, value in values for line in (f"# {about[name]}", tomli_w.dumps({name: value}).strip())]
-
-
-def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
-    """The string below each field of a struct, by field name."""
-    body = cast(ast.ClassDef, ast.parse(inspect.getsource(struct)).body[0]).body
-    return {
-        cast(ast.Name, field.target).id: cast(str, cast(ast.Constant, text.value).value)
-        for field, text in pairwise(body)
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
-    }
-
-
-def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, table by table."""
-    merged = dict(below)
-    for key, value in above.items():
-        inner = merged.get(key)
-        merged[key] = _overlaid(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
-    return merged
-
-
-def _refuse_unknown(settings: Mapping[str, Any], struct: type[Settings], origin: str, prefix: str = "") -> None:
-    """Raise for the first key that `struct` has not, with its full name and the nearest right one."""
-    fields = {field.name: field.type for field in msgspec.structs.fields(struct)}
-    for key, value in settings.items():
-        if key not in fields:
-            raise ConfigError(f"{origin}: unknown key {prefix + key!r}{nearest(key, fields)}")
-        inner = fields[key]
-        if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, Settings):
-            _refuse_unknown(value, inner, origin, f"{prefix}{key}.")
-
-
-def _walk(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """The leaves of a nested table, each under its full key."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _walk(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
-
-
-def _plain(error: msgspec.ValidationError) -> str:
-    """msgspec's message, with the key first: "encoder.layers: expected `int` >= 1"."""
-    what, _, where = str(error).partition(" - at `$.")
-    return f"{where.rstrip('`')}: {what[0].lower()}{what[1:]}" if where else what

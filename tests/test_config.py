@@ -9,21 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.config import (
-    PRESETS,
-    Config,
-    Settings,
-    Size,
-    checked,
-    differences,
-    flattened,
-    from_settings,
-    load_config,
-    memory_size,
-    preset,
-    to_toml,
-)
+from pellucid.config import PRESETS, Config, Settings, Size, memory_size
 from pellucid.errors import ConfigError
+from pellucid.toml import checked, differences, flattened, from_settings, load_config, preset, to_toml
 
 SIZES = list(PRESETS)
 

@@ -17,7 +17,7 @@ import pellucid
 ROOT = Path(__file__).parents[1]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.glob("pellucid/**/*.py"))}
 ORDER = (
-    *("errors", "files", "config", "data", "kernels", "model", "search", "evaluate", "training"),
+    *("errors", "files", "config", "toml", "data", "kernels", "model", "search", "evaluation", "training"),
     *("look", "api", "recipes", "cli"),
 )
 """The path of the data: a file imports from its own folder and from what stands before it here."""

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pellucid.data.examples import Example, read_examples
-from pellucid.evaluate.answers import merge_references, score
-from pellucid.evaluate.metrics import Evaluation, Scored, evaluate, worst
+from pellucid.evaluation.answers import merge_references, score
+from pellucid.evaluation.metrics import Evaluation, Scored, evaluate, worst
 from pellucid.look.visible import visible_text
 from pellucid.search.trace import Trace
 from pellucid.training.run import load

@@ -30,6 +30,7 @@ def run(arguments: list[str]) -> int:
         print("\n".join(f"{name:<18}{about}" for name, about in ABOUT.items()))
         return 0
     given = tyro.cli(Arguments, prog="pellucid recipe", args=arguments)
-    recipe = find(given.name)
-    recipe(Request(given.out, max(1, given.seeds), max(0, given.samples), given.data or data_folder()))
+    request = Request(given.out, max(1, given.seeds), max(0, given.samples), given.data or data_folder())
+    for line in find(given.name)(request):
+        print(line, flush=True)
     return 0

@@ -1,5 +1,6 @@
 """pellucid train TRAIN --dev DEV --run DIR [--config FILE] [flags]"""
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -21,11 +22,9 @@ from pellucid.config import (
     SearchConfig,
     Size,
     TrainingConfig,
-    checked,
-    from_settings,
-    load_config,
 )
 from pellucid.look.progress import shown
+from pellucid.toml import checked, from_settings, load_config
 from pellucid.training.session import Files, train_run
 
 
@@ -94,8 +93,7 @@ def run(arguments: list[str]) -> int:
             search=given.search,
         )
     )
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.threads or os.cpu_count() or 1)
     interruption = Interruption()
     previous = signal.signal(signal.SIGINT, interruption.ask)
     events = train_run(Files(given.train, given.dev, given.train_target, given.dev_target), given.run, config)

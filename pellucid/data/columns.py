@@ -1,6 +1,7 @@
 """Columns: of everything a record holds, the fields that are wanted, found by name or by number."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -45,13 +46,27 @@ class Columns(NamedTuple):
     alone: bool = False
 
 
+@dataclass
+class Width:
+    """How many columns a file has: as many as its header, or else its first whole row."""
+
+    columns: int = 0
+    line: int = 0
+
+    def differs(self, row: Record) -> bool:
+        """Whether a row has another number of columns; the first row sets it."""
+        if not self.columns:
+            self.columns, self.line = len(row.fields), row.line
+        return len(row.fields) != self.columns
+
+
 def select(rows: Records, columns: Columns, name: str, separators: str) -> Records:
     """The wanted columns of rows that hold every column; `name` and `separators` are for the messages.
 
     Errors: `DataError` for a header that has not the wanted columns, `ConfigError` for a name where there is no header;
-    a row with too few columns is a `BadLine`.
+    a row with too few columns, or with another number of them than the first row has, is a `BadLine`.
     """
-    positions, rows = _layout(rows, columns, name)
+    positions, width, rows = _layout(rows, columns, name)
     needed = max(positions, default=0) + 1
     for row in rows:
         if isinstance(row, BadLine) or not row.fields or (columns.alone and len(row.fields) == 1):
@@ -61,6 +76,9 @@ def select(rows: Records, columns: Columns, name: str, separators: str) -> Recor
             yield BadLine(name, row.line, f"got {len(row.fields)} columns, but no header line says which is {which}")
         elif len(row.fields) < needed:
             what = f"expected {needed} columns, got {len(row.fields)} ({separators} separate columns)"
+            yield BadLine(name, row.line, what)
+        elif width.differs(row):
+            what = f"expected {width.columns} columns as in line {width.line}, got {len(row.fields)}"
             yield BadLine(name, row.line, what)
         else:
             yield Record(row.line, [row.fields[position] for position in positions])
@@ -89,10 +107,10 @@ def find_column(role: str, column: str, names: Sequence[str]) -> int:
     raise RecordError(f"no column {column!r} (data.{role}_column) among {_listed(names)}{nearest(column, names)}")
 
 
-def _layout(rows: Records, columns: Columns, name: str) -> tuple[list[int], Records]:
-    """Where the wanted columns stand (nowhere: no one can tell), and the rows without the header."""
+def _layout(rows: Records, columns: Columns, name: str) -> tuple[list[int], Width, Records]:
+    """Where the wanted columns stand (nowhere: no one can tell), the file's width, and the rows without the header."""
     if not columns.header:
-        return _numbered(columns, name), rows
+        return _numbered(columns, name), Width(), rows
     before: list[Record | BadLine] = []
     for row in rows:
         if isinstance(row, BadLine):
@@ -103,10 +121,10 @@ def _layout(rows: Records, columns: Columns, name: str) -> tuple[list[int], Reco
             # One column: the header of a list of sources, or already the first source.
             source = columns.wanted["source"]
             rest = rows if row.fields[0] == source and not source.isdecimal() else chain([row], rows)
-            return _numbered(columns, name), chain(before, rest)
+            return _numbered(columns, name), Width(), chain(before, rest)
         else:
-            return find_columns(columns, row.fields, name), chain(before, rows)
-    return [], iter(before)
+            return find_columns(columns, row.fields, name), Width(len(row.fields), row.line), chain(before, rows)
+    return [], Width(), iter(before)
 
 
 def _numbered(columns: Columns, name: str) -> list[int]:

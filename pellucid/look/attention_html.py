@@ -81,7 +81,7 @@ def trace_html(trace: Trace) -> str:
     """A trace as a fragment of HTML that stands by itself: what notebooks show."""
     notes = "".join(f'<p style="margin:0 0 .6em">{escape(note)}</p>' for note in notes_on(trace))
     picture = f'<div style="overflow-x:auto">{attention_svg(trace)}</div>' if trace.target else ""
-    caption = CAPTION if trace.attention.any() else NO_ATTENTION
+    caption = NO_ATTENTION if trace.attention.size and not trace.attention.any() else CAPTION
     return (
         f'<figure style="margin:1.2em 0 2em;font-family:{escape(SANS)};font-size:14px;line-height:1.45">'
         f'<div style="margin:0 0 .8em;font-size:16px">{headline_html(trace)}</div>{notes}{picture}'
@@ -193,7 +193,7 @@ def _cells(trace: Trace, t: int, layout: _Layout, y: float) -> Iterator[str]:
 def _chance(trace: Trace, t: int, layout: _Layout, y: float) -> str:
     """The probability of the row's symbol as a bar and a number, and the runner-up where it came near."""
     x = layout.right + 12
-    share = float(np.exp(trace.log_probabilities[t]))
+    share = float(np.nan_to_num(np.exp(trace.log_probabilities[t])))
     shown = probability(float(trace.log_probabilities[t]))
     rivals = [
         (other, float(score))
@@ -215,7 +215,7 @@ def _chance(trace: Trace, t: int, layout: _Layout, y: float) -> str:
 def _description(trace: Trace) -> str:
     """The picture in words."""
     if not trace.attention.any():
-        return NO_ATTENTION
+        return NO_ATTENTION if trace.attention.size else " ".join(notes_on(trace))
     return ". ".join(_reading(trace, t) for t in range(len(trace.target))) + "."
 
 

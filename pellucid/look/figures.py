@@ -50,7 +50,7 @@ def attention_figure(trace: Trace) -> Figure:
         axes.text(
             1 + 0.1 / (cell * S), t, probability(float(value)), transform=beside, va="center", size=9, color=MUTED
         )
-    if not trace.attention.any():
+    if trace.attention.size and not trace.attention.any():
         axes.text(0.5, 0.5, "no attention", transform=axes.transAxes, ha="center", va="center", color=MUTED)
     _add_scale(figure, axes, image, 1.0)
     return _settled(figure)

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pellucid.config import to_toml
 from pellucid.data.examples import Example
-from pellucid.evaluate.answers import score
-from pellucid.evaluate.intervals import Interval
-from pellucid.evaluate.metrics import Accuracy, Evaluation, Scored, evaluate, worst
+from pellucid.evaluation.answers import score
+from pellucid.evaluation.intervals import Interval
+from pellucid.evaluation.metrics import Accuracy, Evaluation, Scored, evaluate, worst
 from pellucid.look import charts
 from pellucid.look.report import Report, Shown
 from pellucid.model.network import parameter_count
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
+from pellucid.toml import to_toml
 from pellucid.training.run import load, read_log
 
 EXAMPLES = 6

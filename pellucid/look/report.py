@@ -1,6 +1,7 @@
 """The report of a run: one HTML file that holds all it shows, loads nothing, and needs no script."""
 
 import base64
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -33,8 +34,8 @@ class Shown:
 
     @property
     def right(self) -> bool:
-        """Whether the output is one of the references."""
-        return self.trace.output in self.references
+        """Whether the output needs no edits, or, where these are not given, is one of the references."""
+        return self.edits == 0 or (self.edits is None and self.trace.output in self.references)
 
 
 class Picture(NamedTuple):
@@ -148,17 +149,17 @@ def _numbers(axis: str, groups: Sequence[Accuracy]) -> str:
     """The numbers behind a chart of accuracies, folded away."""
     rows = "".join(
         f'<tr><th scope="row">{_text(group.label)}</th><td>{group.right}</td><td>{group.total}</td>'
-        f"<td>{_percent(group)}</td></tr>\n"
+        f"<td>{_percent(group.percent)}</td><td>{_percent(group.low)} – {_percent(group.high)}</td></tr>\n"
         for group in groups
     )
-    heads = "".join(f'<th scope="col">{head}</th>' for head in (axis, "right", "of", "accuracy, 95 % interval"))
+    heads = "".join(f'<th scope="col">{head}</th>' for head in (axis, "right", "of", "% right", "95 % interval"))
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table>"
     return f"<details><summary>Numbers</summary>{table}</details>"
 
 
-def _percent(group: Accuracy) -> str:
-    """An accuracy with its interval, or a dash for an empty group."""
-    return f"{group.percent:.1f} % ({group.low:.1f} – {group.high:.1f})" if group.total else "–"
+def _percent(value: float) -> str:
+    """A percentage to one decimal, or a dash where there is none."""
+    return f"{value:.1f}" if math.isfinite(value) else "–"
 
 
 def _examples(examples: Sequence[Shown]) -> Iterator[str]:
@@ -167,7 +168,7 @@ def _examples(examples: Sequence[Shown]) -> Iterator[str]:
         return
     caption = CAPTION if any(shown.trace.attention.any() for shown in examples) else NO_ATTENTION
     yield (
-        f'<p class="note">{caption} Each row is a written symbol: the deeper its blue, the more weight on the source '
+        f'<p class="note">{caption} Each row is a written symbol: the stronger its blue, the more weight on the source '
         "symbol above. Beside it stands its probability, and the runner-up where that came near.</p>\n"
         '<div class="examples">\n'
     )

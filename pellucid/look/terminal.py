@@ -5,7 +5,6 @@ panels, as a text is wrapped, so that "reads" never turns from across to down.
 """
 
 import bisect
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -57,7 +56,8 @@ class _Column(NamedTuple):
     width: int
     breaks: bool
     """Whether a panel may well end behind it: it is a space, or the last feature."""
-    weights: Float[np.ndarray, " T"]
+    weights: Float[np.ndarray, " T"] | None
+    """None for the bar behind the features."""
 
 
 class _Row(NamedTuple):
@@ -178,7 +178,7 @@ def _columns(trace: Trace, signs: _Signs, room: int) -> list[_Column]:
             )
         )
         if last_feature and position + 1 < len(labels):
-            columns.append(_Column(signs.bar, signs.bar, 1 + gap, True, np.full(len(trace.target), np.nan)))
+            columns.append(_Column(signs.bar, signs.bar, 1 + gap, True, None))
     return columns
 
 
@@ -204,16 +204,22 @@ def _panel(panel: Sequence[_Column], rows: Sequence[_Row], heading: str, signs: 
     if any(column.mark == "?" for column in panel):
         yield f"{' ' * cell_len(heading)}  {''.join(_fitted(column.mark, column.width) for column in panel)}"
     for t, row in enumerate(rows):
-        cells = "".join(_cell(float(column.weights[t]), column.width, signs, color) for column in panel)
+        cells = "".join(_drawn(column, t, signs, color) for column in panel)
         yield f"{row.label}  {cells}  {row.chance}"
 
 
+def _drawn(column: _Column, t: int, signs: _Signs, color: bool) -> str:
+    """A column's part of row t."""
+    if column.weights is None:
+        return _fitted(signs.bar, column.width)
+    return _cell(float(np.nan_to_num(column.weights[t])), column.width, signs, color)
+
+
 def _cell(weight: float, width: int, signs: _Signs, color: bool) -> str:
-    """One weight, over the whole width of its column; NaN stands for the bar behind the features."""
-    if math.isnan(weight):
-        return _fitted(signs.bar, width)
+    """One weight, over the whole width of its column."""
     if not color:
-        return signs.shades[bisect.bisect_right(signs.least, weight)] * width
+        # A float32 of 0.02 is a hair below it.
+        return signs.shades[bisect.bisect_right(signs.least, round(weight, 6))] * width
     share = min(max(weight, 0.0), 1.0)
     red, green, blue = (round(low + (high - low) * share) for low, high in zip(_DARK, _BRIGHT, strict=True))
     return f"\x1b[48;2;{red};{green};{blue}m{' ' * width}\x1b[0m"

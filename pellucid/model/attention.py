@@ -3,6 +3,7 @@
 B batch, S source positions, D memory, H hidden units of the query, A attention units.
 """
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -98,7 +99,7 @@ class ScaledDotAttention(ScoredAttention):
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
         """The states over √D."""
-        return memory.states * memory.states.shape[-1] ** -0.5
+        return memory.states / math.sqrt(memory.states.shape[-1])
 
     def scores(self, query: Float[Tensor, "B H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B S"]:
         """keys · q."""

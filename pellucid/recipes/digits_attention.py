@@ -1,6 +1,7 @@
 """Spelled digits to digits with attention: data, training, a few translations, report."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -30,21 +31,21 @@ The 2016 notebook this repeats reached 89.2 % of the symbols at best with the sa
 attention its encoder-decoder stayed at 25 %."""
 
 
-def run(request: Request) -> None:
+def run(request: Request) -> Iterator[str]:
     """Train one model a seed, judge each on fresh pairs, show a few lines, and write report.html and report.json."""
     judgements = [_one(request, seed) for seed in range(1, request.seeds + 1)]
     folder = _run_folder(request.out, 1)
-    _show_lines(folder)
+    yield from _lines(folder)
     title = "Spelled digits to digits, with attention"
     write_report(request.out / "report.html", report_on(folder, judgements[0], title, INTRODUCTION))
     write_text(request.out / "report.json", _summary(request, judgements))
     for seed, judgement in enumerate(judgements, start=1):
         evaluation = judgement.evaluation
-        print(
+        yield (
             f"seed {seed}: symbol accuracy {evaluation.symbol_accuracy:.3f} %, "
             f"exact match {evaluation.exact_match:.2f} % of {evaluation.examples:,} fresh sequences of {DIGITS} digits"
         )
-    print(f"report: {request.out / 'report.html'}")
+    yield f"report: {request.out / 'report.html'}"
 
 
 def _one(request: Request, seed: int) -> Judgement:
@@ -74,12 +75,12 @@ def _write(path: Path, examples: list[Example]) -> None:
     write_text(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))
 
 
-def _show_lines(folder: Path) -> None:
-    """A few translations with their attention, in the terminal."""
+def _lines(folder: Path) -> Iterator[str]:
+    """A few translations with their attention, for the terminal."""
     color = sys.stdout.isatty()
     for trace in load(folder).predict(LINES):
-        print(render(trace, color=color), end="\n\n")
-    print(legend(color=color), CAPTION, sep="\n", end="\n\n")
+        yield f"{render(trace, color=color)}\n"
+    yield f"{legend(color=color)}\n{CAPTION}\n"
 
 
 def _summary(request: Request, judgements: list[Judgement]) -> str:

@@ -1,13 +1,14 @@
-"""What a recipe is: a name, what it shows, and a function from settings to a report."""
+"""What a recipe is: a name, what it shows, and a function that works and tells, line by line, what came out."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module, resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pellucid.config import Config, load_config
+from pellucid.config import Config
 from pellucid.errors import InputError, nearest
+from pellucid.toml import load_config
 
 ABOUT = {
     "digits-attention": "spelled digits to digits with attention: 20 digits, 10 + 10 hidden units, 150,000 samples",
@@ -28,11 +29,11 @@ class Request(NamedTuple):
     """Where data sets are."""
 
 
-def find(name: str) -> Callable[[Request], None]:
+def find(name: str) -> Callable[[Request], Iterator[str]]:
     """The function of a recipe; `InputError` with the nearest name where there is none."""
     if name not in ABOUT:
         raise InputError(f"there is no recipe {name!r}{nearest(name, ABOUT)} (pellucid recipe list)")
-    run: Callable[[Request], None] = import_module(f"pellucid.recipes.{name.replace('-', '_')}").run
+    run: Callable[[Request], Iterator[str]] = import_module(f"pellucid.recipes.{name.replace('-', '_')}").run
     return run
 
 

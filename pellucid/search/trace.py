@@ -67,6 +67,12 @@ class Trace:
             ],
         }
 
+    def _repr_html_(self) -> str:
+        """The attention as a heat map, in a notebook."""
+        from pellucid.look.attention_html import trace_html
+
+        return trace_html(self)
+
     def __str__(self) -> str:
         """The source and its output, on one line."""
         return f"{self.text} → {self.output}"

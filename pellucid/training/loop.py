@@ -19,8 +19,8 @@ from pellucid.config import Config, Metric, TrainingConfig
 from pellucid.data.batches import Batch, Encoded, assemble, encode, plan_batches
 from pellucid.data.examples import Example
 from pellucid.errors import RunError
-from pellucid.evaluate.answers import score
-from pellucid.evaluate.metrics import evaluate, metrics_for_log
+from pellucid.evaluation.answers import score
+from pellucid.evaluation.metrics import evaluate, metrics_for_log
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.training.objective import cross_entropy

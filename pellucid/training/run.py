@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pellucid.config import Config, differences, load_config, to_toml
+from pellucid.config import Config
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.errors import RunError
 from pellucid.files import make_folder, read_bytes, refusals, write_atomic, write_text
 from pellucid.model.network import build_network
 from pellucid.search.transducer import Transducer
+from pellucid.toml import differences, load_config, to_toml
 from pellucid.training.checkpoint import load_network
 
 CONFIG = "config.toml"

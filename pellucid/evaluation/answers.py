@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters
-from pellucid.evaluate.metrics import Scored
+from pellucid.evaluation.metrics import Scored
 from pellucid.search.trace import Trace
 
 

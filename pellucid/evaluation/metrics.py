@@ -11,7 +11,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from pellucid.errors import InputError
-from pellucid.evaluate.intervals import Interval, bootstrap_ratio, wilson
+from pellucid.evaluation.intervals import Interval, bootstrap_ratio, wilson
 
 LENGTH_BINS = 10
 """Accuracy by source length is told for at most so many ranges of lengths."""

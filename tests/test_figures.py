@@ -1,0 +1,221 @@
+import base64
+import io
+import math
+import struct
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from sample_traces import HOSTILE, diagonal, made
+
+from pellucid.look import fonts
+from pellucid.look.charts import Accuracy
+from pellucid.look.figures import (
+    SHADES,
+    attention_figure,
+    curves_figure,
+    length_figure,
+    mean_attention,
+    mean_attention_figure,
+    png,
+    position_figure,
+    svg,
+)
+from pellucid.look.visible import visible
+from pellucid.search.trace import END, Trace
+
+SVG = "{http://www.w3.org/2000/svg}"
+LOG = [
+    {"event": "started"},
+    {"event": "stepped", "samples": 32, "loss": 3.0},
+    {"event": "stepped", "samples": 64, "loss": math.nan},
+    {"event": "stepped", "samples": 96, "loss": 1.0},
+    {"event": "validated", "samples": 64, "exact_match": 40.0, "symbol_error_rate": 30.0, "loss": 2.0, "best": True},
+    {"event": "validated", "samples": 96, "exact_match": 60.5, "symbol_error_rate": 20.0, "loss": 1.5, "best": True},
+    {"event": "validated", "samples": 128, "exact_match": 50.0, "symbol_error_rate": 25.0, "best": False},
+]
+GROUPS = [Accuracy("1–3", 9, 10, 59.6, 98.2), Accuracy("4–5", 0, 0, 0.0, 0.0), Accuracy("6", 50, 100, 40.4, 59.6)]
+
+
+@pytest.fixture(autouse=True)
+def settings_untouched() -> Iterator[None]:
+    before = dict(matplotlib.rcParams)
+    yield
+    assert dict(matplotlib.rcParams) == before
+
+
+def small() -> Trace:
+    return made("abc", ["A", "B", END], [[0.8, 0.2, 0.0], [0.3, 0.6, 0.1], [0.0, 0.02, 0.98]], [0.93, 0.5, 0.001])
+
+
+def ticks(axes: Axes) -> tuple[list[str], list[str]]:
+    across = [axes.xaxis.get_major_formatter()(at, at) for at in axes.get_xticks()]
+    return across, [axes.yaxis.get_major_formatter()(at, at) for at in axes.get_yticks()]
+
+
+def texts(document: str) -> list[str]:
+    return ["".join(element.itertext()) for element in ElementTree.fromstring(document).iter(f"{SVG}text")]
+
+
+def lines(axes: Axes) -> dict[str, list[tuple[float, float]]]:
+    found = {str(line.get_label()): np.asarray(line.get_xydata()).tolist() for line in axes.lines}
+    return {name: [(x, y) for x, y in points] for name, points in found.items()}
+
+
+def test_attention_shows_weights_symbols_and_probabilities() -> None:
+    axes = attention_figure(small()).axes[0]
+    (image,) = axes.images
+    assert np.array_equal(np.asarray(image.get_array()), small().attention)
+    assert image.get_clim() == (0.0, 1.0)
+    assert ticks(axes) == (["a", "b", "c"], ["A", "B", "⟨end⟩"])
+    assert ("reads" in axes.get_xlabel(), "writes" in axes.get_ylabel()) == (True, True)
+    assert [(text.get_text(), text.get_position()[1]) for text in axes.texts] == [
+        ("0.93", 0),
+        ("0.50", 1),
+        ("1e-03", 2),
+    ]
+    assert axes.yaxis_inverted()
+
+
+def test_shades_darken_evenly_enough_for_grey() -> None:
+    light = [
+        sum(share * part for share, part in zip((0.2, 0.7, 0.1), SHADES(step / 10)[:3], strict=True))
+        for step in range(11)
+    ]
+    assert all(before - after > 0.03 for before, after in zip(light, light[1:], strict=False))
+
+
+def test_a_model_without_attention_says_so() -> None:
+    axes = attention_figure(made("ab", ["A"], [[0, 0]])).axes[0]
+    assert "no attention" in [text.get_text() for text in axes.texts]
+    assert "no attention" not in [text.get_text() for text in attention_figure(small()).axes[0].texts]
+
+
+@pytest.mark.parametrize("trace", [made([], [END], []), made("ab", [], []), made([], [], [])])
+def test_empty_sides_are_drawn(trace: Trace) -> None:
+    figure = attention_figure(trace)
+    assert png(figure).startswith(b"\x89PNG")
+    ElementTree.fromstring(svg(figure))
+
+
+@pytest.mark.parametrize("script", ["աբգ", "ღმე", "سلم", "अंत", "가능성", "あ漢字", "😀👩", "𐎠𒀀\U0001f9ff"])
+def test_every_script_stays_text_and_raises_no_warning(script: str) -> None:
+    figure = attention_figure(diagonal(list(script), [*script, END]))
+    assert png(figure).startswith(b"\x89PNG")
+    assert {visible(symbol) for symbol in script} <= set(texts(svg(figure)))
+    assert ticks(figure.axes[0])[0] == [visible(symbol) for symbol in script]
+
+
+def test_what_no_font_can_draw_is_its_code_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        fonts, "_fonts", lambda characters: dict.fromkeys(set(characters) - {"अ", "ं", "␛"}, "DejaVu Sans")
+    )
+    figure = attention_figure(diagonal(["अ", "ं", "xअ", "\x1b", "b"], [END]))
+    axes = figure.axes[0]
+    with fonts.drawable_names(figure):
+        assert ticks(axes)[0] == ["09\n05", "09\n02", "xU+0905", "00\n1B", "b"]
+    assert ticks(axes)[0] == ["अ", "◌ं", "xअ", "␛", "b"]
+
+
+def test_the_placeholder_font_counts_as_none() -> None:
+    assert not any("Last Resort" in family for family in fonts._fonts("अ가\U0010fffd").values())
+
+
+def test_hostile_symbols_are_text() -> None:
+    shown = texts(svg(attention_figure(diagonal(HOSTILE, [END]))))
+    assert {visible(symbol) for symbol in HOSTILE} <= set(shown)
+
+
+def test_the_same_figure_gives_the_same_files() -> None:
+    first, again = attention_figure(small()), attention_figure(small())
+    assert svg(first) == svg(first) == svg(again)
+    assert png(first) == png(first) == png(again)
+    assert "<dc:date>" not in svg(first)
+    assert svg(mean_attention_figure([small()])) == svg(mean_attention_figure([small()]))
+
+
+def test_png_is_as_fine_as_asked() -> None:
+    figure = attention_figure(small())
+    sizes = [struct.unpack(">II", png(figure, dots)[16:24]) for dots in (50, 100)]
+    assert sizes[1][0] == pytest.approx(2 * sizes[0][0], abs=1)
+    assert sizes[1][0] == int(figure.get_figwidth() * 100)
+
+
+def test_svg_cells_are_the_weights() -> None:
+    """The picture inside holds one pixel a cell, which browsers are told to leave sharp."""
+    document = ElementTree.fromstring(svg(attention_figure(small())))
+    image = next(document.iter(f"{SVG}image"))
+    data = base64.b64decode(image.attrib["{http://www.w3.org/1999/xlink}href"].partition(",")[2])
+    assert struct.unpack(">II", data[16:24]) == (3, 3)
+    assert "pixelated" in image.attrib["style"]
+
+
+def test_curves_hold_the_log() -> None:
+    upper, lower = curves_figure(LOG).axes
+    assert lines(upper) == {"training loss": [(32, 3), (96, 1)], "validation loss": [(64, 2), (96, 1.5)]}
+    assert lines(lower) == {
+        "exact match": [(64, 40), (96, 60.5), (128, 50)],
+        "symbol error rate": [(64, 30), (96, 20), (128, 25)],
+        "best checkpoint: 60.5 %": [(96, 60.5)],
+    }
+    assert upper.get_ylim()[0] == lower.get_ylim()[0] == 0
+
+
+def test_curves_of_an_empty_log_say_so() -> None:
+    figure = curves_figure([{"event": "started"}])
+    assert [axes.texts[0].get_text() for axes in figure.axes] == ["nothing logged yet"] * 2
+    assert png(figure)
+
+
+@pytest.mark.parametrize(("draw", "axis"), [(position_figure, "target"), (length_figure, "source")])
+def test_accuracies_and_their_intervals(draw: object, axis: str) -> None:
+    assert callable(draw)
+    figure = draw(GROUPS)
+    assert isinstance(figure, Figure)
+    (axes,) = figure.axes
+    (line,) = axes.lines
+    places, values = np.asarray(line.get_xydata()).T
+    assert places.tolist() == [0, 1, 2]
+    assert values[[0, 2]].tolist() == [90, 50] and math.isnan(values[1])
+    corners = {tuple(corner) for path in axes.collections[0].get_paths() for corner in path.vertices.tolist()}
+    assert {(0, 59.6), (0, 98.2), (2, 40.4), (2, 59.6)} <= corners
+    assert ticks(axes)[0] == ["1–3", "4–5", "6"]
+    assert axes.get_ylim() == (40, 100)
+    assert axis in axes.get_xlabel()
+    assert axes.collections[0].get_facecolor()[0, :3] == pytest.approx(to_rgb(line.get_color()))
+
+
+def test_many_groups_keep_readable_ticks() -> None:
+    figure = position_figure([Accuracy(str(n), 1, 2, 9.5, 90.5) for n in range(1, 101)])
+    shown = [label for label in ticks(figure.axes[0])[0] if label]
+    assert shown[0] == "1" and len(shown) < 25
+    assert png(position_figure([]))
+
+
+def test_mean_attention_is_over_the_traces_that_wrote_so_much() -> None:
+    short = made("ab", ["A"], [[1, 0]])
+    long = made("abc", ["A", END], [[0, 0.5, 0.5], [0, 0, 1]])
+    mean = mean_attention([short, long])
+    assert mean.tolist() == [[0.5, 0.25, 0.25], [0, 0, 1]]
+    assert mean_attention([]).shape == (0, 0)
+
+
+def test_mean_attention_figure_shows_lines_and_image() -> None:
+    traces = [made("ab", ["A"], [[1, 0]]), made("abc", ["A", END], [[0, 0.5, 0.5], [0, 0, 1]])]
+    upper, lower = mean_attention_figure(traces).axes[:2]
+    assert lines(upper) == {"1": [(1, 0.5), (2, 0.25), (3, 0.25)], "2": [(1, 0), (2, 0), (3, 1)]}
+    assert [text.get_text() for text in upper.texts] == ["1", "2"]
+    (image,) = lower.images
+    assert np.asarray(image.get_array()).tolist() == mean_attention(traces).tolist()
+    assert image.get_extent() == [0.5, 3.5, 2.5, 0.5]
+    assert png(mean_attention_figure([]))
+
+
+def test_pyplot_is_never_used() -> None:
+    assert not io.BytesIO(png(attention_figure(small()))).getvalue() == b""
+    assert "matplotlib.pyplot" not in __import__("sys").modules

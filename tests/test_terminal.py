@@ -1,0 +1,242 @@
+import re
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from sample_traces import HOSTILE, diagonal, made
+
+from pellucid.look.terminal import CAPTION, NO_ATTENTION, folded, legend, render
+from pellucid.look.visible import ascii_visible, clusters, probability, visible, visible_pieces, visible_text
+from pellucid.search.trace import END, Trace
+
+COLOR = re.compile(r"\x1b\[48;2;(\d+);(\d+);(\d+)m( +)\x1b\[0m")
+
+
+def small() -> Trace:
+    return made("abc", ["A", "B", END], [[0.8, 0.2, 0.0], [0.3, 0.6, 0.1], [0.0, 0.02, 0.98]], [0.93, 0.5, 0.001])
+
+
+def shown_at(line: str, column: int) -> str:
+    """What stands at a display column of a line."""
+    for piece in clusters(line):
+        if column < cell_len(piece):
+            return piece
+        column -= cell_len(piece)
+    return ""
+
+
+def test_the_whole_picture() -> None:
+    assert render(small()).splitlines() == [
+        "abc → AB   p = 5e-04",
+        "",
+        "          reads →",
+        "writes ↓  a b c       p",
+        "       A  ██░░     0.93",
+        "       B  ▒▒▓▓░░   0.50",
+        "   ⟨end⟩    ··██  1e-03",
+    ]
+
+
+def test_ascii_alone() -> None:
+    picture = render(small(), ascii_only=True)
+    assert picture.isascii()
+    assert "abc -> AB   p = 5e-04" in picture
+    assert "writes v  a b c       p" in picture
+    assert "       A  %%--     0.93" in picture
+    assert "   <end>    ..@@  1e-03" in picture
+
+
+def test_colour_shades_the_same_cells() -> None:
+    lines = render(small(), color=True).splitlines()
+    cells = COLOR.findall(lines[4])
+    brightness = [sum(map(int, cell[:3])) for cell in cells]
+    assert [cell[3] for cell in cells] == ["  ", "  ", "  "]
+    assert brightness[0] > brightness[1] > brightness[2]
+    plain = [COLOR.sub(lambda match: match[4], line) for line in lines]
+    assert [len(line) for line in plain[3:]] == [len(line) for line in render(small()).splitlines()[3:]]
+    assert not set("░▒▓█·") & set("".join(lines))
+
+
+def test_columns_stand_under_wide_and_combining_symbols() -> None:
+    source = ["한", "e\u0301", "\u0301", "t\u0361\u0283", "x"]
+    lines = render(made(source, ["국", "a\u0303", "b", "c", END], np.eye(5).tolist())).splitlines()
+    header, rows = lines[3], lines[4:]
+    assert cell_len(header) == cell_len(rows[0]) > len("writes ↓")
+    assert len({cell_len(row) for row in rows}) == 1
+    for row, symbol in zip(rows, source, strict=True):
+        column = cell_len(row[: row.index("█")])
+        assert shown_at(header, column) == clusters(visible(symbol))[0]
+        assert shown_at(header, column - 1) in ("", " ", "한")
+    assert [shown_at(header, cell_len(rows[0][: rows[0].index("█")]) + at) for at in range(4)] == [
+        "한",
+        "한",
+        " ",
+        "e\u0301",
+    ]
+
+
+@given(
+    source=st.lists(st.text(max_size=6), max_size=30),
+    target=st.lists(st.text(max_size=6), max_size=5),
+    width=st.integers(40, 130),
+    ascii_only=st.booleans(),
+)
+def test_no_line_is_too_wide_and_nothing_is_raw(
+    source: list[str], target: list[str], width: int, ascii_only: bool
+) -> None:
+    picture = render(diagonal(source, target) if source else made([], target, []), width, ascii_only=ascii_only)
+    for line in picture.split("\n"):
+        assert cell_len(line) <= width
+        assert not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in line)
+        joiners = {"\u200c", "\u200d"}
+        assert not any(unicodedata.category(character) == "Cf" for character in set(line) - joiners)
+    assert picture.isascii() or not ascii_only
+
+
+def test_hostile_symbols_are_seen_and_do_nothing() -> None:
+    picture = render(diagonal(HOSTILE, [*HOSTILE, END]), 200)
+    assert "\x1b" not in picture and "\t" not in picture and "\u202e" not in picture
+    for shown in ("</script><b>", "⟨U+202E⟩", "⇥", "␛[31m", "␣", "$x$", "⟨U+D800⟩"):
+        assert shown in picture
+    picture.encode("utf-8")
+
+
+def test_a_long_source_is_folded_behind_spaces_and_keeps_every_symbol() -> None:
+    text = "six six zero four eight seven six four seven five nine three eight two four two one nine four eight"
+    trace = diagonal(list(text), [*"66048764759382421948", END])
+    lines = render(trace, 80).splitlines()
+    headers = [line for line in lines if line.endswith(" p")]
+    shown = [line[10:].removesuffix("p").strip() for line in headers]
+    assert "".join(shown) == text.replace(" ", "␣")
+    assert len(shown) == 2 and shown[0].endswith("␣")
+    assert sum("█" in line for line in lines) == 21
+    assert max(map(cell_len, lines)) <= 80
+    whole = render(trace, 120).splitlines()
+    assert sum(line.endswith(" p") for line in whole) == 1
+
+
+def test_words_are_kept_apart_and_long_ones_cut() -> None:
+    lines = render(diagonal(["the", "old", "railway-station-yard"], ["x", END])).splitlines()
+    assert "the old railway-stati…" in lines[3]
+
+
+def test_unknown_symbols_are_marked() -> None:
+    lines = render(made("aжb", ["A"], [[0, 1, 0]], unknown=(1,))).splitlines()
+    assert "? never seen in training: ж" in lines
+    header = next(line for line in lines if line.startswith("writes"))
+    assert lines[lines.index(header) + 1].index("?") == header.index("ж")
+
+
+def test_features_stand_before_a_bar() -> None:
+    lines = render(made(["V", "PST", "g", "o"], ["w", END], [[0, 0, 1, 0], [0, 1, 0, 0]], features=2)).splitlines()
+    assert "V PST │ g o" in lines[3]
+    assert lines[3].index("│") == lines[4].index("│") == lines[5].index("│")
+    assert lines[4].index("█") == lines[3].index("g")
+    assert lines[0].startswith("go → w")
+
+
+def test_a_model_without_attention_says_so_once() -> None:
+    picture = render(made("cat", ["k", "æ", END], [[0.0] * 3] * 3, [0.9, 0.8, 0.7]))
+    assert picture.count(NO_ATTENTION) == 1
+    assert "reads" not in picture
+    assert re.search(r"æ +0\.80$", picture, re.MULTILINE)
+
+
+def test_empty_sides_and_cut_outputs_are_told() -> None:
+    assert "The source is empty." in render(made([], [END], []))
+    assert NO_ATTENTION not in render(made([], [END], []))
+    assert "⟨empty⟩ → ⟨empty⟩" in render(made([], [END], []))
+    nothing = render(made("abc", [], []))
+    assert "Nothing was decoded." in nothing and "cut at the greatest length" in nothing
+    assert "cut at the greatest length" not in render(small())
+
+
+def test_numbers_that_are_none_are_no_trouble() -> None:
+    trace = made("ab", ["A"], [[np.nan, np.nan]], [np.nan])
+    assert "unknown" in render(trace)
+    assert "█" not in render(trace)
+
+
+def test_legend_and_caption_are_one_line_each() -> None:
+    assert legend() == "weight · 0.02  ░ 0.10  ▒ 0.25  ▓ 0.50  █ 0.75 and more"
+    assert legend(ascii_only=True).isascii()
+    assert len(COLOR.findall(legend(color=True))) == 21
+    assert "\n" not in CAPTION
+
+
+@pytest.mark.parametrize(
+    ("weight", "shade"),
+    [(0.0, " "), (0.019, " "), (0.02, "·"), (0.1, "░"), (0.25, "▒"), (0.5, "▓"), (0.749, "▓"), (0.75, "█"), (1.0, "█")],
+)
+def test_shades_begin_where_the_legend_says(weight: float, shade: str) -> None:
+    trace = made("ab", ["A"], [[weight, 0.9]])
+    row = render(trace).splitlines()[-1]
+    assert row[10:12] == shade * 2
+
+
+@pytest.mark.parametrize(
+    ("symbol", "shown", "in_ascii"),
+    [
+        ("a", "a", "a"),
+        (" ", "␣", "_"),
+        ("_", "_", "\\_"),
+        ("\\", "\\", "\\\\"),
+        ("\t", "⇥", "\\t"),
+        ("\n", "⏎", "\\n"),
+        ("\x1b[0m", "␛[0m", "\\x1b[0m"),
+        ("\x9b", "⟨U+009B⟩", "\\x9b"),
+        ("\u202e", "⟨U+202E⟩", "\\u202e"),
+        ("\u200d", "⟨U+200D⟩", "\\u200d"),
+        ("\u00ad", "⟨U+00AD⟩", "\\xad"),
+        ("\u3164", "⟨U+3164⟩", "\\u3164"),
+        ("\ud800", "⟨U+D800⟩", "\\ud800"),
+        ("\u0301", "◌\u0301", "\\u0301"),
+        ("ि", "◌ि", "\\u093f"),
+        (" \u0301", "␣◌\u0301", "_\\u0301"),
+        ("t͡ʃ", "t͡ʃ", "t\\u0361\\u0283"),
+        ("می\u200cخواهم", "می\u200cخواهم", "\\u0645\\u06cc\\u200c\\u062e\\u0648\\u0627\\u0647\\u0645"),
+        ("", "⟨empty⟩", "<empty>"),
+        (END, "⟨end⟩", "<end>"),
+    ],
+)
+def test_symbols_made_visible(symbol: str, shown: str, in_ascii: str) -> None:
+    assert visible(symbol) == shown
+    assert ascii_visible(symbol) == in_ascii
+
+
+def test_texts_keep_single_inner_spaces_only() -> None:
+    assert visible_text("nine eight") == "nine eight"
+    assert visible_text(" a  b ") == "␣a␣␣b␣"
+    assert visible_text("a\tb") == "a⇥b"
+    assert visible_text("") == "⟨empty⟩"
+
+
+@given(st.text(max_size=30))
+def test_pieces_make_the_text(text: str) -> None:
+    pieces = clusters(text)
+    assert "".join(pieces) == text
+    assert len(visible_pieces(pieces)) == len(pieces)
+    assert "".join(visible_pieces(pieces)) == (visible_text(text) if text else "")
+
+
+@given(st.text(max_size=60), st.integers(4, 20))
+def test_folding_loses_nothing(text: str, width: int) -> None:
+    shown = visible(text)
+    assert "".join(folded(shown, width)) == shown
+
+
+@pytest.mark.parametrize(
+    ("chance", "shown"),
+    [(1.0, "1.00"), (0.934, "0.93"), (0.01, "0.01"), (0.0096, "1e-02"), (0.00034, "3e-04"), (0.00099, "1e-03")],
+)
+def test_probabilities(chance: float, shown: str) -> None:
+    assert probability(float(np.log(chance))) == shown
+
+
+def test_probabilities_too_small_for_a_float() -> None:
+    assert probability(-1000.0) == "5e-435"
+    assert probability(float("-inf")) == "0"
+    assert probability(float("nan")) == "unknown"
