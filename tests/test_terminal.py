@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from sample_traces import HOSTILE, diagonal, made
 
-from pellucid.look.terminal import CAPTION, NO_ATTENTION, folded, legend, render
-from pellucid.look.visible import ascii_visible, clusters, probability, visible, visible_pieces, visible_text
+from pellucid.look.terminal import CAPTION, NO_ATTENTION, legend, render
+from pellucid.look.visible import (
+    ascii_visible,
+    clusters,
+    folded,
+    probability,
+    shortened,
+    visible,
+    visible_pieces,
+    visible_text,
+)
 from pellucid.search.trace import END, Trace
 
 COLOR = re.compile(r"\x1b\[48;2;(\d+);(\d+);(\d+)m( +)\x1b\[0m")
@@ -226,6 +235,8 @@ def test_pieces_make_the_text(text: str) -> None:
 def test_folding_loses_nothing(text: str, width: int) -> None:
     shown = visible(text)
     assert "".join(folded(shown, width)) == shown
+    assert cell_len(shortened(shown, width)) <= width
+    assert shortened(shown, width) == (shown if cell_len(shown) <= width else folded(shown, width - 1)[0] + "…")
 
 
 @pytest.mark.parametrize(

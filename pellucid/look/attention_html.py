@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from rich.cells import cell_len
 
-from pellucid.look.terminal import CAPTION, NO_ATTENTION, folded
-from pellucid.look.visible import probability, visible, visible_text
+from pellucid.look.terminal import CAPTION, NO_ATTENTION
+from pellucid.look.visible import probability, shortened, visible, visible_text
 from pellucid.search.trace import END, Trace
 
 ACCENT = "var(--accent, #2f74d0)"
@@ -229,8 +229,7 @@ def _reading(trace: Trace, t: int) -> str:
 
 def _label(symbol: str, longest: int = _LONGEST_LABEL) -> str:
     """A symbol as the drawing shows it: visible, and not endless."""
-    shown = visible(symbol)
-    return shown if cell_len(shown) <= longest else folded(shown, longest - 1)[0] + "…"
+    return shortened(visible(symbol), longest)
 
 
 def _quoted(symbol: str) -> str:

@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pellucid.look.charts import Accuracy, percent_range, round_up, short_number, values
 from pellucid.look.fonts import drawable_names, missing_glyphs_allowed, name_ticks
-from pellucid.look.visible import probability, visible
+from pellucid.look.visible import probability, shortened, visible
 from pellucid.search.trace import Trace
 
 INK, MUTED, RULE, ACCENT = "#17191d", "#5c6370", "#dfe3e8", "#1f5fc0"
@@ -31,17 +31,19 @@ SHADES = LinearSegmentedColormap.from_list("pellucid", ["#ffffff", "#a9c4ee", "#
 def attention_figure(trace: Trace) -> Figure:
     """The attention of a trace: source across, target down, weights from 0 to 1, probabilities beside the target."""
     T, S = max(len(trace.target), 1), max(len(trace.source), 1)
+    source, target = ([shortened(visible(symbol), 24) for symbol in side] for side in (trace.source, trace.target))
+    tilted = max(map(len, source), default=0) > 3
     cell = min(0.3, 15 / S)
-    figure = _figure(cell * S + 2.4, 0.3 * T + 1.3)
+    above = 0.09 * max(map(len, source), default=0) if tilted else 0.2
+    figure = _figure(cell * S + 1.8 + 0.1 * max(map(len, target), default=0), 0.3 * T + 1.1 + above)
     axes = figure.add_subplot()
     weights = trace.attention if trace.attention.size else np.zeros((T, S))
     image = axes.imshow(weights, cmap=SHADES, vmin=0.0, vmax=1.0, aspect="auto", interpolation="none")
-    name_ticks(axes.xaxis, [visible(symbol) for symbol in trace.source], min(11.0, 64 * cell), INK)
-    name_ticks(axes.yaxis, [visible(symbol) for symbol in trace.target], 11.0, INK)
+    name_ticks(axes.xaxis, source, min(11.0, 64 * cell), INK)
+    name_ticks(axes.yaxis, target, 11.0, INK)
     axes.tick_params(labeltop=True, labelbottom=False, length=0, pad=4)
-    if any(len(visible(symbol)) > 3 for symbol in trace.source):
-        for label in axes.get_xticklabels():
-            label.set(rotation=55, rotation_mode="anchor", horizontalalignment="left")
+    for label in axes.get_xticklabels() if tilted else ():
+        label.set(rotation=55, rotation_mode="anchor", horizontalalignment="left")
     axes.xaxis.set_label_position("top")
     axes.set_xlabel("reads (source) →", color=MUTED, loc="left", labelpad=8)
     axes.set_ylabel("← writes (target)", color=MUTED, loc="top", labelpad=8)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from rich.cells import cell_len
 
-from pellucid.look.visible import ascii_visible, clusters, probability, visible, visible_text
+from pellucid.look.visible import ascii_visible, clusters, folded, probability, shortened, visible, visible_text
 from pellucid.search.trace import Trace
 
 CAPTION = "Attention shows where the model looked, not why it decided."
@@ -92,19 +92,6 @@ def legend(color: bool = False, ascii_only: bool = False) -> str:
     return f"weight {'  '.join(f'{shade} {least:.2f}' for shade, least in steps)} and more"
 
 
-def folded(text: str, width: int) -> list[str]:
-    """A text cut into lines of at most `width` columns as displayed, never between a letter and its marks."""
-    lines, used = [""], 0
-    for piece in clusters(text):
-        size = cell_len(piece)
-        if used + size > width:
-            lines.append("")
-            used = 0
-        lines[-1] += piece
-        used += size
-    return lines
-
-
 def _headline(trace: Trace, signs: _Signs, width: int) -> Iterator[str]:
     """Source, output and probability: on one line, or where that is too long on one (or more) each."""
     read, wrote = signs.text(trace.text), f"{signs.arrow} {signs.text(trace.output)}"
@@ -137,7 +124,7 @@ def _notes(trace: Trace, signs: _Signs) -> Iterator[str]:
 
 def _matrix(trace: Trace, signs: _Signs, width: int, color: bool) -> Iterator[str]:
     """The lines of the matrix, panel after panel; without weights, the target symbols and their probabilities alone."""
-    labels = [_shortened(signs.symbol(symbol), signs) for symbol in trace.target]
+    labels = [shortened(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in trace.target]
     heading = f"writes {signs.down}"
     margin = max(cell_len(label) for label in [heading, *labels])
     chances = [probability(float(value)) for value in trace.log_probabilities]
@@ -161,7 +148,7 @@ def _matrix(trace: Trace, signs: _Signs, width: int, color: bool) -> Iterator[st
 
 def _columns(trace: Trace, signs: _Signs, room: int) -> list[_Column]:
     """The source positions: two cells for a character where all then fit, one where not; words always keep a gap."""
-    labels = [_shortened(signs.symbol(symbol), signs) for symbol in trace.source]
+    labels = [shortened(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in trace.source]
     sizes = [max(1, cell_len(label)) for label in labels]
     dense = all(len(clusters(label)) <= 1 for label in labels)
     gap = 0 if dense and sum(sizes) + len(sizes) + 1 > room else 1
@@ -223,13 +210,6 @@ def _cell(weight: float, width: int, signs: _Signs, color: bool) -> str:
     share = min(max(weight, 0.0), 1.0)
     red, green, blue = (round(low + (high - low) * share) for low, high in zip(_DARK, _BRIGHT, strict=True))
     return f"\x1b[48;2;{red};{green};{blue}m{' ' * width}\x1b[0m"
-
-
-def _shortened(label: str, signs: _Signs) -> str:
-    """A label of at most `_LONGEST_LABEL` columns, its cut shown."""
-    if cell_len(label) <= _LONGEST_LABEL:
-        return label
-    return folded(label, _LONGEST_LABEL - cell_len(signs.cut))[0] + signs.cut
 
 
 def _fitted(label: str, width: int, right: bool = False) -> str:

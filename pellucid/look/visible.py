@@ -4,6 +4,8 @@ import math
 import unicodedata
 from collections.abc import Sequence
 
+from rich.cells import cell_len
+
 _NAMED = {" ": "␣", "\t": "⇥", "\n": "⏎", "\x7f": "␡", "\u00a0": "⍽"}
 _ASCII_NAMED = {" ": "_", "_": "\\_", "\\": "\\\\", "⟨": "<", "⟩": ">"}
 _BLANK_LETTERS = "\u115f\u1160\u3164\uffa0\u2800"
@@ -59,6 +61,24 @@ def clusters(text: str) -> list[str]:
         else:
             pieces.append(character)
     return pieces
+
+
+def folded(shown: str, width: int) -> list[str]:
+    """A visible text cut into lines of at most `width` columns as displayed, never between a letter and its marks."""
+    lines, used = [""], 0
+    for piece in clusters(shown):
+        size = cell_len(piece)
+        if used + size > width:
+            lines.append("")
+            used = 0
+        lines[-1] += piece
+        used += size
+    return lines
+
+
+def shortened(shown: str, longest: int, cut: str = "…") -> str:
+    """A visible text of at most `longest` columns as displayed, its cut shown."""
+    return shown if cell_len(shown) <= longest else folded(shown, longest - cell_len(cut))[0] + cut
 
 
 def probability(log_probability: float) -> str:

@@ -11,7 +11,7 @@ from pellucid.errors import InputError, nearest
 from pellucid.toml import load_config
 
 ABOUT = {
-    "digits-attention": "spelled digits to digits with attention: 20 digits, 10 + 10 hidden units, 150,000 samples",
+    "digits-attention": "spelled digits to digits with attention: 20 digits, 10 + 10 hidden units, 75,000 samples",
     "g2p": "words to phones in eight languages of SIGMORPHON 2020, one default configuration for all",
 }
 """Every recipe, and what it is."""

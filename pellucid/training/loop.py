@@ -111,11 +111,11 @@ Event = Started | Stepped | Validated | Stopped
 
 
 def derived_epochs(examples: int) -> float:
-    """How long to train at most when nothing is said: 60 passes over 3,600 examples, and fewer over more.
+    """How long to train at most when nothing is said: 30 passes over 3,600 examples, and fewer over more.
 
-    As √(3600 / n), within 4 and 240: ten times the examples get about three times the updates.
+    As √(3600 / n), within 4 and 200: ten times the examples get about three times the updates.
     """
-    return min(240.0, max(4.0, 60.0 * math.sqrt(3600 / examples)))
+    return min(200.0, max(4.0, 30.0 * math.sqrt(3600 / examples)))
 
 
 def build_optimizer(network: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:

@@ -1,0 +1,241 @@
+"""The loop of events: what comes when, what is judged best, what reaches the gradients, and resuming anywhere."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pellucid.config import Config, Metric
+from pellucid.data.batches import assemble, encode, plan_batches
+from pellucid.data.symbols import segmenters
+from pellucid.data.synthetic import spelled_digits
+from pellucid.data.vocabulary import PAD, learn_vocabularies
+from pellucid.errors import RunError
+from pellucid.model.network import build_network
+from pellucid.search.transducer import Transducer
+from pellucid.training import loop
+from pellucid.training.checkpoint import restore_session, save_session
+from pellucid.training.loop import Event, Session, Started, Stepped, Stopped, Validated, build_optimizer, fit, rank
+from trained_runs import small_config
+
+TRAINING = spelled_digits(20, 1, 2, seed=1)
+DEVELOPMENT = spelled_digits(7, 1, 2, seed=2)
+
+
+def new_session(config: Config) -> Session:
+    torch.set_num_threads(1)
+    cut = segmenters(config.data)
+    vocabularies = learn_vocabularies(TRAINING, cut, 1)
+    network = build_network(config, vocabularies)
+    optimizer = build_optimizer(network, config.training)
+    encoded = encode(TRAINING, cut, vocabularies)
+    return Session(Transducer(config, vocabularies, network), optimizer, encoded, DEVELOPMENT)
+
+
+def script(monkeypatch: pytest.MonkeyPatch, losses: list[float], exact: list[float] | None = None) -> None:
+    """Let validations find these scores instead of the real ones."""
+    found, matches = iter(losses), iter(exact or [0.0] * len(losses))
+    rates = {"symbol_error_rate": 50.0, "symbol_accuracy": 50.0}
+    monkeypatch.setattr(loop, "_development_loss", lambda session: next(found))
+    monkeypatch.setattr(loop, "metrics_for_log", lambda evaluation: {"exact_match": next(matches), **rates})
+
+
+def validated(events: Iterator[Event]) -> list[Validated]:
+    return [event for event in events if isinstance(event, Validated)]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "every", "at"),
+    [
+        (2.0, 1.0, [3, 6]),
+        (2.0, 0.5, [2, 3, 5, 6]),
+        (1.5, 1.0, [3, 5]),
+        (0.1, 1.0, [1]),
+        (2.0, 5.0, [6]),
+        (2.0, 0.01, [1, 2, 3, 4, 5, 6]),
+    ],
+)
+def test_updates_and_validations_come_when_they_are_due(epochs: float, every: float, at: list[int]) -> None:
+    """20 examples in batches of 8 are 3 updates an epoch."""
+    events = list(fit(new_session(small_config({"epochs": epochs, "validate_every": every}))))
+    assert isinstance(events[0], Started) and events[0].updates == math.ceil(3 * epochs)
+    assert isinstance(events[-1], Stopped) and events[-1].progress.finished == "the longest training has passed"
+    assert [e.progress.update for e in events if isinstance(e, Stepped)] == list(range(1, at[-1] + 1))
+    assert [e.progress.update for e in validated(iter(events))] == at
+    assert not any(isinstance(event, Started | Stopped) for event in events[1:-1])
+
+
+def test_every_example_is_seen_once_an_epoch() -> None:
+    events = list(fit(new_session(small_config({"epochs": 3, "batch_size": 7}))))
+    assert [e.progress.samples for e in events if isinstance(e, Validated)] == [20, 40, 60]
+
+
+@pytest.mark.parametrize(
+    ("metric", "better", "worse"),
+    [
+        ("exact_match", {"exact_match": 2.0, "symbol_error_rate": 9.0}, {"exact_match": 1.0, "symbol_error_rate": 0.0}),
+        ("symbol_accuracy", {"symbol_accuracy": 2.0}, {"symbol_accuracy": 1.0}),
+        ("symbol_error_rate", {"symbol_error_rate": 1.0}, {"symbol_error_rate": 2.0, "exact_match": 9.0}),
+        ("loss", {"loss": 1.0, "symbol_error_rate": 99.0}, {"loss": 1.1}),
+        ("exact_match", {"symbol_error_rate": 3.0}, {"symbol_error_rate": 4.0, "loss": 0.0}),
+    ],
+)
+def test_the_chosen_metric_ranks_and_the_error_rate_breaks_ties(
+    metric: Metric, better: dict[str, float], worse: dict[str, float]
+) -> None:
+    rest = {"exact_match": 0.0, "symbol_accuracy": 0.0, "symbol_error_rate": 50.0, "loss": 5.0}
+    assert rank(rest | better, metric) > rank(rest | worse, metric)
+
+
+@pytest.mark.parametrize(
+    ("metric", "best"), [("loss", [True, True, False, False]), ("exact_match", [True, False, False, True])]
+)
+def test_a_validation_is_best_when_the_chosen_metric_says_so(
+    monkeypatch: pytest.MonkeyPatch, metric: Metric, best: list[bool]
+) -> None:
+    script(monkeypatch, losses=[2.0, 1.0, 1.0, 3.0], exact=[10.0, 5.0, 10.0, 20.0])
+    events = list(fit(new_session(small_config({"epochs": 4, "metric": metric}))))
+    assert [event.best for event in validated(iter(events))] == best
+    assert events[-1].progress.best_update == 3 * (1 + max(at for at, right in enumerate(best) if right))
+
+
+def test_patience_ends_training_and_tells_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    script(monkeypatch, losses=[3.0, 2.0, 2.0, 2.5, 1.0])
+    events = list(fit(new_session(small_config({"epochs": 9, "metric": "loss", "patience": 2}))))
+    assert events[-1].progress.update == 4 * 3
+    assert events[-1].progress.finished == "loss did not get better in 2 validations"
+    assert events[-1].progress.best_update == 2 * 3
+
+
+def test_a_plateau_halves_the_rate_after_three_stale_validations(monkeypatch: pytest.MonkeyPatch) -> None:
+    script(monkeypatch, losses=[1.0] * 8)
+    config = small_config({"epochs": 8, "schedule": "plateau", "warmup": 0, "learning_rate": 0.01, "metric": "loss"})
+    rates = [event.learning_rate for event in fit(new_session(config)) if isinstance(event, Stepped)]
+    assert rates == [0.01] * (4 * 3) + [0.005] * (3 * 3) + [0.0025] * 3
+
+
+def test_validation_scores_what_is_really_decoded() -> None:
+    session = new_session(small_config({"epochs": 30, "learning_rate": 0.02, "validate_every": 15}, dropout=0.2))
+    events = fit(session)
+    for event in events:
+        if isinstance(event, Validated):
+            again = session.transducer.predict([example.source for example in DEVELOPMENT])
+            assert [trace.output for trace in event.traces] == [trace.output for trace in again]
+            right = sum(t.output == e.target for t, e in zip(event.traces, DEVELOPMENT, strict=True))
+            assert event.metrics["exact_match"] == pytest.approx(100 * right / len(DEVELOPMENT))
+    assert right > 0, "a model that gets nothing right tests nothing"
+
+
+def cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
+    """−Σ q ln p, position by position, from the definition."""
+    wanted = (1 - smoothing) * torch.nn.functional.one_hot(target, logits.shape[-1]) + smoothing / logits.shape[-1]
+    return -(wanted * logits.log_softmax(-1)).sum(-1)[target != PAD]
+
+
+@pytest.mark.parametrize("together", [1, 3, 128])
+def test_the_development_loss_is_the_mean_over_symbols_without_smoothing(together: int) -> None:
+    config = small_config({"epochs": 0.1, "label_smoothing": 0.3}, dropout=0.5)
+    search = {"batch_size": together, "maximum_length": 3}
+    config = type(config)(**{**{f: getattr(config, f) for f in config.__struct_fields__}, "search": _search(search)})
+    session = new_session(config)
+    (event,) = validated(fit(session))
+    encoded = encode(DEVELOPMENT, session.transducer.segmenters, session.transducer.vocabularies)
+    network = session.transducer.network.eval()
+    alone = [assemble(encoded, torch.tensor([row]).numpy()) for row in range(len(DEVELOPMENT))]
+    entropies = torch.cat([cross_entropy(network(batch).logits, batch.target, 0.0) for batch in alone])
+    assert event.metrics["loss"] == pytest.approx(float(entropies.mean()), rel=1e-5)
+
+
+def _search(values: dict[str, Any]) -> Any:  # noqa: ANN401
+    from pellucid.config import SearchConfig
+
+    return SearchConfig(**values)
+
+
+@pytest.mark.parametrize(("value", "norm"), [(0.0, 0.0), (0.01, 0.0), (0.0, 0.05), (0.01, 0.05)])
+def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: float) -> None:
+    config = small_config({"epochs": 1, "clip_value": value, "clip_norm": norm, "label_smoothing": 0.2})
+    session, twin = new_session(config), new_session(config).transducer.network
+    batch = assemble(session.training, plan_batches(session.training, 8, "examples", config.seed, 0)[0])
+    loss = cross_entropy(twin(batch).logits, batch.target, 0.2).mean()
+    gradients = torch.autograd.grad(loss, list(twin.parameters()))
+    clamped = [gradient.clamp(-value, value) if value else gradient for gradient in gradients]
+    length = math.sqrt(sum(float((gradient**2).sum()) for gradient in clamped))
+    scale = min(1.0, norm / length) if norm else 1.0
+    assert scale < 1.0 or not norm, "the limit is not reached, so nothing is tested"
+
+    events = fit(session)
+    event = next(event for event in events if isinstance(event, Stepped))
+    assert event.loss == pytest.approx(float(loss), rel=1e-5)
+    assert event.gradient_norm == pytest.approx(length, rel=1e-4)
+    for parameter, gradient in zip(session.transducer.network.parameters(), clamped, strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, gradient * scale, rtol=1e-3, atol=1e-7)
+
+
+def test_the_first_update_of_adam_is_as_large_as_the_rate_told() -> None:
+    session = new_session(small_config({"epochs": 4, "warmup": 0.5, "learning_rate": 0.01}))
+    before = [parameter.detach().clone() for parameter in session.transducer.network.parameters()]
+    event = next(event for event in fit(session) if isinstance(event, Stepped))
+    changes = [(p - b).abs().max() for p, b in zip(session.transducer.network.parameters(), before, strict=True)]
+    assert 0 < event.learning_rate < 0.01
+    assert float(torch.stack(changes).max()) == pytest.approx(event.learning_rate, rel=1e-2)
+
+
+def test_divergence_names_the_key_and_leaves_the_parameters_finite() -> None:
+    session = new_session(small_config({"epochs": 4, "learning_rate": 1e30}))
+    with pytest.raises(RunError, match=r"^training diverged at update \d+: .*training\.learning_rate \(now 1e\+30\)"):
+        list(fit(session))
+    assert all(bool(parameter.isfinite().all()) for parameter in session.transducer.network.parameters())
+
+
+@pytest.mark.parametrize("seed", [0, 2**31, 2**40, 2**63 - 1])
+def test_every_seed_that_the_settings_take_trains(seed: int) -> None:
+    config = small_config({"epochs": 0.1}, dropout=0.5)
+    seeded = type(config)(**{**{f: getattr(config, f) for f in config.__struct_fields__}, "seed": seed})
+    assert isinstance(list(fit(new_session(seeded)))[-1], Stopped)
+
+
+def resumed(path: Path, config: Config) -> list[Event]:
+    """What a new session yields when it goes on from a saved one."""
+    session = new_session(config)
+    restore_session(path, session, "data")
+    return list(fit(session))[1:]
+
+
+def timeless(events: list[Event]) -> list[tuple[object, ...]]:
+    """What was found at each event, bit for bit, but for the seconds it took."""
+    told = []
+    for event in events:
+        rest = tuple(event[1:3]) if isinstance(event, Validated) else tuple(event[1:])
+        outputs = [trace.log_probabilities.tobytes() for trace in event.traces] if isinstance(event, Validated) else []
+        progress = event.progress
+        told.append((type(event), progress.epoch, progress.update, progress.best, progress.finished, rest, outputs))
+    return told
+
+
+@pytest.mark.parametrize(
+    ("schedule", "batch_by", "size"),
+    [
+        ("constant", "examples", 8),
+        ("cosine", "tokens", 70),
+        ("inverse-square-root", "examples", 8),
+        ("plateau", "tokens", 70),
+    ],
+)
+def test_a_session_saved_at_any_event_goes_on_to_the_same_bits(
+    tmp_path: Path, schedule: str, batch_by: str, size: int
+) -> None:
+    training = {"epochs": 4, "schedule": schedule, "batch_by": batch_by, "batch_size": size, "validate_every": 0.5}
+    config = small_config({**training, "metric": "loss", "learning_rate": 0.2}, dropout=0.4)
+    events, session = [], new_session(config)
+    for event in fit(session):
+        events.append(event)
+        save_session(tmp_path / f"{len(events)}.safetensors", session, "data")
+    assert sum(isinstance(event, Validated) for event in events) == 8
+    for at in range(1, len(events)):
+        assert timeless(resumed(tmp_path / f"{at}.safetensors", config)) == timeless(events[at:]), at

@@ -1,0 +1,198 @@
+"""What the tests of training and of the command line share: tiny data, small runs made once, and real processes."""
+
+import atexit
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from pellucid.cli import main
+from pellucid.config import Config
+from pellucid.data.examples import Example
+from pellucid.data.synthetic import spelled_digits
+from pellucid.toml import from_settings
+from pellucid.training.session import Files, RunEvent, train_run
+
+SMALL: Mapping[str, Mapping[str, Any]] = {
+    "encoder": {"hidden_size": 6, "embedding_size": 6},
+    "attention": {"units": 8},
+    "decoder": {"hidden_size": 12, "embedding_size": 6},
+}
+"""Sizes at which an update takes a few milliseconds."""
+RUN_FILES = ["card.md", "config.toml", "log.jsonl", "model.safetensors", "training.safetensors", "vocabulary.json"]
+
+
+class Trained(NamedTuple):
+    """A finished run and what it was made from."""
+
+    files: Files
+    run: Path
+    config: Config
+
+
+class Done(NamedTuple):
+    """What a command left: exit code and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+def small_config(
+    training: Mapping[str, Any] | None = None, dropout: float = 0.0, data: Mapping[str, Any] | None = None
+) -> Config:
+    """A configuration of the smallest sizes."""
+    parts = {name: dict(part) for name, part in SMALL.items()}
+    parts["encoder"]["dropout"] = parts["decoder"]["dropout"] = dropout
+    given = {"size": "tiny", **parts, "training": {"batch_size": 8, **(training or {})}, "data": dict(data or {})}
+    return from_settings(given, origin="test")
+
+
+def write_pairs(path: Path, examples: Iterable[Example]) -> Path:
+    """Pairs as TSV, the features in a third column where there are any."""
+    lines = ("\t".join((e.source, e.target, e.features) if e.features else (e.source, e.target)) for e in examples)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def digit_files(folder: Path, training: int = 60, development: int = 20, digits: int = 2) -> Files:
+    """Spelled digits: a training and a development file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Files(
+        write_pairs(folder / "train.tsv", spelled_digits(training, 1, digits, seed=1)),
+        write_pairs(folder / "dev.tsv", spelled_digits(development, 1, digits, seed=2)),
+    )
+
+
+def train_to_end(files: Files, folder: Path, config: Config) -> list[RunEvent]:
+    """All events of a training that nobody disturbs."""
+    torch.set_num_threads(1)
+    return list(train_run(files, folder, config))
+
+
+@cache
+def shared_folder() -> Path:
+    """A folder that lives as long as the tests."""
+    folder = Path(tempfile.mkdtemp(prefix="pellucid-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def digits_run() -> Trained:
+    """A model that has learnt one to three spelled digits, nearly. Read it; copy it to change it."""
+    files = digit_files(shared_folder() / "digits", training=300, development=40, digits=3)
+    training = {"epochs": 10, "batch_size": 20, "learning_rate": 0.02, "label_smoothing": 0.0, "validate_every": 2}
+    config = from_settings({"size": "tiny", "training": training}, origin="test")
+    run = shared_folder() / "digits" / "run"
+    train_to_end(files, run, config)
+    return Trained(files, run, config)
+
+
+def copy_of(run: Path, to: Path) -> Path:
+    """A run folder to spoil."""
+    return Path(shutil.copytree(run, to))
+
+
+def flags(config: Config) -> list[str]:
+    """The flags that make the command line train a small configuration."""
+    values = {
+        f"--{part}.{name}": getattr(getattr(config, part), name)
+        for part, names in {
+            "encoder": ("hidden_size", "embedding_size", "dropout"),
+            "attention": ("units",),
+            "decoder": ("hidden_size", "embedding_size", "dropout"),
+            "training": ("epochs", "batch_size", "learning_rate", "validate_every"),
+        }.items()
+        for name in names
+    }
+    return ["--size", config.size, *(text for flag, value in values.items() for text in (flag, str(value)))]
+
+
+def pellucid(
+    *arguments: object, stdin: bytes = b"", folder: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Done:
+    """Run the command line in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pellucid", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        cwd=folder or shared_folder(),
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+        timeout=100,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def called(capfd: pytest.CaptureFixture[str], *arguments: object) -> Done:
+    """Run the command line in this process, which costs no start; nothing may escape it but an exit."""
+    capfd.readouterr()
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else 1
+    return Done(code, *capfd.readouterr())
+
+
+def complaint(done: Done) -> str:
+    """The one message a refused command must have ended in: exit code 2, no traceback, nothing else complained of."""
+    assert done.code == 2 and "Traceback" not in done.err + done.out, done
+    assert done.err.count("pellucid: ") == 1, done
+    return done.err.partition("pellucid: ")[2].strip()
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    """The log without what tells the time and how often training was begun."""
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
+    timeless = [{k: v for k, v in line.items() if k not in ("seconds", "time")} for line in lines]
+    return [line for line in timeless if line["event"] != "started"]
+
+
+def tensors(path: Path) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Every tensor of a safetensors file with its type and shape, as bytes, and the notes."""
+    with safe_open(path, framework="pt") as file:
+        read = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        told = {name: f"{tensor.dtype} {tuple(tensor.shape)} ".encode() for name, tensor in read.items()}
+        return {name: told[name] + read[name].numpy().tobytes() for name in read}, file.metadata() or {}
+
+
+def outcome(run: Path) -> dict[str, Any]:
+    """All that two trainings to the same bits must have alike: every file of the run, but for the time it took."""
+    moments, notes = tensors(run / "training.safetensors")
+    progress = {key: value for key, value in json.loads(notes.pop("progress")).items() if key != "seconds"}
+    kept = {name: (run / name).read_bytes() for name in ("model.safetensors", "config.toml", "vocabulary.json")}
+    card = re.sub(r"[\d,]+ seconds", "", (run / "card.md").read_text("utf-8"))
+    return {**kept, "moments": moments, "progress": progress, "log": records(run), "card": card}
+
+
+def assert_same_outcome(one: Path, other: Path) -> None:
+    """Two runs agree to the bit, part by part."""
+    first, second = outcome(one), outcome(other)
+    for part in first:
+        assert first[part] == second[part], part
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file below a folder, its bytes and when it was written, the lock left out."""
+    return {
+        path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def outputs(text: str) -> Sequence[str]:
+    """Output lines, the newline at the end not taken for one more."""
+    return text.removesuffix("\n").split("\n")
