@@ -3,6 +3,7 @@
 import atexit
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -66,6 +67,22 @@ def write_pairs(path: Path, examples: Iterable[Example]) -> Path:
     return path
 
 
+def copies(count: int, seed: int) -> list[Example]:
+    """Pairs of one to three letters whose source is their target."""
+    generator = random.Random(seed)
+    texts = ["".join(generator.choices("abcd", k=generator.randint(1, 3))) for _ in range(count)]
+    return [Example(text, text) for text in texts]
+
+
+def copy_files(folder: Path, training: int = 40, development: int = 10) -> Files:
+    """Copies: a training and a development file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Files(
+        write_pairs(folder / "train.tsv", copies(training, seed=1)),
+        write_pairs(folder / "dev.tsv", copies(development, seed=2)),
+    )
+
+
 def digit_files(folder: Path, training: int = 60, development: int = 20, digits: int = 2) -> Files:
     """Spelled digits: a training and a development file."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -96,6 +113,16 @@ def digits_run() -> Trained:
     training = {"epochs": 10, "batch_size": 20, "learning_rate": 0.02, "label_smoothing": 0.0, "validate_every": 2}
     config = from_settings({"size": "tiny", "training": training}, origin="test")
     run = shared_folder() / "digits" / "run"
+    train_to_end(files, run, config)
+    return Trained(files, run, config)
+
+
+@cache
+def copies_run() -> Trained:
+    """A small finished run with dropout: 5 updates an epoch, a validation every second or third."""
+    files = copy_files(shared_folder() / "copies")
+    config = small_config({"epochs": 3, "validate_every": 0.5}, dropout=0.4)
+    run = shared_folder() / "copies" / "run"
     train_to_end(files, run, config)
     return Trained(files, run, config)
 

@@ -17,6 +17,7 @@ from pellucid.data.examples import Example, read_examples
 from pellucid.evaluation.answers import merge_references, score
 from pellucid.evaluation.metrics import Evaluation, Scored, evaluate, worst
 from pellucid.look.visible import visible_text
+from pellucid.model.threads import use_threads
 from pellucid.search.trace import Trace
 from pellucid.training.run import load
 
@@ -45,6 +46,7 @@ def run(arguments: list[str]) -> int:
     """Decode, score, and print."""
     given = tyro.cli(Arguments, prog="pellucid evaluate", args=arguments)
     transducer = load(given.run)
+    use_threads(transducer.config.threads)
     data = msgspec.structs.replace(transducer.config.data, on_bad_line=given.on_bad_line)
     reading = read_examples(given.file, data, given.target)
     merged = merge_references(reading.examples) if given.multi_reference else _apart(reading.examples)

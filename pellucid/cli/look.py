@@ -14,6 +14,7 @@ from pellucid.files import write_atomic, write_text
 from pellucid.look.judgement import judge, report_on
 from pellucid.look.report import write_report
 from pellucid.look.terminal import CAPTION, legend, render
+from pellucid.model.threads import use_threads
 from pellucid.search.trace import Trace
 from pellucid.training.run import load
 
@@ -67,6 +68,7 @@ def _show(given: Arguments) -> None:
 def _traces(given: Arguments, most: int) -> list[Trace]:
     """The first sources of the input, decoded; an unreadable one is an error."""
     transducer = load(given.run)
+    use_threads(transducer.config.threads)
     data = transducer.config.data
     lines = parse_sources(sys.stdin.buffer, "standard input", data) if str(given.file) == "-" else None
     items = list(islice(lines if lines is not None else read_sources(given.file, data), most))

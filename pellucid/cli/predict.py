@@ -14,6 +14,7 @@ import tyro
 from pellucid.config import DataConfig
 from pellucid.data.examples import BadLine, Example, parse_sources, read_sources
 from pellucid.errors import DataError
+from pellucid.model.threads import use_threads
 from pellucid.search.trace import Trace
 from pellucid.training.run import load
 
@@ -40,6 +41,7 @@ def run(arguments: list[str]) -> int:
     """Decode, and say on standard error what a person should know of it."""
     given = tyro.cli(Arguments, prog="pellucid predict", args=arguments)
     transducer = load(given.run)
+    use_threads(transducer.config.threads)
     teller = Notes()
     for chunk in _chunks(given.file, transducer.config.data):
         _refuse_bad(chunk, given.on_bad_line)

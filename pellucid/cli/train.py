@@ -1,6 +1,5 @@
 """pellucid train TRAIN --dev DEV --run DIR [--config FILE] [flags]"""
 
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -9,7 +8,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
-import torch
 import tyro
 
 from pellucid.config import (
@@ -93,7 +91,6 @@ def run(arguments: list[str]) -> int:
             search=given.search,
         )
     )
-    torch.set_num_threads(config.threads or os.cpu_count() or 1)
     interruption = Interruption()
     previous = signal.signal(signal.SIGINT, interruption.ask)
     events = train_run(Files(given.train, given.dev, given.train_target, given.dev_target), given.run, config)

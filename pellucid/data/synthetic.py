@@ -7,12 +7,15 @@ from pellucid.data.examples import Example
 DIGIT_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
+def spell(digits: str) -> str:
+    """Digits as words: "98" is "nine eight"."""
+    return " ".join(DIGIT_WORDS[int(digit)] for digit in digits)
+
+
 def spelled_digits(count: int, minimum: int, maximum: int, seed: int) -> list[Example]:
     """Pairs such as ("nine eight", "98"): `minimum` to `maximum` digits each, all uniform, a function of the seed."""
     generator = np.random.default_rng(seed)
     lengths = generator.integers(minimum, maximum + 1, size=count)
-    digits = generator.integers(0, 10, size=(count, maximum)).tolist()
-    return [
-        Example(" ".join(DIGIT_WORDS[digit] for digit in row[:length]), "".join(map(str, row[:length])))
-        for row, length in zip(digits, lengths.tolist(), strict=True)
-    ]
+    rows = generator.integers(0, 10, size=(count, maximum)).tolist()
+    targets = ["".join(map(str, row[:length])) for row, length in zip(rows, lengths.tolist(), strict=True)]
+    return [Example(spell(target), target) for target in targets]

@@ -115,7 +115,8 @@ def accuracy_chart(title: str, x_title: str, accuracies: Sequence[Accuracy]) -> 
     """The accuracy of groups in their order, with the 95 % interval as a band."""
     known = [(float(place), group) for place, group in enumerate(accuracies) if group.total]
     points = [Point(x, group.percent, accuracy_hint(group)) for x, group in known]
-    every = max(1, math.ceil(sum(len(group.label) + 2 for group in accuracies) / 60))
+    widest = max((len(group.label) for group in accuracies), default=0)
+    every = max(1, math.ceil(len(accuracies) * (widest + 2) / 60))
     ticks = [(float(place), group.label) for place, group in enumerate(accuracies) if place % every == 0]
     band = [(x, group.low, group.high) for x, group in known]
     return Chart(title, x_title, "% right", [Line(title, points)], ticks, percent_range(accuracies), band)

@@ -27,8 +27,8 @@ def name_ticks(axis: Axis, labels: Sequence[str], size: float, color: str) -> No
 def drawable_names(figure: Figure) -> Iterator[None]:
     """Within the block, named ticks hold code points in place of what no font can draw."""
     named: list[tuple[Axis, FixedFormatter]] = []
-    axes = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
-    for axis in axes:
+    every: list[Axis] = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
+    for axis in every:
         formatter = axis.get_major_formatter()
         if isinstance(formatter, FixedFormatter):
             named.append((axis, formatter))

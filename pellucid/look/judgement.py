@@ -11,6 +11,7 @@ from pellucid.evaluation.metrics import Accuracy, Evaluation, Scored, evaluate, 
 from pellucid.look import charts
 from pellucid.look.report import Report, Shown
 from pellucid.model.network import parameter_count
+from pellucid.model.threads import use_threads
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.toml import to_toml
@@ -33,6 +34,7 @@ class Judgement(NamedTuple):
 def judge(folder: Path, examples: Sequence[Example]) -> Judgement:
     """Decode examples with the best model of a run and score them, each against its own target."""
     transducer = load(folder)
+    use_threads(transducer.config.threads)
     traces = transducer.trace(examples)
     references: list[tuple[str, ...]] = [(example.target,) for example in examples]
     scored = score(traces, references, transducer.segmenters)

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from pellucid.data.examples import Example
-from pellucid.data.synthetic import spelled_digits
+from pellucid.data.synthetic import spell, spelled_digits
 from pellucid.files import make_folder, write_text
 from pellucid.look.judgement import Judgement, judge, report_on
 from pellucid.look.progress import shown
@@ -22,7 +22,8 @@ DIGITS = 20
 SAMPLES = 75_000
 DEVELOPMENT = 1_000
 TEST = 5_000
-LINES = ("nine eight seven", "four two four two zero", "one one one one one one six five")
+NUMBERS = ("31415926535897932384", "27182818284590452353", "11111111112222222222")
+"""Lines to show: the first digits of π and of e, and a row of equal ones, where it is easy to lose one's place."""
 
 INTRODUCTION = """A both-ways GRU encoder of 5 + 5 units reads twenty digits spelled out, about 99 characters; a GRU
 decoder of 10 units with additive attention writes them as digits. Every training pair was seen once.
@@ -78,7 +79,7 @@ def _write(path: Path, examples: list[Example]) -> None:
 def _lines(folder: Path) -> Iterator[str]:
     """A few translations with their attention, for the terminal."""
     color = sys.stdout.isatty()
-    for trace in load(folder).predict(LINES):
+    for trace in load(folder).predict([spell(number) for number in NUMBERS]):
         yield f"{render(trace, color=color)}\n"
     yield f"{legend(color=color)}\n{CAPTION}\n"
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import torch
 
 from pellucid.data.examples import read_examples
 from pellucid.errors import DataError
@@ -62,9 +61,8 @@ def run(request: Request) -> Iterator[str]:
 
 def _one(folder: Path, out: Path, job: tuple[str, int]) -> Result:
     """Train one language with one seed on one thread, and judge it on its test set."""
-    torch.set_num_threads(1)
     language, seed = job
-    config = recipe_config("g2p", {"seed": seed, "threads": 1})
+    config = recipe_config("g2p", {"seed": seed})
     run_folder = out / f"{language}-seed-{seed}"
     files = Files(folder / "train" / f"{language}_train.tsv", folder / "dev" / f"{language}_dev.tsv")
     for _ in train_run(files, run_folder, config):

@@ -42,7 +42,7 @@ class Progress(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     validations: int = 0
     best_update: int = 0
-    best: tuple[float, float] | None = None
+    best: tuple[float, float, float] | None = None
     """The best validation so far, as `rank` tells it."""
     stale: int = 0
     """Validations since the best."""
@@ -142,10 +142,10 @@ def fit(session: Session) -> Iterator[Event]:
     yield Stopped(session.progress)
 
 
-def rank(metrics: dict[str, float], metric: Metric) -> tuple[float, float]:
-    """A validation's worth, higher is better: the chosen metric, and the symbol error rate where that is equal."""
+def rank(metrics: dict[str, float], metric: Metric) -> tuple[float, float, float]:
+    """A validation's worth, higher is better: the chosen metric; where it is equal the symbol error rate, the loss."""
     sign = -1.0 if metric in ("symbol_error_rate", "loss") else 1.0
-    return sign * metrics[metric], -metrics["symbol_error_rate"]
+    return sign * metrics[metric], -metrics["symbol_error_rate"], -metrics["loss"]
 
 
 def _plan(session: Session) -> list[np.ndarray]:

@@ -56,11 +56,14 @@ def has_run(folder: Path) -> bool:
 
 
 def begin(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
-    """Make the folder and write what is known before the first update; a folder of other things is refused."""
+    """Make the folder and write what is known before the first update; a folder of other things is refused.
+
+    A run that ended before its first checkpoint is begun anew.
+    """
     make_folder(folder)
     with refusals("read", folder):
         foreign = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
-    if foreign:
+    if foreign and not has_run(folder):
         raise RunError(f"{folder} is not empty and holds no run ({', '.join(foreign[:3])}); name a new folder")
     vocabularies.save(folder / VOCABULARY)
     write_text(folder / CONFIG, to_toml(config))

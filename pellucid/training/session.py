@@ -16,6 +16,7 @@ from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.errors import DataError
 from pellucid.files import write_text
 from pellucid.model.network import build_network, parameter_count
+from pellucid.model.threads import use_threads
 from pellucid.search.transducer import Transducer
 from pellucid.training import run
 from pellucid.training.card import card
@@ -77,6 +78,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
     if data.format == "auto":
         kind = "text" if files.train_target else resolve_format(files.train, data)
         config = msgspec.structs.replace(config, data=msgspec.structs.replace(data, format=kind))
+    use_threads(config.threads)
     with run.locked(folder):
         if run.has_run(folder):
             run.check_same_config(folder, config)
@@ -100,12 +102,12 @@ def _open(
     vocabularies = learn_vocabularies(training, cut, config.data.minimum_count)
     encoded = encode(training, cut, vocabularies)
     fingerprint = _fingerprint(encoded, development)
-    if not run.has_run(folder):
+    resumed = (folder / run.TRAINING).exists()
+    if not resumed:
         run.begin(folder, config, vocabularies)
     network = build_network(config, vocabularies)
     transducer = Transducer(config, vocabularies, network)
     session = Session(transducer, build_optimizer(network, config.training), encoded, development)
-    resumed = (folder / run.TRAINING).exists()
     if resumed:
         restore_session(folder / run.TRAINING, session, fingerprint)
     return session, fingerprint, Built(folder, parameter_count(network), vocabularies, resumed)

@@ -1,0 +1,154 @@
+"""A session to one file and back: bit for bit, and never from a file that does not belong to it."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trained_runs import copies, small_config, tensors
+
+from pellucid.config import Config
+from pellucid.data.batches import encode
+from pellucid.data.symbols import segmenters
+from pellucid.data.vocabulary import learn_vocabularies
+from pellucid.errors import RunError
+from pellucid.model.network import build_network
+from pellucid.search.transducer import Transducer
+from pellucid.training.checkpoint import load_network, restore_session, save_network, save_session
+from pellucid.training.loop import Progress, Session, build_optimizer, fit
+
+EXAMPLES = copies(12, seed=1)
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def new_session(config: Config, updates: int = 0) -> Session:
+    """A session after this many events."""
+    torch.set_num_threads(1)
+    cut = segmenters(config.data)
+    vocabularies = learn_vocabularies(EXAMPLES, cut, 1)
+    network = build_network(config, vocabularies)
+    optimizer = build_optimizer(network, config.training)
+    encoded = encode(EXAMPLES, cut, vocabularies)
+    session = Session(Transducer(config, vocabularies, network), optimizer, encoded, copies(4, seed=2))
+    for event in fit(session):
+        if event.progress.update >= updates:
+            break
+    return session
+
+
+@cache
+def untrained() -> Session:
+    """One that many examples of a property share."""
+    return new_session(small_config({"epochs": 1}))
+
+
+def moments(session: Session) -> list[tuple[str, bytes]]:
+    """Every number of the optimiser, in order."""
+    state = session.optimizer.state_dict()["state"]
+    return sorted((f"{index}.{name}", state[index][name].numpy().tobytes()) for index in state for name in state[index])
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_a_session_comes_back_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
+    config = small_config({"epochs": 9, "optimizer": optimizer}, dropout=0.3)
+    session, restored = new_session(config, updates=5), new_session(config)
+    save_session(tmp_path / "a.safetensors", session, "data")
+    restore_session(tmp_path / "a.safetensors", restored, "data")
+    assert restored.progress == session.progress and session.progress.update == 5
+    assert moments(restored) == moments(session) != []
+    save_session(tmp_path / "b.safetensors", restored, "data")
+    assert tensors(tmp_path / "a.safetensors") == tensors(tmp_path / "b.safetensors")
+
+
+def test_saving_changes_nothing_and_needs_no_moments(tmp_path: Path) -> None:
+    session = new_session(small_config({"epochs": 9}))
+    before = {name: value.clone() for name, value in session.transducer.network.state_dict().items()}
+    save_session(tmp_path / "a.safetensors", session, "data")
+    restore_session(tmp_path / "a.safetensors", session, "data")
+    assert moments(session) == []
+    for name, value in session.transducer.network.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.builds(
+        Progress,
+        epoch=st.integers(0, 10**6),
+        update=st.integers(0, 10**9),
+        seconds=NUMBERS,
+        best=st.none() | st.tuples(NUMBERS, NUMBERS),
+        plateau_factor=NUMBERS,
+        finished=st.text(max_size=20),
+    )
+)
+def test_every_progress_survives_a_file(tmp_path_factory: pytest.TempPathFactory, progress: Progress) -> None:
+    path = tmp_path_factory.getbasetemp() / "progress.safetensors"
+    session = untrained()
+    session.progress = progress
+    save_session(path, session, "data")
+    session.progress = Progress()
+    restore_session(path, session, "data")
+    assert session.progress == progress
+
+
+def test_the_file_is_safetensors_with_readable_notes(tmp_path: Path) -> None:
+    save_session(tmp_path / "a.safetensors", new_session(small_config({"epochs": 9}), updates=2), "data")
+    held, notes = tensors(tmp_path / "a.safetensors")
+    assert json.loads(notes["progress"])["update"] == 2 and notes["fingerprint"] == "data"
+    assert {name.split(".")[0] for name in held} == {"network", "optimizer"}
+    assert {name.rpartition(".")[2] for name in held if name.startswith("optimizer.")} == {
+        "step",
+        "exp_avg",
+        "exp_avg_sq",
+    }
+
+
+def test_parameters_alone_come_back(tmp_path: Path) -> None:
+    one, other = new_session(small_config({"epochs": 9}), 3), new_session(small_config({"epochs": 9}))
+    save_network(tmp_path / "a.safetensors", one.transducer.network)
+    load_network(tmp_path / "a.safetensors", other.transducer.network)
+    for (name, value), again in zip(
+        one.transducer.network.state_dict().items(), other.transducer.network.state_dict().values(), strict=True
+    ):
+        assert torch.equal(value, again), name
+
+
+def test_other_data_is_refused(tmp_path: Path) -> None:
+    session = new_session(small_config({"epochs": 9}))
+    save_session(tmp_path / "a.safetensors", session, "data")
+    with pytest.raises(RunError, match=r"was trained on other data; name another run folder"):
+        restore_session(tmp_path / "a.safetensors", session, "other data")
+
+
+@pytest.mark.parametrize("kept", [0, 1, 7, 100, -1])
+def test_a_truncated_file_is_refused_by_name(tmp_path: Path, kept: int) -> None:
+    session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    save_session(path, session, "data")
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
+        restore_session(path, session, "data")
+    with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
+        load_network(path, session.transducer.network)
+
+
+def test_a_file_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    network = new_session(small_config({"epochs": 9})).transducer.network
+    save_network(path, network)
+    held = safetensors.torch.load_file(path)
+    name = next(iter(held))
+    for spoilt in ({k: v for k, v in held.items() if k != name}, {**held, name: held[name][:-1].contiguous()}):
+        path.write_bytes(safetensors.torch.save(spoilt))
+        with pytest.raises(RunError, match=r"a\.safetensors does not fit the run's configuration.*"):
+            load_network(path, network)
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    network = new_session(small_config({"epochs": 9})).transducer.network
+    with pytest.raises(RunError, match=r"^cannot read .*none\.safetensors: no such file or directory"):
+        load_network(tmp_path / "none.safetensors", network)

@@ -1,0 +1,151 @@
+"""No interruption changes a bit of what training ends in: not a closed generator, not a killed process."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from trained_runs import (
+    assert_same_outcome,
+    copies,
+    copies_run,
+    copy_files,
+    outcome,
+    records,
+    small_config,
+    tensors,
+    train_to_end,
+    write_pairs,
+)
+
+from pellucid.config import Config
+from pellucid.data.examples import Example
+from pellucid.training import session as session_module
+from pellucid.training.loop import Started, Stepped, Stopped, Validated
+from pellucid.training.run import load
+from pellucid.training.session import Built, Files, RunEvent, train_run
+
+Stop = Callable[[RunEvent], bool]
+
+
+def train_until(files: Files, folder: Path, config: Config, stop: Stop) -> RunEvent:
+    """Listen until an event, then close the generator as an interrupted command line does; that event."""
+    torch.set_num_threads(1)
+    events = train_run(files, folder, config)
+    for event in events:
+        if stop(event):
+            events.close()
+            return event
+    raise AssertionError("training came to its end before")
+
+
+def at_update(number: int, kind: type[RunEvent] = Stepped) -> Stop:
+    return lambda event: isinstance(event, kind) and event.progress.update == number  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "batch_by", "size"),
+    [
+        ("constant", "tokens", 40),
+        ("cosine", "examples", 8),
+        ("inverse-square-root", "tokens", 40),
+        ("plateau", "examples", 8),
+    ],
+)
+def test_interruptions_at_awkward_places_change_no_bit(
+    tmp_path: Path, schedule: str, batch_by: str, size: int
+) -> None:
+    """After the first update, in mid-epoch, right before a validation, at one, at the end of an epoch, at the end."""
+    every = {"epochs": 13, "validate_every": 1.7, "metric": "loss"}
+    config = small_config({**every, "schedule": schedule, "batch_by": batch_by, "batch_size": size}, dropout=0.4)
+    files = copy_files(tmp_path)
+    straight = train_to_end(files, tmp_path / "straight", config)
+    validations = [event.progress.update for event in straight if isinstance(event, Validated)]
+    updates = straight[-1].progress.update if isinstance(straight[-1], Stopped) else validations[-1]
+    assert updates > 60 and "stepped" in {record["event"] for record in records(tmp_path / "straight")}
+    places = [
+        *(at_update(0, Started), at_update(1), at_update(7), at_update(validations[1])),
+        *(at_update(validations[1], Validated), at_update(validations[2], Validated), at_update(52)),
+        *(at_update(updates), at_update(updates, Validated)),
+    ]
+    for place in places:
+        train_until(files, tmp_path / "broken", config, place)
+    train_to_end(files, tmp_path / "broken", config)
+    assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
+
+
+def states_of(run: Path, events: Iterator[RunEvent], copies_in: Path) -> Iterator[Path]:
+    """A copy of the run folder after each event: what a process killed there leaves behind."""
+    for number, _ in enumerate(events):
+        if run.exists():
+            yield Path(shutil.copytree(run, copies_in / str(number)))
+
+
+@pytest.mark.parametrize("save_seconds", [1000.0, -1.0], ids=["saved at validations", "saved at every update"])
+def test_a_process_killed_at_any_event_goes_on_to_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_seconds: float
+) -> None:
+    files, straight, config = copies_run()
+    monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
+    events = train_run(files, tmp_path / "run", config)
+    left = list(states_of(tmp_path / "run", events, tmp_path / "left"))
+    assert len(left) > 20
+    for folder in left[::3]:
+        train_to_end(files, folder, config)
+        assert_same_outcome(straight, folder)
+        updates = [(record["event"], record["update"]) for record in records(folder)]
+        assert len(updates) == len(set(updates)), folder.name
+
+
+def test_a_log_line_cut_by_a_crash_is_forgotten(tmp_path: Path) -> None:
+    files, straight, config = copies_run()
+    train_until(files, tmp_path / "run", config, at_update(9))
+    with open(tmp_path / "run" / "log.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"event": "validated", "update": 10, "loss": 1.0}\n{"event": "vali')
+    train_to_end(files, tmp_path / "run", config)
+    assert_same_outcome(straight, tmp_path / "run")
+
+
+def test_closing_at_the_best_validation_keeps_its_model(tmp_path: Path) -> None:
+    files, _, config = copies_run()
+    for _ in range(3):
+        event = train_until(files, tmp_path / "run", config, lambda event: isinstance(event, Validated))
+        assert isinstance(event, Validated)
+        model, (state, notes) = (tensors(tmp_path / "run" / f"{name}.safetensors") for name in ("model", "training"))
+        assert msgspec.json.decode(notes["progress"])["update"] == event.progress.update
+        if event.best:
+            parameters = {n.removeprefix("network."): v for n, v in state.items() if n.startswith("network.")}
+            outputs = [trace.output for trace in load(tmp_path / "run").trace(copies(10, seed=2))]
+            assert model[0] == parameters and outputs == [trace.output for trace in event.traces]
+
+
+def test_a_run_left_before_its_first_checkpoint_takes_other_data(tmp_path: Path) -> None:
+    config = copies_run().config
+    train_until(copies_run().files, tmp_path / "run", config, lambda event: isinstance(event, Built))
+    examples = [Example("xyz"[: 1 + n % 3], "zyxw"[n % 4]) for n in range(20)]
+    files = Files(write_pairs(tmp_path / "a.tsv", examples[:15]), write_pairs(tmp_path / "b.tsv", examples[12:]))
+    train_to_end(files, tmp_path / "run", config)
+    train_to_end(files, tmp_path / "fresh", config)
+    assert_same_outcome(tmp_path / "run", tmp_path / "fresh")
+    assert load(tmp_path / "run").predict(["x"])[0].unknown == ()
+
+
+def test_a_start_that_was_cut_short_can_be_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(path: Path, text: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("pellucid.training.run.write_text", interrupt)
+        train_to_end(copies_run().files, tmp_path / "run", copies_run().config)
+    assert (tmp_path / "run" / "vocabulary.json").exists() and not (tmp_path / "run" / "config.toml").exists()
+    train_to_end(copies_run().files, tmp_path / "run", copies_run().config)
+    assert_same_outcome(copies_run().run, tmp_path / "run")
+
+
+def test_two_seeds_differ_and_one_seed_does_not(tmp_path: Path) -> None:
+    for name, seed in (("again", 1), ("other", 2)):
+        train_to_end(copies_run().files, tmp_path / name, msgspec.structs.replace(copies_run().config, seed=seed))
+    assert_same_outcome(copies_run().run, tmp_path / "again")
+    assert outcome(copies_run().run)["moments"] != outcome(tmp_path / "other")["moments"]

@@ -1,0 +1,142 @@
+"""From files to a run folder: what it holds, and what is refused without a change to it."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from trained_runs import (
+    RUN_FILES,
+    contents,
+    copies,
+    copies_run,
+    copy_files,
+    small_config,
+    tensors,
+    train_to_end,
+    write_pairs,
+)
+
+from pellucid.config import Config
+from pellucid.data.examples import Example
+from pellucid.errors import DataError, RunError
+from pellucid.toml import load_config
+from pellucid.training.loop import Started, Stepped, Stopped
+from pellucid.training.run import locked
+from pellucid.training.session import Built, Files, Read, Saved
+
+
+def refusal(files: Files, folder: Path, config: Config, kind: type[Exception] = RunError) -> str:
+    with pytest.raises(kind) as caught:
+        train_to_end(files, folder, config)
+    return str(caught.value)
+
+
+def test_a_run_holds_its_six_files_and_no_pickle() -> None:
+    assert sorted(contents(copies_run().run)) == RUN_FILES
+    for name, (content, _) in contents(copies_run().run).items():
+        assert b"\x80\x04" not in content[:2] and not content.startswith(b"PK"), name
+        if name.endswith(".safetensors"):
+            assert tensors(copies_run().run / name)[0]
+        else:
+            content.decode("utf-8")
+    assert load_config(copies_run().run / "config.toml") == copies_run().config
+
+
+def test_the_order_of_events(tmp_path: Path) -> None:
+    files = copy_files(tmp_path)
+    events = train_to_end(files, tmp_path / "run", small_config({"epochs": 2}))
+    assert [type(event) for event in events[:4]] == [Read, Read, Built, Started]
+    assert [event.examples for event in events if isinstance(event, Read)] == [40, 10]
+    assert [event.resumed for event in events if isinstance(event, Built)] == [False]
+    assert sum(isinstance(event, Stepped) for event in events) == 10
+    saved = [event for event in events if isinstance(event, Saved)]
+    assert {event.path.name for event in saved} == {"model.safetensors", "training.safetensors"}
+
+
+def test_a_finished_run_says_so_and_changes_nothing() -> None:
+    before = contents(copies_run().run)
+    events = train_to_end(copies_run().files, copies_run().run, copies_run().config)
+    assert [type(event) for event in events] == [Read, Read, Built, Stopped]
+    assert contents(copies_run().run) == before
+
+
+def test_a_run_of_another_configuration_is_refused_with_what_differs() -> None:
+    before = contents(copies_run().run)
+    other = small_config({"epochs": 4, "validate_every": 0.5}, dropout=0.3)
+    assert refusal(copies_run().files, copies_run().run, other).splitlines() == [
+        f"{copies_run().run} holds a run with a different configuration:",
+        "  encoder.dropout: 0.4 in the run, 0.3 now",
+        "  decoder.dropout: 0.4 in the run, 0.3 now",
+        "  training.epochs: 3.0 in the run, 4.0 now",
+        "name another run folder",
+    ]
+    assert contents(copies_run().run) == before
+
+
+def swapped(examples: Sequence[Example]) -> list[Example]:
+    """The same pairs with a and b exchanged in the targets: other symbols, hardly other ids."""
+    return [Example(e.source, e.target.translate(str.maketrans("abcd", "bcda"))) for e in examples]
+
+
+@pytest.mark.parametrize(
+    ("training", "development"),
+    [
+        (copies(41, seed=1), copies(10, seed=2)),
+        (list(reversed(copies(40, seed=1))), copies(10, seed=2)),
+        (copies(40, seed=1), copies(9, seed=2)),
+        (swapped(copies(40, seed=1)), copies(10, seed=2)),
+    ],
+    ids=["one more", "another order", "other development data", "other symbols"],
+)
+def test_a_run_of_other_data_is_refused(tmp_path: Path, training: list[Example], development: list[Example]) -> None:
+    before = contents(copies_run().run)
+    files = Files(write_pairs(tmp_path / "a.tsv", training), write_pairs(tmp_path / "b.tsv", development))
+    assert "was trained on other data" in refusal(files, copies_run().run, copies_run().config)
+    assert contents(copies_run().run) == before
+
+
+def test_a_model_without_its_training_state_is_not_overwritten(tmp_path: Path) -> None:
+    shutil.copytree(copies_run().run, tmp_path / "run")
+    (tmp_path / "run" / "training.safetensors").unlink()
+    before = contents(tmp_path / "run")
+    assert str(tmp_path / "run") in refusal(copies_run().files, tmp_path / "run", copies_run().config)
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_folder_of_other_things_is_refused_and_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "thesis"
+    folder.mkdir()
+    (folder / "chapter.tex").write_text("hello")
+    assert refusal(copies_run().files, folder, copies_run().config) == (
+        f"{folder} is not empty and holds no run (chapter.tex); name a new folder"
+    )
+    assert [path.name for path in folder.iterdir()] == ["chapter.tex"]
+
+
+def test_two_trainings_at_once_are_refused() -> None:
+    with locked(copies_run().run):
+        assert refusal(copies_run().files, copies_run().run, copies_run().config) == (
+            f"{copies_run().run} is in use: another training is writing to it"
+        )
+    train_to_end(copies_run().files, copies_run().run, copies_run().config)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_development_data_that_is_the_training_data_is_refused(tmp_path: Path, copied: bool) -> None:
+    train = write_pairs(tmp_path / "train.tsv", copies(20, seed=1))
+    dev = write_pairs(tmp_path / "dev.tsv", list(reversed(copies(20, seed=1)))) if copied else train
+    message = refusal(Files(train, dev), tmp_path / "run", small_config(), DataError)
+    assert message.startswith(f"{dev} holds the same examples as {train}")
+    assert not (tmp_path / "run" / "config.toml").exists()
+
+
+def test_what_was_read_is_told(tmp_path: Path) -> None:
+    train, dev = tmp_path / "train.tsv", tmp_path / "dev.tsv"
+    train.write_text("a\ta\n\nab\tab\nbad line\nb\tb\n\n")
+    dev.write_text("a\ta\nc\tc\n")
+    config = small_config({"epochs": 1}, data={"on_bad_line": "skip"})
+    first, second = [e for e in train_to_end(Files(train, dev), tmp_path / "run", config) if isinstance(e, Read)]
+    assert (first.path, first.examples, first.blank, first.note) == (train, 3, 2, "")
+    assert [str(bad) for bad in first.bad] == [f"{train}:4: expected 2 columns, got 1 (tabs separate columns)"]
+    assert second.note == f"1 of 2 examples are also in {train}"
