@@ -54,9 +54,7 @@ def at_update(number: int, kind: type[RunEvent] = Stepped) -> Stop:
         ("plateau", "examples", 8),
     ],
 )
-def test_interruptions_at_awkward_places_change_no_bit(
-    tmp_path: Path, schedule: str, batch_by: str, size: int
-) -> None:
+def test_interruptions_at_awkward_places_change_no_bit(tmp_path: Path, schedule: str, batch_by: str, size: int) -> None:
     """After the first update, in mid-epoch, right before a validation, at one, at the end of an epoch, at the end."""
     every = {"epochs": 13, "validate_every": 1.7, "metric": "loss"}
     config = small_config({**every, "schedule": schedule, "batch_by": batch_by, "batch_size": size}, dropout=0.4)

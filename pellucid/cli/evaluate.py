@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pellucid.config import DataConfig, Format
 from pellucid.data.examples import Example, read_examples
 from pellucid.evaluation.answers import merge_references, score
 from pellucid.evaluation.metrics import Evaluation, Scored, evaluate, worst
@@ -38,6 +39,8 @@ class Arguments:
     """How many of the worst examples to list."""
     json: bool = False
     """Print one JSON object instead of tables."""
+    input_format: Format = "auto"
+    """Format of FILE; auto goes by its name, then by the training file's."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """What a malformed line does: stop, or be skipped, counted and listed."""
 
@@ -47,7 +50,7 @@ def run(arguments: list[str]) -> int:
     given = tyro.cli(Arguments, prog="pellucid evaluate", args=arguments)
     transducer = load(given.run)
     use_threads(transducer.config.threads)
-    data = msgspec.structs.replace(transducer.config.data, on_bad_line=given.on_bad_line)
+    data = _data_config(transducer.config.data, given)
     reading = read_examples(given.file, data, given.target)
     merged = merge_references(reading.examples) if given.multi_reference else _apart(reading.examples)
     began = time.perf_counter()
@@ -71,6 +74,14 @@ def run(arguments: list[str]) -> int:
     else:
         _print(evaluation, counts, seconds, mistakes)
     return 0
+
+
+def _data_config(trained: DataConfig, given: Arguments) -> DataConfig:
+    """How FILE is read: as the training file was, but for what was asked and for what its own name says."""
+    format = given.input_format
+    if format == "auto" and trained.format != "text":
+        format = trained.format
+    return msgspec.structs.replace(trained, on_bad_line=given.on_bad_line, format=format)
 
 
 def _apart(examples: Sequence[Example]) -> list[tuple[Example, tuple[str, ...]]]:

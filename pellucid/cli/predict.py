@@ -11,7 +11,7 @@ from typing import BinaryIO, Literal
 import msgspec
 import tyro
 
-from pellucid.config import DataConfig
+from pellucid.config import DataConfig, Format
 from pellucid.data.examples import BadLine, Example, parse_sources, read_sources
 from pellucid.errors import DataError
 from pellucid.model.threads import use_threads
@@ -33,6 +33,8 @@ class Arguments:
     """Sources: a file like the training file (the target column may be missing), or - for standard input."""
     format: Literal["text", "tsv", "jsonl"] = "text"
     """text: the output alone; tsv: source, output, log-probability; jsonl: the whole trace with its attention."""
+    input_format: Format = "auto"
+    """Format of the input; auto goes by the file's name, then by the training file's."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """What an unreadable line does: stop, or give an empty output, counted and listed."""
 
@@ -43,7 +45,7 @@ def run(arguments: list[str]) -> int:
     transducer = load(given.run)
     use_threads(transducer.config.threads)
     teller = Notes()
-    for chunk in _chunks(given.file, transducer.config.data):
+    for chunk in _chunks(given.file, transducer.config.data, given.input_format):
         _refuse_bad(chunk, given.on_bad_line)
         traces = iter(transducer.trace([item for item in chunk if isinstance(item, Example)]))
         for item in chunk:
@@ -89,13 +91,15 @@ class Notes:
             print(f"pellucid: {self.cut:,} outputs were cut at the greatest length", file=sys.stderr)
 
 
-def _chunks(file: Path, data: DataConfig) -> Iterator[list[Example | BadLine]]:
+def _chunks(file: Path, data: DataConfig, format: Format) -> Iterator[list[Example | BadLine]]:
     """The input in pieces: a file by `CHUNK` lines, standard input by what has arrived."""
     if str(file) != "-":
-        items = iter(read_sources(file, data))
+        items = iter(read_sources(file, data, format))
         while chunk := list(islice(items, CHUNK)):
             yield chunk
         return
+    if format != "auto":
+        data = msgspec.structs.replace(data, format=format)
     number = 1
     for lines in _arrived(sys.stdin.buffer):
         yield list(parse_sources(lines, "standard input", data, number))

@@ -10,7 +10,7 @@ import msgspec
 
 from pellucid.config import Config
 from pellucid.data.batches import Encoded, encode
-from pellucid.data.examples import BadLine, Example, Reading, read_examples, resolve_format
+from pellucid.data.examples import BadLine, Example, Reading, read_examples
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.errors import DataError
@@ -74,24 +74,24 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
     Whoever closes the generator between two events stops the training: what it has reached is saved first. Errors:
     `DataError` for what cannot be read, `RunError` for a folder that is foreign, in use, or of another configuration.
     """
-    data = config.data
-    if data.format == "auto":
-        kind = "text" if files.train_target else resolve_format(files.train, data)
-        config = msgspec.structs.replace(config, data=msgspec.structs.replace(data, format=kind))
+    if files.train_target and config.data.format == "auto":
+        # Lines read at prediction are then whole sources, whatever stands in them.
+        config = msgspec.structs.replace(config, data=msgspec.structs.replace(config.data, format="text"))
     use_threads(config.threads)
     with run.locked(folder):
         if run.has_run(folder):
             run.check_same_config(folder, config)
         training = read_examples(files.train, config.data, files.train_target)
-        yield _read_event(files.train, training, "")
         development = read_examples(files.dev, config.data, files.dev_target)
-        yield _read_event(files.dev, development, _overlap(training.examples, development.examples, files))
+        note = _overlap(training.examples, development.examples, files)
+        reads = [_read_event(files.train, training, ""), _read_event(files.dev, development, note)]
+        yield from reads
         session, fingerprint, built = _open(folder, config, training.examples, development.examples)
         yield built
         if session.progress.finished:
             yield Stopped(session.progress)
         else:
-            yield from _recorded(session, folder, fingerprint)
+            yield from _recorded(session, folder, fingerprint, reads)
 
 
 def _open(
@@ -113,9 +113,12 @@ def _open(
     return session, fingerprint, Built(folder, parameter_count(network), vocabularies, resumed)
 
 
-def _recorded(session: Session, folder: Path, fingerprint: str) -> Iterator[RunEvent]:
+def _recorded(session: Session, folder: Path, fingerprint: str, reads: Sequence[Read]) -> Iterator[RunEvent]:
     """The loop's events, with the run folder kept in step with them."""
     log = run.Log(folder, session.progress.update)
+    if not session.progress.update:
+        for read in reads:
+            log.append(_read_record(read))
     losses: list[float] = []
     saved_at = time.monotonic()
     try:
@@ -168,6 +171,12 @@ def _record(event: Event, losses: list[float]) -> dict[str, Any] | None:
 def _read_event(path: Path, reading: Reading, note: str) -> Read:
     """What was read from a file."""
     return Read(path, len(reading.examples), reading.bad, reading.blank, note)
+
+
+def _read_record(read: Read) -> dict[str, Any]:
+    """The log line of a file that was read: every bad line stands in it."""
+    counted = {"examples": read.examples, "blank_lines": read.blank, "bad_lines": [str(line) for line in read.bad]}
+    return {"event": "read", "path": str(read.path), **counted}
 
 
 def _overlap(training: Sequence[Example], development: Sequence[Example], files: Files) -> str:

@@ -1,0 +1,90 @@
+"""Traces beside references: what is compared with what."""
+
+import msgspec
+import numpy as np
+from trained_runs import digits_run
+
+from pellucid.config import DataConfig
+from pellucid.data.examples import Example
+from pellucid.data.symbols import segmenters
+from pellucid.evaluation.answers import merge_references, score
+from pellucid.evaluation.metrics import evaluate
+from pellucid.search.trace import END, Trace
+from pellucid.training.run import load
+
+CHARACTERS = segmenters(DataConfig())
+WORDS = segmenters(DataConfig(target_symbols="words"))
+
+
+def trace(source: str, target: tuple[str, ...], features: int = 0, finished: bool = True) -> Trace:
+    steps = len(target)
+    return Trace(
+        text=source,
+        source=(*["tag"] * features, *source),
+        features=features,
+        unknown=(),
+        target=target,
+        output="".join(target[:-1] if finished else target),
+        finished=finished,
+        log_probabilities=np.zeros(steps, dtype=np.float32),
+        attention=np.zeros((steps, features + len(source)), dtype=np.float32),
+        top_symbols=(("a",),) * steps,
+        top_log_probabilities=np.zeros((steps, 1), dtype=np.float32),
+    )
+
+
+def test_references_of_one_source_are_merged_in_order_and_once() -> None:
+    pairs = [("a", "1"), ("b", "2"), ("a", "3"), ("a", "1"), ("b", "2")]
+    assert merge_references([Example(*pair) for pair in pairs]) == [
+        (Example("a", "1"), ("1", "3")),
+        (Example("b", "2"), ("2",)),
+    ]
+
+
+def test_sources_with_other_features_are_other_examples() -> None:
+    examples = [Example("a", "1", "x"), Example("a", "2", "y"), Example("a", "3", "x")]
+    assert merge_references(examples) == [(examples[0], ("1", "3")), (examples[1], ("2",))]
+
+
+def test_no_examples_merge_to_none() -> None:
+    assert merge_references([]) == []
+
+
+def test_the_end_is_no_symbol_of_the_output() -> None:
+    (whole,) = score([trace("ab", ("x", "y", END))], [("xy",)], CHARACTERS)
+    assert whole.output == ("x", "y") and whole.exact and whole.source_length == 2
+
+
+def test_an_output_that_was_cut_keeps_its_last_symbol() -> None:
+    (cut,) = score([trace("ab", ("x", "y"), finished=False)], [("x",)], CHARACTERS)
+    assert cut.output == ("x", "y") and cut.errors == 1
+
+
+def test_an_empty_output_is_empty() -> None:
+    ended, nothing = score([trace("ab", (END,)), trace("", ())], [("x",), ("x",)], CHARACTERS)
+    assert ended.output == nothing.output == () and nothing.source_length == 0
+
+
+def test_references_are_cut_into_the_symbols_of_the_target() -> None:
+    (words,) = score([trace("ab", ("HH", "AH", END))], [("HH  AH", "HH")], WORDS)
+    assert words.references == (("HH", "AH"), ("HH",)) and words.exact
+
+
+def test_features_do_not_count_for_the_length_of_a_source() -> None:
+    (tagged,) = score([trace("abc", (END,), features=2)], [("x",)], CHARACTERS)
+    assert tagged.source_length == 3
+
+
+def test_target_normalisation_holds_for_references() -> None:
+    taken_apart = segmenters(msgspec.structs.replace(DataConfig(), target_normalisation="nfd"))
+    (accented,) = score([trace("e", ("e", "\u0301", END))], [("\u00e9",)], taken_apart)
+    assert accented.exact
+
+
+def test_real_decodings_score_as_their_texts_do() -> None:
+    transducer = load(digits_run().run)
+    examples = [Example("nine one", "91"), Example("two", "2"), Example("three", "33")]
+    traces = transducer.trace(examples)
+    scored = score(traces, [(example.target,) for example in examples], transducer.segmenters)
+    assert [s.exact for s in scored] == [t.output == e.target for t, e in zip(traces, examples, strict=True)]
+    assert evaluate(scored).examples == 3

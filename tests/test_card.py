@@ -1,0 +1,48 @@
+"""The model card: every number in it is the run's own."""
+
+import re
+
+import safetensors.torch
+from trained_runs import copies_run, digits_run
+
+from pellucid.training.run import read_log
+
+
+def card() -> str:
+    return (digits_run().run / "card.md").read_text("utf-8")
+
+
+def test_the_card_tells_the_best_validation() -> None:
+    best = [record for record in read_log(digits_run().run) if record["event"] == "validated" and record["best"]][-1]
+    assert f"On 40 examples, by greedy decoding, at update {best['update']:,}:" in card()
+    assert f"exact match {best['exact_match']:.2f} % (word error rate {100 - best['exact_match']:.2f} %)" in card()
+    assert f"symbol error rate {best['symbol_error_rate']:.2f} %" in card()
+    assert f"cross-entropy {best['loss']:.4f} a symbol" in card()
+
+
+def test_the_card_tells_the_model_and_its_data() -> None:
+    held = safetensors.torch.load_file(digits_run().run / "model.safetensors")
+    assert f"{sum(tensor.numel() for tensor in held.values()):,} parameters" in card()
+    assert "Trained on 300 examples: 3,000 samples in 150 updates" in card()
+    assert "with additive attention: both-ways LSTM encoder of 1 layer(s) of 16 units a direction" in card()
+    assert "Source: 16 symbols ('characters'), longest 17." in card()
+    assert "Target: 10 symbols ('characters'), longest 3." in card()
+    assert "Stopped because the longest training has passed." in card()
+
+
+def test_the_card_is_markdown_without_paths_of_this_machine() -> None:
+    assert card().startswith("# A Pellucid model\n") and card().endswith("\n")
+    assert re.findall(r"^## (.*)$", card(), re.MULTILINE) == [
+        "Scores on the development data",
+        "What it cannot know",
+        "Use",
+    ]
+    assert str(digits_run().run) not in card()
+
+
+def test_the_best_is_not_the_last_where_a_later_one_was_worse() -> None:
+    """The small run's validations go up and down; its card must show the best, which the log marks."""
+    validations = [record for record in read_log(copies_run().run) if record["event"] == "validated"]
+    best = [record for record in validations if record["best"]][-1]
+    assert f"at update {best['update']:,}:" in (copies_run().run / "card.md").read_text("utf-8")
+    assert best["exact_match"] == max(record["exact_match"] for record in validations)

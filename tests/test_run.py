@@ -1,0 +1,170 @@
+"""The run folder: what loads, and what is said of a folder that does not."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from trained_runs import copies_run, copy_of, digits_run, small_config
+
+import pellucid
+from pellucid.data.synthetic import spelled_digits
+from pellucid.errors import InputError, RunError
+from pellucid.training.run import Log, has_run, load, locked, read_log
+
+SOURCES = [example.source for example in spelled_digits(30, 1, 3, seed=7)]
+
+
+def message(folder: Path) -> str:
+    """What loading a folder must say."""
+    with pytest.raises(InputError) as caught:
+        load(folder)
+    return str(caught.value)
+
+
+def test_a_loaded_model_predicts_what_it_did_when_saved() -> None:
+    one, other = load(digits_run().run), pellucid.load(str(digits_run().run))
+    for trace, again in zip(one.predict(SOURCES), other.predict(SOURCES), strict=True):
+        assert trace.output == again.output
+        assert trace.log_probabilities.tobytes() == again.log_probabilities.tobytes()
+        assert trace.attention.tobytes() == again.attention.tobytes()
+    assert sum(trace.finished for trace in one.predict(SOURCES)) > 20
+
+
+def test_a_moved_run_is_the_same_run(tmp_path: Path) -> None:
+    moved = copy_of(digits_run().run, tmp_path / "elsewhere" / "run")
+    outputs = [trace.output for trace in load(moved).predict(SOURCES)]
+    assert outputs == [trace.output for trace in load(digits_run().run).predict(SOURCES)]
+
+
+def test_the_model_alone_needs_neither_log_nor_checkpoint_nor_card(tmp_path: Path) -> None:
+    moved = copy_of(digits_run().run, tmp_path / "run")
+    for name in ("log.jsonl", "training.safetensors", "card.md"):
+        (moved / name).unlink()
+    assert load(moved).predict(["nine"])[0].output
+
+
+def test_what_is_no_run_folder(tmp_path: Path) -> None:
+    assert message(tmp_path / "none") == f"{tmp_path / 'none'} is not a run folder: there is no such folder"
+    (tmp_path / "file").write_text("x")
+    assert message(tmp_path / "file") == f"{tmp_path / 'file'} is not a run folder: it is a file"
+    (tmp_path / "empty").mkdir()
+    assert message(tmp_path / "empty") == f"{tmp_path / 'empty'} is not a run folder: it holds no config.toml"
+    assert not has_run(tmp_path / "empty") and has_run(digits_run().run)
+
+
+def test_a_run_without_a_validation_has_no_model_yet(tmp_path: Path) -> None:
+    folder = copy_of(copies_run().run, tmp_path / "run")
+    (folder / "model.safetensors").unlink()
+    assert message(folder) == f"{folder} holds no model yet: its training has not reached a first validation"
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def garble(path: Path) -> None:
+    path.write_bytes(b"\x00\xff\xfe garbage \n" * 9)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def replace_by_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("spoil", [cut, garble, empty, replace_by_a_folder])
+@pytest.mark.parametrize("name", ["config.toml", "vocabulary.json", "model.safetensors"])
+def test_a_spoilt_file_is_named(tmp_path: Path, name: str, spoil: Callable[[Path], None]) -> None:
+    folder = copy_of(copies_run().run, tmp_path / "run")
+    spoil(folder / name)
+    if (name, spoil) == ("config.toml", cut):
+        (folder / name).write_text("size = [")
+    if (name, spoil) != ("config.toml", empty):
+        assert str(folder / name) in message(folder)
+
+
+def test_a_missing_vocabulary_is_named(tmp_path: Path) -> None:
+    folder = copy_of(copies_run().run, tmp_path / "run")
+    (folder / "vocabulary.json").unlink()
+    assert message(folder) == f"cannot read {folder / 'vocabulary.json'}: no such file or directory"
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"source": 3}', '"\\ud800"', "nul"])
+def test_json_that_is_no_vocabulary_is_refused(tmp_path: Path, content: str) -> None:
+    folder = copy_of(copies_run().run, tmp_path / "run")
+    (folder / "vocabulary.json").write_text(content)
+    assert message(folder).startswith(f"{folder / 'vocabulary.json'} is not a vocabulary: ")
+
+
+def test_a_model_of_other_sizes_is_refused(tmp_path: Path) -> None:
+    folder = copy_of(copies_run().run, tmp_path / "run")
+    settings = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(settings.replace("units = 8", "units = 9"))
+    assert message(folder).startswith(f"{folder / 'model.safetensors'} does not fit the run's configuration")
+    shutil.copy(digits_run().run / "vocabulary.json", folder)
+    assert "model.safetensors" in message(folder)
+
+
+def test_the_lock_is_held_once_and_ends_with_its_process(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from pellucid.training.run import locked\n"
+        "with locked(Path(sys.argv[1])):\n"
+        "    print('locked', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "run")], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"locked\n"
+        with (
+            pytest.raises(RunError, match=r"run is in use: another training is writing to it"),
+            locked(tmp_path / "run"),
+        ):
+            pass
+        holder.kill()
+    for _ in range(2):
+        with locked(tmp_path / "run"):
+            pass
+
+
+def test_a_lock_file_of_another_program_keeps_its_content(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("pid 17")
+    with locked(tmp_path):
+        pass
+    assert (tmp_path / ".lock").read_text() == "pid 17"
+
+
+def test_an_error_while_locked_is_told_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match="the network is slow"), locked(tmp_path):
+        raise TimeoutError("the network is slow")
+
+
+def test_the_log_is_cut_back_to_the_checkpoint_and_goes_on(tmp_path: Path) -> None:
+    lines = [{"event": "stepped", "update": update, "word": "naïve"} for update in (1, 2, 3)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"upda', "utf-8")
+    assert read_log(tmp_path) == lines
+    log = Log(tmp_path, update=2)
+    assert read_log(tmp_path) == lines[:2]
+    log.append({"event": "stopped", "update": 2, "reason": "→"})
+    assert [record["event"] for record in read_log(tmp_path)] == ["stepped", "stepped", "stopped"]
+    assert (tmp_path / "log.jsonl").read_text("utf-8").splitlines()[-1] == json.dumps(
+        {"event": "stopped", "update": 2, "reason": "→"}, ensure_ascii=False
+    )
+
+
+def test_no_log_is_an_empty_log(tmp_path: Path) -> None:
+    assert read_log(tmp_path) == []
+
+
+def test_settings_in_the_folder_are_told_with_every_key(tmp_path: Path) -> None:
+    text = (copies_run().run / "config.toml").read_text("utf-8")
+    for section in ("[data]", "[encoder]", "[attention]", "[decoder]", "[training]", "[search]"):
+        assert section in text
+    assert text.count("\n# ") > 40 and small_config() != copies_run().config
