@@ -80,9 +80,10 @@ def read_examples(path: Path, config: DataConfig, target_path: Path | None = Non
 def read_sources(path: Path, config: DataConfig, format: Format = "auto") -> Iterator[Example | BadLine]:
     """The sources of a file to predict for, their targets empty: one item for each record, in order.
 
-    The name decides the format where `format` does not and it can, else `config.format`. A blank line is an empty source; a line of TSV or
-    CSV with one column is the source itself. Errors, at the first item: `DataError` for a file that cannot be read,
-    and for a header (the first line, where `config.header` is set and it has several columns) without the columns.
+    The name decides the format where `format` does not and it can, else `config.format`. A blank line is an empty
+    source; a line of TSV or CSV with one column is the source itself. Errors, at the first item: `DataError` for a
+    file that cannot be read, and for a header (the first line, where `config.header` is set and it has several
+    columns) without the columns.
     """
     if format == "auto":
         format = _named_format(path, "tsv" if config.format == "auto" else config.format)

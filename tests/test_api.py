@@ -1,0 +1,167 @@
+"""The Python face: train, load, predict; every kind of file; words, separators and features end to end."""
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from trained_runs import SMALL, copies, copies_run, copy_files, outcome, small_config, write_pairs
+
+import pellucid
+from pellucid.data.examples import Example
+from pellucid.errors import DataError, InputError
+
+TRAIN, DEV = copies(40, seed=1), copies(10, seed=2)
+SETTINGS = {"size": "tiny", **SMALL, "training": {"epochs": 1, "batch_size": 8}}
+
+
+def as_csv(path: Path, examples: list[Example]) -> Path:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([example.source, example.target] for example in examples)
+    path.write_text(text.getvalue(), encoding="utf-8", newline="")
+    return path
+
+
+def as_jsonl(path: Path, examples: list[Example]) -> Path:
+    path.write_text("".join(json.dumps({"from": e.source, "to": e.target}) + "\n" for e in examples))
+    return path
+
+
+def as_parquet(path: Path, examples: list[Example]) -> Path:
+    columns = {"from": [example.source for example in examples], "to": [example.target for example in examples]}
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def as_gzip(path: Path, examples: list[Example]) -> Path:
+    path.write_bytes(gzip.compress("".join(f"{e.source}\t{e.target}\n" for e in examples).encode()))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [("x.csv", as_csv), ("x.jsonl", as_jsonl), ("x.parquet", as_parquet), ("x.tsv.gz", as_gzip), ("x", write_pairs)],
+)
+def test_every_format_trains_to_the_same_model(
+    tmp_path: Path, name: str, write: Callable[[Path, list[Example]], Path]
+) -> None:
+    files = (write(tmp_path / f"train-{name}", TRAIN), write(tmp_path / f"dev-{name}", DEV))
+    pellucid.train(*files, tmp_path / "run", SETTINGS)
+    assert outcome(tmp_path / "run")["moments"] == plain_moments()
+
+
+def plain_moments() -> object:
+    """What a plain TSV file trains to."""
+    folder = copies_run().run.parent / "plain"
+    if not folder.exists():
+        pellucid.train(copies_run().files.train, copies_run().files.dev, folder, SETTINGS)
+    return outcome(folder)["moments"]
+
+
+def test_two_parallel_files_train_to_the_same_model(tmp_path: Path) -> None:
+    paths = {}
+    for name, examples in (("train", TRAIN), ("dev", DEV)):
+        for side, texts in (("source", [e.source for e in examples]), ("target", [e.target for e in examples])):
+            paths[name, side] = tmp_path / f"{name}.{side}"
+            paths[name, side].write_text("".join(f"{text}\n" for text in texts))
+    train, dev = ((paths[name, "source"], paths[name, "target"]) for name in ("train", "dev"))
+    transducer = pellucid.train(train, dev, tmp_path / "run", SETTINGS)
+    assert outcome(tmp_path / "run")["moments"] == plain_moments()
+    assert transducer.config.data.format == "text"
+
+
+def test_the_development_file_may_have_another_format(tmp_path: Path) -> None:
+    train, dev = write_pairs(tmp_path / "train.tsv", TRAIN), as_jsonl(tmp_path / "dev.jsonl", DEV)
+    pellucid.train(train, dev, tmp_path / "run", SETTINGS)
+    assert outcome(tmp_path / "run")["moments"] == plain_moments()
+
+
+def test_training_returns_the_best_model(tmp_path: Path) -> None:
+    files = copy_files(tmp_path)
+    trained = pellucid.train(str(files.train), files.dev, str(tmp_path / "run"), small_config({"epochs": 2}))
+    loaded = pellucid.load(tmp_path / "run")
+    for one, other in zip(trained.predict(["ab", "c"]), loaded.predict(["ab", "c"]), strict=True):
+        assert isinstance(one, pellucid.Trace) and one.output == other.output
+        assert np.array_equal(one.attention, other.attention)
+
+
+def test_a_finished_run_is_loaded_and_an_interrupted_one_goes_on(tmp_path: Path) -> None:
+    files, run, config = copies_run()
+    again = pellucid.train(files.train, files.dev, run, config)
+    assert [t.output for t in again.predict(["abc"])] == [t.output for t in pellucid.load(run).predict(["abc"])]
+
+
+def test_training_keeps_to_the_threads_of_its_settings_and_puts_them_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results are the same to the bit only for the same number of threads, so Python and command line must agree."""
+    seen = []
+    from pellucid.training import loop
+
+    real = loop.assemble
+    monkeypatch.setattr(loop, "assemble", lambda *given: (seen.append(torch.get_num_threads()), real(*given))[1])
+    files = copy_files(tmp_path)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        pellucid.train(files.train, files.dev, tmp_path / "run", {**SETTINGS, "threads": 1})
+        assert set(seen) == {1}
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_progress_is_told_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = copy_files(tmp_path)
+    pellucid.train(files.train, files.dev, tmp_path / "run", SETTINGS)
+    said = capsys.readouterr()
+    assert said.out == "" and "40 examples" in said.err and "stopped: the longest training" in said.err
+
+
+def test_mistakes_are_input_errors(tmp_path: Path) -> None:
+    files = copy_files(tmp_path)
+    for train, settings, message in (
+        (files.train, {"trainin": {}}, "config: unknown key 'trainin'; did you mean 'training'?"),
+        (files.train, {"encoder": {"cell": "gur"}}, "encoder.cell: expected gru or lstm, got 'gur'"),
+        (tmp_path / "trian.tsv", SETTINGS, "no such file or directory; did you mean 'train.tsv'?"),
+    ):
+        with pytest.raises(InputError) as caught:
+            pellucid.train(train, files.dev, tmp_path / "run", settings)
+        assert message in str(caught.value)
+
+
+def test_words_and_separators_end_to_end(tmp_path: Path) -> None:
+    examples = [Example("+".join(e.source), " ".join(e.target.upper())) for e in TRAIN]
+    data = {"source_symbols": "+", "target_symbols": "words"}
+    train, dev = write_pairs(tmp_path / "t.tsv", examples[:30]), write_pairs(tmp_path / "d.tsv", examples[30:])
+    settings = {**SETTINGS, "data": data, "training": {"epochs": 40, "batch_size": 8, "learning_rate": 0.02}}
+    transducer = pellucid.train(train, dev, tmp_path / "run", settings)
+    one, two = transducer.predict(["a+b", "d"])
+    assert one.source == ("a", "b") and (one.output, two.output) == ("A B", "D")
+    assert set(transducer.vocabularies.target.symbols) == set("ABCD")
+
+
+@pytest.mark.parametrize("maximum", [1000, 3])
+def test_features_end_to_end(tmp_path: Path, maximum: int) -> None:
+    """The tag alone says whether the letters are to be doubled; three letters are the longest source."""
+    tagged = [Example(e.source, e.target.upper(), "UP;NOUN") for e in TRAIN]
+    tagged += [Example(e.source, e.target, "LOW;NOUN") for e in TRAIN]
+    train, dev = (
+        write_pairs(tmp_path / "t.tsv", tagged[:-9]),
+        write_pairs(tmp_path / "d.tsv", [*tagged[:9], tagged[-1]]),
+    )
+    data = {"features_column": "3", "maximum_length": maximum}
+    training = {"epochs": 25, "batch_size": 8, "learning_rate": 0.02, "validate_every": 25}
+    transducer = pellucid.train(train, dev, tmp_path / "run", {**SETTINGS, "data": data, "training": training})
+    up, low, unknown = transducer.predict(["ab", "ab", "ab"], features=["UP;NOUN", "LOW;NOUN", "UP;VERB"])
+    assert (up.output, low.output) == ("AB", "ab")
+    assert up.source == ("UP", "NOUN", "a", "b") and up.features == 2 and up.attention.shape[1] == 4
+    assert unknown.unknown == (1,)
+    with pytest.raises(DataError, match="one features text for each of 2 sources, got 1"):
+        transducer.predict(["a", "b"], features=["UP;NOUN"])

@@ -1,0 +1,97 @@
+"""A run judged: decoded, scored and laid out; every number agrees with a count made here."""
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+from trained_runs import copy_of, digits_run
+
+from pellucid.data.examples import Example, read_examples
+from pellucid.data.synthetic import spelled_digits
+from pellucid.look.judgement import EXAMPLES, MISTAKES, Judgement, judge, report_on
+from pellucid.look.report import Report, write_report
+from pellucid.toml import to_toml
+from pellucid.training.run import load
+
+TEST = spelled_digits(60, 1, 5, seed=9)
+"""Longer than any the model was trained on, so that some come out wrong."""
+
+
+@pytest.fixture(scope="module")
+def judgement() -> Judgement:
+    return judge(digits_run().run, TEST)
+
+
+@pytest.fixture(scope="module")
+def report(judgement: Judgement) -> Report:
+    return report_on(digits_run().run, judgement, "A <title>", "One & two.")
+
+
+def right(judgement: Judgement) -> list[bool]:
+    return [trace.output == example.target for trace, example in zip(judgement.traces, TEST, strict=True)]
+
+
+def test_every_example_is_decoded_and_scored_against_its_own_target(judgement: Judgement) -> None:
+    assert [trace.text for trace in judgement.traces] == [example.source for example in TEST]
+    assert judgement.references == [(example.target,) for example in TEST]
+    assert [scored.exact for scored in judgement.scored] == right(judgement)
+    assert judgement.evaluation.exact_match == pytest.approx(100 * sum(right(judgement)) / len(TEST))
+    assert 0 < sum(right(judgement)) < len(TEST), "all right or all wrong would test little"
+
+
+def test_judging_the_development_data_repeats_the_best_validation() -> None:
+    files, run, config = digits_run()
+    judged = judge(run, read_examples(files.dev, config.data).examples)
+    outputs = [trace.output for trace in load(run).trace(read_examples(files.dev, config.data).examples)]
+    assert [trace.output for trace in judged.traces] == outputs
+    assert f"exact match {judged.evaluation.exact_match:.2f} %" in (run / "card.md").read_text("utf-8")
+
+
+def test_the_mistakes_are_the_worst_and_only_mistakes(judgement: Judgement, report: Report) -> None:
+    assert 0 < len(report.mistakes) <= min(MISTAKES, right(judgement).count(False))
+    assert not any(shown.right for shown in report.mistakes)
+    rates = [(shown.edits or 0) / len(shown.references[0]) for shown in report.mistakes]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_right_ones_and_wrong_ones_are_drawn(report: Report) -> None:
+    assert len(report.examples) == EXAMPLES
+    assert sum(shown.right for shown in report.examples) == EXAMPLES - 2
+
+
+def test_the_summary_and_the_settings_are_the_runs_own(judgement: Judgement, report: Report) -> None:
+    summary = dict(report.summary)
+    assert summary["exact match"].startswith(f"{judgement.evaluation.exact_match:.2f} % (95 %: ")
+    assert summary["examples"].startswith("60 ") and summary["seed"] == "1"
+    assert "3,000 samples" in summary["training"]
+    assert report.config_toml == to_toml(load(digits_run().run).config)
+    assert sum(accuracy.total for accuracy in report.lengths) == len(TEST)
+    assert all(0 <= bar.low <= 100 * bar.right / bar.total <= bar.high <= 100 for bar in report.positions)
+
+
+def test_the_written_report_holds_its_text_and_loads_nothing(tmp_path: Path, report: Report) -> None:
+    write_report(tmp_path / "report.html", report)
+    text = (tmp_path / "report.html").read_text("utf-8")
+    assert "A &lt;title&gt;" in text and "One &amp; two." in text
+    assert html.escape(report.mistakes[0].trace.text) in text
+    assert not re.search(r"<script|<link|src=[\"']?http|url\(http|@import", text)
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [[Example("nine", "9")], [Example("nine", "x")], [Example("zzz", "9")], TEST[:4]],
+    ids=["one right", "one wrong", "unknown symbols", "few"],
+)
+def test_few_examples_make_a_report_too(tmp_path: Path, examples: list[Example]) -> None:
+    judged = judge(digits_run().run, examples)
+    write_report(tmp_path / "report.html", report_on(digits_run().run, judged, "few", ""))
+    assert (tmp_path / "report.html").stat().st_size > 1000
+
+
+def test_a_run_that_was_never_finished_has_a_report_without_its_duration(tmp_path: Path) -> None:
+    folder = copy_of(digits_run().run, tmp_path / "run")
+    (folder / "log.jsonl").unlink()
+    report = report_on(folder, judge(folder, TEST[:3]), "unfinished", "")
+    assert "training" not in dict(report.summary) and report.log == []
+    write_report(tmp_path / "report.html", report)

@@ -1,0 +1,104 @@
+"""What a person sees of a training: plain lines in a file, one moving line on a terminal."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from trained_runs import copies_run, copy_files, train_to_end
+
+from pellucid.data.columns import BadLine
+from pellucid.data.vocabulary import Vocabularies, Vocabulary
+from pellucid.look.progress import LISTED, shown
+from pellucid.training.loop import Progress, Started, Stepped, Stopped, Validated
+from pellucid.training.session import Built, Read, RunEvent, Saved
+
+METRICS = {"exact_match": 12.5, "symbol_error_rate": 3.25, "symbol_accuracy": 90.0, "loss": 0.5}
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def told(*events: RunEvent, stream: io.StringIO | None = None) -> str:
+    stream = stream or io.StringIO()
+    with shown(stream) as teller:
+        for event in events:
+            teller.tell(event)
+    return stream.getvalue()
+
+
+def vocabulary(symbols: str) -> Vocabulary:
+    return Vocabulary(tuple(symbols), (1,) * len(symbols))
+
+
+def test_what_was_read() -> None:
+    assert told(Read(Path("a.tsv"), 12345, (), 0, "")) == "a.tsv: 12,345 examples\n"
+    assert told(Read(Path("a.tsv"), 3, (), 2, "look here")) == (
+        "a.tsv: 3 examples, 2 blank lines passed over\n  note: look here\n"
+    )
+
+
+def test_bad_lines_are_listed_up_to_a_few() -> None:
+    bad = [BadLine("a.tsv", number, "the target is empty") for number in range(1, LISTED + 4)]
+    lines = told(Read(Path("a.tsv"), 3, bad, 0, "")).splitlines()
+    assert lines[0] == f"a.tsv: 3 examples, {LISTED + 3} bad lines skipped"
+    assert lines[1:-1] == [f"  {line}" for line in bad[:LISTED]]
+    assert lines[-1] == "  … and 3 more"
+
+
+def test_nothing_in_a_name_is_taken_for_markup() -> None:
+    name = "[red]runs[/red]/[link=x]:smile:"
+    assert told(Read(Path(name), 1, (), 0, "")) == f"{name}: 1 examples\n"
+
+
+def test_what_was_built() -> None:
+    vocabularies = Vocabularies(vocabulary("abc"), vocabulary("xy"), vocabulary(""), 3, 2)
+    assert told(Built(Path("runs/a"), 1234, vocabularies, resumed=False)) == (
+        "runs/a: new run, 1,234 parameters, 3 source symbols, 2 target symbols\n"
+    )
+    tagged = Vocabularies(vocabulary("abc"), vocabulary("xy"), vocabulary("NV"), 3, 2)
+    assert "resumed" in (text := told(Built(Path("a"), 5, tagged, resumed=True))) and "2 features" in text
+
+
+def test_a_validation_and_the_end() -> None:
+    progress = Progress(epoch=2, batch=5, update=1500, seconds=61.4, best_update=1500, finished="all is done")
+    text = told(Validated(progress, METRICS, True, []))
+    assert re.search(r"epoch +3 · update +1,500 · exact match +12\.50 % · symbol error rate +3\.25 %", text)
+    assert "loss 0.500 · 61 s" in text and text.endswith("· best\n")
+    assert "best" not in told(Validated(progress, METRICS, False, []))
+    assert told(Stopped(progress)) == "stopped: all is done; best at update 1,500, 61 s\n"
+
+
+def test_a_file_gets_no_line_for_an_update_and_no_escapes() -> None:
+    events = [Started(Progress(), 1.0, 3), *(Stepped(Progress(update=n), 0.1, 2.0, 0.1, 1.0) for n in (1, 2, 3))]
+    text = told(*events, Saved(Path("a"), True))
+    assert text == "training for 1 epochs at most, 3 updates\n"
+
+
+def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    step = Stepped(Progress(update=2), 0.5, 1.25, 0.1, 1.0)
+    text = told(Started(Progress(), 1.0, 4), step, stream=Terminal())
+    assert "training" in text and "50 %" in text and "loss 1.250" in text
+    assert text.rstrip("\x1b[?25h\r").endswith("\x1b[2K"), "the bar is wiped at the end"
+
+
+def test_a_whole_training_is_told_a_line_a_validation(tmp_path: Path) -> None:
+    events = train_to_end(copy_files(tmp_path), tmp_path / "run", copies_run().config)
+    lines = told(*events).splitlines()
+    assert [line.partition(":")[0].rpartition("/")[2] for line in lines[:3]] == ["train.tsv", "dev.tsv", "  note"]
+    assert sum(line.startswith("epoch") for line in lines) == 6
+    assert lines[-1].startswith("stopped: the longest training has passed; best at update ")
+
+
+def test_standard_error_is_the_one_of_the_moment(capsys: pytest.CaptureFixture[str]) -> None:
+    """Notebooks and tests replace sys.stderr after the module was imported."""
+    with shown() as teller:
+        teller.tell(Read(Path("a.tsv"), 1, (), 0, ""))
+    assert capsys.readouterr().err == "a.tsv: 1 examples\n"
