@@ -15,6 +15,7 @@ import torch
 from trained_runs import SMALL, copies, copies_run, copy_files, outcome, small_config, write_pairs
 
 import pellucid
+from pellucid.data.batches import Batch, Encoded, assemble
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, InputError
 
@@ -98,15 +99,15 @@ def test_a_finished_run_is_loaded_and_an_interrupted_one_goes_on(tmp_path: Path)
     assert [t.output for t in again.predict(["abc"])] == [t.output for t in pellucid.load(run).predict(["abc"])]
 
 
-def test_training_keeps_to_the_threads_of_its_settings_and_puts_them_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_keeps_to_the_threads_of_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results are the same to the bit only for the same number of threads, so Python and command line must agree."""
     seen = []
-    from pellucid.training import loop
 
-    real = loop.assemble
-    monkeypatch.setattr(loop, "assemble", lambda *given: (seen.append(torch.get_num_threads()), real(*given))[1])
+    def watched(encoded: Encoded, rows: np.ndarray) -> Batch:
+        seen.append(torch.get_num_threads())
+        return assemble(encoded, rows)
+
+    monkeypatch.setattr("pellucid.training.loop.assemble", watched)
     files = copy_files(tmp_path)
     before = torch.get_num_threads()
     try:

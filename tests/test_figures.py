@@ -14,8 +14,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from sample_traces import HOSTILE, diagonal, made
 
+from pellucid.evaluation.metrics import Accuracy
 from pellucid.look import fonts
-from pellucid.look.charts import Accuracy
 from pellucid.look.figures import (
     SHADES,
     attention_figure,

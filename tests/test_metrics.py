@@ -86,8 +86,8 @@ def test_length_ranges_partition_the_examples(examples: list[Scored]) -> None:
     for row, (low, high) in zip(rows, [(end[0], end[-1]) for end in ends], strict=True):
         inside = [e for e in examples if low <= e.source_length <= high]
         assert (row.right, row.total) == (sum(e.exact for e in inside), len(inside))
-        assert row.share == row.right / row.total
-        assert (row.low, row.high) == wilson(row.right, row.total)
+        assert row.percent == 100 * row.right / row.total
+        assert (row.low, row.high) == wilson(row.right, row.total).percent
 
 
 def test_length_ranges_are_nearly_equal_and_split_no_length() -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sample_traces import HOSTILE, diagonal, made
 
 from pellucid.errors import RunError
+from pellucid.evaluation.metrics import Accuracy
 from pellucid.look.attention_html import attention_svg, trace_html
 from pellucid.look.charts import (
-    Accuracy,
     Line,
     accuracy_chart,
     chart_svg,

@@ -119,8 +119,8 @@ def _print(evaluation: Evaluation, counts: dict[str, int], seconds: float, mista
         for column in (title, "right", "of", "%", "95 % interval"):
             table.add_column(column, justify="right")
         for accuracy in accuracies:
-            interval = f"{100 * accuracy.low:.1f} to {100 * accuracy.high:.1f}"
-            counted = (f"{accuracy.right:,}", f"{accuracy.total:,}", f"{100 * accuracy.share:.1f}")
+            interval = f"{accuracy.low:.1f} to {accuracy.high:.1f}"
+            counted = (f"{accuracy.right:,}", f"{accuracy.total:,}", f"{accuracy.percent:.1f}")
             table.add_row(accuracy.label, *counted, interval)
         console.print(table)
     if mistakes:

@@ -3,6 +3,7 @@
 A percentage runs from 0 to 100, a share from 0 to 1, and each stands with its 95 % confidence interval.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -67,13 +68,14 @@ class Accuracy(NamedTuple):
     right: int
     total: int
     low: float
-    """The interval of right / total, as shares."""
+    """The lower end of the 95 % interval, in per cent."""
     high: float
+    """Its upper end."""
 
     @property
-    def share(self) -> float:
-        """right / total, from 0 to 1."""
-        return self.right / self.total
+    def percent(self) -> float:
+        """right / total in per cent; NaN for an empty group."""
+        return 100 * self.right / self.total if self.total else math.nan
 
 
 @dataclass(frozen=True)
@@ -219,4 +221,4 @@ def _by_length(lengths: Sequence[int], exact: Sequence[bool]) -> list[Accuracy]:
 
 def _accuracy(label: str, right: int, total: int) -> Accuracy:
     """A count of right ones with the interval of its share."""
-    return Accuracy(label, right, total, *wilson(right, total))
+    return Accuracy(label, right, total, *wilson(right, total).percent)

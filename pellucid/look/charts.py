@@ -10,26 +10,10 @@ from html import escape
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from pellucid.evaluation.metrics import Accuracy
+
 _WIDTH, _HEIGHT = 360, 226
 _LEFT, _RIGHT, _TOP, _BOTTOM = 36, 342, 10, 182
-
-
-class Accuracy(NamedTuple):
-    """How often a group of cases was right."""
-
-    label: str
-    """What the group shares: a target position, a range of source lengths."""
-    right: int
-    total: int
-    low: float
-    """The lower end of the 95 % interval, in per cent."""
-    high: float
-    """Its upper end."""
-
-    @property
-    def percent(self) -> float:
-        """The accuracy in per cent; NaN for an empty group."""
-        return 100.0 * self.right / self.total if self.total else math.nan
 
 
 class Point(NamedTuple):

@@ -18,7 +18,8 @@ from matplotlib.image import AxesImage
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pellucid.look.charts import Accuracy, percent_range, round_up, short_number, values
+from pellucid.evaluation.metrics import Accuracy
+from pellucid.look.charts import percent_range, round_up, short_number, values
 from pellucid.look.fonts import drawable_names, missing_glyphs_allowed, name_ticks
 from pellucid.look.visible import probability, shortened, visible
 from pellucid.search.trace import Trace

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pellucid.data.examples import Example
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.intervals import Interval
-from pellucid.evaluation.metrics import Accuracy, Evaluation, Scored, evaluate, worst
-from pellucid.look import charts
+from pellucid.evaluation.metrics import Evaluation, Scored, evaluate, worst
 from pellucid.look.report import Report, Shown
 from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
@@ -53,17 +52,12 @@ def report_on(folder: Path, judgement: Judgement, title: str, introduction: str)
         introduction=introduction,
         summary=_summary(judgement, stopped[-1] if stopped else None),
         log=log,
-        positions=[_drawn(accuracy) for accuracy in judgement.evaluation.positions],
-        lengths=[_drawn(accuracy) for accuracy in judgement.evaluation.lengths],
+        positions=judgement.evaluation.positions,
+        lengths=judgement.evaluation.lengths,
         examples=[_shown(judgement, at) for at in chosen],
         mistakes=[_shown(judgement, at) for at in wrong],
         config_toml=to_toml(judgement.transducer.config),
     )
-
-
-def _drawn(accuracy: Accuracy) -> charts.Accuracy:
-    """An accuracy as charts take it: in per cent."""
-    return charts.Accuracy(accuracy.label, accuracy.right, accuracy.total, 100 * accuracy.low, 100 * accuracy.high)
 
 
 def _shown(judgement: Judgement, at: int) -> Shown:
@@ -71,7 +65,7 @@ def _shown(judgement: Judgement, at: int) -> Shown:
     return Shown(judgement.traces[at], judgement.references[at], judgement.scored[at].errors)
 
 
-def _summary(judgement: Judgement, stopped: dict[str, float] | None) -> list[tuple[str, str]]:
+def _summary(judgement: Judgement, stopped: dict[str, Any] | None) -> list[tuple[str, str]]:
     """The numbers that matter most."""
     evaluation, config = judgement.evaluation, judgement.transducer.config
     rows = [

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
+from pellucid.evaluation.metrics import Accuracy
 from pellucid.files import write_text
 from pellucid.look.attention_html import attention_svg, headline_html, notes_on
-from pellucid.look.charts import Accuracy, Chart, accuracy_chart, chart_svg, learning_charts
+from pellucid.look.charts import Chart, accuracy_chart, chart_svg, learning_charts
 from pellucid.look.terminal import CAPTION, NO_ATTENTION
 from pellucid.look.visible import clusters, probability, visible_pieces, visible_text
 from pellucid.search.trace import Trace

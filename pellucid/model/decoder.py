@@ -12,7 +12,7 @@ from pellucid.model.attention import build_attention
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.heads import NextSymbol
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
-from pellucid.model.recurrence import GATES, LayerState, stack
+from pellucid.model.recurrence import GATES, LayerState, Stack
 
 
 class Decoder(nn.Module):
@@ -30,7 +30,7 @@ class Decoder(nn.Module):
         self.table = SymbolTable(config.embedding, vocabulary_size, config.embedding_size, config.dropout)
         self.attention = build_attention(attention, config.hidden_size, memory_size)
         inputs = [self.table.size] + [config.hidden_size] * (config.layers - 1)
-        self.cells = stack(config.cell, inputs, config.hidden_size)
+        self.cells = Stack(config.cell, inputs, config.hidden_size)
         self.context_projection = nn.Linear(memory_size, GATES[config.cell] * config.hidden_size, bias=False)
         parts = config.layers * (2 if config.cell == "lstm" else 1)
         self.bridge = nn.Linear(memory_size, parts * config.hidden_size) if config.start != "zero" else None

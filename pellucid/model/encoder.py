@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pellucid.config import EncoderConfig, memory_size
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.memory import Memory, State
-from pellucid.model.recurrence import last_within, reverse_within, run_forward, stack
+from pellucid.model.recurrence import Stack, last_within, reverse_within, run_forward
 
 
 class Encoder(nn.Module):
@@ -25,8 +25,8 @@ class Encoder(nn.Module):
         self.config = config
         self.table = SymbolTable(config.embedding, vocabulary_size, config.embedding_size, config.dropout)
         inputs = [self.table.size] + [memory_size(config)] * (config.layers - 1)
-        self.forward_cells = stack(config.cell, inputs, config.hidden_size)
-        self.backward_cells = stack(config.cell, inputs if config.directions == "both" else [], config.hidden_size)
+        self.forward_cells = Stack(config.cell, inputs, config.hidden_size)
+        self.backward_cells = Stack(config.cell, inputs if config.directions == "both" else [], config.hidden_size)
 
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Read sources of the given lengths (each at least 1). What stands beyond a length changes nothing."""

@@ -9,7 +9,7 @@ B batch, S positions, E input, H hidden units. Gate equations as in PyTorch, the
 Sources: Cho et al. 2014, section 2.3; Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -56,9 +56,21 @@ class RecurrentCell(nn.Module):
         return LayerState(*lstm_step(projected + recurrent, state.cell))
 
 
-def stack(cell: Cell, input_sizes: Sequence[int], hidden_size: int) -> Sequence[RecurrentCell]:
-    """Cells of the given input sizes, registered as modules and typed as what they are."""
-    return cast(Sequence[RecurrentCell], nn.ModuleList(RecurrentCell(cell, size, hidden_size) for size in input_sizes))
+class Stack(nn.Module):
+    """Cells one above the other: a list of modules that knows what they are."""
+
+    def __init__(self, cell: Cell, input_sizes: Sequence[int], hidden_size: int) -> None:
+        """One cell for each input size."""
+        super().__init__()
+        self.layers = nn.ModuleList(RecurrentCell(cell, size, hidden_size) for size in input_sizes)
+
+    def __getitem__(self, layer: int) -> RecurrentCell:
+        """The cell of a layer, from the bottom."""
+        return cast(RecurrentCell, self.layers[layer])
+
+    def __iter__(self) -> Iterator[RecurrentCell]:
+        """The cells from the bottom to the top."""
+        return (self[layer] for layer in range(len(self.layers)))
 
 
 def gru_step(
