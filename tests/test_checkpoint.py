@@ -81,7 +81,7 @@ def test_saving_changes_nothing_and_needs_no_moments(tmp_path: Path) -> None:
         epoch=st.integers(0, 10**6),
         update=st.integers(0, 10**9),
         seconds=NUMBERS,
-        best=st.none() | st.tuples(NUMBERS, NUMBERS),
+        best=st.none() | st.tuples(NUMBERS, NUMBERS, NUMBERS),
         plateau_factor=NUMBERS,
         finished=st.text(max_size=20),
     )
@@ -123,6 +123,17 @@ def test_other_data_is_refused(tmp_path: Path) -> None:
     save_session(tmp_path / "a.safetensors", session, "data")
     with pytest.raises(RunError, match=r"was trained on other data; name another run folder"):
         restore_session(tmp_path / "a.safetensors", session, "other data")
+
+
+@pytest.mark.parametrize("progress", [None, "", "{}x", '{"update": "many"}', '{"best": [1.0]}'])
+def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path, progress: str | None) -> None:
+    session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    save_session(path, session, "data")
+    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+    kept = {name: note for name, note in notes.items() if name != "progress"}
+    path.write_bytes(safetensors.torch.save(held, kept if progress is None else {**kept, "progress": progress}))
+    with pytest.raises(RunError, match=r"a\.safetensors "):
+        restore_session(path, session, "data")
 
 
 @pytest.mark.parametrize("kept", [0, 1, 7, 100, -1])

@@ -92,7 +92,7 @@ def test_the_chosen_metric_ranks_and_the_error_rate_breaks_ties(
 
 
 @pytest.mark.parametrize(
-    ("metric", "best"), [("loss", [True, True, False, False]), ("exact_match", [True, False, False, True])]
+    ("metric", "best"), [("loss", [True, True, False, False]), ("exact_match", [True, False, True, True])]
 )
 def test_a_validation_is_best_when_the_chosen_metric_says_so(
     monkeypatch: pytest.MonkeyPatch, metric: Metric, best: list[bool]
@@ -221,10 +221,12 @@ def timeless(events: list[Event]) -> list[tuple[object, ...]]:
     ],
 )
 def test_a_session_saved_at_any_event_goes_on_to_the_same_bits(
-    tmp_path: Path, schedule: str, batch_by: str, size: int
+    tmp_path: Path, schedule: str, batch_by: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if schedule == "plateau":  # no validation is ever better than the first
+        monkeypatch.setattr(loop, "rank", lambda metrics, metric: rank(dict.fromkeys(metrics, 0.0), metric))
     training = {"epochs": 3, "schedule": schedule, "batch_by": batch_by, "batch_size": size, "validate_every": 0.5}
-    config = small_config({**training, "metric": "exact_match", "learning_rate": 1e-5}, dropout=0.4)
+    config = small_config({**training, "learning_rate": 0.01}, dropout=0.4)
     events, session = [], new_session(config, TRAINING[:10])
     for event in fit(session):
         events.append(event)

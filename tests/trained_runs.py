@@ -2,23 +2,18 @@
 
 import atexit
 import json
-import os
 import random
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 import torch
 from safetensors import safe_open
 
-from pellucid.cli import main
 from pellucid.config import Config
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
@@ -40,14 +35,6 @@ class Trained(NamedTuple):
     files: Files
     run: Path
     config: Config
-
-
-class Done(NamedTuple):
-    """What a command left: exit code and what it said."""
-
-    code: int
-    out: str
-    err: str
 
 
 def small_config(
@@ -147,39 +134,6 @@ def flags(config: Config) -> list[str]:
     return ["--size", config.size, *(text for flag, value in values.items() for text in (flag, str(value)))]
 
 
-def pellucid(
-    *arguments: object, stdin: bytes = b"", folder: Path | None = None, environment: Mapping[str, str] | None = None
-) -> Done:
-    """Run the command line in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pellucid", *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        cwd=folder or shared_folder(),
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
-        timeout=100,
-        check=False,
-    )
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-def called(capfd: pytest.CaptureFixture[str], *arguments: object) -> Done:
-    """Run the command line in this process, which costs no start; nothing may escape it but an exit."""
-    capfd.readouterr()
-    try:
-        code = main([str(argument) for argument in arguments])
-    except SystemExit as left:
-        code = left.code if isinstance(left.code, int) else 1
-    return Done(code, *capfd.readouterr())
-
-
-def complaint(done: Done) -> str:
-    """The one message a refused command must have ended in: exit code 2, no traceback, nothing else complained of."""
-    assert done.code == 2 and "Traceback" not in done.err + done.out, done
-    assert done.err.count("pellucid: ") == 1, done
-    return done.err.partition("pellucid: ")[2].strip()
-
-
 def records(run: Path) -> list[dict[str, Any]]:
     """The log without what tells the time and how often training was begun."""
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
@@ -218,8 +172,3 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != ".lock"
     }
-
-
-def outputs(text: str) -> Sequence[str]:
-    """Output lines, the newline at the end not taken for one more."""
-    return text.removesuffix("\n").split("\n")

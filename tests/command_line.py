@@ -1,0 +1,125 @@
+"""The command line as the tests call it: each command in a process of its own, quickly or truly from the start."""
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from trained_runs import shared_folder
+
+SERVER = """
+import gc, json, os, resource, sys, traceback
+import pellucid.cli.evaluate, pellucid.cli.look, pellucid.cli.predict, pellucid.cli.recipe, pellucid.cli.train
+from pellucid.cli import main
+
+gc.freeze()
+for line in sys.stdin:
+    request = json.loads(line)
+    child = os.fork()
+    if not child:
+        os.chdir(request["folder"])
+        for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+            flags = os.O_RDONLY if name == "stdin" else os.O_WRONLY | os.O_CREAT
+            os.dup2(os.open(request[name], flags), descriptor)
+            setattr(sys, name, open(descriptor, "r" if name == "stdin" else "w", encoding="utf-8"))
+        if request["limit"]:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (request["limit"], request["limit"]))
+        try:
+            code = main(request["arguments"])
+        except SystemExit as left:
+            code = left.code
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), flush=True)
+"""
+"""Imports once what takes seconds, then runs each command in a fork of itself."""
+
+
+class Done(NamedTuple):
+    """What a command left: exit code and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+@cache
+def server() -> "subprocess.Popen[str]":
+    """The one process that all quick commands are forks of."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    started = subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    atexit.register(started.wait)
+    atexit.register(started.kill)
+    return started
+
+
+def pellucid(
+    *arguments: object, stdin: bytes = b"", folder: Path | None = None, stdout: Path | None = None, limit: int = 0
+) -> Done:
+    """Run a command quickly. `limit` is the size in bytes beyond which no file can grow."""
+    with tempfile.TemporaryDirectory() as streams:
+        read, out, err = (Path(streams) / name for name in ("stdin", "stdout", "stderr"))
+        read.write_bytes(stdin)
+        request = {
+            "arguments": [str(argument) for argument in arguments],
+            "folder": str(folder or shared_folder()),
+            "limit": limit,
+            "stdin": str(read),
+            "stdout": str(stdout or out),
+            "stderr": str(err),
+        }
+        process = server()
+        assert process.stdin is not None and process.stdout is not None
+        print(json.dumps(request), file=process.stdin, flush=True)
+        code = int(process.stdout.readline())
+        return Done(code, "" if stdout else out.read_bytes().decode(), err.read_bytes().decode())
+
+
+def command(*arguments: object) -> list[str]:
+    """The command line as a person starts it."""
+    return [sys.executable, "-m", "pellucid", *map(str, arguments)]
+
+
+def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a command: one thread, and that Python sends what it has at once."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **(changes or {})}
+
+
+def shell(script: str, *arguments: object) -> Done:
+    """Run a line of shell in which "$@" is a command of pellucid's, started as a person starts it."""
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *command(*arguments)],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        cwd=shared_folder(),
+        env=environment(),
+        timeout=100,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def complaint(done: Done) -> str:
+    """The one message a refused command must have ended in: exit code 2, no traceback, nothing else complained of."""
+    assert done.code == 2 and "Traceback" not in done.err + done.out, done
+    assert done.err.count("pellucid: ") == 1, done
+    return done.err.partition("pellucid: ")[2].strip()
+
+
+def outputs(text: str) -> Sequence[str]:
+    """Output lines, the newline at the end not taken for one more."""
+    assert text.endswith("\n")
+    return text.removesuffix("\n").split("\n")

@@ -1,0 +1,169 @@
+"""The command line as a whole: its verbs, its help, its exit codes, and one clear line for every mistake."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from command_line import complaint, pellucid, shell
+from trained_runs import copies_run, copy_files
+
+from pellucid import cli
+from pellucid.cli import VERBS
+from pellucid.errors import DataError
+
+
+def test_help_lists_every_verb() -> None:
+    """In a process, for this one costs nothing."""
+    done = pellucid("--help")
+    assert done.code == 0 and done.err == ""
+    assert all(f"  {verb:<10}{about}" in done.out for verb, about in VERBS.items())
+
+
+@pytest.mark.parametrize("flag", ["-h", "help"])
+def test_help_has_three_names(flag: str) -> None:
+    done = pellucid(flag)
+    assert done.code == 0 and "usage: pellucid VERB" in done.out
+
+
+def test_nothing_asked_is_told_how_to_ask() -> None:
+    done = pellucid()
+    assert done.code == 2 and "usage: pellucid VERB" in done.out
+
+
+def test_the_version() -> None:
+    for flag in ("--version", "-V"):
+        assert pellucid(flag).out.startswith("pellucid 0.")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_tells_its_arguments(verb: str) -> None:
+    done = pellucid(verb, "--help")
+    assert done.code == 0 and f"usage: pellucid {verb}" in done.out and done.err == ""
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_refuses_missing_arguments(verb: str) -> None:
+    done = pellucid(verb)
+    assert done.code == 2 and "required" in done.err.lower() and "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("trian", "train"), ("evalute", "evaluate"), ("recipes", "recipe")])
+def test_a_misspelt_verb_is_told_the_nearest(wrong: str, right: str) -> None:
+    message = complaint(pellucid(wrong))
+    assert message == f"there is no verb {wrong!r}; did you mean {right!r}? (pellucid --help lists them)"
+
+
+def test_a_verb_like_no_other_gets_no_suggestion() -> None:
+    assert complaint(pellucid("xyzzy")) == "there is no verb 'xyzzy' (pellucid --help lists them)"
+
+
+@pytest.mark.parametrize(
+    ("verb", "flag", "right"),
+    [
+        ("train", "--encoder.hiden-size", "--encoder.hidden-size"),
+        ("predict", "--formt", "--format"),
+        ("evaluate", "--jsn", "--json"),
+        ("look", "--exprt", "--export"),
+    ],
+)
+def test_a_misspelt_flag_is_told_the_nearest(verb: str, flag: str, right: str) -> None:
+    files, run, _ = copies_run()
+    needed = {"train": [files.train, "--dev", files.dev, "--run", run]}.get(verb, [run, files.dev])
+    done = pellucid(verb, *needed, flag, "3")
+    assert done.code == 2 and flag in done.err and right in done.err and "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--size", "smal"], "size: expected tiny, small, base or large, got 'smal'; did you mean 'small'?"),
+        (["--size=smal"], "size: expected tiny, small, base or large, got 'smal'; did you mean 'small'?"),
+        (["--encoder.layers", "0"], "encoder.layers: expected `int` >= 1, got 0"),
+        (["--training.learning-rate", "inf"], "training.learning_rate: expected a finite number, got inf"),
+        (["--training.learning-rate", "nan"], "training.learning_rate: expected"),
+        (["--encoder.dropout", "1.0"], "encoder.dropout: expected `float` < 1.0, got 1.0"),
+        (["--seed", "-1"], "seed: expected `int` >= 0, got -1"),
+        (["--training.weight-decay", "0.1"], "training.weight_decay needs training.optimizer = 'adamw'"),
+        (["--config", "nowhere.toml"], "cannot read nowhere.toml: no such file or directory"),
+        (["--source-symbols", "charcters"], "data.source_symbols: expected characters, words or a separator"),
+    ],
+)
+def test_a_wrong_setting_is_told_by_its_key(tmp_path: Path, flags: list[str], message: str) -> None:
+    files = copies_run().files
+    assert message in complaint(pellucid("train", files.train, "--dev", files.dev, "--run", tmp_path / "run", *flags))
+    assert not (tmp_path / "run" / "config.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("[encoder]\nhiden_size = 3\n", "unknown key 'encoder.hiden_size'; did you mean 'hidden_size'?"),
+        ("szie = 'tiny'\n", "unknown key 'szie'; did you mean 'size'?"),
+        ("[encoder]\nlayers = 'two'\n", "encoder.layers: expected `int`, got 'two'"),
+        ("encoder = 3\n", "encoder: expected a table, got 3"),
+        ("[encoder\n", "is not TOML: "),
+        ("\xff", "is not TOML: "),
+    ],
+)
+def test_a_wrong_file_of_settings_is_told_by_name_and_key(tmp_path: Path, toml: str, message: str) -> None:
+    (tmp_path / "a.toml").write_bytes(toml.encode("latin-1"))
+    files = copy_files(tmp_path)
+    given = ("--run", tmp_path / "run", "--config", tmp_path / "a.toml")
+    told = complaint(pellucid("train", files.train, "--dev", files.dev, *given))
+    assert str(tmp_path / "a.toml") in told and message in told
+
+
+def code_of(monkeypatch: pytest.MonkeyPatch, error: BaseException, loading: bool = False) -> int:
+    """How a verb ends that raises this error when run, or already while it is loading."""
+
+    def run(arguments: list[str]) -> int:
+        raise error
+
+    def load(name: str) -> SimpleNamespace:
+        return SimpleNamespace(run=run([]) if loading else run)
+
+    monkeypatch.setattr(cli, "import_module", load)
+    return cli.main(["predict"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (DataError("a.tsv:3: the target is empty"), 2, "a.tsv:3: the target is empty"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (MemoryError(), 2, "not enough memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), 2, "not enough memory"),
+        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes"), 2, "not enough memory"),
+    ],
+)
+def test_errors_become_one_line_and_a_code(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: BaseException, code: int, message: str
+) -> None:
+    assert code_of(monkeypatch, error) == code
+    said = capfd.readouterr().err
+    assert said.startswith(f"pellucid: {message}") and said.count("\n") == 1
+
+
+def test_our_own_mistakes_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (KeyError("ours"), RuntimeError("ours")):
+        with pytest.raises(type(error)):
+            code_of(monkeypatch, error)
+
+
+def test_an_interruption_while_the_verb_is_loading_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Loading takes seconds, in which impatient people press Ctrl-C."""
+    assert code_of(monkeypatch, KeyboardInterrupt(), loading=True) == 130
+    assert capfd.readouterr().err == "pellucid: interrupted\n"
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-"])
+def test_help_that_nobody_can_read_ends_without_a_traceback(redirection: str) -> None:
+    done = shell(f'"$@" {redirection}', "--help")
+    assert done.code in (0, 2) and "Traceback" not in done.err and "Exception ignored" not in done.err
+
+
+def test_the_installed_command_is_the_module() -> None:
+    done = shell('"$@"', "recipe", "list")
+    assert done == pellucid("recipe", "list") and "digits" in done.out
