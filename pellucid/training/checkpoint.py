@@ -72,10 +72,13 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def _fill(path: Path, network: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Copy tensors into a network, strictly."""
-    try:
-        network.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise RunError(f"{path} does not fit the run's configuration: {error}") from error
+    wanted = {name: list(value.shape) for name, value in network.state_dict().items()}
+    found = {name: list(value.shape) for name, value in tensors.items()}
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
+            what = f"{name} is {found.get(name, 'missing')} there and {wanted.get(name, 'missing')} in the network"
+            raise RunError(f"{path} does not fit the run's configuration and vocabulary: {what}")
+    network.load_state_dict(tensors)
 
 
 def _plain(tensors: dict[str, Any]) -> dict[str, Tensor]:
