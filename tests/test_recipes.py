@@ -57,16 +57,12 @@ def test_an_unknown_recipe_is_an_input_error() -> None:
 
 def test_the_digits_are_told_apart_by_seed_and_purpose(digits: tuple[Path, list[str]]) -> None:
     out, _ = digits
-    texts = [
-        (out / "data" / f"seed-{seed}" / f"{name}.tsv").read_text() for seed in (1, 2) for name in ("train", "dev")
-    ]
-    assert len(set(texts)) == 4
-    config = recipe_config("digits-attention", {})
-    sizes = [len(read_examples(out / "data" / "seed-1" / f"{name}.tsv", config.data).examples) for name in DATA]
-    assert sizes == [120, 20, 30]
+    texts = [(out / "data" / f"seed-{seed}" / name).read_text() for seed in (1, 2) for name in SIZES]
+    assert len(set(texts)) == 6
+    assert [text.count("\n") for text in texts] == 2 * list(SIZES.values())
 
 
-DATA = ("train", "dev", "test")
+SIZES = {"train.tsv": 120, "dev.tsv": 20, "test.tsv": 30}
 
 
 def test_the_report_of_the_digits_tells_what_the_runs_say(digits: tuple[Path, list[str]]) -> None:
@@ -78,17 +74,15 @@ def test_the_report_of_the_digits_tells_what_the_runs_say(digits: tuple[Path, li
         curve = [record for record in log if record["event"] == "validated"]
         assert run["samples"] == 120 and run["validation_samples"] == [record["samples"] for record in curve]
         assert run["exact_match"] == [record["exact_match"] for record in curve]
-        test = read_examples(
-            out / "data" / f"seed-{run['seed']}" / "test.tsv", recipe_config("digits-attention", {}).data
-        )
-        traces = load(out / "runs" / f"seed-{run['seed']}").trace(test.examples)
-        right = sum(t.output == e.target for t, e in zip(traces, test.examples, strict=True))
+        transducer = load(out / "runs" / f"seed-{run['seed']}")
+        test = read_examples(out / "data" / f"seed-{run['seed']}" / "test.tsv", transducer.config.data).examples
+        right = sum(t.output == e.target for t, e in zip(transducer.trace(test), test, strict=True))
         assert run["test"]["examples"] == 30 and run["test"]["exact_match"] == pytest.approx(100 * right / 30)
     assert (out / "report.html").read_text("utf-8").count("<svg") >= 3
 
 
 def test_what_the_digits_recipe_says(digits: tuple[Path, list[str]]) -> None:
-    out, lines = digits
+    lines = digits[1]
     assert "three one four →" in lines[0]
     assert [line.split(":")[0] for line in lines[-3:]] == ["seed 1", "seed 2", "report"]
     assert "of 30 fresh sequences of 3 digits" in lines[-2]
