@@ -130,7 +130,8 @@ def _refuse_unknown(settings: Mapping[str, Any], struct: type[Settings], origin:
     fields = {field.name: field.type for field in msgspec.structs.fields(struct)}
     for key, value in settings.items():
         if key not in fields:
-            raise ConfigError(f"{origin}: unknown key {prefix + key!r}{nearest(key, fields)}")
+            hint = nearest(prefix + key, [prefix + name for name in fields])
+            raise ConfigError(f"{origin}: unknown key {prefix + key!r}{hint}")
         inner = fields[key]
         if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, Settings):
             _refuse_unknown(value, inner, origin, f"{prefix}{key}.")

@@ -122,7 +122,7 @@ def test_the_lock_is_held_once_and_ends_with_its_process(tmp_path: Path) -> None
         "    print('locked', flush=True)\n"
         "    time.sleep(60)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "run")], stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen([sys.executable, "-c", program, "run"], stdout=subprocess.PIPE, cwd=tmp_path) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == b"locked\n"
         with (
             pytest.raises(RunError, match=r"run is in use: another training is writing to it"),

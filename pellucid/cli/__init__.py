@@ -43,13 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if given[0] not in VERBS:
         return _complain(f"there is no verb {given[0]!r}{nearest(given[0], VERBS)} (pellucid --help lists them)")
-    run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{given[0]}").run
-    return _guarded(run, given[1:])
+    return _guarded(given[0], given[1:])
 
 
-def _guarded(run: Callable[[list[str]], int], arguments: list[str]) -> int:
+def _guarded(verb: str, arguments: list[str]) -> int:
     """Run a verb; every mistake of the user and every refusal of the system becomes one line and an exit code."""
     try:
+        for name in ("stdin", "stdout", "stderr"):
+            if getattr(sys, name) is None:
+                raise InputError(f"{name} is closed")
+        run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{verb}").run
         code = run(arguments)
         sys.stdout.flush()
         return code
@@ -75,10 +78,12 @@ def _guarded(run: Callable[[list[str]], int], arguments: list[str]) -> int:
 
 def _complain(message: str) -> int:
     """Say what was wrong, on standard error."""
-    print(f"pellucid: {message}", file=sys.stderr)
+    if sys.stderr is not None:
+        print(f"pellucid: {message}", file=sys.stderr)
     return 2
 
 
 def _abandon_stdout() -> None:
     """Let the interpreter's last flush go nowhere: whoever read it is gone, or its disk is full."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

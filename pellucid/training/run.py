@@ -70,11 +70,21 @@ def begin(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
 
 
 def check_same_config(folder: Path, config: Config) -> None:
-    """Refuse to go on with a run under another configuration, and say what differs."""
+    """Refuse to go on with a run under another configuration, and say what differs; a new folder has none."""
+    if not has_run(folder):
+        if (folder / TRAINING).exists():
+            raise RunError(f"{folder} holds a training but no {CONFIG}: it cannot be known how it was meant to go on")
+        return
     changed = differences(load_config(folder / CONFIG), config)
     if changed:
         listed = "\n  ".join(changed)
         raise RunError(f"{folder} holds a run with a different configuration:\n  {listed}\nname another run folder")
+
+
+def check_same_vocabularies(folder: Path, vocabularies: Vocabularies) -> None:
+    """Refuse to go on with a run whose vocabulary is not the one that the training file gives."""
+    if load_vocabularies(folder / VOCABULARY) != vocabularies:
+        raise RunError(f"{folder / VOCABULARY} is not the vocabulary of the training data; name another run folder")
 
 
 @contextmanager
@@ -105,18 +115,20 @@ class Log:
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The records of a run's log, the last line left out where a crash cut it; none where there is no log."""
+    """The records of a run's log; a line that a crash cut, or that is no record, is passed over."""
     if not (folder / LOG).exists():
         return []
     records = []
     for line in read_bytes(folder / LOG).decode("utf-8", "replace").split("\n"):
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
         except json.JSONDecodeError:
             continue
+        if isinstance(record, dict) and "event" in record:
+            records.append(record)
     return records
 
 
 def _line(record: dict[str, Any]) -> str:
     """One record as one line."""
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    return json.dumps(record) + "\n"
