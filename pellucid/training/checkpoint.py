@@ -86,7 +86,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         notes = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
     except (safetensors.SafetensorError, ValueError) as error:
         raise RunError(f"{path} is not a whole safetensors file: {error}") from error
-    if notes.get("format") != str(FORMAT):
+    if notes.get("format", str(FORMAT)) != str(FORMAT):
         raise RunError(f"{path} is not of format {FORMAT}, the one this version of Pellucid reads")
     return tensors, notes
 

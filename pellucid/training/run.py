@@ -30,6 +30,8 @@ MODEL = "model.safetensors"
 TRAINING = "training.safetensors"
 LOG = "log.jsonl"
 CARD = "card.md"
+LOCK = ".lock"
+FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, LOG, CARD)
 
 
 def load(run: str | Path) -> Transducer:
@@ -55,16 +57,21 @@ def has_run(folder: Path) -> bool:
     return (folder / CONFIG).exists()
 
 
-def begin(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
-    """Make the folder and write what is known before the first update; a folder of other things is refused.
-
-    A run that ended before its first checkpoint is begun anew.
-    """
-    make_folder(folder)
+def check_own(folder: Path) -> None:
+    """Refuse a folder that holds other things, or a model whose training cannot go on; nothing in it is touched."""
+    if not folder.is_dir() or (folder / TRAINING).exists():
+        return
     with refusals("read", folder):
-        foreign = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
-    if foreign and not has_run(folder):
+        names = sorted(path.name for path in folder.iterdir())
+    foreign = [name for name in names if name not in FILES and not name.startswith(".")]
+    if foreign:
         raise RunError(f"{folder} is not empty and holds no run ({', '.join(foreign[:3])}); name a new folder")
+    if MODEL in names:
+        raise RunError(f"{folder} holds a model but no {TRAINING} to go on from; name a new folder")
+
+
+def begin(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
+    """Write what is known before the first update. A run that ended before its first checkpoint is begun anew."""
     vocabularies.save(folder / VOCABULARY)
     write_text(folder / CONFIG, to_toml(config))
 
@@ -91,7 +98,9 @@ def check_same_vocabularies(folder: Path, vocabularies: Vocabularies) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder for one training at a time; the lock ends with the process, however that ends."""
     make_folder(folder)
-    with refusals("write", folder / ".lock"), open(folder / ".lock", "w") as file:
+    with refusals("write", folder / LOCK):
+        file = open(folder / LOCK, "a")  # noqa: SIM115 (closed below, apart from the errors told above)
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -99,19 +108,16 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-class Log:
-    """log.jsonl: one JSON object a line, appended as training goes."""
+def append_log(folder: Path, record: dict[str, Any]) -> None:
+    """Add one line to the log."""
+    with refusals("write", folder / LOG), open(folder / LOG, "ab") as file:
+        file.write(_line(record))
 
-    def __init__(self, folder: Path, update: int) -> None:
-        """Open the log; lines beyond `update`, written after the checkpoint one goes on from, are removed."""
-        self.path = folder / LOG
-        kept = [record for record in read_log(folder) if record.get("update", 0) <= update]
-        write_atomic(self.path, "".join(_line(record) for record in kept).encode())
 
-    def append(self, record: dict[str, Any]) -> None:
-        """Add one line."""
-        with refusals("write", self.path), open(self.path, "a", encoding="utf-8") as file:
-            file.write(_line(record))
+def cut_log(folder: Path, update: int) -> None:
+    """Remove the log's lines beyond `update`, written after the checkpoint one goes on from."""
+    kept = [record for record in read_log(folder) if record.get("update", 0) <= update]
+    write_atomic(folder / LOG, b"".join(_line(record) for record in kept))
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
@@ -129,6 +135,6 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     return records
 
 
-def _line(record: dict[str, Any]) -> str:
+def _line(record: dict[str, Any]) -> bytes:
     """One record as one line."""
-    return json.dumps(record) + "\n"
+    return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")

@@ -21,10 +21,19 @@ from pellucid.search.transducer import Transducer
 from pellucid.training import run
 from pellucid.training.card import card
 from pellucid.training.checkpoint import check_network, restore_session, save_network, save_session
-from pellucid.training.loop import Event, Progress, Session, Started, Stepped, Stopped, Validated, build_optimizer, fit
+from pellucid.training.loop import (
+    LOSS_WINDOW,
+    Event,
+    Progress,
+    Session,
+    Started,
+    Stepped,
+    Stopped,
+    Validated,
+    build_optimizer,
+    fit,
+)
 
-LOG_EVERY = 50
-"""Updates a log record of the training loss covers."""
 SAVE_SECONDS = 120.0
 """A checkpoint is written at every validation, and between two of them at least this often."""
 
@@ -79,6 +88,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
         # What the training file is, standard input will be taken for at prediction.
         kind = "text" if files.train_target else resolve_format(files.train, data)
         config = msgspec.structs.replace(config, data=msgspec.structs.replace(data, format=kind))
+    run.check_own(folder)
     run.check_same_config(folder, config)
     use_threads(config.threads)
     training = read_examples(files.train, data, files.train_target)
@@ -91,7 +101,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
         session, fingerprint, built = _open(folder, config, training.examples, development.examples)
         yield built
         if session.progress.finished:
-            _conclude(session, folder, run.Log(folder, session.progress.update))
+            _conclude(session, folder)
             yield Stopped(session.progress)
         else:
             yield from _recorded(session, folder, fingerprint, reads)
@@ -104,16 +114,16 @@ def _open(
     cut = segmenters(config.data)
     vocabularies = learn_vocabularies(training, cut, config.data.minimum_count)
     encoded = encode(training, cut, vocabularies)
-    fingerprint = _fingerprint(encoded, development)
+    fingerprint = _fingerprint(vocabularies, encoded, development)
     resumed = (folder / run.TRAINING).exists()
     if not resumed:
         run.begin(folder, config, vocabularies)
-    run.check_same_vocabularies(folder, vocabularies)
     network = build_network(config, vocabularies)
     transducer = Transducer(config, vocabularies, network)
     session = Session(transducer, build_optimizer(network, config.training), encoded, development)
     if resumed:
         restore_session(folder / run.TRAINING, session, fingerprint)
+        run.check_same_vocabularies(folder, vocabularies)
         if session.progress.best is not None:
             check_network(folder / run.MODEL, network)
     return session, fingerprint, Built(folder, parameter_count(network), vocabularies, resumed)
@@ -122,9 +132,9 @@ def _open(
 def _recorded(session: Session, folder: Path, fingerprint: str, reads: Sequence[Read]) -> Iterator[RunEvent]:
     """The loop's events, with the run folder kept in step with them."""
     keeper = Keeper(session, folder, fingerprint)
-    if not session.progress.update:
+    if not any(record["event"] == "read" for record in run.read_log(folder)):
         for read in reads:
-            keeper.log.append(_read_record(read))
+            run.append_log(folder, _read_record(read))
     try:
         for event in fit(session):
             # Everything is on the disk before anybody hears of it: who stops listening now loses nothing.
@@ -132,7 +142,8 @@ def _recorded(session: Session, folder: Path, fingerprint: str, reads: Sequence[
             yield event
             yield from saved
     except GeneratorExit:
-        keeper.leave()
+        # Nobody listens any more, between two events: the session is whole, and what it has reached is kept.
+        keeper.save()
         raise
 
 
@@ -140,13 +151,12 @@ class Keeper:
     """Keeps a run folder in step with the events of its training."""
 
     def __init__(self, session: Session, folder: Path, fingerprint: str) -> None:
-        """Nothing is written yet, but for the log's lines beyond the session, which are removed."""
+        """Remove the log's lines beyond the session: they will be written again."""
         self.session = session
         self.folder = folder
         self.fingerprint = fingerprint
-        self.log = run.Log(folder, session.progress.update)
-        self.losses: list[float] = []
         self.saved_at = time.monotonic()
+        run.cut_log(folder, session.progress.update)
 
     def keep(self, event: Event) -> list[Saved]:
         """Write what an event calls for: first the model, then the log, then the checkpoint that vouches for both."""
@@ -154,13 +164,13 @@ class Keeper:
         if isinstance(event, Validated) and event.best:
             save_network(self.folder / run.MODEL, self.session.transducer.network)
             saved.append(Saved(self.folder / run.MODEL, best=True))
-        record = _record(event, self.losses)
+        record = _record(event)
         if record:
-            self.log.append(record)
+            run.append_log(self.folder, record)
         if isinstance(event, Validated) or time.monotonic() - self.saved_at > SAVE_SECONDS:
             saved.append(self.save())
         if isinstance(event, Stopped):
-            _conclude(self.session, self.folder, self.log)
+            _conclude(self.session, self.folder)
         return saved
 
     def save(self) -> Saved:
@@ -169,43 +179,33 @@ class Keeper:
         self.saved_at = time.monotonic()
         return Saved(self.folder / run.TRAINING, best=False)
 
-    def leave(self) -> None:
-        """Nobody listens any more, between two events: the session is whole, and what it reached is kept."""
-        if self.losses:
-            self.log.append(_loss_record(self.session.progress, self.losses))
-        self.save()
 
-
-def _conclude(session: Session, folder: Path, log: run.Log) -> None:
+def _conclude(session: Session, folder: Path) -> None:
     """Write what stands at the end of a run, if it does not stand there yet."""
-    if not any(record["event"] == "stopped" for record in run.read_log(folder)):
-        log.append({"event": "stopped", **_counted(session.progress), "reason": session.progress.finished})
-    write_text(folder / run.CARD, card(session, run.read_log(folder)))
+    ended = any(record["event"] == "stopped" for record in run.read_log(folder))
+    if not ended:
+        run.append_log(folder, {"event": "stopped", **_counted(session.progress), "reason": session.progress.finished})
+    if not ended or not (folder / run.CARD).exists():
+        write_text(folder / run.CARD, card(session, run.read_log(folder)))
 
 
-def _record(event: Event, losses: list[float]) -> dict[str, Any] | None:
+def _record(event: Event) -> dict[str, Any] | None:
     """The log line of an event: none for most updates, whose losses are averaged instead, nor for the end."""
+    counted = _counted(event.progress)
     match event:
         case Started():
             begun = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            return {"event": "started", **_counted(event.progress), "epochs": event.epochs, "time": begun}
+            return {"event": "started", **counted, "epochs": event.epochs, "time": begun}
         case Stepped():
-            losses.append(event.loss)
-            if len(losses) < LOG_EVERY:
+            if event.progress.update % LOSS_WINDOW:
                 return None
             rates = {"learning_rate": event.learning_rate, "gradient_norm": event.gradient_norm}
-            return {**_loss_record(event.progress, losses), **rates}
+            return {"event": "stepped", **counted, "loss": event.progress.training_loss, **rates}
         case Validated():
-            return {"event": "validated", **_counted(event.progress), **event.metrics, "best": event.best}
+            loss = {"training_loss": event.progress.training_loss}
+            return {"event": "validated", **counted, **event.metrics, **loss, "best": event.best}
         case Stopped():
             return None
-
-
-def _loss_record(progress: Progress, losses: list[float]) -> dict[str, Any]:
-    """The mean of the losses gathered since the last such record; they are gathered anew from here."""
-    mean = sum(losses) / len(losses)
-    losses.clear()
-    return {"event": "stepped", **_counted(progress), "loss": mean}
 
 
 def _counted(progress: Progress) -> dict[str, Any]:
@@ -237,11 +237,11 @@ def _overlap(training: Sequence[Example], development: Sequence[Example], files:
     return f"{shared:,} of {len(development):,} examples are also in {files.train}" if shared else ""
 
 
-def _fingerprint(encoded: Encoded, development: Sequence[Example]) -> str:
+def _fingerprint(vocabularies: Vocabularies, encoded: Encoded, development: Sequence[Example]) -> str:
     """A hash of all that training and validation see, so that a resumed run is known to see the same."""
     digest = hashlib.sha256()
     for column in encoded:
         digest.update(column.values.tobytes())
         digest.update(column.offsets.tobytes())
-    digest.update(msgspec.json.encode(development))
+    digest.update(msgspec.json.encode((vocabularies, development)))
     return digest.hexdigest()
