@@ -15,6 +15,7 @@ from rich.text import Text
 
 from pellucid.config import DataConfig, Format
 from pellucid.data.examples import Example, has_known_name, read_examples
+from pellucid.errors import InputError
 from pellucid.evaluation.answers import merge_references, score
 from pellucid.evaluation.metrics import Evaluation, Scored, evaluate, worst
 from pellucid.look.visible import visible_text
@@ -46,6 +47,8 @@ class Arguments:
 def run(arguments: list[str]) -> int:
     """Decode, score, and print."""
     given = tyro.cli(Arguments, prog="pellucid evaluate", args=arguments)
+    if given.worst < 0:
+        raise InputError(f"--worst: expected 0 or more, got {given.worst}")
     # Only now, when the arguments are known to be right, what takes seconds to import.
     from pellucid.model.threads import use_threads
     from pellucid.training.run import load

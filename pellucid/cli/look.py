@@ -38,6 +38,8 @@ class Arguments:
 def run(arguments: list[str]) -> int:
     """Show or export."""
     given = tyro.cli(Arguments, prog="pellucid look", args=arguments)
+    if given.most < 1:
+        raise InputError(f"--most: expected 1 or more, got {given.most}")
     if given.export is None:
         _show(given)
         return 0

@@ -65,10 +65,12 @@ class Interruption:
     def __init__(self) -> None:
         """Nothing asked yet."""
         self.asked = False
+        self.training = False
+        """Whether there is an update in hand, which is worth ending well."""
 
     def ask(self, signal_number: int, frame: FrameType | None) -> None:
         """Handle the signal."""
-        if self.asked:
+        if self.asked or not self.training:
             raise KeyboardInterrupt
         self.asked = True
         print("pellucid: stopping after this update (Ctrl-C again to stop at once)", file=sys.stderr)
@@ -79,6 +81,7 @@ def run(arguments: list[str]) -> int:
     given = parse(arguments)
     # Only now, when the arguments are known to be right, what takes seconds to import.
     from pellucid.look.progress import shown
+    from pellucid.training.loop import Started
     from pellucid.training.session import Files, train_run
 
     config = checked(
@@ -101,6 +104,7 @@ def run(arguments: list[str]) -> int:
         with shown() as teller:
             for event in events:
                 teller.tell(event)
+                interruption.training = interruption.training or isinstance(event, Started)
                 if interruption.asked:
                     events.close()
                     print(f"pellucid: interrupted; the same command goes on from here ({given.run})", file=sys.stderr)
