@@ -47,7 +47,7 @@ Q4, Q6 = np.float32(1.18534705686654e-04), np.float32(1.19825839466702e-06)
 
 @compiled
 def tangent(x: np.float32) -> np.float32:
-    """Tanh x as a quotient of polynomials, right to 2 units in the last place. Coefficients: Eigen, GenericPacketMath."""
+    """Tanh x as a quotient of polynomials, right to about 1e-7. Coefficients: Eigen, MathFunctionsImpl.h."""
     within = clamped(x, TANH_LIMIT)
     square = within * within
     above = P5 + square * (P7 + square * (P9 + square * (P11 + square * P13)))

@@ -33,14 +33,14 @@ class Source(NamedTuple):
 
 
 class SourceGradients(NamedTuple):
-    """The gradients of keys and v, summed over the steps. Those of the products q · k and Σ α h come after the steps."""
+    """The gradients of keys and v, summed over the steps; those of q · k and Σ α h come after all steps, outside."""
 
     keys: Laid
     energy: Flat
 
 
 class LookGradients(NamedTuple):
-    """The gradients of one look of all rows: given those of the contexts and weights, made those of energies, queries."""
+    """The gradients of one look of all rows: of contexts and weights given, of energies and queries made."""
 
     contexts: Float[np.ndarray, "B D"]
     weights: Float[np.ndarray, "B T S"]
@@ -70,8 +70,13 @@ def double_exponents(values: Flat) -> None:
 
 
 @compiled
-def look(source: Source, queries: Float[np.ndarray, "B A"], step: int, weights: Float[np.ndarray, "B T S"],
-         contexts: Float[np.ndarray, "B D"]) -> None:
+def look(
+    source: Source,
+    queries: Float[np.ndarray, "B A"],
+    step: int,
+    weights: Float[np.ndarray, "B T S"],
+    contexts: Float[np.ndarray, "B D"],
+) -> None:
     """α = softmax(e) into `weights`, which are zero before, at this step; Σ α h into `contexts`."""
     for row in range(contexts.shape[0]):
         own = weights[row, step, : source.lengths[row]]
@@ -84,8 +89,14 @@ def look(source: Source, queries: Float[np.ndarray, "B A"], step: int, weights: 
 
 
 @compiled
-def look_back(source: Source, gradients: LookGradients, sums: SourceGradients, step: int,
-              queries: Float[np.ndarray, "B A"], weights: Float[np.ndarray, "B T S"]) -> None:
+def look_back(
+    source: Source,
+    gradients: LookGradients,
+    sums: SourceGradients,
+    step: int,
+    queries: Float[np.ndarray, "B A"],
+    weights: Float[np.ndarray, "B T S"],
+) -> None:
     """The way back of `look`: dα = dα' + h · dc, de = α ⊙ (dα − α · dα), then through the score."""
     for row in range(queries.shape[0]):
         n = source.lengths[row]
@@ -123,8 +134,9 @@ def _additive_back(source: Source, sums: SourceGradients, row: int, query: Flat,
 
 
 @compiled
-def _unit_back(key: Flat, asked: np.float32, energies: Flat, share: np.float32, gradient: Flat) -> tuple[
-    np.float32, np.float32]:
+def _unit_back(
+    key: Flat, asked: np.float32, energies: Flat, share: np.float32, gradient: Flat
+) -> tuple[np.float32, np.float32]:
     """One unit of the way back: its key's gradient grows; Σ of what it grew by, and Σ de u."""
     through, taken = ZERO, ZERO
     for s in range(energies.shape[0]):

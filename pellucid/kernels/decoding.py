@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pellucid.kernels.attention import Source, laid_out
-from pellucid.kernels.parallel import for_each, parts_of
+from pellucid.kernels.parallel import end_to_end, for_each, parts_of
 from pellucid.kernels.unrolling import Arrived, Steps, Unrolling, UnrollingGradients, unroll, unroll_back
 
 
@@ -91,8 +91,11 @@ class _Unrolled(torch.autograd.Function):
     """Forward and backward by the kernels; the gradients of weights are one product each over all steps."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, symbols: Tensor, lengths: Tensor, *tensors: Tensor
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        symbols: Tensor,
+        lengths: Tensor,
+        *tensors: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Hidden states, contexts and weights of all steps, and the last cell."""
         given = _Given(*(tensor.detach().contiguous() for tensor in tensors))
@@ -100,14 +103,14 @@ class _Unrolled(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
         unrollings = [part.unrolling for part in ctx.done]
-        hidden = torch.cat([torch.from_numpy(each.hidden[1:]).transpose(0, 1) for each in unrollings])
-        contexts = torch.cat([torch.from_numpy(each.contexts).transpose(0, 1) for each in unrollings])
-        weights = torch.cat([torch.from_numpy(each.weights) for each in unrollings])
-        return hidden, contexts, weights, torch.cat([torch.from_numpy(each.cell[-1]) for each in unrollings])
+        hidden = end_to_end([each.hidden[1:].swapaxes(0, 1) for each in unrollings]).contiguous()
+        contexts = end_to_end([each.contexts.swapaxes(0, 1) for each in unrollings])
+        weights, cell = end_to_end([each.weights for each in unrollings]), [each.cell[-1] for each in unrollings]
+        return hidden, contexts, weights, end_to_end(cell)
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc]
-    def backward(ctx: Any, *arrived: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    @once_differentiable
+    def backward(ctx: Any, *arrived: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """From the gradients of what `forward` gave to those of what it took."""
         _ = ctx.saved_tensors  # refuses parameters that were changed in between: the parts hold them as arrays
         parts = for_each(partial(_backward, arrived), ctx.done)
@@ -120,17 +123,15 @@ def _slices(rows: int) -> list[slice]:
     return [slice(start, end) for start, end in pairwise(ends)]
 
 
-def _forward(
-    given: _Given, symbols: Int[np.ndarray, "B T"], lengths: Int[np.ndarray, " B"], rows: slice
-) -> _Done:
+def _forward(given: _Given, symbols: Int[np.ndarray, "B T"], lengths: Int[np.ndarray, " B"], rows: slice) -> _Done:
     """One part's steps."""
-    arrays = _Given(*(tensor.numpy() for tensor in given))
-    weights = (arrays.recurrent, arrays.context, arrays.query)
+    table, bias, recurrent, context, query, energy, keys, memory, hidden, cell = (tensor.numpy() for tensor in given)
+    weights = (recurrent, context, query)
     across = (np.ascontiguousarray(weight.T) for weight in weights)
-    steps = Steps(np.ascontiguousarray(symbols[rows].T), arrays.table, arrays.candidate_bias, *weights, *across)
-    keys = laid_out(arrays.keys[rows], lengths[rows], len(arrays.energy) > 0)
-    source = Source(keys, laid_out(arrays.memory[rows], lengths[rows], False), lengths[rows], arrays.energy)
-    return _Done(rows, steps, source, unroll(steps, source, arrays.hidden[rows], arrays.cell[rows]))
+    steps = Steps(np.ascontiguousarray(symbols[rows].T), table, bias, *weights, *across)
+    laid_keys = laid_out(keys[rows], lengths[rows], len(energy) > 0)
+    source = Source(laid_keys, laid_out(memory[rows], lengths[rows], False), lengths[rows], energy)
+    return _Done(rows, steps, source, unroll(steps, source, hidden[rows], cell[rows]))
 
 
 def _backward(arrived: tuple[Tensor | None, ...], done: _Done) -> _Given:

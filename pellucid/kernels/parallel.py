@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
+import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  # the products of compiled kernels; loaded before it is looked for
 import torch
 from threadpoolctl import ThreadpoolController
+from torch import Tensor
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -27,6 +29,11 @@ def for_each(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Resu
     """The task done for every part, at the same time; a single part is done here and now."""
     with _products_in_one_thread():
         return [task(parts[0])] if len(parts) == 1 else list(_pool(len(parts)).map(task, parts))
+
+
+def end_to_end(parts: Sequence[np.ndarray]) -> Tensor:
+    """The rows of all parts as one tensor; a single part is not copied."""
+    return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
 
 @cache

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pellucid.kernels.parallel import for_each, parts_of
+from pellucid.kernels.parallel import end_to_end, for_each, parts_of
 from pellucid.kernels.sequences import Packing, Recurrence, Run, RunGradients, run, run_back
 
 
@@ -51,13 +51,11 @@ def run_recurrence(
     Forward from a row's first position to its last, or backward from its last to its first. Lengths are at least 1.
     """
     parts = _parts(symbols.numpy(), lengths.numpy(), backward, parts_of(len(symbols)))
-    recurred = _Recurrence.apply(table, recurrent.weight, recurrent.candidate_bias, parts, symbols.shape)
-    return Ran(*recurred)  # type: ignore[no-untyped-call]
+    given = (table, recurrent.weight, recurrent.candidate_bias, parts, tuple(symbols.shape))
+    return Ran(*_Recurrence.apply(*given))  # type: ignore[no-untyped-call]
 
 
-def _parts(
-    symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], backward: bool, count: int
-) -> list[Part]:
+def _parts(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], backward: bool, count: int) -> list[Part]:
     """The rows dealt out like cards, longest first, so that each part has its share of long ones."""
     order = np.argsort(-lengths, kind="stable")
     return [_part(symbols, lengths, order[first::count], backward) for first in range(count)]
@@ -79,8 +77,13 @@ class _Recurrence(torch.autograd.Function):
     """Forward and backward by the kernels; the gradients of the parameters are one product each over all positions."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, table: Tensor, weight: Tensor, candidate_bias: Tensor, parts: list[Part], shape: tuple[int, int]
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        table: Tensor,
+        weight: Tensor,
+        candidate_bias: Tensor,
+        parts: list[Part],
+        shape: tuple[int, int],
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The states, the last ones, and the last cells."""
         recurrence, size = _arrays(table, weight, candidate_bias), weight.shape[1]
@@ -93,24 +96,28 @@ class _Recurrence(torch.autograd.Function):
                 cell.numpy()[part.rows] = done.cell
         ctx.parts = parts
         ctx.save_for_backward(table, weight, candidate_bias)
-        return states.unflatten(0, shape), hidden, cell
+        return states.view(*shape, size), hidden, cell
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc]
-    def backward(  # type: ignore[override]
-        ctx: Any, states: Tensor, hidden: Tensor, cell: Tensor
+    @once_differentiable
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        states: Tensor,
+        hidden: Tensor,
+        cell: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, None, None]:
         """From the gradients of what `forward` gave to those of what it took."""
         recurrence = _arrays(*ctx.saved_tensors)
         arrived = _Arrived(states.contiguous().flatten(0, 1).numpy(), hidden.numpy(), cell.numpy())
         pairs = list(zip(ctx.parts, ctx.runs, strict=True))
         gradients = for_each(partial(_run_back, recurrence, arrived), pairs)
-        factors = [torch.from_numpy(gradient.recurrent) for gradient in gradients]
-        before = [torch.from_numpy(done.before) for done in ctx.runs]
-        weight = sum(factor.T @ state for factor, state in zip(factors, before, strict=True))
-        bias = sum(factor[:, factor.shape[1] - len(recurrence.candidate_bias) :].sum(dim=0) for factor in factors)
-        table = sum(torch.from_numpy(gradient.table) for gradient in gradients)
-        return table, weight, bias, None, None  # type: ignore[return-value]
+        factors = end_to_end([gradient.recurrent for gradient in gradients])
+        before = end_to_end([done.before for done in ctx.runs])
+        bias = factors[:, factors.shape[1] - len(recurrence.candidate_bias) :].sum(dim=0)
+        table = torch.from_numpy(gradients[0].table)
+        for gradient in gradients[1:]:
+            table += torch.from_numpy(gradient.table)
+        return table, factors.T @ before, bias, None, None
 
 
 class _Arrived(NamedTuple):
