@@ -122,15 +122,12 @@ def _additive_energies(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat
 
 @compiled
 def _additive_back(source: Source, sums: SourceGradients, row: int, query: Flat, energies: Flat, asked: Flat) -> None:
-    """With g = de ⊙ 4 (u − u²), the derivative of tanh: dk_a += v_a g, dq_a = v_a Σ_s g, dv_a += Σ_s de (1 − 2u)."""
-    total = ZERO
-    for s in range(energies.shape[0]):
-        total += energies[s]
+    """With g = de ⊙ 4 (u − u²): dk_a += v_a g, dq_a = v_a Σ_s g, dv_a += Σ_s −2 de u, because Σ de = 0."""
     for unit in range(query.shape[0]):
         key, gradient = source.keys[row, unit], sums.keys[row, unit]
         through, taken = _unit_back(key, query[unit], energies, TWO * TWO * source.energy[unit], gradient)
         asked[unit] = through
-        sums.energy[unit] += total - TWO * taken
+        sums.energy[unit] -= TWO * taken
 
 
 @compiled

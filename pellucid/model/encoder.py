@@ -35,7 +35,8 @@ class Encoder(nn.Module):
         finals: list[Float[Tensor, "B D"]] = []
         for layer in range(self.config.layers):
             states, final = self._layer(layer, inputs, lengths)
-            states = nn.functional.dropout(states, self.config.dropout, self.training)
+            # Contiguous, because which units dropout takes goes by the order in memory, and that by what computed.
+            states = nn.functional.dropout(states.contiguous(), self.config.dropout, self.training)
             inputs = Inputs(states)
             finals.append(final)
         return Memory(states * inside, lengths, State(torch.stack(finals, dim=1)))
