@@ -3,7 +3,8 @@
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import pytest
@@ -17,7 +18,7 @@ from pellucid.config import AttentionConfig, Cell, DecoderConfig
 from pellucid.data.batches import encode
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import learn_vocabularies
-from pellucid.kernels import choice
+from pellucid.kernels import choice, parallel
 from pellucid.kernels.choice import plain
 from pellucid.kernels.decoding import Looked, Parameters, unroll_decoder
 from pellucid.model.decoder import Decoder
@@ -118,7 +119,8 @@ def test_what_stands_beyond_a_length_is_never_read(score: Score) -> None:
     assert (results[0]["output 1"][0, :, 2:] == 0).all()
 
 
-def test_threads_change_nothing() -> None:
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "ROWS", 1)
     torch.manual_seed(0)
     decoder, lengths = small_decoder("additive", "lstm", 5, 4).eval(), torch.tensor([2, 6, 3, 1, 5])
     states, symbols = torch.randn(5, 6, 4, requires_grad=True), torch.randint(0, 6, (5, 4))
@@ -202,12 +204,22 @@ def test_without_a_compiler_plain_pytorch_runs_and_says_so_once(monkeypatch: pyt
         choice.available.cache_clear()
 
 
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_kernels_are_there_whoever_asks_first(context: Callable[[], AbstractContextManager[None]]) -> None:
+    choice.available.cache_clear()
+    decoder, symbols = small_decoder("additive", "gru", 3, 3), torch.ones(1, 2, dtype=torch.int64)
+    with context():
+        assert choice.available()
+        memory = memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
+        decoder.unroll(symbols, decoder.start(memory), decoder.prepare(memory))
+
+
 def test_without_numba_plain_pytorch_runs() -> None:
     program = """
 import sys, warnings
 sys.modules["numba"] = None
 import torch
-from pellucid.kernels import choice
+from pellucid.kernels import choice, parallel
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     assert not choice.chosen(torch.zeros(1)) and not choice.chosen(torch.zeros(1))

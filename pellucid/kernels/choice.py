@@ -41,8 +41,9 @@ def available() -> bool:
         from pellucid.kernels.decoding import rehearse as rehearse_decoding  # Numba takes a second to import
         from pellucid.kernels.recurrence import rehearse as rehearse_recurrence
 
-        rehearse_recurrence()
-        rehearse_decoding()
+        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller needs: a rehearsal goes both ways
+            rehearse_recurrence()
+            rehearse_decoding()
     except Exception as error:  # whatever a compiler may meet on a machine nobody has seen
         reason = str(error).strip().splitlines() or [type(error).__name__]
         warnings.warn(f"training runs without compiled kernels, several times slower: {reason[0]}", stacklevel=2)

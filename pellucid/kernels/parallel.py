@@ -20,9 +20,13 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 
+ROWS = 16
+"""Rows that a part has at least: a product of fewer is bound by its weights, which every part must read."""
+
+
 def parts_of(rows: int) -> int:
-    """In how many parts a batch is worth cutting: one for each of PyTorch's threads, no part without rows."""
-    return max(1, min(torch.get_num_threads(), rows))
+    """In how many parts a batch is worth cutting: one for each of PyTorch's threads, as long as there are rows."""
+    return max(1, min(torch.get_num_threads(), rows // ROWS))
 
 
 def for_each(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
