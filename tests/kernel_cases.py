@@ -29,10 +29,10 @@ def gradients_of(run: Callable[[], Sequence[Tensor]], inputs: Mapping[str, Tenso
 
 
 def assert_equal(got: Mapping[str, Tensor], wanted: Mapping[str, Tensor], tolerance: float = 1e-5) -> None:
-    """Every tensor equal, relative to the largest entry of the wanted one and never to less than 1e-2."""
+    """Every tensor equal, relative to the largest entry of the wanted one and never to less than 0.1: sums of summands near 1 may cancel."""
     assert got.keys() == wanted.keys()
     for name, tensor in wanted.items():
-        scale = max(float(tensor.abs().max()), 1e-2) if tensor.numel() else 1.0
+        scale = max(float(tensor.abs().max()), 0.1) if tensor.numel() else 1.0
         assert got[name].shape == tensor.shape, name
         torch.testing.assert_close(got[name] / scale, tensor / scale, rtol=0, atol=tolerance, msg=name)
 
