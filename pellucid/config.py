@@ -20,7 +20,7 @@ Count = Annotated[int, Meta(ge=1)]
 Limit = Annotated[int, Meta(ge=0)]
 Amount = Annotated[float, Meta(ge=0.0)]
 Positive = Annotated[float, Meta(gt=0.0)]
-Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
 
 

@@ -66,6 +66,10 @@ def checked(config: Config) -> Config:
             f"{config.decoder.hidden_size} and the encoder's states have {memory_size(config.encoder)} units "
             f"(encoder.hidden_size, twice that where two directions are concatenated)"
         )
+    if config.training.schedule == "inverse-square-root" and not config.training.warmup:
+        raise ConfigError(
+            "training.schedule = 'inverse-square-root' falls from the end of the warm-up: set training.warmup"
+        )
     if config.training.weight_decay and config.training.optimizer != "adamw":
         raise ConfigError("training.weight_decay needs training.optimizer = 'adamw'")
     return config

@@ -3,10 +3,13 @@
 import atexit
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -16,8 +19,10 @@ from trained_runs import shared_folder
 SERVER = """
 import gc, json, os, resource, sys, traceback
 import pellucid.cli.evaluate, pellucid.cli.look, pellucid.cli.predict, pellucid.cli.recipe, pellucid.cli.train
+import torch
 from pellucid.cli import main
 
+torch.optim.Adam([torch.zeros(1, requires_grad=True)], fused=True).step()
 gc.freeze()
 for line in sys.stdin:
     request = json.loads(line)
@@ -57,13 +62,17 @@ class Done(NamedTuple):
 @cache
 def server() -> "subprocess.Popen[str]":
     """The one process that all quick commands are forks of."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    started = subprocess.Popen(
-        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    served = subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=shared_folder(),
+        env=environment(),
     )
-    atexit.register(started.wait)
-    atexit.register(started.kill)
-    return started
+    atexit.register(served.wait)
+    atexit.register(served.kill)
+    return served
 
 
 def pellucid(
@@ -123,3 +132,49 @@ def outputs(text: str) -> Sequence[str]:
     """Output lines, the newline at the end not taken for one more."""
     assert text.endswith("\n")
     return text.removesuffix("\n").split("\n")
+
+
+@contextmanager
+def started(*arguments: object) -> Iterator["subprocess.Popen[bytes]"]:
+    """A command under way in a session of its own, as a terminal has it; it ends with the block."""
+    process = subprocess.Popen(
+        command(*arguments),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=shared_folder(),
+        env=environment(),
+        start_new_session=True,
+        preexec_fn=_heed_interrupts,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _heed_interrupts() -> None:
+    """Ctrl-C works also where the tests run in the background, whose children would ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+    """Wait for something that a process under way does."""
+    for _ in range(6000):
+        if condition():
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    raise AssertionError("it has not happened in a minute")
+
+
+def interrupt(process: "subprocess.Popen[bytes]") -> None:
+    """Press Ctrl-C."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def ended(process: "subprocess.Popen[bytes]") -> Done:
+    """What a process left, once it has ended."""
+    out, err = process.communicate(timeout=60)
+    return Done(process.returncode, out.decode(), err.decode())

@@ -123,7 +123,10 @@ def code_of(monkeypatch: pytest.MonkeyPatch, error: BaseException, loading: bool
         return SimpleNamespace(run=run([]) if loading else run)
 
     monkeypatch.setattr(cli, "import_module", load)
-    return cli.main(["predict"])
+    try:
+        return cli.main(["predict"])
+    except KeyboardInterrupt:
+        pytest.fail("the interruption ended in a traceback")
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"data": {"source_column": 1}}, "data.source_column: expected `str`, got 1"),
         ({"encoder": {"hidden_size": 0}}, "encoder.hidden_size: expected `int` >= 1, got 0"),
         ({"seed": -1}, "seed: expected `int` >= 0, got -1"),
-        ({"seed": 2**63}, f"seed: expected `int` <= {2**63 - 1}, got {2**63}"),
+        ({"seed": 2**32}, f"seed: expected `int` <= {2**32 - 1}, got {2**32}"),
         ({"encoder": {"dropout": 1.0}}, "encoder.dropout: expected `float` < 1.0, got 1.0"),
         ({"training": {"learning_rate": 0.0}}, "training.learning_rate: expected `float` > 0.0, got 0.0"),
         ({"training": {"learning_rate": math.nan}}, "training.learning_rate: expected `float` > 0.0, got nan"),

@@ -15,8 +15,8 @@ from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters
 from pellucid.data.vocabulary import EOS, PAD, Vocabularies
 
-POOL = 64
-"""Batches whose examples are sorted by length together: few enough that a batch's company changes every epoch."""
+POOL = 16
+"""Batches whose examples are sorted by length together: few, so that a batch's company changes from epoch to epoch."""
 
 
 class Ragged(NamedTuple):

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -22,6 +23,11 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True):
 
     symbols: tuple[str, ...]
     counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what no counting gives, wherever it was read."""
+        if len(self.counts) != len(self.symbols) or len(set(self.symbols)) != len(self.symbols):
+            raise ValueError("each symbol stands once, and has one count")
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -50,7 +56,7 @@ class Vocabularies(msgspec.Struct, frozen=True):
     features: Vocabulary
     longest_source: int
     longest_target: int
-    format: int = 1
+    format: Literal[1] = 1
 
     def save(self, path: Path) -> None:
         """Write as JSON, readable by eye and by any other program."""
@@ -61,7 +67,7 @@ def load_vocabularies(path: Path) -> Vocabularies:
     """The vocabularies of a run; `RunError` where the file is missing or is not one."""
     try:
         return msgspec.json.decode(read_bytes(path), type=Vocabularies)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunError(f"{path} is not a vocabulary: {error}") from error
 
 

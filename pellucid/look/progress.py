@@ -16,9 +16,9 @@ LISTED = 5
 
 
 @contextmanager
-def shown(stream: TextIO = sys.stderr) -> Iterator["Teller"]:
-    """A teller of training events, with a progress bar while the block runs if the stream is a terminal."""
-    console = Console(file=stream, highlight=False, soft_wrap=True)
+def shown(stream: TextIO | None = None) -> Iterator["Teller"]:
+    """A teller of training events to a stream (standard error), with a progress bar in the block on a terminal."""
+    console = Console(file=stream or sys.stderr, highlight=False, soft_wrap=True)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),

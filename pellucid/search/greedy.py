@@ -59,12 +59,13 @@ def greedy(
     symbols = torch.full_like(rows, BOS)
     running = torch.ones_like(rows, dtype=torch.bool)
     recorded: list[_Recorded] = []
-    for _ in range(maximum_length + 1):
+    for written in range(maximum_length + 1):
         step = network.decoder.step(symbols, state, attendable)
         log_probabilities = symbol_log_probabilities(step.logits)
         top = log_probabilities.topk(min(CANDIDATES, log_probabilities.shape[-1] - 3))
         symbols, state = top.indices[:, 0], step.state
-        recorded.append(_record(running, rows, top.indices, top.values, step.attended.weights))
+        kept = running if written < maximum_length else running & (symbols == EOS)
+        recorded.append(_record(kept, rows, top.indices, top.values, step.attended.weights))
         running = running & (symbols != EOS)
         if not running.any():
             break

@@ -44,6 +44,8 @@ class Transducer:
         One Trace a source, in their order. An empty source gives an empty output. `DataError` for a source longer than
         `data.maximum_length` or for features that do not match the sources in number.
         """
+        if isinstance(sources, str):
+            raise DataError("expected a list of sources, got one text: predict([text])")
         if features is not None and len(features) != len(sources):
             raise DataError(f"expected one features text for each of {len(sources)} sources, got {len(features)}")
         tags = features if features is not None else [""] * len(sources)
@@ -53,17 +55,22 @@ class Transducer:
         """Decode examples (their targets are not looked at): near-equal lengths together, results in their order."""
         read = list(examples)
         cut = self.segmenters
-        ids = [encode_source(example, cut, self.vocabularies) if example.source else [] for example in read]
-        for number, sequence in enumerate(ids, start=1):
-            if len(sequence) > self.config.data.maximum_length:
-                limit = self.config.data.maximum_length
-                raise DataError(f"source {number} has {len(sequence)} symbols; data.maximum_length is {limit}")
+        ids = [self._encode(example, cut, number) for number, example in enumerate(read, start=1)]
         order = sorted((row for row in range(len(ids)) if ids[row]), key=lambda row: len(ids[row]))
         decoded: dict[int, Decoded] = {}
         for start in range(0, len(order), self.config.search.batch_size):
             rows = order[start : start + self.config.search.batch_size]
             decoded.update(zip(rows, self._decode([ids[row] for row in rows]), strict=True))
         return [self._trace(example, ids[row], decoded.get(row)) for row, example in enumerate(read)]
+
+    def _encode(self, example: Example, cut: Segmenters, number: int) -> list[int]:
+        """What the encoder reads of one example: nothing where its source has no symbol."""
+        length, limit = len(cut.source.split(example.source)), self.config.data.maximum_length
+        if length > limit:
+            raise DataError(f"source {number} has {length} symbols; data.maximum_length is {limit}")
+        if example.features and not self.config.data.features_column:
+            raise DataError(f"source {number} has features, but the model was trained without (data.features_column)")
+        return encode_source(example, cut, self.vocabularies) if length else []
 
     def _decode(self, ids: list[list[int]]) -> list[Decoded]:
         """One batch through the network, in evaluation mode; the mode it was in comes back."""

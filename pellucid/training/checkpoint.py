@@ -47,6 +47,7 @@ def save_session(path: Path, session: Session, fingerprint: str) -> None:
 def restore_session(path: Path, session: Session, fingerprint: str) -> None:
     """Bring a new session to where the saved one stood, bit for bit; `RunError` for other data or another model."""
     tensors, notes = _read(path)
+    progress = _progress(path, notes)
     if notes.get("fingerprint") != fingerprint:
         raise RunError(f"{path.parent} was trained on other data; name another run folder, or give the data it had")
     network = {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
@@ -58,7 +59,15 @@ def restore_session(path: Path, session: Session, fingerprint: str) -> None:
             state.setdefault(int(index), {})[part] = value
     groups = session.optimizer.state_dict()["param_groups"]
     session.optimizer.load_state_dict({"state": state, "param_groups": groups})
-    session.progress = msgspec.json.decode(notes["progress"], type=Progress)
+    session.progress = progress
+
+
+def _progress(path: Path, notes: dict[str, str]) -> Progress:
+    """Where the training of a checkpoint stands."""
+    try:
+        return msgspec.json.decode(notes.get("progress", ""), type=Progress)
+    except msgspec.DecodeError as error:
+        raise RunError(f"{path} is not a checkpoint of this version of Pellucid: {error}") from error
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -72,10 +81,13 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def _fill(path: Path, network: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Copy tensors into a network, strictly."""
-    try:
-        network.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise RunError(f"{path} does not fit the run's configuration: {error}") from error
+    wanted = {name: list(value.shape) for name, value in network.state_dict().items()}
+    found = {name: list(value.shape) for name, value in tensors.items()}
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
+            what = f"{name} is {found.get(name, 'missing')} there and {wanted.get(name, 'missing')} in the network"
+            raise RunError(f"{path} does not fit the run's configuration and vocabulary: {what}")
+    network.load_state_dict(tensors)
 
 
 def _plain(tensors: dict[str, Any]) -> dict[str, Tensor]:

@@ -179,7 +179,7 @@ def _step(session: Session, plan: list[np.ndarray]) -> Stepped:
     rate = learning_rate(config, passed, progress.plateau_factor)
     with torch.random.fork_rng(devices=[]):
         # The randomness of an update is a function of seed and update: nothing of it has to be saved to resume.
-        torch.manual_seed((session.config.seed << 32) + progress.update)
+        torch.manual_seed(int(np.random.SeedSequence([session.config.seed, progress.update]).generate_state(1)[0]))
         loss, norm = _update(session, assemble(session.training, rows), rate)
     session.progress = msgspec.structs.replace(
         progress,

@@ -24,7 +24,7 @@ def learning_rate(config: TrainingConfig, passed: float, plateau_factor: float) 
         case "cosine":
             scale = (1 + math.cos(math.pi * min(1.0, (passed - warmup) / (1 - warmup)))) / 2
         case "inverse-square-root":
-            scale = math.sqrt(max(warmup, 1e-3) / max(passed, 1e-3))
+            scale = math.sqrt(warmup / passed)
         case "plateau":
             scale = plateau_factor
     return config.learning_rate * scale

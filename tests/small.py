@@ -1,0 +1,146 @@
+"""Small networks that several tests share, and strategies that draw their configurations and batches.
+
+B batch, S source positions, T target positions.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from pellucid.config import Config
+from pellucid.data.batches import Batch
+from pellucid.data.vocabulary import PAD, SPECIAL, Vocabularies, Vocabulary
+from pellucid.model.network import Network, build_network
+from pellucid.toml import from_settings
+
+SOURCE, TARGET = "abcde", "vwxyz"
+WIDTH = SPECIAL + len(SOURCE)
+"""V, of sources as of targets."""
+
+few = settings(max_examples=25, deadline=None)
+"""For properties that build a network for each example."""
+
+SEEDS = st.integers(0, 2**31)
+SIZES = st.integers(1, 4)
+LAYERS = st.sampled_from([1, 1, 2, 3])
+CELLS = st.sampled_from(["gru", "lstm"])
+EMBEDDINGS = st.sampled_from(["learnt", "frozen", "one-hot"])
+SCORES = ["additive", "dot", "general", "scaled-dot", "none"]
+ENCODERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "cell": CELLS,
+        "hidden_size": SIZES,
+        "layers": LAYERS,
+        "directions": st.sampled_from(["forward", "both"]),
+        "merge": st.sampled_from(["concatenate", "sum", "product"]),
+        "embedding": EMBEDDINGS,
+        "embedding_size": SIZES,
+    }
+)
+DECODERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "cell": CELLS,
+        "hidden_size": SIZES,
+        "layers": LAYERS,
+        "start": st.sampled_from(["zero", "final", "mean"]),
+        "embedding": EMBEDDINGS,
+        "embedding_size": SIZES,
+        "output": st.sampled_from(["state", "context", "state-and-context"]),
+    }
+)
+LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
+
+
+def config_of(settings: Mapping[str, Any]) -> Config:
+    """The tiny configuration, overlaid."""
+    return from_settings({"size": "tiny", **settings}, origin="a test")
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> Config:
+    """Any network, tiny; sizes agree where the score compares states."""
+    encoder, decoder, score = draw(ENCODERS), draw(DECODERS), draw(st.sampled_from(SCORES))
+    if score in ("dot", "scaled-dot"):
+        both = encoder["directions"] == "both" and encoder["merge"] == "concatenate"
+        decoder["hidden_size"] = encoder["hidden_size"] * (2 if both else 1)
+    return config_of({"encoder": encoder, "decoder": decoder, "attention": {"score": score, "units": draw(SIZES)}})
+
+
+def vocabulary(symbols: Iterable[str]) -> Vocabulary:
+    """The symbols, in this order, each counted once."""
+    kept = tuple(symbols)
+    return Vocabulary(kept, (1,) * len(kept))
+
+
+def vocabularies(source: str = SOURCE, target: str = TARGET, features: Sequence[str] = ()) -> Vocabularies:
+    """Of characters, as though their longest sequences had been 6 long."""
+    return Vocabularies(vocabulary(source), vocabulary(target), vocabulary(features), 6, 6)
+
+
+def shake(module: nn.Module, seed: int) -> None:
+    """Make every parameter random: a bias that is zero at the start would hide what is wrong with it."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype) / 2)
+
+
+def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> Network:
+    """A network with no parameter left at its start, in evaluation mode."""
+    network = build_network(config, vocabularies()).to(dtype).eval()
+    shake(network, seed)
+    return network
+
+
+def padded(lengths: Sequence[int], seed: int) -> Tensor:
+    """Random ids of rows of these lengths, PAD beyond."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(SPECIAL, WIDTH, (len(lengths), max(lengths)), generator=generator)
+    for row, length in enumerate(lengths):
+        ids[row, length:] = PAD
+    return ids
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Batch:
+    """Rows of unequal lengths."""
+    pairs = draw(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5)), min_size=1, max_size=5))
+    source, target = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    seed = draw(SEEDS)
+    return Batch(padded(source, seed), torch.tensor(source), padded(target, seed + 1), torch.tensor(target))
+
+
+def alone(batch: Batch, row: int) -> Batch:
+    """The batch of one: its row without padding."""
+    source, target = int(batch.source_lengths[row]), int(batch.target_lengths[row])
+    rows = slice(row, row + 1)
+    return Batch(
+        batch.source[rows, :source], batch.source_lengths[rows], batch.target[rows, :target], batch.target_lengths[rows]
+    )
+
+
+def littered(ids: Tensor, lengths: Tensor, seed: int, columns: int) -> Tensor:
+    """The same rows with random ids beyond their lengths, in `columns` more columns."""
+    generator = torch.Generator().manual_seed(seed)
+    litter = torch.randint(WIDTH, (ids.shape[0], ids.shape[1] + columns), generator=generator)
+    for row, length in enumerate(lengths.tolist()):
+        litter[row, :length] = ids[row, :length]
+    return litter
+
+
+def near(actual: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
+    """Assert that two tensors are equal but for rounding."""
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def contents(module: nn.Module) -> dict[str, object]:
+    """Everything that a module and its submodules hold now: equal to a later look only if nothing was stored."""
+    return {
+        f"{name}.{key}": dict(value) if isinstance(value, dict) else value
+        for name, inner in module.named_modules()
+        for key, value in vars(inner).items()
+    }

@@ -1,0 +1,161 @@
+"""Examples to ids to padded batches: nothing lost, nothing twice, near-equal lengths together."""
+
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small import vocabularies
+
+from pellucid.config import DataConfig
+from pellucid.data.batches import POOL, Batch, Encoded, Ragged, assemble, encode, encode_source, plan_batches, ragged
+from pellucid.data.examples import Example
+from pellucid.data.symbols import segmenters
+from pellucid.data.vocabulary import EOS, PAD, SPECIAL, UNK
+
+SEQUENCES = st.lists(st.lists(st.integers(1, 99), max_size=5), max_size=8)
+PAIRS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=300)
+UNITS = st.sampled_from(["examples", "tokens"])
+Unit = Literal["examples", "tokens"]
+CUT = segmenters(DataConfig())
+
+
+def encoded_of(pairs: list[tuple[int, int]]) -> Encoded:
+    """Examples of these lengths; symbol i of the column is i + 1."""
+    return Encoded(*(ragged([range(1, length + 1) for length in side]) for side in zip(*pairs, strict=True)))
+
+
+@given(SEQUENCES)
+def test_sequences_lie_end_to_end(sequences: list[list[int]]) -> None:
+    laid = ragged(sequences)
+    assert laid.lengths.tolist() == [len(sequence) for sequence in sequences]
+    assert [laid.values[a:b].tolist() for a, b in pairwise(laid.offsets)] == sequences
+    assert laid.values.tolist() == [value for sequence in sequences for value in sequence]
+
+
+@given(SEQUENCES, st.data())
+def test_padding_equals_a_loop(sequences: list[list[int]], data: st.DataObject) -> None:
+    rows = data.draw(st.lists(st.integers(0, len(sequences) - 1), max_size=8)) if sequences else []
+    chosen = [sequences[row] for row in rows]
+    width = max(map(len, chosen), default=0)
+    ids, lengths = ragged(sequences).padded(np.array(rows, dtype=np.int64))
+    assert ids.shape == (len(rows), width)
+    assert ids.tolist() == [sequence + [PAD] * (width - len(sequence)) for sequence in chosen]
+    assert lengths.tolist() == [len(sequence) for sequence in chosen]
+    assert ids.dtype == lengths.dtype == torch.int64
+
+
+def test_empty_sequences_alone_have_no_column() -> None:
+    ids, lengths = ragged([[], []]).padded(np.array([1, 0]))
+    assert ids.shape == (2, 0)
+    assert lengths.tolist() == [0, 0]
+    assert ragged([]).lengths.tolist() == []
+
+
+def test_features_are_read_first_and_numbered_after_all_source_symbols() -> None:
+    known = vocabularies("abc", "xyz", features=["V", "PST"])
+    offset = len(known.source)
+    expected = [offset + SPECIAL + 1, offset + UNK, offset + SPECIAL, SPECIAL + 2, UNK, SPECIAL]
+    assert encode_source(Example("c?a", "", "PST;NEW;V"), CUT, known) == expected
+    assert encode_source(Example("c?a", ""), CUT, known) == expected[3:]
+
+
+def test_targets_are_closed_by_the_end_symbol_and_the_unknown_is_unknown() -> None:
+    encoded = encode([Example("ab", "zx"), Example("c", "?"), Example("a", "")], CUT, vocabularies("abc", "xyz"))
+    batch = assemble(encoded, np.array([1, 0, 2]))
+    assert batch.source.tolist() == [[6, PAD], [4, 5], [4, PAD]]
+    assert batch.source_lengths.tolist() == [1, 2, 1]
+    assert batch.target.tolist() == [[UNK, EOS, PAD], [6, 4, EOS], [EOS, PAD, PAD]]
+    assert batch.target_lengths.tolist() == [2, 3, 1]
+
+
+def test_a_batch_moves_whole_to_another_device() -> None:
+    batch = assemble(encoded_of([(2, 1), (1, 3)]), np.array([0, 1])).to(torch.device("meta"))
+    assert isinstance(batch, Batch)
+    assert {tensor.device.type for tensor in batch} == {"meta"}
+
+
+@given(PAIRS, st.integers(1, 40), UNITS, st.integers(0, 2**63 - 1), st.integers(0, 1000))
+def test_every_example_stands_in_exactly_one_batch_of_an_epoch(
+    pairs: list[tuple[int, int]], size: int, unit: Unit, seed: int, epoch: int
+) -> None:
+    batches = plan_batches(encoded_of(pairs), size, unit, seed, epoch)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(pairs)))
+    assert all(len(rows) for rows in batches)
+
+
+@given(PAIRS, st.integers(1, 40))
+def test_batches_by_examples_are_full_but_for_the_last_of_each_pool(pairs: list[tuple[int, int]], size: int) -> None:
+    sizes = sorted(len(rows) for rows in plan_batches(encoded_of(pairs), size, "examples", 1, 0))
+    full, rest = divmod(len(pairs), size)
+    assert sizes == ([rest] if rest else []) + [size] * full
+
+
+@settings(deadline=None)
+@given(PAIRS, st.integers(1, 200))
+def test_batches_by_tokens_stay_within_the_limit_unless_one_example_exceeds_it(
+    pairs: list[tuple[int, int]], limit: int
+) -> None:
+    encoded = encoded_of(pairs)
+    for rows in plan_batches(encoded, limit, "tokens", 1, 0):
+        batch = assemble(encoded, rows)
+        assert batch.source.numel() + batch.target.numel() <= limit or len(rows) == 1
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60), st.integers(60, 200))
+def test_batches_by_tokens_take_as_many_examples_as_fit(pairs: list[tuple[int, int]], limit: int) -> None:
+    """One pool, in order of length: each batch ends where the next example would exceed the limit."""
+    expected: list[list[tuple[int, int]]] = [[]]
+    for pair in sorted(pairs):
+        joined = [*expected[-1], pair]
+        if sum(map(max, zip(*joined, strict=True))) * len(joined) > limit and expected[-1]:
+            expected.append([pair])
+        else:
+            expected[-1] = joined
+    found = [sorted(pairs[row] for row in rows) for rows in plan_batches(encoded_of(pairs), limit, "tokens", 1, 0)]
+    assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize("unit", ["examples", "tokens"])
+def test_lengths_within_a_batch_are_near_and_pools_are_cut_in_order_of_length(unit: Unit) -> None:
+    lengths = np.random.default_rng(1).integers(1, 31, size=(POOL * 8, 2)).tolist()
+    encoded = encoded_of([(source, target) for source, target in lengths])
+    size = 8 if unit == "examples" else 8 * 40
+    batches = plan_batches(encoded, size, unit, 1, 0)
+    spans = sorted((encoded.source.lengths[rows].min(), encoded.source.lengths[rows].max()) for rows in batches)
+    assert all(longest <= shortest for (_, longest), (shortest, _) in pairwise(spans))
+    cells = sum(assemble(encoded, rows).source.numel() for rows in batches)
+    assert cells <= 1.1 * encoded.source.lengths.sum()
+
+
+@pytest.mark.parametrize("unit", ["examples", "tokens"])
+def test_the_order_is_a_function_of_seed_and_epoch_and_of_nothing_else(unit: Unit) -> None:
+    lengths = np.random.default_rng(1).integers(1, 31, size=(600, 2)).tolist()
+    encoded = encoded_of([(source, target) for source, target in lengths])
+    size = 4 if unit == "examples" else 4 * 31  # several pools: within one, only equal lengths could change places
+
+    def plan(seed: int, epoch: int) -> list[list[int]]:
+        return [rows.tolist() for rows in plan_batches(encoded, size, unit, seed, epoch)]
+
+    one = plan(1, 0)
+    np.random.seed(3)
+    torch.manual_seed(3)
+    assert plan(1, 0) == one
+    for other in (plan(1, 1), plan(2, 0), plan(0, 1)):
+        assert other != one
+        assert sorted(map(sorted, other)) != sorted(map(sorted, one))
+
+
+def test_short_and_long_batches_are_shuffled() -> None:
+    encoded = encoded_of([(length, 1) for length in range(1, 201)])
+    means = [encoded.source.lengths[rows].mean() for rows in plan_batches(encoded, 4, "examples", 1, 0)]
+    assert means != sorted(means)
+    assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.5
+
+
+def test_ragged_values_keep_the_ids_exactly() -> None:
+    assert ragged([[2**31 - 1], [0]]).padded(np.array([0]))[0].tolist() == [[2**31 - 1]]
+    assert isinstance(ragged([[1]]), Ragged)

@@ -1,0 +1,141 @@
+"""pellucid evaluate: every number agrees with a count made here from what predict says."""
+
+import json
+import math
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Done, complaint, outputs, pellucid
+from trained_runs import digits_run, shared_folder, write_pairs
+
+from pellucid.data.examples import Example
+from pellucid.data.synthetic import spelled_digits
+
+PAIRS = spelled_digits(60, 1, 5, seed=9)
+"""Longer than any the model was trained on, so that some come out wrong."""
+
+
+@cache
+def pairs_file() -> Path:
+    return write_pairs(shared_folder() / "evaluated.tsv", PAIRS)
+
+
+def evaluate(*arguments: object) -> Done:
+    return pellucid("evaluate", digits_run().run, *arguments)
+
+
+def report(*arguments: object) -> dict[str, Any]:
+    done = evaluate(*arguments, "--json")
+    assert done.code == 0, done
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+@cache
+def predicted() -> list[str]:
+    return list(outputs(pellucid("predict", digits_run().run, pairs_file()).out))
+
+
+def distance(one: str, other: str) -> int:
+    """Levenshtein's distance, row by row."""
+    row = list(range(len(other) + 1))
+    for number, left in enumerate(one, 1):
+        above, row = row, [number]
+        for (diagonal, up), right in zip(pairwise(above), other, strict=True):
+            row.append(min(up + 1, row[-1] + 1, diagonal + (left != right)))
+    return row[-1]
+
+
+def test_the_numbers_are_those_of_what_predict_says() -> None:
+    found = report(pairs_file())
+    wrong = sum(output != example.target for output, example in zip(predicted(), PAIRS, strict=True))
+    errors = sum(distance(output, example.target) for output, example in zip(predicted(), PAIRS, strict=True))
+    symbols = sum(len(example.target) for example in PAIRS)
+    assert 0 < wrong < 60, "all right or all wrong would test little"
+    assert found["examples"] == found["lines"] == 60 and found["seconds"] > 0
+    assert found["wer"] == pytest.approx(100 * wrong / 60) and found["exact_match"] == pytest.approx(100 - found["wer"])
+    assert (found["errors"], found["symbols"]) == (errors, symbols)
+    assert found["symbol_error_rate"] == pytest.approx(100 * errors / symbols)
+    aligned = sum(sum(map(str.__eq__, output, e.target)) for output, e in zip(predicted(), PAIRS, strict=True))
+    ends = sum(len(output) == len(e.target) for output, e in zip(predicted(), PAIRS, strict=True))
+    assert found["symbol_accuracy"] == pytest.approx(100 * (aligned + ends) / (symbols + 60))
+
+
+def test_the_interval_of_the_word_error_rate_is_wilsons() -> None:
+    found, z = report(pairs_file()), 1.959963984540054
+    share, n = found["wer"] / 100, 60
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    assert found["wer_ci95"] == pytest.approx([100 * (centre - half), 100 * (centre + half)])
+    low, high = found["symbol_error_rate_ci95"]
+    assert low < found["symbol_error_rate"] < high
+
+
+def test_the_worst_are_listed_with_what_was_wanted() -> None:
+    worst = report(pairs_file(), "--worst", "3")["worst"]
+    assert len(worst) == 3 and report(pairs_file(), "--worst", "0")["worst"] == []
+    wanted = {example.source: example.target for example in PAIRS}
+    for row in worst:
+        assert row["references"] == [wanted[row["source"]]] and row["output"] != row["references"][0]
+        assert row["errors"] == distance(row["output"], row["references"][0])
+
+
+def test_a_negative_count_of_worst_is_refused() -> None:
+    assert "worst" in complaint(evaluate(pairs_file(), "--worst", "-1"))
+
+
+def test_every_line_counts_against_its_own_target_or_any(tmp_path: Path) -> None:
+    (right,) = outputs(pellucid("predict", digits_run().run, stdin=b"two one\n").out)
+    file = write_pairs(tmp_path / "a.tsv", [Example("two one", target) for target in (right, "x", "y")])
+    alone, merged = evaluate(file, "--json"), evaluate(file, "--json", "--multi-reference")
+    assert "2 further targets belong to sources that have one already" in alone.err and merged.err == ""
+    one, other = json.loads(alone.out), json.loads(merged.out)
+    assert (one["examples"], one["wer"]) == (3, pytest.approx(200 / 3))
+    assert (other["examples"], other["lines"], other["wer"], other["errors"]) == (1, 3, 0.0, 0)
+
+
+def test_the_tables_tell_the_same_numbers() -> None:
+    done, found = evaluate(pairs_file()), report(pairs_file())
+    assert done.code == 0 and done.err == ""
+    for name, key in (("exact match", "exact_match"), ("word error rate", "wer")):
+        low, high = found[f"{key}_ci95"]
+        line = next(line for line in done.out.splitlines() if line.strip().startswith(name))
+        assert f"{found[key]:.2f} %" in line and f"95 %: {low:.2f} to {high:.2f}" in line
+    assert "accuracy by target position" in done.out and "worst examples" in done.out
+
+
+def test_judging_the_development_file_repeats_the_card() -> None:
+    found = report(digits_run().files.dev)
+    card = (digits_run().run / "card.md").read_text("utf-8")
+    assert f"exact match {found['exact_match']:.2f} % (word error rate {found['wer']:.2f} %)" in card
+    assert f"symbol error rate {found['symbol_error_rate']:.2f} %" in card
+
+
+def test_bad_and_blank_lines_and_unknown_symbols_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("one\t1\n\nbad\ntwß\t2\n", encoding="utf-8")
+    assert f"{tmp_path / 'a.tsv'}:3: expected 2 columns, got 1" in complaint(evaluate(tmp_path / "a.tsv"))
+    done = evaluate(tmp_path / "a.tsv", "--on-bad-line", "skip", "--json")
+    found = json.loads(done.out)
+    counts = [found[name] for name in ("examples", "bad_lines", "blank_lines", "unknown_symbols", "cut_outputs")]
+    assert done.code == 0 and counts[:4] == [2, 1, 1, 1]
+    assert done.err.startswith(f"pellucid: skipped {tmp_path / 'a.tsv'}:3: ")
+
+
+def test_targets_in_a_file_of_their_own(tmp_path: Path) -> None:
+    for name in ("source", "target"):
+        (tmp_path / name).write_text("".join(f"{getattr(example, name)}\n" for example in PAIRS))
+    found, whole = report(tmp_path / "source", "--target", tmp_path / "target"), report(pairs_file())
+    assert {**found, "seconds": 0} == {**whole, "seconds": 0}
+    (tmp_path / "target").write_text("1\n")
+    assert "has 60 lines, but" in complaint(evaluate(tmp_path / "source", "--target", tmp_path / "target"))
+
+
+def test_the_name_of_a_file_tells_its_format(tmp_path: Path) -> None:
+    lines = (json.dumps({"s": example.source, "t": example.target}) for example in PAIRS)
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    assert {**report(tmp_path / "a.jsonl"), "seconds": 0} == {**report(pairs_file()), "seconds": 0}
+    (tmp_path / "a.txt").write_bytes((tmp_path / "a.jsonl").read_bytes())
+    assert report(tmp_path / "a.txt", "--input-format", "jsonl")["errors"] == report(pairs_file())["errors"]

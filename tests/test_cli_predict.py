@@ -1,0 +1,186 @@
+"""pellucid predict: one line out for every line in, whatever stands in it, and what is told beside it."""
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command_line import Done, complaint, ended, interrupt, outputs, pellucid, shell, started
+from trained_runs import copy_of, digits_run, small_config, train_to_end, write_pairs
+
+from pellucid.data.examples import Example
+from pellucid.data.synthetic import spelled_digits
+from pellucid.training.run import load
+from pellucid.training.session import Files
+
+SOURCES = [example.source for example in spelled_digits(50, 1, 4, seed=11)]
+
+
+def predict(*arguments: object, stdin: str | bytes = b"") -> Done:
+    return pellucid("predict", digits_run().run, *arguments, stdin=stdin.encode() if isinstance(stdin, str) else stdin)
+
+
+def expected(sources: list[str]) -> list[str]:
+    """What the model says in Python, where an empty source has an empty output."""
+    return [trace.output for trace in load(digits_run().run).predict(sources)]
+
+
+def test_every_line_has_its_output_in_order() -> None:
+    done = predict(stdin="".join(f"{source}\n" for source in SOURCES))
+    assert done.code == 0 and done.err == "" and outputs(done.out) == expected(SOURCES)
+    assert len(set(outputs(done.out))) > 10
+
+
+def test_more_lines_than_are_decoded_at_once_keep_their_order() -> None:
+    many = [SOURCES[number % 47] for number in range(2300)]
+    assert outputs(predict(stdin="\n".join(many)).out) == expected(many[:47]) * 48 + expected(many[: 2300 - 47 * 48])
+
+
+@pytest.mark.parametrize(
+    "lines", [["", "one", "", "two", ""], ["one"], [""], ["", ""], ["  \t ", "one"]], ids=lambda lines: repr(lines)
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("closed", [True, False], ids=["ended", "not ended"])
+def test_empty_lines_have_empty_outputs_and_every_line_has_one(lines: list[str], end: str, closed: bool) -> None:
+    text = end.join(lines) + end * closed
+    wanted = expected(["" if line.isspace() else line for line in lines])
+    if not closed and not lines[-1]:
+        wanted.pop()  # what follows the last newline is no line
+    done = predict(stdin=text)
+    assert done.code == 0 and done.err == ""
+    assert done.out == "".join(f"{line}\n" for line in wanted)
+
+
+def test_nothing_in_is_nothing_out() -> None:
+    assert predict(stdin="") == (0, "", "")
+
+
+def test_a_file_and_standard_input_give_the_same(tmp_path: Path) -> None:
+    (tmp_path / "sources.txt").write_text("\n".join(["", *SOURCES, ""]))
+    done = predict(tmp_path / "sources.txt")
+    assert done == predict("-", stdin=(tmp_path / "sources.txt").read_bytes()) and done.code == 0
+
+
+def test_a_file_like_the_training_file_in_every_format(tmp_path: Path) -> None:
+    pairs = spelled_digits(12, 1, 3, seed=3)
+    sources, targets = [example.source for example in pairs], [example.target for example in pairs]
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(zip(sources, targets, strict=True))
+    plain = write_pairs(tmp_path / "a.tsv", pairs)
+    (tmp_path / "a.csv").write_text(text.getvalue(), newline="")
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"s": s, "t": "x"}) + "\n" for s in sources))
+    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    pq.write_table(pa.table({"s": sources, "t": targets}), tmp_path / "a.parquet")
+    for name in ("a.tsv", "a.csv", "a.jsonl", "a.tsv.gz", "a.parquet"):
+        assert outputs(predict(tmp_path / name).out) == expected(sources), name
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_the_format_of_standard_input_is_heeded_or_refused(kind: str) -> None:
+    """It must not be read as something else in silence."""
+    lines = [json.dumps({"s": source}) if kind == "jsonl" else f'"{source}"' for source in SOURCES]
+    done = predict("--input-format", kind, stdin="\n".join(lines))
+    assert done.code == 2 or outputs(done.out) == expected(SOURCES)
+
+
+def test_tsv_tells_source_output_and_probability() -> None:
+    rows = [line.split("\t") for line in outputs(predict("--format", "tsv", stdin="one\n\nnine two\n").out)]
+    traces = load(digits_run().run).predict(["one", "", "nine two"])
+    assert [row[:2] for row in rows] == [[trace.text, trace.output] for trace in traces]
+    assert [float(row[2]) for row in rows] == pytest.approx([trace.score for trace in traces], abs=1e-5)
+
+
+def test_jsonl_tells_the_whole_trace() -> None:
+    lines = [json.loads(line) for line in outputs(predict("--format", "jsonl", stdin="one\n\nnine é\n").out)]
+    traces = load(digits_run().run).predict(["one", "", "nine é"])
+    assert [line["output"] for line in lines] == [trace.output for trace in traces]
+    assert lines[2]["unknown"] == [5] and lines[2]["source"] == list("nine é")
+    for line in (lines[0], lines[2]):
+        assert len(line["attention"]) == len(line["target"]) and len(line["attention"][0]) == len(line["source"])
+        assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in line["attention"])
+
+
+def test_a_line_break_inside_a_source_stays_on_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('"one\ntwo",x\nthree,y\n')
+    rows = outputs(predict(tmp_path / "a.csv", "--format", "tsv").out)
+    assert len(rows) == 2 and rows[0].startswith("one\\ntwo\t") and rows[1].startswith("three\t")
+    assert len(outputs(predict(tmp_path / "a.csv", "--format", "jsonl").out)) == 2
+
+
+def test_unknown_symbols_are_counted() -> None:
+    done = predict(stdin="one é\nß two ßß\nthree\n")
+    assert done.code == 0 and len(outputs(done.out)) == 3
+    assert done.err == (
+        "pellucid: 4 symbols (2 different) are not in the training data and were read as unknown: 'ß' × 3, 'é' × 1\n"
+    )
+
+
+def test_cut_outputs_are_counted(tmp_path: Path) -> None:
+    run = copy_of(digits_run().run, tmp_path / "run")
+    settings = (run / "config.toml").read_text().replace("[search]", "[search]\nmaximum_length = 1\n#")
+    (run / "config.toml").write_text(settings.replace("\nmaximum_length = 0", ""))
+    done = pellucid("predict", run, stdin=b"one\nnine nine nine\n")
+    assert done.code == 0 and outputs(done.out)[1] == expected(["nine nine nine"])[0][:2]
+    assert done.err == "pellucid: 1 outputs were cut at the greatest length\n"
+
+
+BAD = b"one\n\xff\xfetwo\nthree\0\nfour\n"
+
+
+def test_a_bad_line_stops() -> None:
+    message = complaint(predict(stdin=BAD))
+    assert message.startswith("standard input:2: invalid UTF-8 at byte 1 (0xff)")
+    assert message.endswith("(--on-bad-line skip gives such lines an empty output)")
+
+
+@pytest.mark.parametrize(
+    ("form", "nothing"), [("text", ""), ("tsv", "\t\t"), ("jsonl", '{"output":null,"error":"standard input:')]
+)
+def test_a_skipped_line_has_an_empty_output(form: str, nothing: str) -> None:
+    done = predict("--on-bad-line", "skip", "--format", form, stdin=BAD)
+    lines = outputs(done.out)
+    assert done.code == 0 and len(lines) == 4
+    assert all(lines[at] == nothing or (form == "jsonl" and lines[at].startswith(nothing)) for at in (1, 2))
+    assert "no output for standard input:2: invalid UTF-8" in done.err
+    assert "no output for standard input:3: a NUL byte" in done.err
+    assert [lines[0], lines[3]] == outputs(predict("--format", form, stdin="one\nfour\n").out)
+
+
+def test_many_skipped_lines_are_summed_up() -> None:
+    done = predict("--on-bad-line", "skip", stdin=b"\xff\n" * 30)
+    assert done.out == "\n" * 30 and done.err.count("\n") == 6 and "no output for 25 more bad lines" in done.err
+
+
+def test_each_line_is_answered_before_the_next_and_ctrl_c_ends_it() -> None:
+    """A process that talks with it over pipes: neither end of input nor a full buffer is waited for."""
+    with started("predict", digits_run().run) as process:
+        assert process.stdin is not None and process.stdout is not None
+        for source in SOURCES[:3]:
+            process.stdin.write(f"{source}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline().decode() == expected([source])[0] + "\n"
+        interrupt(process)
+        done = ended(process)
+    assert (done.code, done.err) == (130, "pellucid: interrupted\n")
+
+
+def test_a_reader_that_leaves_is_no_mistake(tmp_path: Path) -> None:
+    (tmp_path / "many.txt").write_text("one\n" * 20_000)
+    done = shell('("$@"; echo "code $?" >&2) | head -1', "predict", digits_run().run, tmp_path / "many.txt")
+    assert done.out == expected(["one"])[0] + "\n" and done.err == "code 141\n"
+
+
+def test_features_are_read_from_their_column(tmp_path: Path) -> None:
+    tagged = [Example("ab"[: 1 + n % 2], "xy"[n % 2], "N;PL" if n % 3 else "V") for n in range(12)]
+    tagged.append(Example("aa", "x", "V"))
+    files = Files(write_pairs(tmp_path / "t.tsv", tagged[:9]), write_pairs(tmp_path / "d.tsv", tagged[6:]))
+    train_to_end(files, tmp_path / "run", small_config({"epochs": 1}, data={"features_column": "3"}))
+    done = pellucid("predict", tmp_path / "run", files.dev, "--format", "jsonl")
+    traces = [json.loads(line) for line in outputs(done.out)]
+    assert [trace["source"] for trace in traces] == [[*e.features.split(";"), *e.source] for e in tagged[6:]]
+    alone = json.loads(pellucid("predict", tmp_path / "run", "--format", "jsonl", stdin=b"ab\n").out)
+    assert alone["source"] == ["a", "b"] and alone["features"] == 0

@@ -1,0 +1,168 @@
+"""pellucid train: settings from preset, file and flags; and every way in which a training is cut short."""
+
+import os
+from pathlib import Path
+
+import pytest
+from command_line import complaint, ended, interrupt, pellucid, shell, started, wait_until
+from trained_runs import (
+    RUN_FILES,
+    Trained,
+    assert_same_outcome,
+    contents,
+    copies,
+    copies_run,
+    copy_files,
+    flags,
+    records,
+    small_config,
+    write_pairs,
+)
+
+from pellucid.toml import load_config
+
+
+def given(trained: Trained, run: Path) -> list[object]:
+    """The command that makes the same run in another folder."""
+    return ["train", trained.files.train, "--dev", trained.files.dev, "--run", run, *flags(trained.config)]
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A training long enough to be interrupted (150 updates), and what it ends in if it is not."""
+    folder = tmp_path_factory.mktemp("long")
+    config = small_config({"epochs": 30, "validate_every": 0.9}, dropout=0.3)
+    trained = Trained(copy_files(folder), folder / "run", config)
+    assert pellucid(*given(trained, trained.run)).code == 0
+    return trained
+
+
+def test_the_command_line_trains_to_the_bits_that_python_does(tmp_path: Path) -> None:
+    done = shell('"$@"', *given(copies_run(), tmp_path / "run"))
+    assert done.code == 0 and done.out == "" and "\x1b" not in done.err and "\r" not in done.err
+    assert_same_outcome(copies_run().run, tmp_path / "run")
+    assert sorted(contents(tmp_path / "run")) == RUN_FILES
+    assert "40 examples" in done.err and "new run" in done.err
+    assert sum(line.startswith("epoch") for line in done.err.splitlines()) == 6
+    assert done.err.splitlines()[-1].startswith("stopped: the longest training has passed; best at update ")
+
+
+def test_a_finished_run_says_so_and_stays_as_it_is() -> None:
+    before = contents(copies_run().run)
+    done = pellucid(*given(copies_run(), copies_run().run))
+    assert done.code == 0 and "stopped: the longest training has passed" in done.err
+    assert contents(copies_run().run) == before
+
+
+def test_another_configuration_is_refused_with_what_differs() -> None:
+    before = contents(copies_run().run)
+    message = complaint(pellucid(*given(copies_run(), copies_run().run), "--training.clip-norm", "2", "--seed", "7"))
+    assert "\n  seed: 1 in the run, 7 now\n  training.clip_norm: 1.0 in the run, 2.0 now\n" in message
+    assert contents(copies_run().run) == before
+
+
+def test_flags_stand_over_the_file_and_the_file_over_the_preset(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(
+        'size = "large"\nseed = 5\n[encoder]\nhidden_size = 7\nlayers = 2\n'
+        '[training]\nepochs = 0.1\n[data]\non_bad_line = "skip"\n'
+    )
+    files = copy_files(tmp_path)
+    done = pellucid(
+        *("train", files.train, "--dev", files.dev, "--run", tmp_path / "run", "--config", tmp_path / "a.toml"),
+        *("--size=tiny", "--encoder.layers", "1", "--maximum-length", "50"),
+    )
+    assert done.code == 0
+    config = load_config(tmp_path / "run" / "config.toml")
+    assert (config.size, config.seed, config.encoder.hidden_size, config.encoder.layers) == ("tiny", 5, 7, 1)
+    assert (config.decoder.hidden_size, config.training.epochs) == (32, 0.1)
+    assert (config.data.maximum_length, config.data.on_bad_line) == (50, "skip")
+
+
+def test_two_parallel_files(tmp_path: Path) -> None:
+    paths = {}
+    for name, examples in (("train", copies(40, seed=1)), ("dev", copies(10, seed=2))):
+        for side in ("source", "target"):
+            paths[name, side] = tmp_path / f"{name}.{side}"
+            paths[name, side].write_text("".join(f"{getattr(example, side)}\n" for example in examples))
+    command = ["train", paths["train", "source"], "--dev", paths["dev", "source"], "--run", tmp_path / "run"]
+    command += ["--train-target", paths["train", "target"], *flags(copies_run().config)]
+    assert "give the file of targets beside" in complaint(pellucid(*command))
+    assert pellucid(*command, "--dev-target", paths["dev", "target"]).code == 0
+    assert records(tmp_path / "run")[-1] == records(copies_run().run)[-1]
+
+
+def test_skipped_lines_are_counted_and_listed(tmp_path: Path) -> None:
+    dev = write_pairs(tmp_path / "dev.tsv", copies(5, seed=2))
+    lines = [f"{example.source}\t{example.target}" for example in copies(20, seed=1)]
+    (tmp_path / "train.tsv").write_text("\n".join([*lines[:9], "one column", "", "\ttarget", *lines[9:]]) + "\n")
+    command = ["train", tmp_path / "train.tsv", "--dev", dev, "--run", tmp_path / "run", "--size", "tiny"]
+    assert f"{tmp_path / 'train.tsv'}:10: expected 2 columns, got 1" in complaint(pellucid(*command))
+    done = pellucid(*command, "--on-bad-line", "skip", "--training.epochs", "0.1")
+    assert done.code == 0 and "20 examples, 1 blank lines passed over, 2 bad lines skipped" in done.err
+    assert "train.tsv:10: expected 2 columns" in done.err and "train.tsv:12: the source is empty" in done.err
+
+
+def test_divergence_names_the_key(tmp_path: Path) -> None:
+    command = [*given(copies_run(), tmp_path / "run"), "--training.learning-rate", "1e30"]
+    assert "training.learning_rate (now 1e+30)" in complaint(pellucid(*command))
+
+
+def updates_of(run: Path) -> int:
+    """How far the log says a training has come."""
+    logged = records(run) if (run / "log.jsonl").exists() else []
+    return max((record.get("update", 0) for record in logged), default=0)
+
+
+def test_killed_again_and_again_it_ends_in_the_same_bits(tmp_path: Path, long: Trained) -> None:
+    for update in (20, 80):
+        with started(*given(long, tmp_path / "run")) as process:
+            wait_until(lambda wanted=update: updates_of(tmp_path / "run") >= wanted, process)  # type: ignore[misc]
+            process.kill()
+    assert updates_of(tmp_path / "run") < 150, "it came to its end before it was killed"
+    done = pellucid(*given(long, tmp_path / "run"))
+    assert done.code == 0 and "resumed" in done.err
+    assert_same_outcome(long.run, tmp_path / "run")
+    updates = [(record["event"], record.get("path"), record.get("update")) for record in records(tmp_path / "run")]
+    assert len(updates) == len(set(updates))
+
+
+def test_ctrl_c_keeps_what_was_reached_and_the_same_command_goes_on(tmp_path: Path, long: Trained) -> None:
+    command, run = given(long, tmp_path / "run"), tmp_path / "run"
+    with started(*command) as process:
+        wait_until(lambda: updates_of(run) >= 30, process)
+        assert complaint(pellucid(*command)) == f"{run} is in use: another training is writing to it"
+        interrupt(process)
+        done = ended(process)
+    assert done.code == 130 and "Traceback" not in done.err and done.out == ""
+    assert f"pellucid: interrupted; the same command goes on from here ({run})" in done.err
+    assert (run / "training.safetensors").exists() and updates_of(run) < 150
+    assert pellucid(*command).code == 0
+    assert_same_outcome(long.run, run)
+
+
+def test_ctrl_c_twice_stops_at_once_and_loses_no_checkpoint(tmp_path: Path, long: Trained) -> None:
+    run = tmp_path / "run"
+    with started(*given(long, run)) as process:
+        wait_until(lambda: updates_of(run) >= 30, process)
+        interrupt(process)
+        interrupt(process)
+        done = ended(process)
+    assert done.code == 130 and "Traceback" not in done.err and "Exception ignored" not in done.err
+    assert (run / "training.safetensors").exists() and updates_of(run) < 150
+    assert [path.name for path in run.iterdir() if path.name.startswith(".")] == [".lock"], "no part of a file stays"
+    assert pellucid(*given(long, run)).code == 0
+    assert_same_outcome(long.run, run)
+
+
+def test_ctrl_c_while_reading_stops_at_once(tmp_path: Path) -> None:
+    """Nothing is there to be kept yet; the file is a pipe that never ends."""
+    os.mkfifo(tmp_path / "train.tsv")
+    files = (tmp_path / "train.tsv", "--dev", copies_run().files.dev)
+    with (
+        started("train", *files, "--run", tmp_path / "run") as process,
+        open(tmp_path / "train.tsv", "wb", buffering=0) as pipe,
+    ):
+        pipe.write(b"a\ta\n")
+        interrupt(process)
+        done = ended(process)
+    assert done.code == 130 and done.err.endswith("pellucid: interrupted\n") and "Traceback" not in done.err

@@ -1,0 +1,213 @@
+"""The decoder: one step by definition, and the unrolled steps equal to single ones.
+
+B batch, S source positions, T target positions, H hidden units, D memory, V vocabulary.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import SEEDS, WIDTH, batches, config_of, configs, contents, few, near, network_of, padded
+from torch import Tensor, nn
+
+from pellucid.config import Config
+from pellucid.data.batches import Batch
+from pellucid.model.decoder import Decoder
+from pellucid.model.memory import Attendable, Attended, Memory, State, Step
+from pellucid.model.network import Network
+
+
+def memory_of(network: Network, batch: Batch) -> Memory:
+    memory: Memory = network.encoder(batch.source, batch.source_lengths)
+    return memory
+
+
+def same_states(one: State, two: State, tolerance: float = 1e-12) -> None:
+    near(one.hidden, two.hidden, tolerance)
+    assert (one.cell is None) == (two.cell is None)
+    if one.cell is not None and two.cell is not None:
+        near(one.cell, two.cell, tolerance)
+
+
+def advance_by_definition(decoder: Decoder, inputs: Tensor, layer: int, state: State) -> tuple[Tensor, Tensor | None]:
+    """One cell's step by PyTorch's own cell; the first reads [y; c], whose weights ours keeps apart."""
+    own = decoder.cells[layer]
+    weights: list[Tensor] = [own.input_weight, decoder.context_projection.weight] if layer == 0 else [own.input_weight]
+    kind = nn.GRUCell if decoder.config.cell == "gru" else nn.LSTMCell
+    cell = kind(inputs.shape[1], own.hidden_size).double()
+    cell.weight_ih.data, cell.weight_hh.data = torch.cat(weights, dim=1).data, own.hidden_weight.data
+    cell.bias_ih.data, cell.bias_hh.data = own.input_bias.data, own.hidden_bias.data
+    hidden = state.hidden[:, layer]
+    if state.cell is None:
+        return cell(inputs, hidden), None
+    new: tuple[Tensor, Tensor] = cell(inputs, (hidden, state.cell[:, layer]))
+    return new
+
+
+def step_by_definition(decoder: Decoder, symbols: Tensor, state: State, attendable: Attendable) -> tuple[Tensor, State]:
+    """c = attention(s of the top layer), the cells in turn, and W [s; c] + b."""
+    attended: Attended = decoder.attention(state.hidden[:, -1], attendable)
+    inputs = torch.cat([decoder.table.weight[symbols], attended.context], dim=1)
+    layers = []
+    for layer in range(decoder.config.layers):
+        layers.append(advance_by_definition(decoder, inputs, layer, state))
+        inputs = layers[-1][0]
+    parts = {"state": [inputs], "context": [attended.context], "state-and-context": [inputs, attended.context]}
+    head = decoder.head.projection
+    logits = torch.cat(parts[decoder.config.output], dim=1) @ head.weight.T + head.bias
+    cells = [cell for _, cell in layers if cell is not None]
+    return logits, State(torch.stack([hidden for hidden, _ in layers], 1), torch.stack(cells, 1) if cells else None)
+
+
+@few
+@given(configs(), batches(), SEEDS)
+def test_each_step_equals_its_definition_by_pytorchs_cells(config: Config, batch: Batch, seed: int) -> None:
+    network = network_of(config, seed)
+    decoder, memory = network.decoder, memory_of(network, batch)
+    state, attendable = decoder.start(memory), decoder.prepare(memory)
+    for symbols in batch.target.unbind(dim=1):
+        expected, after = step_by_definition(decoder, symbols, state, attendable)
+        step = decoder.step(symbols, state, attendable)
+        near(step.logits, expected)
+        same_states(step.state, after)
+        state = step.state
+
+
+@few
+@given(configs(), batches(), SEEDS)
+def test_the_start_is_zero_or_projected_from_the_final_or_the_mean_state(
+    config: Config, batch: Batch, seed: int
+) -> None:
+    network = network_of(config, seed)
+    decoder, memory = network.decoder, memory_of(network, batch)
+    state, L, H = decoder.start(memory), config.decoder.layers, config.decoder.hidden_size
+    for b, length in enumerate(batch.source_lengths.tolist()):
+        final, mean = memory.final.hidden[b, -1], memory.states[b, :length].mean(dim=0)
+        parts = torch.zeros(2 * L * H, dtype=torch.float64)
+        if decoder.bridge is not None:
+            parts = decoder.bridge.weight @ (mean if config.decoder.start == "mean" else final) + decoder.bridge.bias
+        near(state.hidden[b], parts[: L * H].tanh().reshape(L, H))
+        assert (state.cell is not None) == (config.decoder.cell == "lstm")
+        if state.cell is not None:
+            near(state.cell[b], parts[L * H :].reshape(L, H))
+
+
+@few
+@given(configs(), batches(), SEEDS, st.sampled_from([(torch.float64, 1e-12), (torch.float32, 1e-5)]))
+def test_unrolled_steps_equal_single_steps(
+    config: Config, batch: Batch, seed: int, precision: tuple[torch.dtype, float]
+) -> None:
+    dtype, tolerance = precision
+    network = network_of(config, seed, dtype)
+    decoder, memory = network.decoder, memory_of(network, batch)
+    state, attendable = decoder.start(memory), decoder.prepare(memory)
+    unrolled = decoder.unroll(batch.target, state, attendable)
+    assert unrolled.logits.shape == (*batch.target.shape, WIDTH)
+    for t, symbols in enumerate(batch.target.unbind(dim=1)):
+        step = decoder.step(symbols, state, attendable)
+        near(unrolled.logits[:, t], step.logits, tolerance)
+        near(unrolled.weights[:, t], step.attended.weights, tolerance)
+        state = step.state
+    same_states(unrolled.state, state, tolerance)
+
+
+@few
+@given(configs(), batches(), SEEDS, st.data())
+def test_a_step_of_chosen_rows_is_the_chosen_rows_of_the_step(
+    config: Config, batch: Batch, seed: int, data: st.DataObject
+) -> None:
+    network = network_of(config, seed)
+    decoder, memory = network.decoder, memory_of(network, batch)
+    state, attendable, symbols = decoder.start(memory), decoder.prepare(memory), batch.target[:, 0]
+    B = len(symbols)
+    rows = torch.tensor(data.draw(st.lists(st.integers(0, B - 1), min_size=1, max_size=7)))
+    whole = decoder.step(symbols, state, attendable)
+    taken = decoder.step(symbols[rows], state.take(rows), attendable.take(rows))
+    near(taken.logits, whole.logits[rows])
+    near(taken.attended.weights, whole.attended.weights[rows])
+    same_states(taken.state, whole.state.take(rows))
+
+
+def first_step(network: Network, override: Tensor | None = None) -> tuple[Step, Memory]:
+    source = padded([4, 2], 3)
+    memory: Memory = network.encoder(source, torch.tensor([4, 2]))
+    decoder = network.decoder
+    return decoder.step(torch.tensor([1, 1]), decoder.start(memory), decoder.prepare(memory), override), memory
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_an_override_forces_where_a_step_looks_and_its_own_weights_change_no_bit(layers: int) -> None:
+    network = network_of(config_of({"decoder": {"layers": layers}}), 1)
+    own, memory = first_step(network)
+    same, _ = first_step(network, own.attended.weights)
+    assert torch.equal(same.logits, own.logits)
+    assert torch.equal(same.state.hidden, own.state.hidden)
+    forced, _ = first_step(network, torch.eye(4, dtype=torch.float64)[[3, 0]])
+    assert torch.equal(forced.attended.context, memory.states[[0, 1], [3, 0]])
+    assert not torch.isclose(forced.logits, own.logits).all(dim=1).any()
+    assert not torch.isclose(forced.state.hidden, own.state.hidden).flatten(1).all(dim=1).any()
+
+
+TINY: list[dict[str, Any]] = [
+    {"cell": "gru", "start": "mean", "output": "state"},
+    {"cell": "lstm", "start": "final", "output": "state-and-context", "layers": 2},
+    {"cell": "gru", "start": "zero", "output": "context", "layers": 2},
+]
+
+
+@pytest.mark.parametrize("settings", TINY)
+@pytest.mark.parametrize("score", ["additive", "general", "none"])
+def test_gradients_through_the_unrolled_decoder_equal_finite_differences(settings: dict[str, Any], score: str) -> None:
+    decoder = {"hidden_size": 2, "embedding_size": 2, **settings}
+    network = network_of(config_of({"decoder": decoder, "attention": {"score": score, "units": 2}}), 1)
+    unrolling, target = network.decoder, padded([2, 2], 1)
+    _, memory = first_step(network)
+    states, final = memory.states.detach().requires_grad_(), memory.final.hidden.detach().requires_grad_()
+
+    def unroll(states: Tensor, final: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+        held = Memory(states, memory.lengths, State(final))
+        unrolled = unrolling.unroll(target, unrolling.start(held), unrolling.prepare(held))
+        return unrolled.logits.sum(dim=-1).tanh(), unrolled.weights
+
+    small = [
+        parameter for name, parameter in unrolling.named_parameters() if "head" not in name and "table" not in name
+    ]
+    assert torch.autograd.gradcheck(unroll, (states, final, *small), fast_mode=True)
+
+
+def both_ways(network: Network) -> list[tuple[Tensor, Tensor]]:
+    """Logits and states after one step, by itself and unrolled."""
+    step, memory = first_step(network)
+    decoder = network.decoder
+    unrolled = decoder.unroll(torch.tensor([[1], [1]]), decoder.start(memory), decoder.prepare(memory))
+    return [(step.logits, step.state.hidden), (unrolled.logits[:, 0], unrolled.state.hidden)]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_dropout_falls_between_layers_and_before_the_head_in_training_only(layers: int) -> None:
+    torch.manual_seed(1)
+    network = network_of(config_of({"decoder": {"dropout": 0.5, "layers": layers}}), 1)
+    network.decoder.table.dropout = 0.0
+    evaluated = both_ways(network)
+    network.decoder.train()
+    for (one, state), (two, other), (kept, _) in zip(both_ways(network), both_ways(network), evaluated, strict=True):
+        assert not torch.equal(one, kept)
+        assert not torch.equal(one, two)
+        assert torch.equal(state, other) == (layers == 1)
+    network.decoder.eval()
+    for (again, _), (kept, _) in zip(both_ways(network), evaluated, strict=True):
+        assert torch.equal(again, kept)
+
+
+@few
+@given(configs(), batches(), SEEDS)
+def test_stepping_and_unrolling_store_nothing(config: Config, batch: Batch, seed: int) -> None:
+    network = network_of(config, seed)
+    before = contents(network)
+    memory = memory_of(network, batch)
+    state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
+    network.decoder.step(batch.target[:, 0], state, attendable)
+    network.decoder.unroll(batch.target, state, attendable)
+    assert contents(network) == before

@@ -1,0 +1,80 @@
+"""Symbol tables: learnt, frozen and one-hot."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pellucid.config import Embedding
+from pellucid.model.embedding import SymbolTable
+
+KINDS: list[Embedding] = ["learnt", "frozen", "one-hot"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(1,), (3, 4), (2, 1, 5)])
+def test_ids_of_any_shape_become_the_rows_of_the_table(kind: Embedding, shape: tuple[int, ...]) -> None:
+    table = SymbolTable(kind, 6, 3, 0.0)
+    ids = torch.randint(6, shape)
+    vectors = table(ids)
+    assert vectors.shape == (*shape, table.size)
+    for identity, vector in zip(ids.flatten().tolist(), vectors.flatten(0, -2), strict=True):
+        assert torch.equal(vector, table.weight[identity])
+
+
+def test_a_learnt_table_is_a_parameter() -> None:
+    table = SymbolTable("learnt", 6, 3, 0.0)
+    assert isinstance(table.weight, nn.Parameter)
+    assert table.weight.requires_grad
+    assert table.size == 3
+
+
+def test_a_frozen_table_is_saved_but_never_trained() -> None:
+    table = SymbolTable("frozen", 6, 3, 0.0)
+    assert list(table.parameters()) == []
+    assert list(table.state_dict()) == ["weight"]
+    assert not table(torch.tensor([1])).requires_grad
+    assert table.size == 3
+
+
+def test_a_one_hot_table_is_the_identity_whatever_size_is_asked_and_needs_no_saving() -> None:
+    table = SymbolTable("one-hot", 4, 99, 0.0)
+    assert table(torch.arange(4)).tolist() == torch.eye(4).tolist()
+    assert table.size == 4
+    assert list(table.parameters()) == []
+    assert table.state_dict() == {}
+
+
+@pytest.mark.parametrize("kind", ["learnt", "frozen"])
+@pytest.mark.parametrize("size", [1, 4, 64])
+def test_vectors_have_about_unit_length(kind: Embedding, size: int) -> None:
+    torch.manual_seed(1)
+    weight = SymbolTable(kind, 20_000, size, 0.0).weight.detach()
+    assert float(weight.square().sum(dim=1).mean()) == pytest.approx(1, abs=0.05)
+    assert abs(float(weight.mean())) < 0.05
+
+
+def test_the_gradient_counts_how_often_a_symbol_stands_there() -> None:
+    table = SymbolTable("learnt", 5, 2, 0.0)
+    table(torch.tensor([[1, 3, 1], [1, 0, 3]])).sum().backward()
+    gradient = table.weight.grad
+    assert gradient is not None
+    assert gradient.tolist() == [[1, 1], [3, 3], [0, 0], [2, 2], [0, 0]]
+
+
+def one_table(vectors: Tensor, ids: Tensor) -> bool:
+    """Whether equal ids have equal vectors."""
+    return all(len({tuple(vector) for vector in vectors[ids == i].tolist()}) == 1 for i in set(ids.flatten().tolist()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dropout_falls_on_the_table_in_training_only(kind: Embedding) -> None:
+    torch.manual_seed(1)
+    table = SymbolTable(kind, 8, 16, 0.5)
+    ids = torch.randint(8, (20, 30))
+    dropped = table.train()(ids)
+    assert one_table(dropped, ids)
+    kept = dropped != 0
+    assert torch.equal(dropped[kept], 2 * table.weight[ids][kept])
+    assert 0 < int(kept.sum()) < int((table.weight[ids] != 0).sum())
+    assert not torch.equal(table(ids), dropped)
+    assert torch.equal(table.eval()(ids), table.weight[ids])

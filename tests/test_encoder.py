@@ -1,0 +1,180 @@
+"""The encoder: against PyTorch's packed modules, and blind to padding.
+
+B batch, S source positions, D memory, H hidden units a direction.
+"""
+
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import ENCODERS, LENGTHS, SEEDS, WIDTH, config_of, contents, few, littered, near, padded, shake
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from pellucid.config import Cell
+from pellucid.model.encoder import Encoder
+from pellucid.model.memory import Memory
+from pellucid.model.recurrence import RecurrentCell
+
+DROPPED = {"hidden_size": 3, "embedding_size": 2, "layers": 2, "dropout": 0.5}
+
+
+def encoder_of(settings: dict[str, Any], seed: int = 1) -> Encoder:
+    encoder = Encoder(config_of({"encoder": settings}).encoder, WIDTH).double().eval()
+    shake(encoder, seed)
+    return encoder
+
+
+def read(encoder: Encoder, source: Tensor, lengths: list[int]) -> Memory:
+    memory: Memory = encoder(source, torch.tensor(lengths))
+    return memory
+
+
+def packed_layer(kind: Cell, cells: list[RecurrentCell], inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """PyTorch's own layer over packed rows: states of the directions "B S directions H", finals "B directions H"."""
+    module = (nn.GRU if kind == "gru" else nn.LSTM)(
+        inputs.shape[2], cells[0].hidden_size, batch_first=True, bidirectional=len(cells) == 2
+    ).double()
+    for cell, suffix in zip(cells, ["_l0", "_l0_reverse"], strict=False):
+        for name, ours in cell.named_parameters():
+            kind_of, side = ("weight", "bias")["bias" in name], ("ih", "hh")["hidden" in name]
+            getattr(module, f"{kind_of}_{side}{suffix}").data.copy_(ours.data)
+    packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
+    output, last = module(packed)
+    states, _ = pad_packed_sequence(output, batch_first=True, total_length=inputs.shape[1])
+    final = last if kind == "gru" else last[0]
+    return states.reshape(*states.shape[:2], len(cells), -1), final.transpose(0, 1)
+
+
+def merged(parts: Tensor, merge: str) -> Tensor:
+    """The directions, which are the last dimension but one, as one."""
+    match merge:
+        case "sum":
+            return parts.sum(dim=-2)
+        case "product":
+            return parts.prod(dim=-2)
+    return parts.flatten(-2)
+
+
+@few
+@given(ENCODERS, LENGTHS, SEEDS)
+def test_states_and_finals_equal_those_of_pytorchs_packed_layers(
+    settings: dict[str, Any], lengths: list[int], seed: int
+) -> None:
+    encoder, source = encoder_of(settings, seed), padded(lengths, seed)
+    memory = read(encoder, source, lengths)
+    states: Tensor = encoder.table(source)
+    for layer in range(encoder.config.layers):
+        cells = [[*stack][layer] for stack in (encoder.forward_cells, encoder.backward_cells) if [*stack]]
+        parts, finals = packed_layer(encoder.config.cell, cells, states, memory.lengths)
+        merge = encoder.config.merge if len(cells) == 2 else "concatenate"
+        states = merged(parts, merge)
+        near(memory.final.hidden[:, layer], merged(finals, merge))
+    near(memory.states, states)
+    assert memory.final.cell is None
+    assert memory.lengths.tolist() == lengths
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+@pytest.mark.parametrize("both", [False, True])
+def test_a_stack_equals_one_deep_module(kind: Cell, both: bool) -> None:
+    directions = "both" if both else "forward"
+    encoder = encoder_of({"cell": kind, "layers": 3, "hidden_size": 3, "embedding_size": 2, "directions": directions})
+    module = (nn.GRU if kind == "gru" else nn.LSTM)(2, 3, 3, batch_first=True, bidirectional=both).double()
+    stacks = [stack for stack in (encoder.forward_cells, encoder.backward_cells) if [*stack]]
+    # PyTorch keeps, a layer and direction, weight_ih, weight_hh, bias_ih, bias_hh: the order in which ours are made.
+    ours = [parameter for cells in zip(*stacks, strict=True) for cell in cells for parameter in cell.parameters()]
+    for theirs, parameter in zip(module.parameters(), ours, strict=True):
+        theirs.data.copy_(parameter.data)
+    lengths = [4, 1, 6]
+    source = padded(lengths, 7)
+    packed = pack_padded_sequence(encoder.table(source), torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+    states, _ = pad_packed_sequence(module(packed)[0], batch_first=True)
+    near(read(encoder, source, lengths).states, states)
+
+
+@few
+@given(ENCODERS, LENGTHS, SEEDS, st.integers(0, 3))
+def test_what_stands_beyond_a_length_changes_nothing(
+    settings: dict[str, Any], lengths: list[int], seed: int, columns: int
+) -> None:
+    encoder, source = encoder_of(settings, seed), padded(lengths, seed)
+    memory = read(encoder, source, lengths)
+    litter = littered(source, torch.tensor(lengths), seed, columns)
+    other = read(encoder, litter, lengths)
+    width = source.shape[1]
+    near(other.states[:, :width], memory.states)
+    near(other.final.hidden, memory.final.hidden)
+    for row, length in enumerate(lengths):
+        assert not other.states[row, length:].any()
+    for parameter in encoder.parameters():
+        one, two = (
+            torch.autograd.grad(m.states.square().sum() + m.final.hidden.sum(), parameter, retain_graph=True)[0]
+            for m in (memory, other)
+        )
+        near(one, two)
+
+
+@few
+@given(ENCODERS, LENGTHS, SEEDS, st.randoms(use_true_random=False))
+def test_an_example_is_read_the_same_alone_and_in_any_order_of_any_batch(
+    settings: dict[str, Any], lengths: list[int], seed: int, random: Random
+) -> None:
+    encoder, source = encoder_of(settings, seed), padded(lengths, seed)
+    memory = read(encoder, source, lengths)
+    order = list(range(len(lengths)))
+    random.shuffle(order)
+    shuffled = read(encoder, source[order], [lengths[row] for row in order])
+    near(shuffled.states, memory.states[order])
+    for row, length in enumerate(lengths):
+        single = read(encoder, source[row : row + 1, :length], [length])
+        near(single.states[0], memory.states[row, :length])
+        near(single.final.hidden[0], memory.final.hidden[row])
+
+
+def test_a_symbol_that_stands_only_in_padding_has_no_gradient() -> None:
+    encoder = encoder_of({"hidden_size": 3, "layers": 2})
+    states = read(encoder, torch.tensor([[4, 5, 4], [5, 6, 7]]), [3, 1]).states
+    gradient = torch.autograd.grad(states.sum(), encoder.table.weight)[0]
+    assert [bool(row.any()) for row in gradient] == [False] * 4 + [True, True] + [False] * 3
+
+
+def test_the_final_state_is_that_of_the_last_position_ahead_and_of_the_first_back() -> None:
+    encoder = encoder_of({"hidden_size": 3})
+    memory = read(encoder, padded([4, 2, 1], 3), [4, 2, 1])
+    for row, length in enumerate([4, 2, 1]):
+        expected = torch.cat([memory.states[row, length - 1, :3], memory.states[row, 0, 3:]])
+        assert torch.equal(memory.final.hidden[row, 0], expected)
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_float32_agrees_alone_and_together(kind: Cell) -> None:
+    encoder = encoder_of({"cell": kind, "layers": 2, "hidden_size": 16, "embedding_size": 16}).float()
+    lengths = [9, 1, 5, 9, 3]
+    source = padded(lengths, 4)
+    memory = read(encoder, source, lengths)
+    for row, length in enumerate(lengths):
+        near(read(encoder, source[row : row + 1, :length], [length]).states[0], memory.states[row, :length], 1e-5)
+
+
+def test_dropout_is_active_in_training_only() -> None:
+    torch.manual_seed(1)
+    encoder, lengths = encoder_of(DROPPED), [4, 2]
+    source = padded(lengths, 5)
+    kept = read(encoder, source, lengths)
+    assert torch.equal(read(encoder, source, lengths).states, kept.states)
+    one, two = (read(encoder.train(), source, lengths) for _ in range(2))
+    assert not torch.equal(one.states, two.states)
+    assert (one.states[0] == 0).any()
+    assert torch.equal(read(encoder.eval(), source, lengths).states, kept.states)
+
+
+@pytest.mark.parametrize("directions", ["forward", "both"])
+def test_reading_stores_nothing_on_any_module(directions: str) -> None:
+    encoder = encoder_of({"directions": directions, "layers": 2})
+    before = contents(encoder)
+    read(encoder, padded([3, 1], 1), [3, 1])
+    assert contents(encoder) == before

@@ -1,0 +1,52 @@
+"""The head that scores the next symbol, against a loop. H hidden units, D context, V vocabulary."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import SEEDS, SIZES, few, shake
+from torch import Tensor
+
+from pellucid.model.heads import NextSymbol
+
+READS = ["state", "context", "state-and-context"]
+SHAPES = st.sampled_from([(1,), (3,), (1, 1), (2, 4)])
+
+
+def head_of(reads: str, sizes: tuple[int, int, int], seed: int) -> NextSymbol:
+    head = NextSymbol(reads, *sizes).double()  # type: ignore[arg-type]
+    shake(head, seed)
+    return head
+
+
+def inputs_of(shape: tuple[int, ...], sizes: tuple[int, int, int], seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    hidden, context = (torch.randn(*shape, size, generator=generator, dtype=torch.float64) for size in sizes[:2])
+    return hidden, context
+
+
+@few
+@given(st.sampled_from(READS), SHAPES, st.tuples(SIZES, SIZES, SIZES), SEEDS)
+def test_logits_are_the_weighted_sum_of_what_is_read_and_the_bias(
+    reads: str, shape: tuple[int, ...], sizes: tuple[int, int, int], seed: int
+) -> None:
+    head, (hidden, context) = head_of(reads, sizes, seed), inputs_of(shape, sizes, seed)
+    logits = head(hidden, context)
+    assert logits.shape == (*shape, sizes[2])
+    rows = zip(*(values.flatten(0, -2).tolist() for values in (hidden, context, logits)), strict=True)
+    for h, c, found in rows:
+        heard = {"state": h, "context": c, "state-and-context": h + c}[reads]
+        for v, weights in enumerate(head.projection.weight.tolist()):
+            expected = sum(w * x for w, x in zip(weights, heard, strict=True)) + head.projection.bias[v].item()
+            assert found[v] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("reads", "hears"), [(READS[0], (True, False)), (READS[1], (False, True)), (READS[2], (True, True))]
+)
+def test_what_is_not_read_does_not_matter(reads: str, hears: tuple[bool, bool]) -> None:
+    sizes = (3, 2, 5)
+    head, (hidden, context) = head_of(reads, sizes, 1), inputs_of((4,), sizes, 1)
+    logits = head(hidden, context)
+    changed = not torch.equal(head(hidden + 1, context), logits), not torch.equal(head(hidden, context + 1), logits)
+    assert changed == hears

@@ -1,0 +1,219 @@
+"""What nobody should give and somebody will: one clear message, exit code 2, and nothing of a run is lost."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from command_line import Done, complaint, pellucid, shell
+from trained_runs import (
+    assert_same_outcome,
+    contents,
+    copies,
+    copies_run,
+    copy_of,
+    digits_run,
+    flags,
+    small_config,
+    write_pairs,
+)
+
+from pellucid.data.examples import Example
+from pellucid.training.session import Saved, train_run
+
+LONG = "a" * 200_000
+
+
+def train(run: Path, file: Path, dev: Path | None = None) -> Done:
+    """The settings of the small run on another file."""
+    _, _, config = copies_run()
+    return pellucid("train", file, "--dev", dev or copies_run().files.dev, "--run", run, *flags(config))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A copy of a finished run."""
+    return copy_of(copies_run().run, tmp_path / "run")
+
+
+FILES: dict[str, tuple[bytes | None, str]] = {
+    "missing": (None, "cannot read {file}: no such file or directory"),
+    "empty": (b"", "{file} holds no example: it is empty"),
+    "blank": (b"\n\n \t \n\r\n", "{file} holds no example: all its lines are blank (4)"),
+    "binary": (bytes(range(256)) * 30, "{file}:1: "),
+    "utf-8": (b"ab\tab\ncaf\xe9\tx\n", "{file}:2: invalid UTF-8 at byte 4 (0xe9)"),
+    "utf-16": ("ab\tab\n".encode("utf-16"), "{file} is UTF-16 text: save it as plain text in UTF-8"),
+    "nul": (b"ab\tab\na\0b\tx\n", "{file}:2: a NUL byte at byte 2"),
+    "one column": (b"ab\tab\nabc\n", "{file}:2: expected 2 columns, got 1 (tabs separate columns)"),
+    "three columns": (b"ab\tab\nab\tab\tab\n", "{file}:2: expected 2 columns as in line 1, got 3"),
+    "empty target": (b"ab\tab\nabc\t\n", "{file}:2: the target is empty"),
+    "long": (
+        f"ab\tab\n{LONG}\tab\n".encode(),
+        "{file}:2: the source has 200000 symbols, more than data.maximum_length",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("verb", ["train", "dev", "evaluate"])
+def test_a_file_that_cannot_be_pairs(tmp_path: Path, run: Path, verb: str, kind: str) -> None:
+    content, message = FILES[kind]
+    file, before = tmp_path / "odd.tsv", contents(run)
+    if content is not None:
+        file.write_bytes(content)
+    match verb:
+        case "train":
+            done = train(run, file)
+        case "dev":
+            done = train(run, copies_run().files.train, file)
+        case _:
+            done = pellucid("evaluate", run, file)
+    assert complaint(done).startswith(message.format(file=file)) and done.out == ""
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize("kind", ["missing", "binary", "utf-8", "utf-16", "nul", "long"])
+def test_a_file_that_cannot_be_sources(tmp_path: Path, kind: str) -> None:
+    content, message = FILES[kind]
+    file = tmp_path / "odd.tsv"
+    if content is not None:
+        file.write_bytes(content)
+    for verb in ("predict", "look"):
+        done = pellucid(verb, copies_run().run, file)
+        assert complaint(done).startswith(message.format(file=file)) and done.out == ""
+
+
+def test_nothing_but_blank_lines_has_empty_outputs(tmp_path: Path) -> None:
+    content = FILES["blank"][0]
+    assert pellucid("predict", copies_run().run, stdin=content or b"") == (0, "\n\n\n\n", "")
+
+
+def test_a_folder_is_no_file(tmp_path: Path, run: Path) -> None:
+    for done in (
+        train(run, tmp_path),
+        pellucid("predict", run, tmp_path),
+        pellucid("evaluate", run, tmp_path),
+        pellucid("train", copies_run().files.train, "--dev", tmp_path, "--run", run, *flags(copies_run().config)),
+    ):
+        assert complaint(done) == f"cannot read {tmp_path}: is a directory"
+
+
+def test_development_data_that_is_the_training_data(tmp_path: Path) -> None:
+    file = copies_run().files.train
+    again = Path(shutil.copy(file, tmp_path / "dev.tsv"))
+    for dev in (file, again):
+        message = complaint(train(tmp_path / "run", file, dev))
+        assert message.startswith(f"{dev} holds the same examples as {file}")
+
+
+def test_a_run_path_that_is_a_file_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    file = copies_run().files.train
+    assert str(tmp_path / "file") in complaint(train(tmp_path / "file", file))
+    assert str(tmp_path / "file" / "run") in complaint(train(tmp_path / "file" / "run", file))
+    for verb in ("predict", "evaluate", "look"):
+        assert "it is a file" in complaint(pellucid(verb, tmp_path / "file", file))
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_a_run_folder_that_cannot_be_written() -> None:
+    """/proc takes no folders, from root neither."""
+    assert complaint(train(Path("/proc/run"), copies_run().files.train)).startswith("cannot create /proc/run: ")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_run_folder_without_permission(run: Path) -> None:
+    run.chmod(0o500)
+    assert "permission denied" in complaint(train(run, copies_run().files.train))
+    run.chmod(0o700)
+
+
+@pytest.mark.parametrize("verb", ["predict", "evaluate", "look"])
+def test_a_model_that_is_not_there_or_not_whole(tmp_path: Path, run: Path, verb: str) -> None:
+    file = copies_run().files.dev
+    assert complaint(pellucid(verb, tmp_path / "none", file)) == (
+        f"{tmp_path / 'none'} is not a run folder: there is no such folder"
+    )
+    assert "it holds no config.toml" in complaint(pellucid(verb, tmp_path, file))
+    for name in ("model.safetensors", "vocabulary.json", "config.toml"):
+        whole = (run / name).read_bytes()
+        (run / name).write_bytes(whole[: len(whole) // 2].rpartition(b"\n")[0] + b"\n= =")
+        assert str(run / name) in complaint(pellucid(verb, run, file)), name
+        (run / name).write_bytes(whole)
+    (run / "model.safetensors").unlink()
+    assert "holds no model yet" in complaint(pellucid(verb, run, file))
+
+
+def test_a_checkpoint_that_is_not_whole_is_named_and_left_alone(run: Path) -> None:
+    (run / "training.safetensors").write_bytes((run / "training.safetensors").read_bytes()[:-100])
+    before = contents(run)
+    message = complaint(train(run, copies_run().files.train))
+    assert message.startswith(f"{run / 'training.safetensors'} is not a whole safetensors file")
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize("saved", [0, 2], ids=["at once", "on the way"])
+def test_a_full_disk_keeps_what_was_there_and_the_run_goes_on_later(tmp_path: Path, saved: int) -> None:
+    """The limit lets the small files pass and checkpoints not; before it, so many checkpoints were written."""
+    files, straight, config = copies_run()
+    events = (event for event in train_run(files, tmp_path / "run", config) if isinstance(event, Saved))
+    for _ in range(saved):
+        next(events)
+    kept = contents(tmp_path / "run") if saved else {}
+    command = ["train", files.train, "--dev", files.dev, "--run", tmp_path / "run", *flags(config)]
+    events.close()
+    message = complaint(pellucid(*command, limit=9000))
+    assert message.startswith(f"cannot write {tmp_path / 'run'}/") and message.endswith("safetensors: file too large")
+    after = contents(tmp_path / "run")
+    small = {"config.toml", "vocabulary.json", "log.jsonl"}
+    assert set(after) == small | set(kept), "no part of a file stays"
+    assert not saved or after["model.safetensors"] == kept["model.safetensors"]
+    assert pellucid(*command).code == 0
+    assert_same_outcome(straight, tmp_path / "run")
+
+
+@pytest.mark.parametrize("verb", ["predict", "evaluate"])
+def test_an_output_without_space_is_told(verb: str) -> None:
+    done = pellucid(verb, copies_run().run, copies_run().files.dev, stdout=Path("/dev/full"))
+    assert complaint(done) == "the system refused: no space left on device"
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.html"])
+def test_a_picture_without_space_leaves_the_old_one(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("old")
+    done = pellucid("look", digits_run().run, digits_run().files.dev, "--export", tmp_path / name, limit=500)
+    assert complaint(done) == f"cannot write {tmp_path / name}: file too large"
+    assert (tmp_path / name).read_text() == "old" and [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_closed_standard_input_is_told() -> None:
+    for verb in ("predict", "look"):
+        assert "standard input" in complaint(shell('"$@" <&-', verb, copies_run().run))
+
+
+def test_a_closed_output_ends_without_a_traceback() -> None:
+    done = shell('"$@" >&-', "predict", copies_run().run, copies_run().files.dev)
+    assert done.code in (0, 2) and "Traceback" not in done.err and "Exception ignored" not in done.err
+
+
+def test_a_disk_that_is_full_when_python_ends_is_told_once() -> None:
+    """From the start to the very end of a process, which flushes what is left."""
+    done = shell('"$@" > /dev/full', "predict", copies_run().run, copies_run().files.dev)
+    assert complaint(done) == "the system refused: no space left on device" and "Exception ignored" not in done.err
+
+
+def test_an_odd_locale_changes_no_byte() -> None:
+    done = shell('echo "aé" | LC_ALL=C PYTHONIOENCODING=ascii "$@" --format tsv', "predict", copies_run().run)
+    assert done.code == 0 and done.out.startswith("aé\t") and "Traceback" not in done.err
+
+
+def test_source_and_options_in_any_script(tmp_path: Path) -> None:
+    """Names and texts beyond ASCII, right-to-left, combining, with spaces and quotes."""
+    folder = tmp_path / "каталог 'x' ⟨é⟩ [red]"
+    folder.mkdir()
+    texts = ("שלום", "e\u0301", "\u200fا", "😀", "a b")
+    odd = [*copies(15, seed=4), *(Example(text, text) for text in texts)]
+    train_file, dev = write_pairs(folder / "t r.tsv", odd), write_pairs(folder / "d.tsv", odd[12:])
+    done = pellucid("train", train_file, "--dev", dev, "--run", folder / "run", *flags(small_config({"epochs": 1})))
+    assert done.code == 0 and str(folder / "run") in done.err
+    assert pellucid("predict", folder / "run", dev).out.count("\n") == len(odd[12:])

@@ -1,0 +1,51 @@
+"""The values between encoder and search: chosen rows are chosen in every part. B batch, S source positions."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from pellucid.model.memory import Attendable, Memory, State
+
+ROWS = st.lists(st.integers(0, 3), max_size=8)
+
+
+def numbered(*shape: int) -> Tensor:
+    """Values of which no two are equal."""
+    return torch.arange(torch.Size(shape).numel(), dtype=torch.float64).reshape(shape)
+
+
+def parts(value: State | Memory | Attendable) -> list[Tensor | None]:
+    """Every tensor inside, in order."""
+    found: list[Tensor | None] = []
+    for part in value:
+        found += parts(part) if isinstance(part, State | Memory) else [part]
+    return found
+
+
+def check(value: State | Attendable, rows: list[int]) -> None:
+    taken = value.take(torch.tensor(rows, dtype=torch.int64))
+    assert type(taken) is type(value)
+    for old, new in zip(parts(value), parts(taken), strict=True):
+        assert (new is None) == (old is None)
+        if new is not None and old is not None:
+            assert new.tolist() == [old[row].tolist() for row in rows]
+
+
+@given(ROWS, st.booleans(), st.booleans())
+def test_a_state_takes_rows_of_every_part_it_has(rows: list[int], cell: bool, context: bool) -> None:
+    check(State(numbered(4, 2, 3), numbered(4, 2, 3) if cell else None, numbered(4, 5) if context else None), rows)
+
+
+@given(ROWS, st.booleans())
+def test_an_attendable_takes_rows_of_states_lengths_finals_and_keys(rows: list[int], cell: bool) -> None:
+    final = State(numbered(4, 1, 3), numbered(4, 1, 3) if cell else None)
+    memory = Memory(numbered(4, 6, 3), torch.tensor([6, 1, 4, 2]), final)
+    check(Attendable(memory, numbered(4, 6, 2)), rows)
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.integers(0, 3))
+def test_the_mask_is_true_where_a_row_has_a_position(lengths: list[int], more: int) -> None:
+    B, S = len(lengths), max(lengths) + more
+    memory = Memory(torch.zeros(B, S, 2), torch.tensor(lengths), State(torch.zeros(B, 1, 2)))
+    assert memory.mask().tolist() == [[s < length for s in range(S)] for length in lengths]

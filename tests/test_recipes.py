@@ -1,0 +1,140 @@
+"""Reference experiments, made small: data, training, report, and the numbers in it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import complaint, pellucid
+from trained_runs import contents, copies, small_config, write_pairs
+
+from pellucid.config import Config
+from pellucid.data.examples import Example, read_examples
+from pellucid.errors import InputError
+from pellucid.recipes import digits_attention, g2p
+from pellucid.recipes.recipe import ABOUT, Request, data_folder, find, recipe_config
+from pellucid.training.run import load, read_log
+
+
+@pytest.fixture(scope="module")
+def patched() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory, patched: pytest.MonkeyPatch) -> tuple[Path, list[str]]:
+    """The digits recipe on three digits and few samples, with two seeds: its folder and what it said."""
+    for name, value in {"DIGITS": 3, "DEVELOPMENT": 20, "TEST": 30, "NUMBERS": ("314",)}.items():
+        patched.setattr(digits_attention, name, value)
+    out = tmp_path_factory.mktemp("digits") / "out"
+    return out, list(find("digits-attention")(Request(out, seeds=2, samples=120)))
+
+
+def test_the_list_names_every_recipe() -> None:
+    done = pellucid("recipe", "list")
+    assert done.code == 0 and done.err == ""
+    assert [line.split()[0] for line in done.out.splitlines()] == list(ABOUT)
+
+
+def test_a_misspelt_recipe_is_told_the_nearest(tmp_path: Path) -> None:
+    message = complaint(pellucid("recipe", "digits-atention", "--out", tmp_path / "out"))
+    assert message.startswith("there is no recipe 'digits-atention'; did you mean 'digits-attention'?")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ABOUT)
+def test_every_recipe_has_settings_and_a_function(name: str) -> None:
+    assert isinstance(recipe_config(name, {}), Config) and callable(find(name))
+    assert recipe_config(name, {"seed": 9, "training": {"patience": 3}}).training.patience == 3
+
+
+def test_an_unknown_recipe_is_an_input_error() -> None:
+    with pytest.raises(InputError, match=r"there is no recipe 'x' \(pellucid recipe list\)"):
+        find("x")
+
+
+def test_the_digits_are_told_apart_by_seed_and_purpose(digits: tuple[Path, list[str]]) -> None:
+    out, _ = digits
+    texts = [(out / "data" / f"seed-{seed}" / name).read_text() for seed in (1, 2) for name in SIZES]
+    assert len(set(texts)) == 6
+    assert [text.count("\n") for text in texts] == 2 * list(SIZES.values())
+
+
+SIZES = {"train.tsv": 120, "dev.tsv": 20, "test.tsv": 30}
+
+
+def test_the_report_of_the_digits_tells_what_the_runs_say(digits: tuple[Path, list[str]]) -> None:
+    out, _ = digits
+    report: dict[str, Any] = json.loads((out / "report.json").read_text())
+    assert report["name"] == "digits-attention" and [run["seed"] for run in report["runs"]] == [1, 2]
+    for run in report["runs"]:
+        log = read_log(out / "runs" / f"seed-{run['seed']}")
+        curve = [record for record in log if record["event"] == "validated"]
+        assert run["samples"] == 120 and run["validation_samples"] == [record["samples"] for record in curve]
+        assert run["exact_match"] == [record["exact_match"] for record in curve]
+        transducer = load(out / "runs" / f"seed-{run['seed']}")
+        test = read_examples(out / "data" / f"seed-{run['seed']}" / "test.tsv", transducer.config.data).examples
+        right = sum(t.output == e.target for t, e in zip(transducer.trace(test), test, strict=True))
+        assert run["test"]["examples"] == 30 and run["test"]["exact_match"] == pytest.approx(100 * right / 30)
+    assert (out / "report.html").read_text("utf-8").count("<svg") >= 3
+
+
+def test_what_the_digits_recipe_says(digits: tuple[Path, list[str]]) -> None:
+    lines = digits[1]
+    assert "three one four →" in lines[0]
+    assert [line.split(":")[0] for line in lines[-3:]] == ["seed 1", "seed 2", "report"]
+    assert "of 30 fresh sequences of 3 digits" in lines[-2]
+
+
+def test_a_finished_recipe_is_not_trained_again(digits: tuple[Path, list[str]]) -> None:
+    out, lines = digits
+    before = contents(out / "runs")
+    assert list(find("digits-attention")(Request(out, seeds=2, samples=120))) == lines
+    assert contents(out / "runs") == before
+
+
+def test_data_that_is_not_there_is_told_with_its_source(tmp_path: Path) -> None:
+    message = complaint(pellucid("recipe", "g2p", "--out", tmp_path / "out", "--data", tmp_path))
+    assert message.startswith(f"{tmp_path / 'g2p-sigmorphon2020'} is not there") and "github.com" in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_data_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PELLUCID_DATA", "/somewhere/else")
+    assert data_folder() == Path("/somewhere/else")
+
+
+class InThisProcess:
+    """A pool of processes that is none."""
+
+    def __init__(self, workers: int, mp_context: object) -> None:
+        assert workers >= 1
+
+    def __enter__(self) -> "InThisProcess":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    map = staticmethod(map)
+
+
+def test_words_to_phones_are_judged_on_every_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part, seed in (("train", 1), ("dev", 2), ("test", 3)):
+        (tmp_path / "g2p-sigmorphon2020" / part).mkdir(parents=True)
+        for language in ("arm", "ice"):
+            spaced = [Example(example.source, " ".join(example.target)) for example in copies(12, seed)]
+            write_pairs(tmp_path / "g2p-sigmorphon2020" / part / f"{language}_{part}.tsv", spaced)
+    config = small_config({"epochs": 1}, data={"target_symbols": "words"})
+    monkeypatch.setattr(g2p, "LANGUAGES", ("arm", "ice"))
+    monkeypatch.setattr(g2p, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(g2p, "recipe_config", lambda name, overrides: config)
+    lines = list(g2p.run(Request(tmp_path / "out", data=tmp_path)))
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [result["language"] for result in report["results"]] == ["arm", "ice"]
+    assert report["macro_wer"] == pytest.approx(sum(result["wer"] for result in report["results"]) / 2)
+    assert [line.split()[0] for line in lines] == ["arm", "ice", "macro"]
+    for language in ("arm", "ice"):
+        assert (tmp_path / "out" / f"{language}-seed-1" / "report.html").exists()

@@ -1,0 +1,181 @@
+"""Recurrent cells: against loops over the published equations, and against PyTorch's own modules.
+
+B batch, S positions, E input, H hidden units, G all gates.
+"""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import CELLS, SEEDS, SIZES, few, near, shake
+from torch import Tensor, nn
+
+from pellucid.config import Cell
+from pellucid.model.recurrence import (
+    GATES,
+    LayerState,
+    RecurrentCell,
+    Stack,
+    gru_step,
+    last_within,
+    lstm_step,
+    reverse_within,
+    run_forward,
+)
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def random(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def shaken_cell(cell: Cell, input_size: int, hidden_size: int, seed: int) -> RecurrentCell:
+    made = RecurrentCell(cell, input_size, hidden_size).double()
+    shake(made, seed)
+    return made
+
+
+def theirs(cell: RecurrentCell, module: nn.Module, suffix: str = "") -> nn.Module:
+    """PyTorch's module with the parameters of ours."""
+    ours = {"ih": (cell.input_weight, cell.input_bias), "hh": (cell.hidden_weight, cell.hidden_bias)}
+    module.double()
+    for side, (weight, bias) in ours.items():
+        getattr(module, f"weight_{side}{suffix}").data.copy_(weight.data)
+        getattr(module, f"bias_{side}{suffix}").data.copy_(bias.data)
+    return module
+
+
+@few
+@given(st.tuples(SIZES, SIZES), SEEDS)
+def test_gru_step_equals_the_published_equations(sizes: tuple[int, int], seed: int) -> None:
+    B, H = sizes
+    projected, recurrent, hidden = (random(B, n * H, seed=seed + n) for n in (3, 3, 1))
+    new = gru_step(projected, recurrent, hidden)
+    for b in range(B):
+        for j in range(H):
+            x, u, h = projected[b].tolist(), recurrent[b].tolist(), hidden[b, j].item()
+            r, z = sigmoid(x[j] + u[j]), sigmoid(x[H + j] + u[H + j])
+            n = math.tanh(x[2 * H + j] + r * u[2 * H + j])
+            assert new[b, j].item() == pytest.approx((1 - z) * n + z * h, abs=1e-12)
+
+
+@few
+@given(st.tuples(SIZES, SIZES), SEEDS)
+def test_lstm_step_equals_the_published_equations(sizes: tuple[int, int], seed: int) -> None:
+    B, H = sizes
+    gates, cell = random(B, 4 * H, seed=seed), random(B, H, seed=seed + 1)
+    hidden, new = lstm_step(gates, cell)
+    for b in range(B):
+        for j in range(H):
+            i, f, g, o = (gates[b, gate * H + j].item() for gate in range(4))
+            c = sigmoid(f) * cell[b, j].item() + sigmoid(i) * math.tanh(g)
+            assert new[b, j].item() == pytest.approx(c, abs=1e-12)
+            assert hidden[b, j].item() == pytest.approx(sigmoid(o) * math.tanh(c), abs=1e-12)
+
+
+@few
+@given(st.tuples(SIZES, SIZES, SIZES), SEEDS)
+def test_one_advance_equals_pytorchs_gru_cell(sizes: tuple[int, int, int], seed: int) -> None:
+    B, E, H = sizes
+    cell = shaken_cell("gru", E, H, seed)
+    x, h = random(B, E, seed=seed), random(B, H, seed=seed + 1)
+    new = cell.advance(x @ cell.input_weight.T + cell.input_bias, LayerState(h, None))
+    near(new.hidden, theirs(cell, nn.GRUCell(E, H))(x, h))
+    assert new.cell is None
+
+
+@few
+@given(st.tuples(SIZES, SIZES, SIZES), SEEDS)
+def test_one_advance_equals_pytorchs_lstm_cell(sizes: tuple[int, int, int], seed: int) -> None:
+    B, E, H = sizes
+    cell = shaken_cell("lstm", E, H, seed)
+    x, h, c = random(B, E, seed=seed), random(B, H, seed=seed + 1), random(B, H, seed=seed + 2)
+    new = cell.advance(x @ cell.input_weight.T + cell.input_bias, LayerState(h, c))
+    hidden, kept = theirs(cell, nn.LSTMCell(E, H))(x, (h, c))
+    near(new.hidden, hidden)
+    assert new.cell is not None
+    near(new.cell, kept)
+
+
+@few
+@given(CELLS, st.tuples(SIZES, SIZES, SIZES, SIZES), SEEDS)
+def test_a_whole_run_equals_single_advances_and_pytorchs_module(
+    kind: Cell, sizes: tuple[int, int, int, int], seed: int
+) -> None:
+    B, S, E, H = sizes
+    cell = shaken_cell(kind, E, H, seed)
+    inputs, zero = random(B, S, E, seed=seed), torch.zeros(B, H, dtype=torch.float64)
+    states = run_forward(cell, inputs)
+    state = LayerState(zero, zero if kind == "lstm" else None)
+    for s in range(S):
+        state = cell.advance(inputs[:, s] @ cell.input_weight.T + cell.input_bias, state)
+        near(states[:, s], state.hidden)
+    module = (nn.GRU if kind == "gru" else nn.LSTM)(E, H, batch_first=True)
+    near(states, theirs(cell, module, suffix="_l0")(inputs)[0])
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_gradients_of_the_steps_equal_finite_differences(rows: int) -> None:
+    projected, recurrent, hidden = (random(rows, n, seed=n).requires_grad_() for n in (6, 6, 2))
+    assert torch.autograd.gradcheck(gru_step, (projected, recurrent, hidden))
+    gates, cell = (random(rows, n, seed=n).requires_grad_() for n in (8, 2))
+    assert torch.autograd.gradcheck(lstm_step, (gates, cell))
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_gradients_through_a_whole_run_equal_finite_differences(kind: Cell) -> None:
+    cell = shaken_cell(kind, 2, 2, seed=1)
+    inputs = random(2, 3, 2, seed=2).requires_grad_()
+    assert torch.autograd.gradcheck(lambda values, *_: run_forward(cell, values), (inputs, *cell.parameters()))
+
+
+LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=5)
+
+
+@given(LENGTHS, st.integers(0, 3), st.sampled_from([(), (1,), (3,)]), SEEDS)
+def test_rows_are_reversed_within_their_lengths(
+    lengths: list[int], more: int, inner: tuple[int, ...], seed: int
+) -> None:
+    shape = (len(lengths), max(lengths) + more, *inner)
+    values = torch.randint(100, shape, generator=torch.Generator().manual_seed(seed))
+    values = values.double() if inner else values
+    reversed_ = reverse_within(values, torch.tensor(lengths))
+    for row, mirrored, length in zip(values.tolist(), reversed_.tolist(), lengths, strict=True):
+        assert mirrored == row[:length][::-1] + row[length:]
+    assert torch.equal(reverse_within(reversed_, torch.tensor(lengths)), values)
+
+
+@given(LENGTHS, st.integers(0, 3), SEEDS)
+def test_the_last_state_is_the_one_at_the_last_real_position(lengths: list[int], more: int, seed: int) -> None:
+    states = random(len(lengths), max(lengths) + more, 3, seed=seed)
+    found = last_within(states, torch.tensor(lengths))
+    for row, length in enumerate(lengths):
+        assert found[row].tolist() == states[row, length - 1].tolist()
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_new_cells_start_orthogonal_with_zero_biases_and_an_open_forget_gate(kind: Cell) -> None:
+    H, E = 5, 7
+    cell = RecurrentCell(kind, E, H)
+    for gate in range(GATES[kind]):
+        block = slice(gate * H, (gate + 1) * H)
+        near(cell.hidden_weight[block] @ cell.hidden_weight[block].T, torch.eye(H), tolerance=1e-5)
+        largest = float(cell.input_weight[block].detach().abs().max())
+        bound = math.sqrt(6 / (E + H))
+        assert bound / 2 < largest <= bound
+    forget = [float(kind == "lstm" and H <= row < 2 * H) for row in range(GATES[kind] * H)]
+    assert cell.input_bias.tolist() == forget
+    assert not cell.hidden_bias.any()
+
+
+def test_a_stack_has_one_cell_for_each_input_size_and_registers_their_parameters() -> None:
+    cells = Stack("gru", [2, 3, 5], 4)
+    assert [cell.input_weight.shape[1] for cell in cells] == [2, 3, 5]
+    assert [cells[layer] for layer in range(3)] == [*cells]
+    assert len(list(cells.parameters())) == 3 * 4
+    assert [*Stack("lstm", [], 4)] == []

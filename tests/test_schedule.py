@@ -1,0 +1,86 @@
+"""The learning rate: the closed form of each schedule, and no jump where the warm-up ends."""
+
+import math
+from typing import get_args, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pellucid.config import TrainingConfig
+from pellucid.training.schedule import learning_rate
+
+RATE = 0.02
+SCHEDULES = sorted(get_args(get_type_hints(TrainingConfig)["schedule"]))
+
+
+def config_of(schedule: str, warmup: float) -> TrainingConfig:
+    return TrainingConfig(batch_size=1, learning_rate=RATE, schedule=schedule, warmup=warmup, patience=0)  # type: ignore[arg-type]
+
+
+def scale(schedule: str, warmup: float, passed: float, plateau_factor: float = 1.0) -> float:
+    """The rate as a share of the highest."""
+    return learning_rate(config_of(schedule, warmup), passed, plateau_factor) / RATE
+
+
+@pytest.mark.parametrize(
+    ("schedule", "passed", "expected"),
+    [
+        ("constant", 0.2, 1.0),
+        ("constant", 0.21, 1.0),
+        ("constant", 1.0, 1.0),
+        ("cosine", 0.2, 1.0),
+        ("cosine", 0.4, (1 + math.sqrt(0.5)) / 2),
+        ("cosine", 0.6, 0.5),
+        ("cosine", 0.8, (1 - math.sqrt(0.5)) / 2),
+        ("cosine", 1.0, 0.0),
+        ("inverse-square-root", 0.2, 1.0),
+        ("inverse-square-root", 0.45, 2 / 3),
+        ("inverse-square-root", 0.8, 1 / 2),
+        ("inverse-square-root", 1.0, math.sqrt(0.2)),
+        ("plateau", 0.2, 0.25),
+        ("plateau", 0.9, 0.25),
+    ],
+)
+def test_each_schedule_takes_its_closed_form_after_a_warm_up_of_a_fifth(
+    schedule: str, passed: float, expected: float
+) -> None:
+    assert scale(schedule, 0.2, passed, plateau_factor=0.25) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@given(st.floats(0.001, 0.99), st.floats(0, 1, exclude_max=True))
+def test_the_warm_up_is_a_straight_line_from_zero(schedule: str, warmup: float, share: float) -> None:
+    assert scale(schedule, warmup, warmup * share) == pytest.approx(share, abs=1e-9)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@given(st.floats(1e-6, 0.99))
+def test_nothing_jumps_where_the_warm_up_ends(schedule: str, warmup: float) -> None:
+    assert scale(schedule, warmup, warmup) == pytest.approx(1, abs=1e-9)
+    step = 1e-9 * warmup
+    assert scale(schedule, warmup, warmup - step) == pytest.approx(scale(schedule, warmup, warmup + step), abs=1e-6)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@given(st.floats(0, 0.99), st.floats(0, 1), st.floats(0, 1))
+def test_the_rate_stays_within_bounds_and_never_rises_after_the_warm_up(
+    schedule: str, warmup: float, one: float, two: float
+) -> None:
+    early, late = sorted((one, two))
+    assert 0 <= scale(schedule, warmup, early) <= 1 + 1e-12
+    if early >= warmup:
+        assert scale(schedule, warmup, late) <= scale(schedule, warmup, early) + 1e-12
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_without_a_warm_up_training_starts_at_the_highest_rate(schedule: str) -> None:
+    assert scale(schedule, 0.0, 0.0) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@given(st.floats(0, 1), st.floats(0.01, 1))
+def test_the_plateau_factor_lowers_the_plateau_schedule_alone(schedule: str, passed: float, factor: float) -> None:
+    lowered = scale(schedule, 0.0, passed, plateau_factor=factor)
+    expected = factor if schedule == "plateau" else scale(schedule, 0.0, passed)
+    assert lowered == pytest.approx(expected, abs=1e-12)

@@ -1,0 +1,41 @@
+"""Pairs of spelled digits: right, even, and a function of the seed."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pellucid.data.synthetic import spelled_digits
+
+WORDS = {"zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9}
+
+
+@given(st.integers(0, 20), st.integers(1, 5), st.integers(0, 5), st.integers(0, 2**32))
+def test_every_target_is_the_digits_its_source_spells(count: int, minimum: int, more: int, seed: int) -> None:
+    examples = spelled_digits(count, minimum, minimum + more, seed)
+    assert len(examples) == count
+    for source, target, features in examples:
+        assert target == "".join(str(WORDS[word]) for word in source.split(" "))
+        assert minimum <= len(target) <= minimum + more
+        assert features == ""
+
+
+def test_the_pairs_are_a_function_of_the_seed() -> None:
+    assert spelled_digits(50, 1, 8, 7) == spelled_digits(50, 1, 8, 7)
+    assert spelled_digits(50, 1, 8, 7) != spelled_digits(50, 1, 8, 8)
+
+
+def test_all_lengths_and_all_digits_are_about_as_frequent() -> None:
+    examples = spelled_digits(20_000, 3, 7, 1)
+    lengths = Counter(len(example.target) for example in examples)
+    digits = Counter("".join(example.target for example in examples))
+    assert sorted(lengths) == [3, 4, 5, 6, 7]
+    assert sorted(digits) == list("0123456789")
+    for counts in (lengths, digits):
+        even = sum(counts.values()) / len(counts)
+        assert list(counts.values()) == pytest.approx([even] * len(counts), rel=0.06)
+
+
+def test_one_length_is_the_length_of_all() -> None:
+    assert {len(example.target) for example in spelled_digits(100, 20, 20, 3)} == {20}

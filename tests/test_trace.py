@@ -1,0 +1,82 @@
+"""Trace: its dictionary is plain JSON, rounded; its text is one line."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid.search.trace import END, FORMAT, Trace
+
+
+def trace_of(**changes: object) -> Trace:
+    fields: dict[str, Any] = {
+        "text": "a?",
+        "source": ("V", "a", "?"),
+        "features": 1,
+        "unknown": (2,),
+        "target": ("x", END),
+        "output": "x",
+        "finished": True,
+        "log_probabilities": np.array([-0.1234567, -1e-9], dtype=np.float32),
+        "attention": np.array([[0.25, 0.5, 0.25], [1 / 3, 1 / 3, 1 / 3]], dtype=np.float32),
+        "top_symbols": (("x", END), (END, "x")),
+        "top_log_probabilities": np.array([[-0.1234567, -2.5], [-1e-9, -20.0]], dtype=np.float32),
+    }
+    return Trace(**{**fields, **changes})
+
+
+def empty() -> Trace:
+    nothing = {"source": (), "features": 0, "unknown": (), "target": (), "top_symbols": ()}
+    arrays = {name: np.zeros((0, 0), dtype=np.float32) for name in ("attention", "top_log_probabilities")}
+    return trace_of(text="", output="", log_probabilities=np.zeros(0, dtype=np.float32), **nothing, **arrays)
+
+
+def test_the_dictionary_holds_everything_to_six_decimals() -> None:
+    assert trace_of().to_dict() == {
+        "format": FORMAT,
+        "text": "a?",
+        "output": "x",
+        "score": -0.123457,
+        "finished": True,
+        "source": ["V", "a", "?"],
+        "features": 1,
+        "unknown": [2],
+        "target": ["x", END],
+        "log_probabilities": [-0.123457, 0.0],
+        "attention": [[0.25, 0.5, 0.25], [0.333333, 0.333333, 0.333333]],
+        "top": [[["x", -0.123457], [END, -2.5]], [[END, 0.0], ["x", -20.0]]],
+    }
+
+
+@pytest.mark.parametrize("trace", [trace_of(), empty(), trace_of(text='"\\\n\0', output="ü🙂\u2028")])
+def test_the_dictionary_survives_strict_json(trace: Trace) -> None:
+    plain = trace.to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+
+
+def test_an_empty_trace_has_an_empty_dictionary() -> None:
+    plain = empty().to_dict()
+    assert plain["attention"] == plain["top"] == plain["log_probabilities"] == plain["target"] == []
+    assert plain["score"] == 0
+
+
+def test_the_score_is_the_sum_over_steps_in_double_precision() -> None:
+    T = 10_000
+    many = np.full(T, -0.1, dtype=np.float32)
+    trace = trace_of(
+        target=("x",) * T,
+        log_probabilities=many,
+        attention=np.ones((T, 1), dtype=np.float32),
+        top_log_probabilities=many[:, None],
+    )
+    assert trace.score == pytest.approx(T * float(many[0]), rel=1e-12)
+
+
+def test_a_trace_reads_as_its_source_and_output() -> None:
+    assert str(trace_of()) == "a? → x"
+
+
+def test_a_trace_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        trace_of().output = "y"  # type: ignore[misc]

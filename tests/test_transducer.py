@@ -1,0 +1,214 @@
+"""Transducer: texts in, one Trace a text out, in order; and a toy task learnt to the end."""
+
+import json
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import config_of, few, shake, vocabularies
+from torch import Tensor
+
+import pellucid.search.transducer as module
+from pellucid.data.batches import encode
+from pellucid.data.examples import Example
+from pellucid.data.vocabulary import learn_vocabularies
+from pellucid.errors import DataError
+from pellucid.model.network import Network, build_network
+from pellucid.search.greedy import Decoded, greedy
+from pellucid.search.trace import END, Trace
+from pellucid.search.transducer import SPECIAL_NAMES, Transducer
+from pellucid.training.loop import Session, build_optimizer, fit
+
+
+def transducer_of(settings: dict[str, Any], target: str = "vwxyz", features: str = "") -> Transducer:
+    """An untrained transducer from abc; what it writes is arbitrary, but some of it ends early and some late."""
+    config, known = config_of(settings), vocabularies("abc", target, features=features)
+    network = build_network(config, known).double().eval()
+    shake(network, 3)
+    return Transducer(config, known, network)
+
+
+PLAIN = transducer_of({"search": {"maximum_length": 6}})
+TAGGED = transducer_of({"data": {"features_column": "3"}, "search": {"maximum_length": 6}}, features="VN")
+TEXTS = st.lists(st.text(alphabet="abc?é ", max_size=7), max_size=9)
+
+
+def same(one: Trace, two: Trace) -> None:
+    assert (one.text, one.source, one.target, one.output) == (two.text, two.source, two.target, two.output)
+    np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(one.attention, two.attention, rtol=1e-4, atol=1e-5)
+
+
+@few
+@given(TEXTS, st.integers(1, 4))
+def test_every_source_has_one_trace_in_its_place_whatever_the_batch_size(texts: list[str], size: int) -> None:
+    search = msgspec.structs.replace(PLAIN.config.search, batch_size=size)
+    other = Transducer(msgspec.structs.replace(PLAIN.config, search=search), PLAIN.vocabularies, PLAIN.network)
+    traces = PLAIN.predict(texts)
+    assert [trace.text for trace in traces] == texts
+    for trace, again, text in zip(traces, other.predict(texts), texts, strict=True):
+        same(trace, again)
+        same(trace, PLAIN.predict([text])[0])
+
+
+def test_near_equal_lengths_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[int]] = []
+
+    def spy(network: Network, source: Tensor, lengths: Tensor, limit: int) -> list[Decoded]:
+        seen.append(lengths.tolist())
+        return greedy(network, source, lengths, limit)
+
+    monkeypatch.setattr(module, "greedy", spy)
+    transducer = transducer_of({"search": {"batch_size": 2}})
+    texts = ["abc", "a", "", "aaaa", "b", "ab"]
+    assert [trace.text for trace in transducer.predict(texts)] == texts
+    assert seen == [[1, 1], [2, 3], [4]]
+
+
+@few
+@given(TEXTS)
+def test_a_trace_fits_together(texts: list[str]) -> None:
+    for trace in PLAIN.predict(texts):
+        T, S = len(trace.target), len(trace.source)
+        assert trace.source == tuple(trace.text)
+        assert trace.attention.shape == (T, S)
+        assert trace.log_probabilities.shape == (T,)
+        assert [len(symbols) for symbols in trace.top_symbols] == [trace.top_log_probabilities.shape[1]] * T
+        np.testing.assert_allclose(trace.attention.sum(axis=1), np.ones(T), atol=1e-5)
+        written = trace.target[:-1] if trace.target and trace.finished else trace.target
+        assert trace.output == "".join(written)
+        assert not {*SPECIAL_NAMES} & {*written}
+        assert trace.finished == (not trace.text or trace.target[-1] == END)
+        assert len(written) == 6 or trace.finished
+        assert [symbols[0] for symbols in trace.top_symbols] == list(trace.target)
+        assert json.loads(json.dumps(trace.to_dict(), allow_nan=False))["output"] == trace.output
+
+
+def test_an_output_is_cut_at_the_greatest_length_and_says_so() -> None:
+    transducer = transducer_of({"search": {"maximum_length": 3}})
+    with torch.no_grad():
+        transducer.network.decoder.head.projection.bias[2] = -1e4
+    trace = transducer.predict(["ab"])[0]
+    assert not trace.finished
+    assert len(trace.target) == len(trace.output) == 3
+
+
+def test_the_greatest_length_follows_from_the_longest_training_target_unless_set() -> None:
+    assert PLAIN.maximum_length == 6
+    assert transducer_of({}).maximum_length == 9 + 10
+
+
+@pytest.mark.parametrize(("transducer", "tags"), [(PLAIN, None), (TAGGED, ["V;N"])])
+def test_an_empty_source_has_an_empty_output(transducer: Transducer, tags: list[str] | None) -> None:
+    trace = transducer.predict([""], tags)[0]
+    assert (trace.source, trace.target, trace.output, trace.features, trace.unknown) == ((), (), "", 0, ())
+    assert trace.finished
+    assert trace.attention.shape == (0, 0)
+    assert trace.score == 0
+    assert PLAIN.predict([]) == []
+
+
+@pytest.mark.parametrize("tags", [None, ["V"]])
+def test_a_source_without_a_symbol_is_empty_too(tags: list[str] | None) -> None:
+    transducer = transducer_of({"data": {"source_symbols": "words", "features_column": "3"}}, features="VN")
+    trace = transducer.predict([" \t"], tags)[0]
+    assert (trace.text, trace.source, trace.output) == (" \t", (), "")
+
+
+def test_unknown_symbols_are_told_by_their_places() -> None:
+    assert [trace.unknown for trace in PLAIN.predict(["?a?", "abc", "é"])] == [(0, 2), (), (0,)]
+    trace = TAGGED.predict(["a?c"], ["N;X;V"])[0]
+    assert trace.source == ("N", "X", "V", "a", "?", "c")
+    assert trace.features == 3
+    assert trace.unknown == (1, 4)
+    assert trace.attention.shape[1] == 6
+
+
+def test_features_are_read_and_are_not_the_source_symbols_of_the_same_spelling() -> None:
+    transducer = transducer_of({"data": {"features_column": "3"}}, features="abc")
+    plain, one, two = transducer.predict(["c"] * 3, ["", "a", "b"])
+    assert plain.log_probabilities[0] != one.log_probabilities[0] != two.log_probabilities[0]
+    spelled = transducer.predict(["ac"], [""])[0]
+    assert spelled.source == one.source
+    assert spelled.log_probabilities[0] != one.log_probabilities[0]
+
+
+@pytest.mark.parametrize("tags", [[], ["V"], ["V", "N", "V"]])
+def test_features_must_match_the_sources_in_number(tags: list[str]) -> None:
+    with pytest.raises(DataError, match=f"2 sources, got {len(tags)}"):
+        TAGGED.predict(["a", "b"], tags)
+
+
+def test_features_for_a_model_without_them_are_a_data_error() -> None:
+    assert PLAIN.predict(["a"], [""])[0].source == ("a",)
+    with pytest.raises(DataError, match="features"):
+        PLAIN.predict(["a"], ["V"])
+
+
+def test_a_source_may_be_as_long_as_the_limit_but_not_longer_and_features_do_not_count() -> None:
+    """The same limit as for the lines of a file, which counts the source alone."""
+    transducer = transducer_of({"data": {"maximum_length": 4, "features_column": "3"}}, features="VN")
+    assert transducer.predict(["abca"], ["V;N"])[0].source == ("V", "N", "a", "b", "c", "a")
+    with pytest.raises(DataError, match=r"source 2 has 5 symbols; data\.maximum_length is 4"):
+        transducer.predict(["a", "abcab"], ["", ""])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_predicting_leaves_the_mode_as_it_was_and_drops_nothing_out(training: bool) -> None:
+    transducer = transducer_of({"encoder": {"dropout": 0.9}, "decoder": {"dropout": 0.9}})
+    expected = transducer.predict(["abc"])[0]
+    transducer.network.train(training)
+    same(transducer.predict(["abc"])[0], expected)
+    assert transducer.network.training == transducer.network.decoder.table.training == training
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(transducer.network.decoder, "start", lambda memory: 1 / 0)
+        transducer.predict(["abc"])
+    assert transducer.network.training == transducer.network.decoder.table.training == training
+
+
+def test_symbols_are_joined_as_the_configuration_cuts_them() -> None:
+    transducer = transducer_of({"data": {"target_symbols": "words"}, "search": {"maximum_length": 6}})
+    for trace in transducer.predict(["a", "abc", "ccba"]):
+        assert trace.output == " ".join(symbol for symbol in trace.target if symbol != END)
+
+
+def test_a_target_symbol_spelled_like_the_end_does_not_end_an_output() -> None:
+    known = learn_vocabularies([Example("a", END)], transducer_of({}).segmenters, 1)
+    config = config_of({"data": {"target_symbols": "words"}, "search": {"maximum_length": 2}})
+    known = msgspec.structs.replace(known, target=msgspec.structs.replace(known.target, symbols=(END,), counts=(1,)))
+    transducer = Transducer(config, known, build_network(config, known))
+    with torch.no_grad():
+        transducer.network.decoder.head.projection.bias[4] = 1e4
+    trace = transducer.predict(["a"])[0]
+    assert (trace.output, trace.finished) == (f"{END} {END}", False)
+
+
+def words(count: int, seed: int) -> list[Example]:
+    """Pairs whose target is the source: one to five letters."""
+    generator = np.random.default_rng(seed)
+    drawn = ("".join(generator.choice(list("abcde"), size=generator.integers(1, 6))) for _ in range(count))
+    return [Example(word, word) for word in drawn]
+
+
+def test_copying_is_learnt_to_the_end_and_attention_is_the_diagonal() -> None:
+    sizes = {"cell": "gru", "hidden_size": 16, "embedding_size": 8}
+    training = {"epochs": 10, "validate_every": 10, "learning_rate": 0.01, "label_smoothing": 0.0}
+    config = config_of(
+        {"encoder": sizes, "decoder": {**sizes, "hidden_size": 32}, "attention": {"units": 16}, "training": training}
+    )
+    pairs, transducer = words(1200, 1), transducer_of({})
+    known = learn_vocabularies(pairs, transducer.segmenters, 1)
+    transducer = Transducer(config, known, build_network(config, known))
+    encoded = encode(pairs, transducer.segmenters, known)
+    optimizer = build_optimizer(transducer.network, config.training)
+    for _ in fit(Session(transducer, optimizer, encoded, words(10, 2))):
+        pass
+    fresh = [example.source for example in words(200, 3)]
+    traces = transducer.predict(fresh)
+    assert [trace.output for trace in traces] == fresh
+    looked = np.concatenate([trace.attention[:-1].argmax(axis=1) == np.arange(len(trace.output)) for trace in traces])
+    assert looked.mean() > 0.97

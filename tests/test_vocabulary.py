@@ -1,0 +1,162 @@
+"""Symbols to ids and back: commonest first, collision-free, and told apart from what is no vocabulary."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pellucid.config import DataConfig
+from pellucid.data.examples import Example
+from pellucid.data.symbols import segmenters
+from pellucid.data.vocabulary import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIAL,
+    UNK,
+    Vocabularies,
+    Vocabulary,
+    count_symbols,
+    learn_vocabularies,
+    load_vocabularies,
+)
+from pellucid.errors import RunError
+from pellucid.search.transducer import SPECIAL_NAMES
+
+SYMBOLS = st.one_of(st.text(max_size=2), st.sampled_from(["<pad>", "<s>", "⟨end⟩", "⟨unknown⟩", "PAD", "0", "2"]))
+SEQUENCES = st.lists(st.lists(SYMBOLS, max_size=6), max_size=6)
+
+
+def vocabularies_of(sequences: list[list[str]]) -> Vocabularies:
+    counted = count_symbols(sequences, 1)
+    return Vocabularies(counted, count_symbols([["a"]], 1), count_symbols([], 1), 3, 4)
+
+
+def test_the_special_ids_come_before_all_symbols() -> None:
+    assert {PAD, BOS, EOS, UNK} == set(range(SPECIAL))
+    assert PAD == 0
+    assert len(SPECIAL_NAMES) == SPECIAL
+
+
+@given(SEQUENCES, st.integers(1, 4))
+def test_symbols_stand_commonest_first_then_by_code_point(sequences: list[list[str]], minimum: int) -> None:
+    counts = Counter(symbol for sequence in sequences for symbol in sequence)
+    counted = count_symbols(sequences, minimum)
+    assert dict(zip(counted.symbols, counted.counts, strict=True)) == {s: n for s, n in counts.items() if n >= minimum}
+    order = [(-n, [ord(c) for c in s]) for s, n in zip(counted.symbols, counted.counts, strict=True)]
+    assert order == sorted(order)
+    assert len(counted) == SPECIAL + len(counted.symbols)
+
+
+def test_ties_are_broken_by_code_point_whatever_came_first() -> None:
+    assert count_symbols(["zaZé", "🙂", "b", "b"], 1).symbols == ("b", "Z", "a", "z", "é", "🙂")
+
+
+@given(SEQUENCES)
+def test_ids_are_found_again_and_no_spelling_is_special(sequences: list[list[str]]) -> None:
+    counted = count_symbols(sequences, 1)
+    for sequence in sequences:
+        ids = counted.encode(sequence)
+        assert all(SPECIAL <= identity < len(counted) for identity in ids)
+        assert [counted.symbol(identity, SPECIAL_NAMES) for identity in ids] == sequence
+    assert len(set(counted.ids.values())) == len(counted.symbols)
+
+
+@pytest.mark.parametrize("spelling", ["<pad>", "<unk>", "⟨pad⟩", "⟨begin⟩", "⟨end⟩", "⟨unknown⟩", "", "2"])
+def test_a_special_looking_spelling_is_an_ordinary_symbol_or_unknown(spelling: str) -> None:
+    assert count_symbols([[spelling]], 1).encode([spelling]) == [SPECIAL]
+    assert count_symbols([["a"]], 1).encode([spelling]) == [UNK]
+
+
+def test_special_ids_are_spelled_as_asked() -> None:
+    counted = count_symbols([["a"]], 1)
+    assert [counted.symbol(identity, ("p", "b", "e", "u")) for identity in range(5)] == ["p", "b", "e", "u", "a"]
+
+
+@given(SEQUENCES)
+def test_rare_symbols_become_unknown(sequences: list[list[str]]) -> None:
+    counts = Counter(symbol for sequence in sequences for symbol in sequence)
+    counted = count_symbols(sequences, 2)
+    for symbol, count in counts.items():
+        assert (counted.encode([symbol]) == [UNK]) == (count < 2)
+
+
+def test_each_column_is_learnt_apart_and_in_its_own_symbols() -> None:
+    cut = segmenters(DataConfig(target_symbols="words"))
+    learnt = learn_vocabularies([Example("ab", "x y x", "V;PST"), Example("bcd", "y", "V"), Example("b", "y")], cut, 1)
+    assert learnt.source.symbols == ("b", "a", "c", "d")
+    assert learnt.source.counts == (3, 1, 1, 1)
+    assert learnt.target.symbols == ("y", "x")
+    assert learnt.features.symbols == ("V", "PST")
+    assert (learnt.longest_source, learnt.longest_target) == (3, 3)
+    rarer = learn_vocabularies([Example("aab", "c c", "V;V"), Example("b", "d")], cut, 2)
+    assert (rarer.source.symbols, rarer.target.symbols, rarer.features.symbols) == (("a", "b"), ("c",), ("V",))
+
+
+@given(SEQUENCES)
+def test_vocabularies_come_back_from_their_file_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, sequences: list[list[str]]
+) -> None:
+    path, learnt = tmp_path_factory.mktemp("vocabulary") / "vocabulary.json", vocabularies_of(sequences)
+    learnt.save(path)
+    loaded = load_vocabularies(path)
+    assert loaded == learnt
+    assert loaded.source.ids == learnt.source.ids
+    learnt.save(path.with_name("again.json"))
+    assert path.with_name("again.json").read_bytes() == path.read_bytes()
+
+
+GOOD = (
+    b'{"source":{"symbols":["a","b"],"counts":[2,1]},"target":{"symbols":["a"],"counts":[1]},'
+    b'"features":{"symbols":[],"counts":[]},"longest_source":3,"longest_target":3,"format":1}'
+)
+
+
+def load_from(path: Path, content: bytes) -> Vocabularies:
+    path.write_bytes(content)
+    return load_vocabularies(path)
+
+
+def test_the_good_file_is_good(tmp_path: Path) -> None:
+    assert load_from(tmp_path / "vocabulary.json", GOOD).source == Vocabulary(("a", "b"), (2, 1))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        GOOD[:-9],
+        b"\x93NUMPY" + GOOD,
+        GOOD.replace(b'"a"', b'"\xff"', 1),
+        GOOD.replace(b'"a"', b'"\\ud800"', 1),
+        GOOD.replace(b'"a"', b"7", 1),
+        GOOD.replace(b"[2,1]", b'["2",1]'),
+        GOOD.replace(b'"longest_target"', b'"longest"'),
+    ],
+)
+def test_what_is_no_vocabulary_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(RunError, match=r"vocabulary\.json is not a vocabulary: "):
+        load_from(tmp_path / "vocabulary.json", content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        GOOD.replace(b"[2,1]", b"[2]"),
+        GOOD.replace(b'["a","b"]', b'["a","a"]'),
+        GOOD.replace(b'"format":1', b'"format":2'),
+    ],
+)
+def test_what_no_training_can_have_written_is_refused(tmp_path: Path, content: bytes) -> None:
+    """A count short, a symbol twice, a format of another time: each would give wrong symbols without a word."""
+    with pytest.raises(RunError, match=r"vocabulary\.json is not a vocabulary: "):
+        load_from(tmp_path / "vocabulary.json", content)
+
+
+def test_a_missing_vocabulary_is_a_run_error(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"vocabulary\.json"):
+        load_vocabularies(tmp_path / "vocabulary.json")
