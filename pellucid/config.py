@@ -16,10 +16,13 @@ Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
 Embedding = Literal["learnt", "frozen", "one-hot"]
 Normalisation = Literal["none", "nfc", "nfd"]
 Metric = Literal["exact_match", "symbol_error_rate", "symbol_accuracy", "loss"]
-Count = Annotated[int, Meta(ge=1)]
-Limit = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1, le=2**20)]
+Limit = Annotated[int, Meta(ge=0, le=2**20)]
 Amount = Annotated[float, Meta(ge=0.0)]
 Positive = Annotated[float, Meta(gt=0.0)]
+Epochs = Annotated[float, Meta(ge=0.0, le=1e6)]
+Interval = Annotated[float, Meta(ge=1e-6)]
+Threads = Annotated[int, Meta(ge=0, le=1024)]
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
 
@@ -113,7 +116,7 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
 class TrainingConfig(Settings, frozen=True, kw_only=True):
     """How the parameters are found."""
 
-    epochs: Amount = 0.0
+    epochs: Epochs = 0.0
     """Longest training, in passes over the training file; 0 derives it from the number of examples."""
     batch_size: Count
     """Size of a batch, in examples or tokens."""
@@ -135,7 +138,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """The gradient's norm is clipped to this size then (0 = off)."""
     label_smoothing: Share = 0.1
     """Share of the target probability spread over all symbols."""
-    validate_every: Positive = 1.0
+    validate_every: Interval = 1.0
     """Validate each so many epochs (0.1 is ten times an epoch)."""
     metric: Metric = "exact_match"
     """What picks the best checkpoint and stops early."""
@@ -149,7 +152,7 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     maximum_length: Limit = 0
     """Longest output, in symbols; 0 derives it from the longest training target."""
     batch_size: Count = 128
-    """Sources decoded at once; it changes the speed, never the outputs."""
+    """Sources decoded at once; it changes the speed, never the texts written."""
 
 
 class Config(Settings, frozen=True, kw_only=True):
@@ -159,7 +162,7 @@ class Config(Settings, frozen=True, kw_only=True):
     """The one dial: tiny, small, base or large sets every size below that is not set by itself."""
     seed: Seed = 1
     """Seed of initial parameters, batch order and dropout."""
-    threads: Limit = 1
+    threads: Threads = 1
     """Threads of computation; 0 takes one for each core. Results are the same to the bit only for the same number."""
     data: DataConfig
     encoder: EncoderConfig

@@ -24,7 +24,10 @@ class RunError(InputError):
     """A run folder that is missing, incomplete, foreign, or cannot be written."""
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
-    """A hint for a misspelt word: "; did you mean 'hidden_size'?", or nothing where no choice is near."""
+def nearest(word: str, choices: Iterable[str], prefix: str = "") -> str:
+    """A hint for a misspelt word: "; did you mean 'hidden_size'?", or nothing where no choice is near.
+
+    `prefix` stands before the choice in the hint: the table of a key, say.
+    """
     near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return f"; did you mean {prefix + near[0]!r}?" if near else ""

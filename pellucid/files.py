@@ -46,8 +46,8 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """`write_atomic` for text, in UTF-8."""
-    write_atomic(path, text.encode("utf-8"))
+    """`write_atomic` for text, in UTF-8; what has no place there (a strange file name) is spelt out."""
+    write_atomic(path, text.encode("utf-8", "backslashreplace"))
 
 
 def read_bytes(path: Path, kind: type[InputError] = RunError) -> bytes:

@@ -66,10 +66,6 @@ def checked(config: Config) -> Config:
             f"{config.decoder.hidden_size} and the encoder's states have {memory_size(config.encoder)} units "
             f"(encoder.hidden_size, twice that where two directions are concatenated)"
         )
-    if config.training.schedule == "inverse-square-root" and not config.training.warmup:
-        raise ConfigError(
-            "training.schedule = 'inverse-square-root' falls from the end of the warm-up: set training.warmup"
-        )
     if config.training.weight_decay and config.training.optimizer != "adamw":
         raise ConfigError("training.weight_decay needs training.optimizer = 'adamw'")
     return config
@@ -130,7 +126,7 @@ def _refuse_unknown(settings: Mapping[str, Any], struct: type[Settings], origin:
     fields = {field.name: field.type for field in msgspec.structs.fields(struct)}
     for key, value in settings.items():
         if key not in fields:
-            raise ConfigError(f"{origin}: unknown key {prefix + key!r}{nearest(key, fields)}")
+            raise ConfigError(f"{origin}: unknown key {prefix + key!r}{nearest(key, fields, prefix)}")
         inner = fields[key]
         if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, Settings):
             _refuse_unknown(value, inner, origin, f"{prefix}{key}.")

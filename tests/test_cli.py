@@ -97,7 +97,7 @@ def test_a_wrong_setting_is_told_by_its_key(tmp_path: Path, flags: list[str], me
 @pytest.mark.parametrize(
     ("toml", "message"),
     [
-        ("[encoder]\nhiden_size = 3\n", "unknown key 'encoder.hiden_size'; did you mean 'hidden_size'?"),
+        ("[encoder]\nhiden_size = 3\n", "unknown key 'encoder.hiden_size'; did you mean 'encoder.hidden_size'?"),
         ("szie = 'tiny'\n", "unknown key 'szie'; did you mean 'size'?"),
         ("[encoder]\nlayers = 'two'\n", "encoder.layers: expected `int`, got 'two'"),
         ("encoder = 3\n", "encoder: expected a table, got 3"),

@@ -86,7 +86,7 @@ def test_two_parallel_files(tmp_path: Path) -> None:
             paths[name, side].write_text("".join(f"{getattr(example, side)}\n" for example in examples))
     command = ["train", paths["train", "source"], "--dev", paths["dev", "source"], "--run", tmp_path / "run"]
     command += ["--train-target", paths["train", "target"], *flags(copies_run().config)]
-    assert "give the file of targets beside" in complaint(pellucid(*command))
+    assert "dev.source" in complaint(pellucid(*command))
     assert pellucid(*command, "--dev-target", paths["dev", "target"]).code == 0
     assert records(tmp_path / "run")[-1] == records(copies_run().run)[-1]
 

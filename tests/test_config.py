@@ -40,15 +40,16 @@ def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - an
     if get_origin(kind) is Annotated:
         base, limits = get_args(kind)
         if base is int:
-            return st.integers(limits.ge, 10**9)
-        low, high = limits.ge if limits.gt is None else limits.gt, limits.lt
-        return st.floats(low, high or 1e300, exclude_min=limits.gt is not None, exclude_max=high is not None)
+            return st.integers(limits.ge, limits.le)
+        low, high = limits.ge if limits.gt is None else limits.gt, limits.le or limits.lt or 1e300
+        return st.floats(low, high, exclude_min=limits.gt is not None, exclude_max=limits.lt is not None)
     return {bool: st.booleans(), str: st.text(max_size=5)}[kind]
 
 
 def agreeing(config: Config) -> Config:
     """The configuration with its two possible contradictions settled."""
     config = with_value(config, "training.optimizer", "adamw")
+    config = with_value(config, "encoder.hidden_size", min(config.encoder.hidden_size, 2**19))
     return with_value(config, "decoder.hidden_size", memory_size(config.encoder))
 
 
@@ -110,8 +111,8 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
     [
         ({"encoderr": {}}, "unknown key 'encoderr'; did you mean 'encoder'?"),
         ({"sede": 1}, "unknown key 'sede'; did you mean 'seed'?"),
-        ({"encoder": {"hiden_size": 8}}, "unknown key 'encoder.hiden_size'; did you mean 'hidden_size'?"),
-        ({"training": {"learnin_rate": 1.0}}, "unknown key 'training.learnin_rate'; did you mean 'learning_rate'?"),
+        ({"encoder": {"hiden_size": 8}}, "unknown key 'encoder.hiden_size'; did you mean 'encoder.hidden_size'?"),
+        ({"training": {"batch_sise": 1}}, "unknown key 'training.batch_sise'; did you mean 'training.batch_size'?"),
         ({"data": {"zzzz": 1}}, "unknown key 'data.zzzz'"),
         ({"search": {"beam": {"size": 4}}}, "unknown key 'search.beam'"),
         ({"size": "bsae"}, "size: expected tiny, small, base or large, got 'bsae'; did you mean 'base'?"),
@@ -176,7 +177,7 @@ def test_what_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:
 
 
 def test_mistakes_in_overrides_are_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"unknown key 'encoder\.layer'; did you mean 'layers'"):
+    with pytest.raises(ConfigError, match=r"unknown key 'encoder\.layer'; did you mean 'encoder\.layers'"):
         load_config(written(tmp_path, ""), {"encoder": {"layer": 2}})
 
 

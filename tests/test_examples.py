@@ -827,11 +827,9 @@ def test_standard_input_has_no_header() -> None:
     assert parsed(b"word\tsound\na\tb\n", DataConfig(header=True)) == [("word", ""), ("a", "")]
 
 
-def test_lines_may_come_in_parts() -> None:
+def test_a_byte_order_mark_belongs_to_no_line() -> None:
     assert parsed(b"\xef\xbb\xbfa\n") == [("a", "")]
     assert parsed(b"\xef\xbb\xbf") == [("", "")]
-    later = list(parse_sources([b"\xef\xbb\xbfa", b"\xff"], "<stdin>", CONFIG, first_line=100))
-    assert later == [("\ufeffa", "", ""), ("<stdin>", 101, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT)]
     with pytest.raises(DataError, match=r"^<stdin> is UTF-16 text: save it as plain text in UTF-8$"):
         parsed("\ufeffa\n".encode("utf-16-le"))
 

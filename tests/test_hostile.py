@@ -188,7 +188,7 @@ def test_a_picture_without_space_leaves_the_old_one(tmp_path: Path, name: str) -
 
 def test_a_closed_standard_input_is_told() -> None:
     for verb in ("predict", "look"):
-        assert "standard input" in complaint(shell('"$@" <&-', verb, copies_run().run))
+        assert "is closed" in complaint(shell('"$@" <&-', verb, copies_run().run))
 
 
 def test_a_closed_output_ends_without_a_traceback() -> None:

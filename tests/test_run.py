@@ -14,7 +14,7 @@ import pellucid
 from pellucid.data.synthetic import spelled_digits
 from pellucid.errors import InputError, RunError
 from pellucid.toml import flattened
-from pellucid.training.run import Log, has_run, load, locked, read_log
+from pellucid.training.run import append_log, cut_log, has_run, load, locked, read_log
 
 SOURCES = [example.source for example in spelled_digits(30, 1, 3, seed=7)]
 
@@ -122,7 +122,7 @@ def test_the_lock_is_held_once_and_ends_with_its_process(tmp_path: Path) -> None
         "    print('locked', flush=True)\n"
         "    time.sleep(60)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "run")], stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen([sys.executable, "-c", program, "run"], stdout=subprocess.PIPE, cwd=tmp_path) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == b"locked\n"
         with (
             pytest.raises(RunError, match=r"run is in use: another training is writing to it"),
@@ -151,9 +151,9 @@ def test_the_log_is_cut_back_to_the_checkpoint_and_goes_on(tmp_path: Path) -> No
     lines = [{"event": "stepped", "update": update, "word": "naïve"} for update in (1, 2, 3)]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"upda', "utf-8")
     assert read_log(tmp_path) == lines
-    log = Log(tmp_path, update=2)
+    cut_log(tmp_path, update=2)
     assert read_log(tmp_path) == lines[:2]
-    log.append({"event": "stopped", "update": 2, "reason": "→"})
+    append_log(tmp_path, {"event": "stopped", "update": 2, "reason": "→"})
     assert [record["event"] for record in read_log(tmp_path)] == ["stepped", "stepped", "stopped"]
     assert (tmp_path / "log.jsonl").read_text("utf-8").splitlines()[-1] == json.dumps(
         {"event": "stopped", "update": 2, "reason": "→"}, ensure_ascii=False

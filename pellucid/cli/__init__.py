@@ -34,7 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    return _guarded(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _run(given: list[str]) -> int:
+    """Help, the version, or one verb."""
     if not given or given[0] in ("-h", "--help", "help"):
         print(USAGE)
         return 0 if given else 2
@@ -42,16 +46,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"pellucid {__version__}")
         return 0
     if given[0] not in VERBS:
-        return _complain(f"there is no verb {given[0]!r}{nearest(given[0], VERBS)} (pellucid --help lists them)")
+        raise InputError(f"there is no verb {given[0]!r}{nearest(given[0], VERBS)} (pellucid --help lists them)")
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            raise InputError(f"{name} is closed")
     run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{given[0]}").run
-    return _guarded(run, given[1:])
+    return run(given[1:])
 
 
-def _guarded(run: Callable[[list[str]], int], arguments: list[str]) -> int:
-    """Run a verb; every mistake of the user and every refusal of the system becomes one line and an exit code."""
+def _guarded(given: list[str]) -> int:
+    """Run; every mistake of the user and every refusal of the system becomes one line and an exit code."""
     try:
-        code = run(arguments)
-        sys.stdout.flush()
+        code = _run(given)
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code
     except InputError as error:
         return _complain(str(error))
@@ -75,10 +83,12 @@ def _guarded(run: Callable[[list[str]], int], arguments: list[str]) -> int:
 
 def _complain(message: str) -> int:
     """Say what was wrong, on standard error."""
-    print(f"pellucid: {message}", file=sys.stderr)
+    if sys.stderr is not None:
+        print(f"pellucid: {message}", file=sys.stderr)
     return 2
 
 
 def _abandon_stdout() -> None:
     """Let the interpreter's last flush go nowhere: whoever read it is gone, or its disk is full."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,13 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from pellucid.config import DataConfig, Format
-from pellucid.data.examples import Example, read_examples
+from pellucid.data.examples import Example, has_known_name, read_examples
+from pellucid.errors import InputError
 from pellucid.evaluation.answers import merge_references, score
 from pellucid.evaluation.metrics import Evaluation, Scored, evaluate, worst
 from pellucid.look.visible import visible_text
-from pellucid.model.threads import use_threads
 from pellucid.search.trace import Trace
-from pellucid.training.run import load
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,12 @@ class Arguments:
 def run(arguments: list[str]) -> int:
     """Decode, score, and print."""
     given = tyro.cli(Arguments, prog="pellucid evaluate", args=arguments)
+    if given.worst < 0:
+        raise InputError(f"--worst: expected 0 or more, got {given.worst}")
+    # Only now, when the arguments are known to be right, what takes seconds to import.
+    from pellucid.model.threads import use_threads
+    from pellucid.training.run import load
+
     transducer = load(given.run)
     use_threads(transducer.config.threads)
     data = _data_config(transducer.config.data, given)
@@ -77,9 +82,9 @@ def run(arguments: list[str]) -> int:
 
 
 def _data_config(trained: DataConfig, given: Arguments) -> DataConfig:
-    """How FILE is read: as the training file was, but for what was asked and for what its own name says."""
+    """How FILE is read: as was asked, else as its name says, else as the training file was."""
     format = given.input_format
-    if format == "auto" and trained.format != "text":
+    if format == "auto" and not has_known_name(given.file):
         format = trained.format
     return msgspec.structs.replace(trained, on_bad_line=given.on_bad_line, format=format)
 

@@ -1,6 +1,7 @@
 """pellucid look DIR [FILE|-] [--export FILE]"""
 
 import os
+import shutil
 import sys
 from dataclasses import dataclass
 from itertools import islice
@@ -11,12 +12,9 @@ import tyro
 from pellucid.data.examples import BadLine, Example, parse_sources, read_examples, read_sources
 from pellucid.errors import DataError, InputError
 from pellucid.files import write_atomic, write_text
-from pellucid.look.judgement import judge, report_on
 from pellucid.look.report import write_report
 from pellucid.look.terminal import CAPTION, legend, render
-from pellucid.model.threads import use_threads
 from pellucid.search.trace import Trace
-from pellucid.training.run import load
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,8 @@ class Arguments:
 def run(arguments: list[str]) -> int:
     """Show or export."""
     given = tyro.cli(Arguments, prog="pellucid look", args=arguments)
+    if given.most < 1:
+        raise InputError(f"--most: expected 1 or more, got {given.most}")
     if given.export is None:
         _show(given)
         return 0
@@ -57,9 +57,7 @@ def run(arguments: list[str]) -> int:
 def _show(given: Arguments) -> None:
     """The terminal view."""
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not given.ascii
-    width = (
-        given.width or os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else given.width or 120
-    )
+    width = given.width or shutil.get_terminal_size((120, 24)).columns
     for trace in _traces(given, given.most):
         print(render(trace, width=width, color=color, ascii_only=given.ascii), end="\n\n")
     print(legend(color=color, ascii_only=given.ascii), CAPTION, sep="\n")
@@ -67,6 +65,10 @@ def _show(given: Arguments) -> None:
 
 def _traces(given: Arguments, most: int) -> list[Trace]:
     """The first sources of the input, decoded; an unreadable one is an error."""
+    # Only now, when the arguments are known to be right, what takes seconds to import.
+    from pellucid.model.threads import use_threads
+    from pellucid.training.run import load
+
     transducer = load(given.run)
     use_threads(transducer.config.threads)
     data = transducer.config.data
@@ -83,6 +85,9 @@ def _traces(given: Arguments, most: int) -> list[Trace]:
 
 def _export_report(given: Arguments, path: Path) -> None:
     """All pairs of the file, judged."""
+    from pellucid.look.judgement import judge, report_on
+    from pellucid.training.run import load
+
     if str(given.file) == "-":
         raise InputError("an HTML report is made from a file of pairs: pellucid look DIR FILE --export report.html")
     reading = read_examples(given.file, load(given.run).config.data)

@@ -1,7 +1,7 @@
 """pellucid predict DIR [FILE|-] [--format text|tsv|jsonl]"""
 
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -14,9 +14,7 @@ import tyro
 from pellucid.config import DataConfig, Format
 from pellucid.data.examples import BadLine, Example, parse_sources, read_sources
 from pellucid.errors import DataError
-from pellucid.model.threads import use_threads
 from pellucid.search.trace import Trace
-from pellucid.training.run import load
 
 CHUNK = 1024
 """Lines decoded together at most: they bound the memory, whatever the length of the file."""
@@ -42,6 +40,10 @@ class Arguments:
 def run(arguments: list[str]) -> int:
     """Decode, and say on standard error what a person should know of it."""
     given = tyro.cli(Arguments, prog="pellucid predict", args=arguments)
+    # Only now, when the arguments are known to be right, what takes seconds to import.
+    from pellucid.model.threads import use_threads
+    from pellucid.training.run import load
+
     transducer = load(given.run)
     use_threads(transducer.config.threads)
     teller = Notes()
@@ -53,7 +55,7 @@ def run(arguments: list[str]) -> int:
             teller.note(item, trace)
             sys.stdout.write((_line(trace, given.format) if trace else _bad_line(item, given.format)) + "\n")
         sys.stdout.flush()
-    teller.tell()
+    teller.tell(bool(transducer.config.data.features_column))
     return 0
 
 
@@ -65,6 +67,7 @@ class Notes:
         self.bad: list[BadLine] = []
         self.unknown: Counter[str] = Counter()
         self.cut = 0
+        self.untagged = 0
 
     def note(self, item: Example | BadLine, trace: Trace | None) -> None:
         """Count what one line brought."""
@@ -73,9 +76,10 @@ class Notes:
         if trace is not None:
             self.unknown.update(trace.source[at] for at in trace.unknown)
             self.cut += not trace.finished
+            self.untagged += bool(trace.source) and not trace.features
 
-    def tell(self) -> None:
-        """Say it, on standard error."""
+    def tell(self, tagged: bool) -> None:
+        """Say it, on standard error; `tagged` says that the model was trained with features."""
         for line in self.bad[:LISTED]:
             print(f"pellucid: no output for {line}", file=sys.stderr)
         if len(self.bad) > LISTED:
@@ -87,12 +91,14 @@ class Notes:
                 f"training data and were read as unknown: {most}",
                 file=sys.stderr,
             )
+        if tagged and self.untagged:
+            print(f"pellucid: {self.untagged:,} sources came without features; the model expects them", file=sys.stderr)
         if self.cut:
             print(f"pellucid: {self.cut:,} outputs were cut at the greatest length", file=sys.stderr)
 
 
 def _chunks(file: Path, data: DataConfig, format: Format) -> Iterator[list[Example | BadLine]]:
-    """The input in pieces: a file by `CHUNK` lines, standard input by what has arrived."""
+    """The input in pieces of at most `CHUNK` records; standard input by what has arrived."""
     if str(file) != "-":
         items = iter(read_sources(file, data, format))
         while chunk := list(islice(items, CHUNK)):
@@ -100,21 +106,35 @@ def _chunks(file: Path, data: DataConfig, format: Format) -> Iterator[list[Examp
         return
     if format != "auto":
         data = msgspec.structs.replace(data, format=format)
-    number = 1
-    for lines in _arrived(sys.stdin.buffer):
-        yield list(parse_sources(lines, "standard input", data, number))
-        number += len(lines)
+    arriving = Arriving(sys.stdin.buffer)
+    chunk = []
+    for item in parse_sources(arriving, "standard input", data):
+        chunk.append(item)
+        if len(chunk) == CHUNK or not arriving.waiting:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
 
-def _arrived(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Whole lines as they arrive, so that who types or pipes one line gets its answer before the next."""
-    rest = b""
-    while piece := stream.read1(1 << 16):  # type: ignore[attr-defined]
-        *lines, rest = (rest + piece).split(b"\n")
-        for start in range(0, len(lines), CHUNK):
-            yield lines[start : start + CHUNK]
-    if rest:
-        yield [rest]
+class Arriving:
+    """Lines as they arrive, so that who types or pipes one line gets its answer before the next."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        """Nothing has arrived yet."""
+        self.stream = stream
+        self.waiting: deque[bytes] = deque()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Whole lines; the last one may lack its end."""
+        rest = b""
+        while piece := self.stream.read1(1 << 16):  # type: ignore[attr-defined]
+            *lines, rest = (rest + piece).split(b"\n")
+            self.waiting.extend(line + b"\n" for line in lines)
+            while self.waiting:
+                yield self.waiting.popleft()
+        if rest:
+            yield rest
 
 
 def _refuse_bad(items: Iterable[Example | BadLine], on_bad_line: Literal["stop", "skip"]) -> None:

@@ -16,14 +16,13 @@ from pellucid.config import (
     DataConfig,
     DecoderConfig,
     EncoderConfig,
-    Limit,
     SearchConfig,
+    Seed,
     Size,
+    Threads,
     TrainingConfig,
 )
-from pellucid.look.progress import shown
 from pellucid.toml import checked, from_settings, load_config
-from pellucid.training.session import Files, train_run
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,9 @@ class Arguments:
     """Folder of the run; created, or resumed."""
     size: Size
     """The one dial: sets every size that is not set by itself."""
-    seed: Limit
+    seed: Seed
     """Seed of initial parameters, batch order and dropout."""
-    threads: Limit
+    threads: Threads
     """Threads of computation; 0 takes one for each core."""
     data: Annotated[DataConfig, tyro.conf.arg(name="")]
     encoder: EncoderConfig
@@ -66,10 +65,12 @@ class Interruption:
     def __init__(self) -> None:
         """Nothing asked yet."""
         self.asked = False
+        self.training = False
+        """Whether there is an update in hand, which is worth ending well."""
 
     def ask(self, signal_number: int, frame: FrameType | None) -> None:
         """Handle the signal."""
-        if self.asked:
+        if self.asked or not self.training:
             raise KeyboardInterrupt
         self.asked = True
         print("pellucid: stopping after this update (Ctrl-C again to stop at once)", file=sys.stderr)
@@ -78,6 +79,11 @@ class Interruption:
 def run(arguments: list[str]) -> int:
     """Train, telling how it goes on standard error."""
     given = parse(arguments)
+    # Only now, when the arguments are known to be right, what takes seconds to import.
+    from pellucid.look.progress import shown
+    from pellucid.training.loop import Started
+    from pellucid.training.session import Files, train_run
+
     config = checked(
         Config(
             size=given.size,
@@ -98,6 +104,7 @@ def run(arguments: list[str]) -> int:
         with shown() as teller:
             for event in events:
                 teller.tell(event)
+                interruption.training = interruption.training or isinstance(event, Started)
                 if interruption.asked:
                     events.close()
                     print(f"pellucid: interrupted; the same command goes on from here ({given.run})", file=sys.stderr)
@@ -110,8 +117,8 @@ def run(arguments: list[str]) -> int:
 def parse(arguments: Sequence[str]) -> Arguments:
     """Flags over a TOML file over a preset."""
     size, file = _value(arguments, "--size"), _value(arguments, "--config")
-    overrides = {"size": size} if size else {}
-    base = load_config(Path(file), overrides) if file else from_settings(overrides, origin="--size")
+    overrides = {"size": size} if size is not None else {}
+    base = load_config(Path(file), overrides) if file is not None else from_settings(overrides, origin="flags")
     required: Any = tyro.MISSING
     defaults = Arguments(
         train=required,

@@ -90,18 +90,31 @@ def read_sources(path: Path, config: DataConfig, format: Format = "auto") -> Ite
     yield from _sources(_file_records(path, format, _source_columns(config)), config, str(path))
 
 
-def parse_sources(
-    lines: Iterable[bytes], name: str, config: DataConfig, first_line: int = 1
-) -> Iterator[Example | BadLine]:
-    """`read_sources` for lines from elsewhere, say standard input: text where that is configured, else TSV.
+def parse_sources(lines: Iterable[bytes], name: str, config: DataConfig) -> Iterator[Example | BadLine]:
+    """`read_sources` for lines from elsewhere, say standard input, in the configured format ("auto" counts as TSV).
 
-    There is no header. `name` stands for the path in bad lines, and `first_line` is the number of the first.
+    Lines are taken one at a time, each only when the one before was answered. Only CSV may have a header here. `name`
+    stands for the path in bad lines. Errors: `DataError` for Parquet, which is no text.
     """
-    columns = _source_columns(config)._replace(header=False)
-    if first_line == 1:
-        lines = checked_lines(lines, name)
-    parse = text_records if config.format == "text" else tsv_records
-    yield from _sources(parse(lines, columns, name, first_line), config, name)
+    columns = _source_columns(config)
+    lines = checked_lines(lines, name)
+    match config.format:
+        case "parquet":
+            raise DataError(f"{name} cannot be read as Parquet: give a file, or another --input-format")
+        case "csv":
+            records = csv_records(lines, columns, name)
+        case "jsonl":
+            records = json_records(lines, columns, name)
+        case "text":
+            records = text_records(lines, columns, name)
+        case "tsv" | "auto":
+            records = tsv_records(lines, columns._replace(header=False), name)
+    yield from _sources(records, config, name)
+
+
+def has_known_name(path: Path) -> bool:
+    """Whether the name of a file says its format."""
+    return _named_format(path, "auto") != "auto"
 
 
 def _named_format(path: Path, otherwise: Format) -> Format:

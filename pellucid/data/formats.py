@@ -28,17 +28,17 @@ ROWS_AT_ONCE = 8192
 TEXT_TYPES = {"string", "large_string", "string_view", "binary", "large_binary", "binary_view"}
 
 
-def tsv_records(lines: Iterable[bytes], columns: Columns, name: str, first_line: int = 1) -> Records:
+def tsv_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records:
     """Records of lines whose columns are separated by tabs."""
-    return select(_rows(lines, name, first_line, lambda text: text.split("\t")), columns, name, "tabs")
+    return select(_rows(lines, name, lambda text: text.split("\t")), columns, name, "tabs")
 
 
-def text_records(lines: Iterable[bytes], columns: Columns, name: str, first_line: int = 1) -> Records:
+def text_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records:
     """Records of whole lines: each is the source, or where features are wanted, the source, a tab, the features."""
     if "features" in columns.wanted:
         both = Columns({"source": "1", "features": "2"}, alone=columns.alone)
-        return tsv_records(lines, both, name, first_line)
-    return _rows(lines, name, first_line, lambda text: [text])
+        return tsv_records(lines, both, name)
+    return _rows(lines, name, lambda text: [text])
 
 
 def csv_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records:
@@ -79,9 +79,9 @@ def parquet_records(path: Path, columns: Columns) -> Records:
             raise DataError(f"cannot read {path} as Parquet: {str(error).partition(chr(10))[0]}") from error
 
 
-def _rows(lines: Iterable[bytes], name: str, first_line: int, cut: Callable[[str], list[str]]) -> Records:
+def _rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str]]) -> Records:
     """Every column of each line."""
-    for number, line in enumerate(lines, first_line):
+    for number, line in enumerate(lines, 1):
         if is_blank(line):
             yield Record(number, ())
             continue

@@ -92,8 +92,8 @@ def without_end(text: str) -> str:
 
 
 def _siblings(path: Path) -> list[str]:
-    """The names in the folder of a path; none where it cannot be listed."""
+    """The names of the files in the folder of a path; none where it cannot be listed."""
     try:
-        return os.listdir(path.parent)
+        return [entry.name for entry in os.scandir(path.parent) if entry.is_file()]
     except OSError:
         return []

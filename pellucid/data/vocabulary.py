@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters
@@ -54,8 +55,8 @@ class Vocabularies(msgspec.Struct, frozen=True):
     source: Vocabulary
     target: Vocabulary
     features: Vocabulary
-    longest_source: int
-    longest_target: int
+    longest_source: Annotated[int, Meta(ge=0)]
+    longest_target: Annotated[int, Meta(ge=0)]
     format: Literal[1] = 1
 
     def save(self, path: Path) -> None:

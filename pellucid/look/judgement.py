@@ -44,17 +44,18 @@ def report_on(folder: Path, judgement: Judgement, title: str, introduction: str)
     """The report of a run and its judgement: numbers, curves, attention, mistakes, settings."""
     log = read_log(folder)
     wrong = worst(judgement.scored, MISTAKES)
-    right = [at for at, scored in enumerate(judgement.scored) if scored.exact]
-    chosen = right[: EXAMPLES - min(2, len(wrong))] + wrong[:2]
+    mistaken = wrong[:2]
+    right = [at for at, scored in enumerate(judgement.scored) if scored.exact][: EXAMPLES - len(mistaken)]
+    drawn = f"Drawn below: the first {len(right)} outputs that are right, and the {len(mistaken)} worst mistakes."
     stopped = [record for record in log if record["event"] == "stopped"]
     return Report(
         title=title,
-        introduction=introduction,
+        introduction=f"{introduction}\n\n{drawn}",
         summary=_summary(judgement, stopped[-1] if stopped else None),
         log=log,
         positions=judgement.evaluation.positions,
         lengths=judgement.evaluation.lengths,
-        examples=[_shown(judgement, at) for at in chosen],
+        examples=[_shown(judgement, at) for at in right + mistaken],
         mistakes=[_shown(judgement, at) for at in wrong],
         config_toml=to_toml(judgement.transducer.config),
     )
@@ -72,7 +73,7 @@ def _summary(judgement: Judgement, stopped: dict[str, Any] | None) -> list[tuple
         ("exact match", _with_interval(evaluation.exact_match, evaluation.exact_match_ci95)),
         ("symbol error rate", _with_interval(evaluation.symbol_error_rate, evaluation.symbol_error_rate_ci95)),
         ("symbol accuracy", f"{evaluation.symbol_accuracy:.3f} % (by position, the end included)"),
-        ("examples", f"{evaluation.examples:,} (none of them trained on)"),
+        ("examples", f"{evaluation.examples:,}"),
         ("parameters", f"{parameter_count(judgement.transducer.network):,}"),
         ("seed", f"{config.seed}"),
     ]

@@ -61,7 +61,7 @@ class Teller:
 
     def _print(self, text: str) -> None:
         """One line; nothing in it is taken for markup."""
-        self.console.print(text, markup=False)
+        self.console.print(text, markup=False, emoji=False)
 
     def _tell_read(self, event: Read) -> None:
         """How many examples, and every line that is none."""

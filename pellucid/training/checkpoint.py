@@ -3,6 +3,7 @@
 Everything is in one safetensors file, so a checkpoint is whole or absent, and reading one runs no code.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,10 @@ import msgspec
 import safetensors
 import safetensors.torch
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from pellucid.errors import RunError
-from pellucid.files import refusals, write_atomic
+from pellucid.files import read_bytes, write_atomic
 from pellucid.training.loop import Progress, Session
 
 FORMAT = 1
@@ -26,9 +26,16 @@ def save_network(path: Path, network: nn.Module) -> None:
 
 
 def load_network(path: Path, network: nn.Module) -> None:
-    """Read parameters into a network built for them; every name and shape must agree."""
+    """Read parameters into a network built for them; every name and shape must agree, every number be finite."""
     tensors, _ = _read(path)
-    _fill(path, network, tensors)
+    _check(path, network, tensors)
+    network.load_state_dict(tensors)
+
+
+def check_network(path: Path, network: nn.Module) -> None:
+    """`RunError` where a file does not hold the parameters of a network like this one."""
+    tensors, _ = _read(path)
+    _check(path, network, tensors)
 
 
 def save_session(path: Path, session: Session, fingerprint: str) -> None:
@@ -51,7 +58,8 @@ def restore_session(path: Path, session: Session, fingerprint: str) -> None:
     if notes.get("fingerprint") != fingerprint:
         raise RunError(f"{path.parent} was trained on other data; name another run folder, or give the data it had")
     network = {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
-    _fill(path, session.transducer.network, network)
+    _check(path, session.transducer.network, network)
+    session.transducer.network.load_state_dict(network)
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         if name.startswith("optimizer."):
@@ -72,22 +80,27 @@ def _progress(path: Path, notes: dict[str, str]) -> Progress:
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and the notes of a file."""
+    content = read_bytes(path)
     try:
-        with refusals("read", path), safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except safetensors.SafetensorError as error:
+        tensors = safetensors.torch.load(content)
+        notes = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
+    except (safetensors.SafetensorError, ValueError) as error:
         raise RunError(f"{path} is not a whole safetensors file: {error}") from error
+    if notes.get("format", str(FORMAT)) != str(FORMAT):
+        raise RunError(f"{path} is not of format {FORMAT}, the one this version of Pellucid reads")
+    return tensors, notes
 
 
-def _fill(path: Path, network: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Copy tensors into a network, strictly."""
+def _check(path: Path, network: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Refuse tensors of other names or shapes than a network's own, and numbers that are none."""
     wanted = {name: list(value.shape) for name, value in network.state_dict().items()}
     found = {name: list(value.shape) for name, value in tensors.items()}
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             what = f"{name} is {found.get(name, 'missing')} there and {wanted.get(name, 'missing')} in the network"
             raise RunError(f"{path} does not fit the run's configuration and vocabulary: {what}")
-    network.load_state_dict(tensors)
+        if not bool(tensors[name].isfinite().all()):
+            raise RunError(f"{path} holds numbers that are not finite, in {name}")
 
 
 def _plain(tensors: dict[str, Any]) -> dict[str, Tensor]:

@@ -29,6 +29,8 @@ from pellucid.training.schedule import learning_rate
 PLATEAU_PATIENCE = 3
 """Validations without a better metric after which the plateau schedule lowers the rate."""
 PLATEAU_FACTOR = 0.5
+LOSS_WINDOW = 50
+"""Updates over which the training loss is averaged for the log."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -40,7 +42,10 @@ class Progress(msgspec.Struct, frozen=True):
     update: int = 0
     samples: int = 0
     seconds: float = 0.0
+    loss_sum: float = 0.0
+    """Training losses of the updates since the last multiple of `LOSS_WINDOW`, summed."""
     validations: int = 0
+    """Validations that were due by now and made."""
     best_update: int = 0
     best: tuple[float, float, float] | None = None
     """The best validation so far, as `rank` tells it."""
@@ -49,6 +54,11 @@ class Progress(msgspec.Struct, frozen=True):
     plateau_factor: float = 1.0
     finished: str = ""
     """Why training ended; empty while it has not."""
+
+    @property
+    def training_loss(self) -> float:
+        """The mean training loss of the updates in the present window."""
+        return self.loss_sum / ((self.update - 1) % LOSS_WINDOW + 1) if self.update else math.nan
 
 
 @dataclass
@@ -133,12 +143,14 @@ def fit(session: Session) -> Iterator[Event]:
     plan = _plan(session)
     yield Started(session.progress, session.epochs, math.ceil(session.epochs * len(plan)))
     while not session.progress.finished:
+        due = _validations_due(session, len(plan))
+        if session.progress.validations < due:
+            yield _validate(session, due, _is_over(session, len(plan)))
+            continue
         if session.progress.batch == len(plan):
             session.progress = msgspec.structs.replace(session.progress, epoch=session.progress.epoch + 1, batch=0)
             plan = _plan(session)
         yield _step(session, plan)
-        if session.progress.validations < _validations_due(session, len(plan)):
-            yield _validate(session, _is_over(session, len(plan)))
     yield Stopped(session.progress)
 
 
@@ -183,6 +195,7 @@ def _step(session: Session, plan: list[np.ndarray]) -> Stepped:
         loss, norm = _update(session, assemble(session.training, rows), rate)
     session.progress = msgspec.structs.replace(
         progress,
+        loss_sum=loss + (progress.loss_sum if progress.update % LOSS_WINDOW else 0.0),
         batch=progress.batch + 1,
         update=progress.update + 1,
         samples=progress.samples + len(rows),
@@ -213,7 +226,7 @@ def _update(session: Session, batch: Batch, rate: float) -> tuple[float, float]:
     return float(loss.detach()), norm
 
 
-def _validate(session: Session, over: bool) -> Validated:
+def _validate(session: Session, due: int, over: bool) -> Validated:
     """Decode the development examples as they will be decoded in use, score them, and judge the session by it."""
     began, progress, config = time.perf_counter(), session.progress, session.config.training
     transducer = session.transducer
@@ -229,7 +242,7 @@ def _validate(session: Session, over: bool) -> Validated:
         finished = f"{config.metric} did not get better in {stale} validations"
     session.progress = msgspec.structs.replace(
         progress,
-        validations=progress.validations + 1,
+        validations=due,
         best=rank(metrics, config.metric) if better else progress.best,
         best_update=progress.update if better else progress.best_update,
         stale=stale,

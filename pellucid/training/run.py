@@ -30,6 +30,8 @@ MODEL = "model.safetensors"
 TRAINING = "training.safetensors"
 LOG = "log.jsonl"
 CARD = "card.md"
+LOCK = ".lock"
+FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, LOG, CARD)
 
 
 def load(run: str | Path) -> Transducer:
@@ -55,33 +57,50 @@ def has_run(folder: Path) -> bool:
     return (folder / CONFIG).exists()
 
 
-def begin(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
-    """Make the folder and write what is known before the first update; a folder of other things is refused.
-
-    A run that ended before its first checkpoint is begun anew.
-    """
-    make_folder(folder)
+def check_own(folder: Path) -> None:
+    """Refuse a folder that holds other things, or a model whose training cannot go on; nothing in it is touched."""
+    if not folder.is_dir() or (folder / TRAINING).exists():
+        return
     with refusals("read", folder):
-        foreign = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
-    if foreign and not has_run(folder):
+        names = sorted(path.name for path in folder.iterdir())
+    foreign = [name for name in names if name not in FILES and not name.startswith(".")]
+    if foreign:
         raise RunError(f"{folder} is not empty and holds no run ({', '.join(foreign[:3])}); name a new folder")
+    if MODEL in names:
+        raise RunError(f"{folder} holds a model but no {TRAINING} to go on from; name a new folder")
+
+
+def begin(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
+    """Write what is known before the first update. A run that ended before its first checkpoint is begun anew."""
     vocabularies.save(folder / VOCABULARY)
     write_text(folder / CONFIG, to_toml(config))
 
 
 def check_same_config(folder: Path, config: Config) -> None:
-    """Refuse to go on with a run under another configuration, and say what differs."""
+    """Refuse to go on with a run under another configuration, and say what differs; a new folder has none."""
+    if not has_run(folder):
+        if (folder / TRAINING).exists():
+            raise RunError(f"{folder} holds a training but no {CONFIG}: it cannot be known how it was meant to go on")
+        return
     changed = differences(load_config(folder / CONFIG), config)
     if changed:
         listed = "\n  ".join(changed)
         raise RunError(f"{folder} holds a run with a different configuration:\n  {listed}\nname another run folder")
 
 
+def check_same_vocabularies(folder: Path, vocabularies: Vocabularies) -> None:
+    """Refuse to go on with a run whose vocabulary is not the one that the training file gives."""
+    if load_vocabularies(folder / VOCABULARY) != vocabularies:
+        raise RunError(f"{folder / VOCABULARY} is not the vocabulary of the training data; name another run folder")
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder for one training at a time; the lock ends with the process, however that ends."""
     make_folder(folder)
-    with refusals("write", folder / ".lock"), open(folder / ".lock", "w") as file:
+    with refusals("write", folder / LOCK):
+        file = open(folder / LOCK, "a")  # noqa: SIM115 (closed below, apart from the errors told above)
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -89,34 +108,33 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-class Log:
-    """log.jsonl: one JSON object a line, appended as training goes."""
+def append_log(folder: Path, record: dict[str, Any]) -> None:
+    """Add one line to the log."""
+    with refusals("write", folder / LOG), open(folder / LOG, "ab") as file:
+        file.write(_line(record))
 
-    def __init__(self, folder: Path, update: int) -> None:
-        """Open the log; lines beyond `update`, written after the checkpoint one goes on from, are removed."""
-        self.path = folder / LOG
-        kept = [record for record in read_log(folder) if record.get("update", 0) <= update]
-        write_atomic(self.path, "".join(_line(record) for record in kept).encode())
 
-    def append(self, record: dict[str, Any]) -> None:
-        """Add one line."""
-        with refusals("write", self.path), open(self.path, "a", encoding="utf-8") as file:
-            file.write(_line(record))
+def cut_log(folder: Path, update: int) -> None:
+    """Remove the log's lines beyond `update`, written after the checkpoint one goes on from."""
+    kept = [record for record in read_log(folder) if record.get("update", 0) <= update]
+    write_atomic(folder / LOG, b"".join(_line(record) for record in kept))
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The records of a run's log, the last line left out where a crash cut it; none where there is no log."""
+    """The records of a run's log; a line that a crash cut, or that is no record, is passed over."""
     if not (folder / LOG).exists():
         return []
     records = []
     for line in read_bytes(folder / LOG).decode("utf-8", "replace").split("\n"):
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
         except json.JSONDecodeError:
             continue
+        if isinstance(record, dict) and "event" in record:
+            records.append(record)
     return records
 
 
-def _line(record: dict[str, Any]) -> str:
+def _line(record: dict[str, Any]) -> bytes:
     """One record as one line."""
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")

@@ -12,7 +12,7 @@ def learning_rate(config: TrainingConfig, passed: float, plateau_factor: float) 
 
         constant              r
         cosine                r · (1 + cos πx) / 2           Loshchilov & Hutter 2017, section 3, one cycle
-        inverse-square-root   r · √(w / passed)              Vaswani et al. 2017, section 5.3, in shares of the training
+        inverse-square-root   r · √(w / passed)              Vaswani et al. 2017, section 5.3; shares of 0.001 at least
         plateau               r · plateau_factor             the factor falls when the metric stays (see the loop)
     """
     warmup = config.warmup
@@ -24,7 +24,7 @@ def learning_rate(config: TrainingConfig, passed: float, plateau_factor: float) 
         case "cosine":
             scale = (1 + math.cos(math.pi * min(1.0, (passed - warmup) / (1 - warmup)))) / 2
         case "inverse-square-root":
-            scale = math.sqrt(warmup / passed)
+            scale = math.sqrt(max(warmup, 1e-3) / max(passed, 1e-3))
         case "plateau":
             scale = plateau_factor
     return config.learning_rate * scale

@@ -10,7 +10,7 @@ import msgspec
 
 from pellucid.config import Config
 from pellucid.data.batches import Encoded, encode
-from pellucid.data.examples import BadLine, Example, Reading, read_examples
+from pellucid.data.examples import BadLine, Example, Reading, read_examples, resolve_format
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.errors import DataError
@@ -20,11 +20,20 @@ from pellucid.model.threads import use_threads
 from pellucid.search.transducer import Transducer
 from pellucid.training import run
 from pellucid.training.card import card
-from pellucid.training.checkpoint import restore_session, save_network, save_session
-from pellucid.training.loop import Event, Session, Started, Stepped, Stopped, Validated, build_optimizer, fit
+from pellucid.training.checkpoint import check_network, restore_session, save_network, save_session
+from pellucid.training.loop import (
+    LOSS_WINDOW,
+    Event,
+    Progress,
+    Session,
+    Started,
+    Stepped,
+    Stopped,
+    Validated,
+    build_optimizer,
+    fit,
+)
 
-LOG_EVERY = 50
-"""Updates a log record of the training loss covers."""
 SAVE_SECONDS = 120.0
 """A checkpoint is written at every validation, and between two of them at least this often."""
 
@@ -74,21 +83,25 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
     Whoever closes the generator between two events stops the training: what it has reached is saved first. Errors:
     `DataError` for what cannot be read, `RunError` for a folder that is foreign, in use, or of another configuration.
     """
-    if files.train_target and config.data.format == "auto":
-        # Lines read at prediction are then whole sources, whatever stands in them.
-        config = msgspec.structs.replace(config, data=msgspec.structs.replace(config.data, format="text"))
+    data = config.data
+    if data.format == "auto":
+        # What the training file is, standard input will be taken for at prediction.
+        kind = "text" if files.train_target else resolve_format(files.train, data)
+        config = msgspec.structs.replace(config, data=msgspec.structs.replace(data, format=kind))
+    run.check_own(folder)
+    run.check_same_config(folder, config)
     use_threads(config.threads)
+    training = read_examples(files.train, data, files.train_target)
+    development = read_examples(files.dev, data, files.dev_target)
+    note = _overlap(training.examples, development.examples, files)
+    reads = [_read_event(files.train, training, ""), _read_event(files.dev, development, note)]
+    yield from reads
     with run.locked(folder):
-        if run.has_run(folder):
-            run.check_same_config(folder, config)
-        training = read_examples(files.train, config.data, files.train_target)
-        development = read_examples(files.dev, config.data, files.dev_target)
-        note = _overlap(training.examples, development.examples, files)
-        reads = [_read_event(files.train, training, ""), _read_event(files.dev, development, note)]
-        yield from reads
+        run.check_same_config(folder, config)
         session, fingerprint, built = _open(folder, config, training.examples, development.examples)
         yield built
         if session.progress.finished:
+            _conclude(session, folder)
             yield Stopped(session.progress)
         else:
             yield from _recorded(session, folder, fingerprint, reads)
@@ -101,7 +114,7 @@ def _open(
     cut = segmenters(config.data)
     vocabularies = learn_vocabularies(training, cut, config.data.minimum_count)
     encoded = encode(training, cut, vocabularies)
-    fingerprint = _fingerprint(encoded, development)
+    fingerprint = _fingerprint(vocabularies, encoded, development)
     resumed = (folder / run.TRAINING).exists()
     if not resumed:
         run.begin(folder, config, vocabularies)
@@ -110,62 +123,95 @@ def _open(
     session = Session(transducer, build_optimizer(network, config.training), encoded, development)
     if resumed:
         restore_session(folder / run.TRAINING, session, fingerprint)
+        run.check_same_vocabularies(folder, vocabularies)
+        if session.progress.best is not None:
+            check_network(folder / run.MODEL, network)
     return session, fingerprint, Built(folder, parameter_count(network), vocabularies, resumed)
 
 
 def _recorded(session: Session, folder: Path, fingerprint: str, reads: Sequence[Read]) -> Iterator[RunEvent]:
     """The loop's events, with the run folder kept in step with them."""
-    log = run.Log(folder, session.progress.update)
-    if not session.progress.update:
+    keeper = Keeper(session, folder, fingerprint)
+    if not any(record["event"] == "read" for record in run.read_log(folder)):
         for read in reads:
-            log.append(_read_record(read))
-    losses: list[float] = []
-    saved_at = time.monotonic()
+            run.append_log(folder, _read_record(read))
     try:
         for event in fit(session):
-            record = _record(event, losses)
-            if record:
-                log.append(record)
+            # Everything is on the disk before anybody hears of it: who stops listening now loses nothing.
+            saved = keeper.keep(event)
             yield event
-            if isinstance(event, Validated) and event.best:
-                save_network(folder / run.MODEL, session.transducer.network)
-                yield Saved(folder / run.MODEL, best=True)
-            if isinstance(event, Validated | Stopped) or time.monotonic() - saved_at > SAVE_SECONDS:
-                save_session(folder / run.TRAINING, session, fingerprint)
-                saved_at = time.monotonic()
-                yield Saved(folder / run.TRAINING, best=False)
-            if isinstance(event, Stopped):
-                write_text(folder / run.CARD, card(session, run.read_log(folder)))
+            yield from saved
     except GeneratorExit:
-        # Nobody listens any more, between two events: the session is whole, and what it has reached is worth keeping.
-        save_session(folder / run.TRAINING, session, fingerprint)
+        # Nobody listens any more, between two events: the session is whole, and what it has reached is kept.
+        keeper.save()
         raise
 
 
-def _record(event: Event, losses: list[float]) -> dict[str, Any] | None:
-    """The log line of an event: none for most updates, whose losses are averaged instead."""
-    progress = event.progress
-    base = {
-        "update": progress.update,
-        "samples": progress.samples,
-        "epoch": progress.epoch,
-        "seconds": progress.seconds,
-    }
+class Keeper:
+    """Keeps a run folder in step with the events of its training."""
+
+    def __init__(self, session: Session, folder: Path, fingerprint: str) -> None:
+        """Remove the log's lines beyond the session: they will be written again."""
+        self.session = session
+        self.folder = folder
+        self.fingerprint = fingerprint
+        self.saved_at = time.monotonic()
+        run.cut_log(folder, session.progress.update)
+
+    def keep(self, event: Event) -> list[Saved]:
+        """Write what an event calls for: first the model, then the log, then the checkpoint that vouches for both."""
+        saved: list[Saved] = []
+        if isinstance(event, Validated) and event.best:
+            save_network(self.folder / run.MODEL, self.session.transducer.network)
+            saved.append(Saved(self.folder / run.MODEL, best=True))
+        record = _record(event)
+        if record:
+            run.append_log(self.folder, record)
+        if isinstance(event, Validated) or time.monotonic() - self.saved_at > SAVE_SECONDS:
+            saved.append(self.save())
+        if isinstance(event, Stopped):
+            _conclude(self.session, self.folder)
+        return saved
+
+    def save(self) -> Saved:
+        """Write the checkpoint."""
+        save_session(self.folder / run.TRAINING, self.session, self.fingerprint)
+        self.saved_at = time.monotonic()
+        return Saved(self.folder / run.TRAINING, best=False)
+
+
+def _conclude(session: Session, folder: Path) -> None:
+    """Write what stands at the end of a run, if it does not stand there yet."""
+    ended = any(record["event"] == "stopped" for record in run.read_log(folder))
+    if not ended:
+        run.append_log(folder, {"event": "stopped", **_counted(session.progress), "reason": session.progress.finished})
+    if not ended or not (folder / run.CARD).exists():
+        write_text(folder / run.CARD, card(session, run.read_log(folder)))
+
+
+def _record(event: Event) -> dict[str, Any] | None:
+    """The log line of an event: none for most updates, whose losses are averaged instead, nor for the end."""
+    counted = _counted(event.progress)
     match event:
         case Started():
-            return {"event": "started", **base, "epochs": event.epochs, "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+            begun = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            return {"event": "started", **counted, "epochs": event.epochs, "time": begun}
         case Stepped():
-            losses.append(event.loss)
-            if len(losses) < LOG_EVERY:
+            if event.progress.update % LOSS_WINDOW:
                 return None
-            mean = sum(losses) / len(losses)
-            losses.clear()
-            rate, norm = event.learning_rate, event.gradient_norm
-            return {"event": "stepped", **base, "loss": mean, "learning_rate": rate, "gradient_norm": norm}
+            rates = {"learning_rate": event.learning_rate, "gradient_norm": event.gradient_norm}
+            return {"event": "stepped", **counted, "loss": event.progress.training_loss, **rates}
         case Validated():
-            return {"event": "validated", **base, **event.metrics, "best": event.best}
+            loss = {"training_loss": event.progress.training_loss}
+            return {"event": "validated", **counted, **event.metrics, **loss, "best": event.best}
         case Stopped():
-            return {"event": "stopped", **base, "reason": progress.finished}
+            return None
+
+
+def _counted(progress: Progress) -> dict[str, Any]:
+    """Where training stands, as every log line tells it."""
+    counted = {"update": progress.update, "samples": progress.samples, "epoch": progress.epoch}
+    return {**counted, "seconds": round(progress.seconds, 3)}
 
 
 def _read_event(path: Path, reading: Reading, note: str) -> Read:
@@ -191,11 +237,11 @@ def _overlap(training: Sequence[Example], development: Sequence[Example], files:
     return f"{shared:,} of {len(development):,} examples are also in {files.train}" if shared else ""
 
 
-def _fingerprint(encoded: Encoded, development: Sequence[Example]) -> str:
+def _fingerprint(vocabularies: Vocabularies, encoded: Encoded, development: Sequence[Example]) -> str:
     """A hash of all that training and validation see, so that a resumed run is known to see the same."""
     digest = hashlib.sha256()
     for column in encoded:
         digest.update(column.values.tobytes())
         digest.update(column.offsets.tobytes())
-    digest.update(msgspec.json.encode(development))
+    digest.update(msgspec.json.encode((vocabularies, development)))
     return digest.hexdigest()
