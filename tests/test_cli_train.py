@@ -102,9 +102,14 @@ def test_skipped_lines_are_counted_and_listed(tmp_path: Path) -> None:
     assert "train.tsv:10: expected 2 columns" in done.err and "train.tsv:12: the source is empty" in done.err
 
 
-def test_divergence_names_the_key(tmp_path: Path) -> None:
-    command = [*given(copies_run(), tmp_path / "run"), "--training.learning-rate", "1e30"]
-    assert "training.learning_rate (now 1e+30)" in complaint(pellucid(*command))
+@pytest.mark.parametrize("rate", ["1e+30", "3e+38"])
+@pytest.mark.parametrize("every", ["1", "0.01"], ids=["seen in the gradient", "seen in a validation"])
+def test_divergence_names_the_key_each_time(tmp_path: Path, rate: str, every: str) -> None:
+    command = [*given(copies_run(), tmp_path / "run"), "--training.learning-rate", rate, "--training.warmup", "0"]
+    for _ in range(2):
+        message = complaint(pellucid(*command, "--training.validate-every", every))
+        assert message.startswith("training diverged at update ") and f"training.learning_rate (now {rate})" in message
+    assert "NaN" not in (tmp_path / "run" / "log.jsonl").read_text(), "NaN is no JSON"
 
 
 def updates_of(run: Path) -> int:

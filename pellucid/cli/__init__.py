@@ -47,9 +47,10 @@ def _run(given: list[str]) -> int:
         return 0
     if given[0] not in VERBS:
         raise InputError(f"there is no verb {given[0]!r}{nearest(given[0], VERBS)} (pellucid --help lists them)")
-    for name in ("stdin", "stdout", "stderr"):
+    for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            raise InputError(f"{name} is closed")
+            # A service may have closed it: what nobody reads goes nowhere.
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open to the process's end)
     run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{given[0]}").run
     return run(given[1:])
 

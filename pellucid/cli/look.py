@@ -72,6 +72,8 @@ def _traces(given: Arguments, most: int) -> list[Trace]:
     transducer = load(given.run)
     use_threads(transducer.config.threads)
     data = transducer.config.data
+    if sys.stdin is None and str(given.file) == "-":
+        raise DataError("standard input is closed: give a file of sources")
     lines = parse_sources(sys.stdin.buffer, "standard input", data) if str(given.file) == "-" else None
     items = list(islice(lines if lines is not None else read_sources(given.file, data), most))
     for item in items:

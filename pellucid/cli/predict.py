@@ -106,6 +106,8 @@ def _chunks(file: Path, data: DataConfig, format: Format) -> Iterator[list[Examp
         return
     if format != "auto":
         data = msgspec.structs.replace(data, format=format)
+    if sys.stdin is None:
+        raise DataError("standard input is closed: give a file of sources")
     arriving = Arriving(sys.stdin.buffer)
     chunk = []
     for item in parse_sources(arriving, "standard input", data):

@@ -216,10 +216,7 @@ def _update(session: Session, batch: Batch, rate: float) -> tuple[float, float]:
         nn.utils.clip_grad_value_(parameters, config.clip_value)
     norm = float(nn.utils.clip_grad_norm_(parameters, config.clip_norm or math.inf))
     if not math.isfinite(norm):
-        raise RunError(
-            f"training diverged at update {session.progress.update + 1}: the gradient is not finite; "
-            f"a lower training.learning_rate (now {config.learning_rate:g}) or training.clip_norm may help"
-        )
+        raise _diverged(session, "the gradient is not finite")
     for group in session.optimizer.param_groups:
         group["lr"] = rate
     session.optimizer.step()
@@ -234,6 +231,8 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
     references = [(example.target,) for example in session.development]
     evaluation = evaluate(score(traces, references, transducer.segmenters))
     metrics = {**metrics_for_log(evaluation), "loss": _development_loss(session)}
+    if not math.isfinite(metrics["loss"]):
+        raise _diverged(session, "the loss on the development data is not finite")
     better = progress.best is None or rank(metrics, config.metric) > progress.best
     stale = 0 if better else progress.stale + 1
     lowered = config.schedule == "plateau" and stale and stale % PLATEAU_PATIENCE == 0
@@ -251,6 +250,15 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
         seconds=progress.seconds + time.perf_counter() - began,
     )
     return Validated(session.progress, metrics, better, traces)
+
+
+def _diverged(session: Session, what: str) -> RunError:
+    """The error of a training whose numbers have left the finite."""
+    config = session.config.training
+    return RunError(
+        f"training diverged at update {session.progress.update}: {what}; "
+        f"a lower training.learning_rate (now {config.learning_rate:g}) or training.clip_norm may help"
+    )
 
 
 @torch.no_grad()
