@@ -5,6 +5,7 @@ B batch, S source positions, D memory, H hidden units of the query, A attention 
 
 import math
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -28,6 +29,13 @@ def masked_softmax(scores: Float[Tensor, "B S"], memory: Memory) -> Float[Tensor
     return scores.masked_fill(~memory.mask(), -torch.inf).softmax(dim=-1)
 
 
+class QueryWeights(NamedTuple):
+    """W and v of the additive score; both empty where the score is q · key."""
+
+    projection: Float[Tensor, "Q H"]
+    energy: Float[Tensor, " Q"]
+
+
 class Attention(nn.Module, ABC):
     """How a decoder looks at a memory."""
 
@@ -40,6 +48,10 @@ class Attention(nn.Module, ABC):
         self, query: Float[Tensor, "B H"], attendable: Attendable, override: Float[Tensor, "B S"] | None = None
     ) -> Attended:
         """One look, from one query a row."""
+
+    @abstractmethod
+    def query_weights(self) -> QueryWeights | None:
+        """What turns a query and the keys into scores, for a kernel; None where there are no scores."""
 
     def prepare(self, memory: Memory) -> Attendable:
         """The memory with its keys."""
@@ -81,32 +93,40 @@ class AdditiveAttention(ScoredAttention):
         energies: Tensor = torch.tanh(asked[:, None] + keys) @ self.energy
         return energies
 
+    def query_weights(self) -> QueryWeights:
+        """W and v."""
+        return QueryWeights(self.query_projection.weight, self.energy)
 
-class DotAttention(ScoredAttention):
+
+class ProductAttention(ScoredAttention):
+    """e_s = qᵀ key_s: the score of all attentions whose keys have the size of the query."""
+
+    def scores(self, query: Float[Tensor, "B H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B S"]:
+        """keys · q."""
+        return torch.bmm(keys, query[:, :, None])[:, :, 0]
+
+    def query_weights(self) -> QueryWeights:
+        """None to apply: the query stays as it is."""
+        return QueryWeights(torch.empty(0, 0), torch.empty(0))
+
+
+class DotAttention(ProductAttention):
     """e_s = qᵀ h_s. Luong et al. 2015, section 3.1, "dot". Query and memory have one size."""
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
         """The states themselves."""
         return memory.states
 
-    def scores(self, query: Float[Tensor, "B H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B S"]:
-        """keys · q."""
-        return torch.bmm(keys, query[:, :, None])[:, :, 0]
 
-
-class ScaledDotAttention(ScoredAttention):
+class ScaledDotAttention(ProductAttention):
     """e_s = qᵀ h_s / √D. Vaswani et al. 2017, section 3.2.1. Query and memory have one size."""
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
         """The states over √D."""
         return memory.states / math.sqrt(memory.states.shape[-1])
 
-    def scores(self, query: Float[Tensor, "B H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B S"]:
-        """keys · q."""
-        return torch.bmm(keys, query[:, :, None])[:, :, 0]
 
-
-class GeneralAttention(ScoredAttention):
+class GeneralAttention(ProductAttention):
     """e_s = qᵀ W h_s. Luong et al. 2015, section 3.1, "general"."""
 
     def __init__(self, query_size: int, memory_size: int) -> None:
@@ -118,10 +138,6 @@ class GeneralAttention(ScoredAttention):
         """W h_s."""
         keys: Tensor = self.key_projection(memory.states)
         return keys
-
-    def scores(self, query: Float[Tensor, "B H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B S"]:
-        """keys · q."""
-        return torch.bmm(keys, query[:, :, None])[:, :, 0]
 
 
 class NoAttention(Attention):
@@ -142,6 +158,9 @@ class NoAttention(Attention):
         if override is not None:
             return read(override, memory, override)
         return Attended(memory.final.hidden[:, -1], memory.states.new_zeros(memory.states.shape[:2]))
+
+    def query_weights(self) -> None:
+        """There are no scores."""
 
 
 def build_attention(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:

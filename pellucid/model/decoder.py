@@ -8,7 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.config import AttentionConfig, DecoderConfig
-from pellucid.model.attention import build_attention
+from pellucid.kernels.choice import chosen
+from pellucid.model.attention import QueryWeights, build_attention
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.heads import NextSymbol
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
@@ -71,8 +72,33 @@ class Decoder(nn.Module):
     def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
         """The same steps over symbols known beforehand (the target shifted by one, BOS first).
 
-        What no step waits for is done for all steps together: the projection of the symbols and the logits.
+        What no step waits for is done for all steps together: the projection of the symbols and the logits. A kernel
+        takes all steps at once where there is one: for a single layer with attention.
         """
+        score = self.attention.query_weights()
+        if score is None or self.config.layers > 1 or not chosen(attendable.keys):
+            return self._unroll_plain(symbols, state, attendable)
+        return self._unroll_compiled(symbols, state, attendable, score)
+
+    def _unroll_compiled(
+        self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable, score: QueryWeights
+    ) -> Unrolled:
+        """All steps by a kernel, which takes the symbols' table projected."""
+        from pellucid.kernels.decoding import Looked, Parameters, unroll_decoder  # Numba takes a second to import
+
+        cell = self.cells[0]
+        table = nn.functional.linear(self.table.vectors(), cell.input_weight, cell.added_bias())
+        recurrent = (cell.hidden_weight, self.context_projection.weight)
+        looked = Looked(attendable.keys, attendable.memory.states, attendable.memory.lengths)
+        start = _layers(state)[0]
+        done = unroll_decoder(
+            Parameters(table, cell.reset_bias(), *recurrent, *score), symbols, looked, start.hidden, start.cell
+        )
+        last = LayerState(done.last, None if start.cell is None else done.cell)
+        return Unrolled(self.head(self._dropped(done.hidden), done.contexts), done.weights, _stacked([last]))
+
+    def _unroll_plain(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
+        """Step by step in PyTorch."""
         layers = _layers(state)
         looks: list[Attended] = []
         tops: list[Float[Tensor, "B H"]] = []

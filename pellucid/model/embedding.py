@@ -30,12 +30,15 @@ class SymbolTable(nn.Module):
         """E, which for a one-hot table is V."""
         return self.weight.shape[1]
 
-    def forward(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape E"]:
-        """The vectors of ids.
+    def vectors(self) -> Float[Tensor, "V E"]:
+        """Every symbol's vector, with dropout in training.
 
         Dropout falls on the table, not on positions: within one batch a symbol misses the same units everywhere it
         stands (Gal & Ghahramani 2016, section 4.2, for units instead of whole words). That regularises as well here,
         costs V × E instead of B × S × E, and lets a kernel project the table once instead of every position.
         """
-        table = nn.functional.dropout(self.weight, self.dropout, self.training)
-        return nn.functional.embedding(ids, table)
+        return nn.functional.dropout(self.weight, self.dropout, self.training)
+
+    def forward(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape E"]:
+        """The vectors of ids."""
+        return nn.functional.embedding(ids, self.vectors())

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pellucid.config import EncoderConfig, memory_size
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.memory import Memory, State
-from pellucid.model.recurrence import Stack, last_within, reverse_within, run_forward
+from pellucid.model.recurrence import Inputs, Stack, run
 
 
 class Encoder(nn.Module):
@@ -31,24 +31,25 @@ class Encoder(nn.Module):
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Read sources of the given lengths (each at least 1). What stands beyond a length changes nothing."""
         inside = (torch.arange(source.shape[1], device=source.device) < lengths[:, None])[:, :, None]
-        states = self.table(source)
+        inputs = Inputs(self.table.vectors(), source)
         finals: list[Float[Tensor, "B D"]] = []
         for layer in range(self.config.layers):
-            states, final = self._layer(layer, states, lengths)
-            states = nn.functional.dropout(states, self.config.dropout, self.training)
+            states, final = self._layer(layer, inputs, lengths)
+            # Contiguous, because which units dropout takes goes by the order in memory, and that by what computed.
+            states = nn.functional.dropout(states.contiguous(), self.config.dropout, self.training)
+            inputs = Inputs(states)
             finals.append(final)
         return Memory(states * inside, lengths, State(torch.stack(finals, dim=1)))
 
     def _layer(
-        self, layer: int, inputs: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]
+        self, layer: int, inputs: Inputs, lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
         """The states of one layer, and its final state: forward at the last position, backward at the first."""
-        ahead = run_forward(self.forward_cells[layer], inputs)
+        ahead, last = run(self.forward_cells[layer], inputs, lengths, backward=False)
         if self.config.directions == "forward":
-            return ahead, last_within(ahead, lengths)
-        mirrored = run_forward(self.backward_cells[layer], reverse_within(inputs, lengths))
-        back = reverse_within(mirrored, lengths)
-        return self._merge(ahead, back), self._merge(last_within(ahead, lengths), back[:, 0])
+            return ahead, last
+        back, first = run(self.backward_cells[layer], inputs, lengths, backward=True)
+        return self._merge(ahead, back), self._merge(last, first)
 
     def _merge(self, ahead: Float[Tensor, "*shape H"], back: Float[Tensor, "*shape H"]) -> Float[Tensor, "*shape D"]:
         """The states of both directions as one."""

@@ -1,4 +1,4 @@
-"""Recurrent cells and whole sequences of them, in plain PyTorch.
+"""Recurrent cells and whole sequences of them: in plain PyTorch, and where a kernel takes its place.
 
 B batch, S positions, E input, H hidden units. Gate equations as in PyTorch, the reset gate applied after the product:
 
@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.config import Cell
+from pellucid.kernels.choice import chosen
 
 GATES: dict[Cell, int] = {"gru": 3, "lstm": 4}
 
@@ -47,6 +48,16 @@ class RecurrentCell(nn.Module):
             nn.init.orthogonal_(self.hidden_weight.data[block])
         if cell == "lstm":
             self.input_bias.data[hidden_size : 2 * hidden_size] = 1.0
+
+    def reset_bias(self) -> Float[Tensor, " C"]:
+        """The bias that a GRU's reset gate multiplies, c_n; empty for an LSTM, which has none such."""
+        return self.hidden_bias[2 * self.hidden_size :] if self.cell == "gru" else self.hidden_bias[:0]
+
+    def added_bias(self) -> Float[Tensor, " G"]:
+        """The sum of all other biases, which are only added."""
+        if self.cell == "lstm":
+            return self.input_bias + self.hidden_bias
+        return self.input_bias + nn.functional.pad(self.hidden_bias[: 2 * self.hidden_size], (0, self.hidden_size))
 
     def advance(self, projected: Float[Tensor, "B G"], state: LayerState) -> LayerState:
         """One step from the projected input (W x + b, all gates) and the state before."""
@@ -90,6 +101,59 @@ def lstm_step(
     enter, forget, candidate, leave = gates.chunk(4, dim=-1)
     new = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(candidate)
     return torch.sigmoid(leave) * torch.tanh(new), new
+
+
+class Inputs(NamedTuple):
+    """A sequence of vectors a row: one for each position, or rows of a table that symbols name."""
+
+    vectors: Float[Tensor, "*rows E"]
+    symbols: Int[Tensor, "B S"] | None = None
+
+    def spread(self) -> Float[Tensor, "B S E"]:
+        """One vector for each position."""
+        return self.vectors if self.symbols is None else nn.functional.embedding(self.symbols, self.vectors)
+
+    def table(self) -> tuple[Float[Tensor, "V E"], Int[Tensor, "B S"]]:
+        """A table, and the row of each position: the symbols' own, unless it has more rows than there are positions."""
+        if self.symbols is not None and len(self.vectors) <= self.symbols.numel():
+            return self.vectors, self.symbols
+        spread = self.spread()
+        return spread.flatten(0, 1), torch.arange(spread.shape[0] * spread.shape[1]).view(spread.shape[:2])
+
+
+def run(
+    cell: RecurrentCell, inputs: Inputs, lengths: Int[Tensor, " B"], backward: bool
+) -> tuple[Float[Tensor, "B S H"], Float[Tensor, "B H"]]:
+    """The hidden states of a cell run from zero over every row, and the last: forward, or backward from its own end.
+
+    States beyond a row's length mean nothing. Where gradients are wanted, a kernel runs if it can; answers come from
+    PyTorch alone, so that they do not depend on it.
+    """
+    fused = torch.is_grad_enabled() and chosen(inputs.vectors)
+    return run_compiled(cell, inputs, lengths, backward) if fused else run_plain(cell, inputs, lengths, backward)
+
+
+def run_plain(
+    cell: RecurrentCell, inputs: Inputs, lengths: Int[Tensor, " B"], backward: bool
+) -> tuple[Float[Tensor, "B S H"], Float[Tensor, "B H"]]:
+    """`run` in PyTorch."""
+    if backward:
+        states = reverse_within(run_forward(cell, reverse_within(inputs.spread(), lengths)), lengths)
+        return states, states[:, 0]
+    states = run_forward(cell, inputs.spread())
+    return states, last_within(states, lengths)
+
+
+def run_compiled(
+    cell: RecurrentCell, inputs: Inputs, lengths: Int[Tensor, " B"], backward: bool
+) -> tuple[Float[Tensor, "B S H"], Float[Tensor, "B H"]]:
+    """`run` by a kernel, which takes inputs as rows of a table: it is the table that is projected."""
+    from pellucid.kernels.recurrence import Recurrent, run_recurrence  # Numba takes a second to import
+
+    vectors, symbols = inputs.table()
+    projected = nn.functional.linear(vectors, cell.input_weight, cell.added_bias())
+    ran = run_recurrence(projected, symbols, lengths, Recurrent(cell.hidden_weight, cell.reset_bias()), backward)
+    return ran.states, ran.hidden
 
 
 def run_forward(cell: RecurrentCell, inputs: Float[Tensor, "B S E"]) -> Float[Tensor, "B S H"]:

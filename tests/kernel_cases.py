@@ -1,0 +1,47 @@
+"""Networks and batches of odd shapes, run with kernels and in plain PyTorch."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from hypothesis import strategies
+from torch import Tensor, nn
+
+from pellucid.kernels.choice import plain
+
+SIZES = strategies.sampled_from([1, 2, 3, 10, 17, 32, 40])
+CELLS = strategies.sampled_from(["gru", "lstm"])
+SEEDS = strategies.integers(0, 2**31)
+
+
+def lengths_within(data: strategies.DataObject, rows: int, longest: int) -> Tensor:
+    """One length a row, from 1, in any order, the longest maybe not among them."""
+    return torch.tensor(data.draw(strategies.lists(strategies.integers(1, longest), min_size=rows, max_size=rows)))
+
+
+def gradients_of(run: Callable[[], Sequence[Tensor]], inputs: Mapping[str, Tensor], seed: int) -> dict[str, Tensor]:
+    """The outputs, and the gradients of all inputs from random gradients of all outputs."""
+    torch.manual_seed(seed)
+    outputs = list(run())
+    arriving = [torch.randn(output.shape, dtype=output.dtype) for output in outputs]
+    gradients = torch.autograd.grad(outputs, list(inputs.values()), arriving, allow_unused=True)
+    named = {f"output {at}": output.detach() for at, output in enumerate(outputs)}
+    return named | {name: gradient for name, gradient in zip(inputs, gradients, strict=True) if gradient is not None}
+
+
+def assert_equal(got: Mapping[str, Tensor], wanted: Mapping[str, Tensor], tolerance: float = 1e-5) -> None:
+    """Every tensor equal, relative to the largest entry of the wanted one, or to 0.1 where larger summands cancel."""
+    assert got.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        scale = max(float(tensor.abs().max()), 0.1) if tensor.numel() else 1.0
+        assert got[name].shape == tensor.shape, name
+        torch.testing.assert_close(got[name] / scale, tensor / scale, rtol=0, atol=tolerance, msg=name)
+
+
+def both_ways(
+    network: nn.Module, run: Callable[[], Sequence[Tensor]], more: Mapping[str, Tensor], seed: int
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """`gradients_of` with kernels and without, for all parameters of a network and more inputs."""
+    inputs = {**dict(network.named_parameters()), **more}
+    fused = gradients_of(run, inputs, seed)
+    with plain():
+        return fused, gradients_of(run, inputs, seed)

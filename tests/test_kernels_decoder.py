@@ -1,0 +1,233 @@
+"""The unrolled decoder's kernel against the plain steps, trainings with it, and the way back to plain PyTorch."""
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Literal
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, both_ways, gradients_of, lengths_within
+from trained_runs import copies
+
+from pellucid.config import AttentionConfig, Cell, DecoderConfig
+from pellucid.data.batches import encode
+from pellucid.data.symbols import segmenters
+from pellucid.data.vocabulary import learn_vocabularies
+from pellucid.kernels import choice, parallel
+from pellucid.kernels.choice import plain
+from pellucid.kernels.decoding import Looked, Parameters, unroll_decoder
+from pellucid.model.decoder import Decoder
+from pellucid.model.memory import Attendable, Memory, State
+from pellucid.model.network import build_network
+from pellucid.search.transducer import Transducer
+from pellucid.toml import from_settings
+from pellucid.training.loop import Session, Stepped, build_optimizer, fit
+
+Score = Literal["additive", "dot", "scaled-dot", "general", "none"]
+SCORES: st.SearchStrategy[Score] = st.sampled_from(["additive", "dot", "scaled-dot", "general"])
+
+
+def small_decoder(score: Score, cell: Cell, size: int, memory_size: int, units: int = 3) -> Decoder:
+    config = DecoderConfig(cell=cell, hidden_size=size, embedding_size=4, dropout=0.25)
+    return Decoder(config, AttentionConfig(score=score, units=units), memory_size, 6)
+
+
+def memory_of(states: torch.Tensor, lengths: torch.Tensor) -> Memory:
+    inside = (torch.arange(states.shape[1]) < lengths[:, None])[:, :, None]
+    states = torch.where(inside, states, 0.0)
+    return Memory(states, lengths, State(states.mean(dim=1, keepdim=True)))
+
+
+@given(st.data(), CELLS, SCORES, SIZES, SEEDS)
+@settings(max_examples=80, deadline=None)
+def test_unrolled_steps_equal_plain_ones(data: st.DataObject, cell: Cell, score: Score, size: int, seed: int) -> None:
+    """All outputs, the weights and the last state too, and all gradients; queries of all sizes, dropout included."""
+    rows, positions, steps = (data.draw(st.integers(1, top)) for top in (5, 40, 6))
+    memory_size = size if score in ("dot", "scaled-dot") else data.draw(SIZES)
+    torch.manual_seed(seed)
+    decoder = small_decoder(score, cell, size, memory_size, data.draw(SIZES)).train()
+    lengths = lengths_within(data, rows, positions)
+    states = torch.randn(positions, rows, memory_size, requires_grad=True)
+    symbols = torch.randint(0, 6, (steps, rows)).T
+
+    def outputs() -> list[torch.Tensor]:
+        memory = memory_of(states.transpose(0, 1), lengths)
+        unrolled = decoder.unroll(symbols, decoder.start(memory), decoder.prepare(memory))
+        last = [unrolled.state.hidden] + ([] if unrolled.state.cell is None else [unrolled.state.cell])
+        return [unrolled.logits, unrolled.weights, *last]
+
+    assert_equal(*both_ways(decoder, outputs, {"states": states}, seed), tolerance=2e-5)
+
+
+@given(st.floats(-40, 40), SEEDS)
+@settings(max_examples=30, deadline=None)
+def test_large_keys_and_queries_that_cancel(shift: float, seed: int) -> None:
+    """One look of one state that is 1, so that the query is the projection itself; against double precision."""
+    torch.manual_seed(seed)
+    keys, query, energy = torch.randn(2, 5, 3) + shift, torch.randn(3, 1) - shift, torch.randn(3)
+    lengths, empty = torch.tensor([5, 2]), torch.zeros(3, 1)
+    inputs = {"keys": keys, "query": query, "energy": energy}
+
+    def weights() -> list[torch.Tensor]:
+        parameters = Parameters(torch.zeros(2, 3), torch.zeros(1), empty, empty, query, energy)
+        looked = Looked(keys, torch.zeros(2, 5, 1), lengths)
+        return [unroll_decoder(parameters, torch.ones(2, 1, dtype=torch.int64), looked, torch.ones(2, 1), None).weights]
+
+    got = gradients_of(weights, {name: tensor.requires_grad_() for name, tensor in inputs.items()}, seed)
+    exact = {name: tensor.detach().double().requires_grad_() for name, tensor in inputs.items()}
+
+    def exact_weights() -> list[torch.Tensor]:
+        scores = torch.tanh(exact["keys"] + exact["query"][:, 0]) @ exact["energy"]
+        return [scores.masked_fill(torch.arange(5) >= lengths[:, None], -torch.inf).softmax(dim=-1)[:, None]]
+
+    torch.manual_seed(seed)
+    arriving = torch.randn(2, 1, 5).double()
+    wanted = exact_weights()
+    gradients = torch.autograd.grad(wanted, list(exact.values()), [arriving])
+    for name, gradient in zip(inputs, gradients, strict=True):
+        torch.testing.assert_close(got[name].double(), gradient, rtol=1e-4, atol=1e-5, msg=name)
+    torch.testing.assert_close(got["output 0"].double(), wanted[0].detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("score", ["additive", "dot"])
+def test_what_stands_beyond_a_length_is_never_read(score: Score) -> None:
+    torch.manual_seed(0)
+    decoder, lengths = small_decoder(score, "lstm", 3, 3).eval(), torch.tensor([2, 4])
+    symbols = torch.randint(0, 6, (2, 3))
+    states = memory_of(torch.randn(2, 4, 3), lengths).states
+    results = []
+    for filling in (0.0, torch.nan):
+        memory = memory_of(states, lengths)
+        attendable = decoder.prepare(memory)
+        beyond = (torch.arange(4) >= lengths[:, None])[:, :, None]
+        keys = attendable.keys.detach().masked_fill(beyond, filling).requires_grad_()
+        soiled = memory.states.masked_fill(beyond, filling).requires_grad_()
+        attendable = attendable._replace(keys=keys, memory=memory._replace(states=soiled))
+        start = decoder.start(memory)
+
+        def outputs(start: State = start, attendable: Attendable = attendable) -> list[torch.Tensor]:
+            unrolled = decoder.unroll(symbols, start, attendable)
+            return [unrolled.logits, unrolled.weights]
+
+        results.append(gradients_of(outputs, {"keys": keys, "memory": soiled}, 0))
+    assert_equal(results[1], results[0], tolerance=0)
+    assert (results[0]["output 1"][0, :, 2:] == 0).all()
+
+
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "ROWS", 1)
+    torch.manual_seed(0)
+    decoder, lengths = small_decoder("additive", "lstm", 5, 4).eval(), torch.tensor([2, 6, 3, 1, 5])
+    states, symbols = torch.randn(5, 6, 4, requires_grad=True), torch.randint(0, 6, (5, 4))
+
+    def outputs() -> list[torch.Tensor]:
+        memory = memory_of(states, lengths)
+        unrolled = decoder.unroll(symbols, decoder.start(memory), decoder.prepare(memory))
+        return [unrolled.logits, unrolled.weights]
+
+    results, threads = [], torch.get_num_threads()
+    for count in (1, 2, 9):
+        torch.set_num_threads(count)
+        try:
+            results.append(gradients_of(outputs, {**dict(decoder.named_parameters()), "states": states}, 0))
+        finally:
+            torch.set_num_threads(threads)
+    assert_equal(results[1], results[0], 1e-6)
+    assert_equal(results[2], results[0], 1e-6)
+
+
+def losses(cell: Cell, score: Score, dropout: float) -> Iterator[float]:
+    torch.set_num_threads(1)
+    training = {"batch_size": 8, "epochs": 4}
+    parts: dict[str, Any] = {"size": "tiny", "attention": {"score": score, "units": 8}, "training": training}
+    for part in ("encoder", "decoder"):
+        sizes = {"hidden_size": 6 if part == "encoder" else 12, "embedding_size": 6}
+        parts[part] = {"cell": cell, "dropout": dropout, **sizes}
+    config = from_settings(parts, origin="test")
+    examples = copies(40, seed=1)
+    cut = segmenters(config.data)
+    vocabularies = learn_vocabularies(examples, cut, 1)
+    network = build_network(config, vocabularies)
+    transducer = Transducer(config, vocabularies, network)
+    optimizer = build_optimizer(network, config.training)
+    session = Session(transducer, optimizer, encode(examples, cut, vocabularies), examples[:3])
+    return (event.loss for event in fit(session) if isinstance(event, Stepped))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize(("cell", "score"), [("gru", "additive"), ("lstm", "general")])
+def test_trainings_have_the_same_losses(cell: Cell, score: Score, dropout: float) -> None:
+    fused = list(losses(cell, score, dropout))
+    with plain():
+        assert fused == pytest.approx(list(losses(cell, score, dropout)), rel=1e-4)
+    assert len(fused) == 20
+
+
+def test_what_no_kernel_covers_goes_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(Decoder, "_unroll_compiled", refuse)
+    lengths, symbols = torch.tensor([2]), torch.ones(1, 2, dtype=torch.int64)
+    stacked = DecoderConfig(cell="gru", hidden_size=3, embedding_size=4, dropout=0.0, layers=2)
+    covered = small_decoder("additive", "gru", 3, 3)
+    others = [small_decoder("none", "gru", 3, 3), Decoder(stacked, AttentionConfig(units=3), 3, 6), covered.double()]
+    for decoder in others:
+        memory = memory_of(torch.randn(1, 2, 3, dtype=next(decoder.parameters()).dtype), lengths)
+        decoder.unroll(symbols, decoder.start(memory), decoder.prepare(memory))
+    memory = memory_of(torch.randn(1, 2, 3), lengths)
+    with pytest.raises(AssertionError):
+        covered.float().unroll(symbols, covered.start(memory), covered.prepare(memory))
+
+
+def test_without_a_compiler_plain_pytorch_runs_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("no such processor\nand more")
+
+    monkeypatch.setattr("pellucid.kernels.decoding.rehearse", fail)
+    choice.available.cache_clear()
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert not choice.chosen(torch.zeros(1)) and not choice.chosen(torch.zeros(1))
+        assert len(caught) == 1 and "no such processor" in str(caught[0].message)
+        covered, memory = small_decoder("additive", "gru", 3, 3), memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
+        symbols = torch.ones(1, 2, dtype=torch.int64)
+        logits = covered.unroll(symbols, covered.start(memory), covered.prepare(memory)).logits
+        torch.autograd.grad(logits.sum(), list(covered.parameters()))
+    finally:
+        choice.available.cache_clear()
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_kernels_are_there_whoever_asks_first(context: Callable[[], AbstractContextManager[None]]) -> None:
+    choice.available.cache_clear()
+    decoder, symbols = small_decoder("additive", "gru", 3, 3), torch.ones(1, 2, dtype=torch.int64)
+    with context():
+        assert choice.available()
+        memory = memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
+        decoder.unroll(symbols, decoder.start(memory), decoder.prepare(memory))
+
+
+def test_without_numba_plain_pytorch_runs() -> None:
+    program = """
+import sys, warnings
+sys.modules["numba"] = None
+import torch
+from pellucid.kernels import choice, parallel
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    assert not choice.chosen(torch.zeros(1)) and not choice.chosen(torch.zeros(1))
+assert len(caught) == 1, caught
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_answers_do_without_numba() -> None:
+    program = "import sys, pellucid.cli, pellucid.search.transducer; assert 'numba' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

@@ -1,0 +1,164 @@
+"""Whole-sequence GRU and LSTM kernels against PyTorch's, forward and backward."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, both_ways, gradients_of, lengths_within
+
+from pellucid.config import Cell, EncoderConfig
+from pellucid.kernels import parallel
+from pellucid.kernels.arithmetic import add, exponential, sigmoids, tangents
+from pellucid.kernels.choice import plain
+from pellucid.kernels.recurrence import Recurrent, run_recurrence
+from pellucid.model.encoder import Encoder
+from pellucid.model.memory import Memory
+from pellucid.model.recurrence import Inputs, RecurrentCell, run
+
+
+@given(st.data(), CELLS, SIZES, SIZES, SEEDS, st.booleans(), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_runs_equal_plain_ones(
+    data: st.DataObject, cell: Cell, size: int, embedding: int, seed: int, backward: bool, by_symbols: bool
+) -> None:
+    rows, positions, symbols = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 12)), data.draw(SIZES)
+    lengths = lengths_within(data, rows, positions)
+    torch.manual_seed(seed)
+    recurrent = RecurrentCell(cell, embedding, size)
+    for bias in (recurrent.input_bias, recurrent.hidden_bias):
+        torch.nn.init.normal_(bias)
+    inside = (torch.arange(positions) < lengths[:, None])[:, :, None]
+    if by_symbols:
+        vectors = torch.randn(symbols, embedding, requires_grad=True)
+        inputs = Inputs(vectors, torch.randint(0, symbols, (rows, positions)))
+    else:  # a view whose rows do not stand one after the other
+        vectors = torch.randn(positions, rows, 2 * embedding, requires_grad=True)
+        inputs = Inputs(vectors.transpose(0, 1)[:, :, ::2])
+
+    def states() -> list[torch.Tensor]:
+        every, last = run(recurrent, inputs, lengths, backward)
+        return [every * inside, last]
+
+    assert_equal(*both_ways(recurrent, states, {"vectors": vectors}, seed))
+
+
+@given(st.data(), CELLS, SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_encoders_equal_plain_ones(data: st.DataObject, cell: Cell, seed: int) -> None:
+    config = EncoderConfig(
+        cell=cell,
+        hidden_size=data.draw(SIZES),
+        layers=data.draw(st.integers(1, 2)),
+        directions=data.draw(st.sampled_from(["forward", "both"])),
+        merge=data.draw(st.sampled_from(["concatenate", "sum", "product"])),
+        embedding=data.draw(st.sampled_from(["learnt", "frozen", "one-hot"])),
+        embedding_size=5,
+        dropout=0.3,
+    )
+    torch.manual_seed(seed)
+    encoder, lengths = Encoder(config, 7).train(), lengths_within(data, 4, 6)
+    source = torch.randint(0, 7, (4, 6))
+
+    def memory() -> list[torch.Tensor]:
+        read = encoder(source, lengths)
+        return [read.states, read.final.hidden]
+
+    assert_equal(*both_ways(encoder, memory, {}, seed))
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("gates", [3, 4])
+def test_padding_changes_nothing(gates: int, backward: bool) -> None:
+    torch.manual_seed(0)
+    lengths, symbols = torch.tensor([2, 5, 1]), torch.arange(15).view(3, 5)
+    table, weight = torch.randn(15, gates * 3), torch.randn(gates * 3, 3)
+    bias = torch.randn(3 if gates == 3 else 0)
+    beyond = torch.arange(5) >= lengths[:, None]
+    soiled = table.clone()
+    soiled[symbols[beyond]] = torch.nan
+    results = []
+    for values in (table, soiled):
+        inputs = {"table": values.requires_grad_(), "weight": weight.requires_grad_()}
+
+        def states(values: torch.Tensor = values) -> list[torch.Tensor]:
+            ran = run_recurrence(values, symbols, lengths, Recurrent(weight, bias), backward)
+            return [ran.states, ran.hidden] + ([ran.cell] if len(ran.cell) else [])
+
+        results.append(gradients_of(states, inputs, 1))
+    assert_equal(results[1], results[0], tolerance=0)
+    assert (results[0]["output 0"][beyond] == 0).all()
+    assert (results[0]["table"][symbols[beyond]] == 0).all()
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_threads_change_nothing(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "ROWS", 1)
+    torch.manual_seed(0)
+    encoder = Encoder(EncoderConfig(cell=cell, hidden_size=6, embedding_size=4, dropout=0.0), 9)
+    source, lengths = torch.randint(0, 9, (7, 8)), torch.tensor([8, 3, 1, 5, 5, 2, 7])
+    results, threads = [], torch.get_num_threads()
+    for count in (1, 3, 9):
+        torch.set_num_threads(count)
+        try:
+            results.append(gradients_of(lambda: [encoder(source, lengths).states], dict(encoder.named_parameters()), 0))
+        finally:
+            torch.set_num_threads(threads)
+    assert_equal(results[1], results[0], 1e-6)
+    assert_equal(results[2], results[0], 1e-6)
+
+
+def test_double_precision_and_answers_go_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("pellucid.model.recurrence.run_compiled", refuse)
+    encoder = Encoder(EncoderConfig(cell="gru", hidden_size=2, embedding_size=2, dropout=0.0), 5)
+    source, lengths = torch.ones(1, 2, dtype=torch.int64), torch.tensor([2])
+    with torch.no_grad():
+        encoder(source, lengths)
+    with plain():
+        encoder(source, lengths)
+    monkeypatch.setenv("PELLUCID_PLAIN", "1")
+    encoder(source, lengths)
+    monkeypatch.delenv("PELLUCID_PLAIN")
+    encoder.double()(source, lengths)
+    with pytest.raises(AssertionError):
+        encoder.float()(source, lengths)
+
+
+def test_gradcheck_of_the_plain_version() -> None:
+    torch.manual_seed(0)
+    encoder = Encoder(EncoderConfig(cell="gru", hidden_size=2, embedding_size=2, dropout=0.0), 5).double()
+    source, lengths = torch.randint(0, 5, (2, 3)), torch.tensor([3, 2])
+    names, values = zip(*encoder.named_parameters(), strict=True)
+
+    def states(*given: torch.Tensor) -> torch.Tensor:
+        called: Memory = torch.func.functional_call(encoder, dict(zip(names, given, strict=True)), (source, lengths))
+        return called.states
+
+    assert torch.autograd.gradcheck(states, values)
+
+
+def test_exponentials_and_tangents_over_their_range() -> None:
+    x = np.linspace(-86, 86, 4001, dtype=np.float32)
+    np.testing.assert_allclose([exponential(value) for value in x], np.exp(x.astype(np.float64)), rtol=5e-7)
+    for function, wanted in ((tangents, np.tanh(x)), (sigmoids, 1 / (1 + np.exp(-x.astype(np.float64))))):
+        values = x.copy()
+        function(values)
+        np.testing.assert_allclose(values, wanted, rtol=1e-6, atol=2e-7)
+    small = np.array([0, 1e-30, -3e-4, np.nan, np.inf, -np.inf], np.float32)
+    tangents(small)
+    np.testing.assert_allclose(small, [0, 1e-30, -3e-4, np.nan, 1, -1], rtol=1e-6)
+    assert np.isnan(exponential(np.float32("nan")))
+    total = np.ones(3, np.float32)
+    add(total, total.copy())
+    assert (total == 2).all()
+
+
+def test_a_diverged_run_shows_it() -> None:
+    table, weight = torch.zeros(2, 9), torch.zeros(9, 3)
+    table[1, 4] = torch.nan
+    one = torch.ones(1, 2, dtype=torch.int64)
+    ran = run_recurrence(table, one, torch.tensor([2]), Recurrent(weight, torch.zeros(3)), False)
+    assert ran.states.isnan().any()
