@@ -14,6 +14,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from pellucid.kernels.cache import is_filled
+
 _PLAIN = ContextVar("plain", default=False)
 
 
@@ -30,8 +32,17 @@ def plain() -> Iterator[None]:
 def chosen(tensor: Tensor) -> bool:
     """Whether kernels compute with tensors such as this one."""
     fits = tensor.dtype == torch.float32 and tensor.device.type == "cpu"
-    asked = not _PLAIN.get() and os.environ.get("PELLUCID_PLAIN", "0") in ("", "0")
-    return fits and asked and available()
+    return fits and not _asked_for_plain() and available()
+
+
+def _asked_for_plain() -> bool:
+    """Whether the plain version was asked for, in the code or in the environment."""
+    return _PLAIN.get() or os.environ.get("PELLUCID_PLAIN", "0") not in ("", "0")
+
+
+def will_compile() -> bool:
+    """Whether the next training has to compile the kernels first, as far as can be known before."""
+    return not _asked_for_plain() and not available.cache_info().currsize and not is_filled()
 
 
 @cache

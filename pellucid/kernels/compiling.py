@@ -1,14 +1,14 @@
 """How kernels are compiled, and where the compiled ones are kept for the next process."""
 
-import hashlib
 import inspect
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import numba
+
+from pellucid.kernels.cache import cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -27,25 +27,6 @@ def compiled(function: Function) -> Function:
     return result
 
 
-def _cache() -> Path | None:
-    """Where compiled kernels are kept: a folder of their own for each state of their sources.
-
-    Numba notices a change of a function's own file only, not one of a function that is compiled into it.
-    """
-    sources = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        sources.update(path.read_bytes())
-    name = f"kernels-{sources.hexdigest()[:16]}"
-    for folder in (Path(__file__).parent / "__pycache__", Path.home() / ".cache" / "pellucid"):
-        try:
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder / name, os.W_OK):
-            return folder / name
-    return None
-
-
 @contextmanager
 def _kept_in(folder: Path | None) -> Iterator[None]:
     """Functions made within are kept in this folder; Numba's own setting stands again afterwards."""
@@ -57,4 +38,4 @@ def _kept_in(folder: Path | None) -> Iterator[None]:
         numba.config.CACHE_DIR = former
 
 
-CACHE = _cache()
+CACHE = cache_folder()

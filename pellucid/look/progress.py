@@ -85,6 +85,8 @@ class Teller:
             f"{event.folder}: {verb}, {event.parameters:,} parameters, "
             f"{source} source symbols{tags}, {target} target symbols"
         )
+        if event.compiles:
+            self._print("compiling kernels for this machine, once: up to half a minute before the first update")
 
     def _tell_started(self, event: Started) -> None:
         """How long it will take at most."""

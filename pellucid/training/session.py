@@ -15,6 +15,7 @@ from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.errors import DataError
 from pellucid.files import write_text
+from pellucid.kernels.choice import will_compile
 from pellucid.model.network import build_network, parameter_count
 from pellucid.model.threads import use_threads
 from pellucid.search.transducer import Transducer
@@ -65,6 +66,8 @@ class Built(NamedTuple):
     parameters: int
     vocabularies: Vocabularies
     resumed: bool
+    compiles: bool = False
+    """Whether kernels are about to be compiled for the first time on this machine."""
 
 
 class Saved(NamedTuple):
@@ -126,7 +129,7 @@ def _open(
         run.check_same_vocabularies(folder, vocabularies)
         if session.progress.best is not None:
             check_network(folder / run.MODEL, network)
-    return session, fingerprint, Built(folder, parameter_count(network), vocabularies, resumed)
+    return session, fingerprint, Built(folder, parameter_count(network), vocabularies, resumed, will_compile())
 
 
 def _recorded(session: Session, folder: Path, fingerprint: str, reads: Sequence[Read]) -> Iterator[RunEvent]:

@@ -1,0 +1,43 @@
+"""Where compiled kernels are kept, and what is said before they are compiled."""
+
+from pathlib import Path
+
+import pytest
+
+from pellucid.data.vocabulary import Vocabularies, Vocabulary
+from pellucid.kernels import cache, choice
+from pellucid.look.progress import shown
+from pellucid.training.session import Built
+
+
+def test_the_folder_is_known_without_compiling_and_named_by_the_sources() -> None:
+    folder = cache.cache_folder()
+    assert folder is not None and folder.is_dir()
+    assert folder.name.startswith("kernels-") and len(folder.name) == len("kernels-") + 16
+
+
+def test_a_folder_without_compiled_kernels_is_not_filled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    assert not cache.is_filled()
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.nbc").write_bytes(b"")
+    assert cache.is_filled()
+
+
+def test_plain_training_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "is_filled", lambda: False)
+    choice.available.cache_clear()
+    monkeypatch.delenv("PELLUCID_PLAIN", raising=False)
+    assert choice.will_compile()
+    with choice.plain():
+        assert not choice.will_compile()
+    monkeypatch.setenv("PELLUCID_PLAIN", "1")
+    assert not choice.will_compile()
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_a_person_is_told_why_the_first_training_starts_late(tmp_path: Path, compiles: bool) -> None:
+    empty = Vocabulary((), ())
+    with open(tmp_path / "told", "w", encoding="utf-8") as stream, shown(stream) as teller:
+        teller.tell(Built(Path("run"), 1, Vocabularies(empty, empty, empty, 1, 1), False, compiles))
+    assert ("compiling kernels for this machine, once" in (tmp_path / "told").read_text("utf-8")) == compiles
