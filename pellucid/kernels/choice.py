@@ -57,6 +57,6 @@ def available() -> bool:
             rehearse_decoding()
     except Exception as error:  # whatever a compiler may meet on a machine nobody has seen
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        warnings.warn(f"training runs without compiled kernels, several times slower: {reason[0]}", stacklevel=2)
+        warnings.warn(f"training runs without compiled kernels, slower: {reason[0]}", stacklevel=2)
         return False
     return True
