@@ -46,7 +46,9 @@ def report_on(folder: Path, judgement: Judgement, title: str, introduction: str)
     wrong = worst(judgement.scored, MISTAKES)
     mistaken = wrong[:2]
     right = [at for at, scored in enumerate(judgement.scored) if scored.exact][: EXAMPLES - len(mistaken)]
-    drawn = f"Drawn below: the first {len(right)} outputs that are right, and the {len(mistaken)} worst mistakes."
+    parts = [f"the first {len(right)} right outputs"] if right else []
+    parts += ["the worst mistake" if len(mistaken) == 1 else "the two worst mistakes"] if mistaken else []
+    drawn = f"Drawn below: {' and '.join(parts)}."
     stopped = [record for record in log if record["event"] == "stopped"]
     return Report(
         title=title,
