@@ -148,16 +148,31 @@ def test_an_error_while_locked_is_told_as_it_is(tmp_path: Path) -> None:
 
 
 def test_the_log_is_cut_back_to_the_checkpoint_and_goes_on(tmp_path: Path) -> None:
-    lines = [{"event": "stepped", "update": update, "word": "naïve"} for update in (1, 2, 3)]
+    counted = {"samples": 1, "epoch": 0, "seconds": 0.5}
+    lines = [{"event": "stepped", "update": update, **counted, "loss": 1.5, "word": "naïve"} for update in (1, 2, 3)]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"upda', "utf-8")
     assert read_log(tmp_path) == lines
     cut_log(tmp_path, update=2)
     assert read_log(tmp_path) == lines[:2]
-    append_log(tmp_path, {"event": "stopped", "update": 2, "reason": "→"})
+    append_log(tmp_path, {"event": "stopped", "update": 2, **counted, "reason": "→"})
     assert [record["event"] for record in read_log(tmp_path)] == ["stepped", "stepped", "stopped"]
     assert (tmp_path / "log.jsonl").read_text("utf-8").splitlines()[-1] == json.dumps(
-        {"event": "stopped", "update": 2, "reason": "→"}, ensure_ascii=False
+        {"event": "stopped", "update": 2, **counted, "reason": "→"}, ensure_ascii=False
     )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("5", "[1, 2]", "null", "{}", '{"event": "validated"}', '{"event": "sung", "update": 1}'),
+        '{"event": "stepped", "update": "a", "samples": 1, "epoch": 0, "seconds": 1, "loss": 1}',
+        '{"event": "stopped", "update": 7}',
+    ],
+)
+def test_a_line_that_training_never_wrote_is_passed_over(tmp_path: Path, line: str) -> None:
+    (tmp_path / "log.jsonl").write_text(f"{line}\n", "utf-8")
+    assert read_log(tmp_path) == []
+    cut_log(tmp_path, update=9)
 
 
 def test_no_log_is_an_empty_log(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ def _run(given: list[str]) -> int:
         return 0
     if given[0] not in VERBS:
         raise InputError(f"there is no verb {given[0]!r}{nearest(given[0], VERBS)} (pellucid --help lists them)")
+    if sys.stdout is None and given[0] != "train":
+        raise InputError("standard output is closed: there is nowhere to write")
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             # A service may have closed it: what nobody reads goes nowhere.

@@ -115,9 +115,17 @@ def _mistake(trace: Trace, scored: Scored, example: tuple[Example, tuple[str, ..
     }
 
 
+class Tables(Console):
+    """A console whose reader may go away, which ends the program as it ends every other."""
+
+    def on_broken_pipe(self) -> None:
+        """Pass it on; rich would leave with exit code 1."""
+        raise BrokenPipeError
+
+
 def _print(evaluation: Evaluation, counts: dict[str, int], seconds: float, mistakes: list[dict[str, Any]]) -> None:
     """Tables for people."""
-    console = Console(highlight=False)
+    console = Tables(highlight=False)
     console.print(_summary(evaluation, counts, seconds))
     for title, accuracies in (("target position", evaluation.positions), ("source length", evaluation.lengths)):
         table = Table(title=f"accuracy by {title}", title_justify="left")

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -48,13 +48,15 @@ def run(arguments: list[str]) -> int:
     use_threads(transducer.config.threads)
     teller = Notes()
     for chunk in _chunks(given.file, transducer.config.data, given.input_format):
-        _refuse_bad(chunk, given.on_bad_line)
-        traces = iter(transducer.trace([item for item in chunk if isinstance(item, Example)]))
-        for item in chunk:
+        refused = _refused(chunk) if given.on_bad_line == "stop" else None
+        traces = iter(transducer.trace([item for item in chunk[:refused] if isinstance(item, Example)]))
+        for item in chunk[:refused]:
             trace = next(traces) if isinstance(item, Example) else None
             teller.note(item, trace)
             sys.stdout.write((_line(trace, given.format) if trace else _bad_line(item, given.format)) + "\n")
         sys.stdout.flush()
+        if refused is not None:
+            raise DataError(f"{chunk[refused]} (--on-bad-line skip gives such lines an empty output)")
     teller.tell(bool(transducer.config.data.features_column))
     return 0
 
@@ -139,12 +141,9 @@ class Arriving:
             yield rest
 
 
-def _refuse_bad(items: Iterable[Example | BadLine], on_bad_line: Literal["stop", "skip"]) -> None:
-    """Stop at the first unreadable line, unless such lines were to be skipped."""
-    if on_bad_line == "stop":
-        for item in items:
-            if isinstance(item, BadLine):
-                raise DataError(f"{item} (--on-bad-line skip gives such lines an empty output)")
+def _refused(items: Sequence[Example | BadLine]) -> int | None:
+    """Where the first unreadable line stands, if there is one: what comes before it is still answered."""
+    return next((at for at, item in enumerate(items) if isinstance(item, BadLine)), None)
 
 
 def _line(trace: Trace, kind: Literal["text", "tsv", "jsonl"]) -> str:

@@ -81,7 +81,7 @@ def run(arguments: list[str]) -> int:
     given = parse(arguments)
     # Only now, when the arguments are known to be right, what takes seconds to import.
     from pellucid.look.progress import shown
-    from pellucid.training.loop import Started
+    from pellucid.training.loop import Started, Stopped
     from pellucid.training.session import Files, train_run
 
     config = checked(
@@ -105,7 +105,7 @@ def run(arguments: list[str]) -> int:
             for event in events:
                 teller.tell(event)
                 interruption.training = interruption.training or isinstance(event, Started)
-                if interruption.asked:
+                if interruption.asked and not isinstance(event, Stopped):
                     events.close()
                     print(f"pellucid: interrupted; the same command goes on from here ({given.run})", file=sys.stderr)
                     return 130

@@ -18,7 +18,7 @@ LISTED = 5
 @contextmanager
 def shown(stream: TextIO | None = None) -> Iterator["Teller"]:
     """A teller of training events to a stream (standard error), with a progress bar in the block on a terminal."""
-    console = Console(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+    console = Telling(file=stream or sys.stderr, highlight=False, soft_wrap=True)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -31,6 +31,14 @@ def shown(stream: TextIO | None = None) -> Iterator["Teller"]:
     )
     with bar:
         yield Teller(console, bar)
+
+
+class Telling(Console):
+    """A console that falls silent when nobody reads it any more: the training goes on."""
+
+    def on_broken_pipe(self) -> None:
+        """Say nothing from here on."""
+        self.quiet = True
 
 
 class Teller:

@@ -31,6 +31,16 @@ TRAINING = "training.safetensors"
 LOG = "log.jsonl"
 CARD = "card.md"
 LOCK = ".lock"
+COUNTED = ("update", "samples", "epoch", "seconds")
+SCORES = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss")
+NUMBERS = {
+    "read": (),
+    "started": COUNTED,
+    "stepped": (*COUNTED, "loss"),
+    "validated": (*COUNTED, *SCORES),
+    "stopped": COUNTED,
+}
+"""The events of a log, and the numbers each of them has."""
 FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, LOG, CARD)
 
 
@@ -130,9 +140,18 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
             record = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if isinstance(record, dict) and "event" in record:
+        if is_record(record):
             records.append(record)
     return records
+
+
+def is_record(record: object) -> bool:
+    """Whether a line of a log is one that training writes: a known event, with the numbers that belong to it."""
+    if not isinstance(record, dict) or record.get("event") not in NUMBERS:
+        return False
+    numbers = [record.get(name) for name in NUMBERS[record["event"]]]
+    told = all(isinstance(number, int | float) for number in numbers)
+    return told and (record["event"] != "validated" or isinstance(record.get("best"), bool))
 
 
 def _line(record: dict[str, Any]) -> bytes:

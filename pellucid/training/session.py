@@ -117,7 +117,7 @@ def _open(
     cut = segmenters(config.data)
     vocabularies = learn_vocabularies(training, cut, config.data.minimum_count)
     encoded = encode(training, cut, vocabularies)
-    fingerprint = _fingerprint(vocabularies, encoded, development)
+    fingerprint = _fingerprint((config, vocabularies, development), encoded)
     resumed = (folder / run.TRAINING).exists()
     if not resumed:
         run.begin(folder, config, vocabularies)
@@ -240,11 +240,11 @@ def _overlap(training: Sequence[Example], development: Sequence[Example], files:
     return f"{shared:,} of {len(development):,} examples are also in {files.train}" if shared else ""
 
 
-def _fingerprint(vocabularies: Vocabularies, encoded: Encoded, development: Sequence[Example]) -> str:
-    """A hash of all that training and validation see, so that a resumed run is known to see the same."""
+def _fingerprint(told: tuple[Config, Vocabularies, Sequence[Example]], encoded: Encoded) -> str:
+    """A hash of the settings and of all that training and validation see: a resumed run must have the same."""
     digest = hashlib.sha256()
     for column in encoded:
         digest.update(column.values.tobytes())
         digest.update(column.offsets.tobytes())
-    digest.update(msgspec.json.encode((vocabularies, development)))
+    digest.update(msgspec.json.encode(told))
     return digest.hexdigest()
