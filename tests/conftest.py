@@ -1,10 +1,19 @@
 """What every test shares."""
 
+import os
+
 import pytest
 import torch
+from hypothesis import settings
 
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     """The networks of tests are so small that a second thread would only wait for the first."""
     torch.set_num_threads(1)
+
+
+# On a server every run tries the same cases, so that red means changed; at a desk each run tries new ones.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")

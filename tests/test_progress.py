@@ -1,5 +1,6 @@
 """What a person sees of a training: plain lines in a file, one moving line on a terminal."""
 
+import contextlib
 import os
 import re
 import tempfile
@@ -34,8 +35,12 @@ def told_to_a_terminal(*events: RunEvent) -> str:
         for event in events:
             teller.tell(event)
         teller.bar.refresh()  # as its own clock does four times a second, on a machine that has time for it
-    with open(reader, "rb", buffering=0) as screen:
-        return screen.read(1 << 16).decode("utf-8")
+    pieces: list[bytes] = []
+    with open(reader, "rb", buffering=0) as screen, contextlib.suppress(OSError):
+        # A terminal gives a few kilobytes at a time, and an error instead of an end.
+        while piece := screen.read(1 << 16):
+            pieces.append(piece)
+    return b"".join(pieces).decode("utf-8")
 
 
 def vocabulary(symbols: str) -> Vocabulary:
