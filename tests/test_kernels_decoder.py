@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -232,3 +233,15 @@ assert len(caught) == 1, caught
 def test_answers_do_without_numba() -> None:
     program = "import sys, pellucid.cli, pellucid.search.transducer; assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_kernels_answer_where_they_are_loaded_or_compiled_and_worth_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(loaded: int, filled: bool, hypotheses: int) -> bool:
+        monkeypatch.setattr(choice.available, "cache_info", lambda: SimpleNamespace(currsize=loaded))
+        monkeypatch.setattr(choice, "is_filled", lambda: filled)
+        with choice.for_answers(hypotheses):
+            return not choice._asked_for_plain()
+
+    assert asked(1, False, 1) and asked(1, True, 1)
+    assert asked(0, True, choice.WORTH_LOADING) and not asked(0, True, choice.WORTH_LOADING - 1)
+    assert not asked(0, False, 10**6)

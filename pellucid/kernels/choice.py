@@ -7,7 +7,7 @@ where they cannot be compiled, which is said once.
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache
 
@@ -15,6 +15,9 @@ import torch
 from torch import Tensor
 
 from pellucid.kernels.cache import is_filled
+
+WORTH_LOADING = 500
+"""Hypotheses whose search is quicker by as much time as loading the kernels takes, about."""
 
 _PLAIN = ContextVar("plain", default=False)
 
@@ -38,6 +41,18 @@ def chosen(tensor: Tensor) -> bool:
 def _asked_for_plain() -> bool:
     """Whether the plain version was asked for, in the code or in the environment."""
     return _PLAIN.get() or os.environ.get("PELLUCID_PLAIN", "0") not in ("", "0")
+
+
+@contextmanager
+def for_answers(hypotheses: int) -> Iterator[None]:
+    """Within, which searches so many hypotheses, kernels compute only where that pays.
+
+    They do where this process has them already, and where the machine has compiled them and there is enough to search
+    to be worth the second that loading takes. No answer waits for a compiler.
+    """
+    ready = bool(available.cache_info().currsize) or (hypotheses >= WORTH_LOADING and is_filled())
+    with nullcontext() if ready else plain():
+        yield
 
 
 def will_compile() -> bool:
