@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pellucid.config import DataConfig, Format
+from pellucid.config import DataConfig, Device, Format
 from pellucid.data.examples import Example, has_known_name, read_examples
 from pellucid.errors import InputError
 from pellucid.evaluation.answers import merge_references, score
@@ -42,6 +42,8 @@ class Arguments:
     """Format of FILE; auto goes by its name, then by the training file's."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """What a malformed line does: stop, or be skipped, counted and listed."""
+    device: Device = "cpu"
+    """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
 
 
 def run(arguments: list[str]) -> int:
@@ -53,7 +55,7 @@ def run(arguments: list[str]) -> int:
     from pellucid.model.threads import use_threads
     from pellucid.training.run import load
 
-    transducer = load(given.run)
+    transducer = load(given.run, given.device)
     use_threads(transducer.config.threads)
     data = _data_config(transducer.config.data, given)
     reading = read_examples(given.file, data, given.target)

@@ -51,7 +51,7 @@ class Decoder(nn.Module):
             summary = memory.states.sum(dim=1) / memory.lengths[:, None]
         else:
             summary = memory.final.hidden[:, -1]
-        parts = self.bridge(summary).unflatten(-1, (-1, *shape[1:]))
+        parts = self.bridge(summary).to(summary.dtype).unflatten(-1, (-1, *shape[1:]))
         return State(torch.tanh(parts[:, 0]), parts[:, 1] if self.config.cell == "lstm" else None)
 
     def step(
@@ -75,8 +75,9 @@ class Decoder(nn.Module):
         What no step waits for is done for all steps together: the projection of the symbols and the logits. A kernel
         takes all steps at once where there is one: for a single layer with attention.
         """
-        score = self.attention.query_weights()
-        if score is None or self.config.layers > 1 or not chosen(attendable.keys):
+        fits = self.config.layers == 1 and chosen(attendable.keys)
+        score = self.attention.query_weights() if fits else None
+        if score is None:
             return self._unroll_plain(symbols, state, attendable)
         return self._unroll_compiled(symbols, state, attendable, score)
 
