@@ -50,12 +50,12 @@ def test_a_look_by_the_kernel_equals_the_plain_one(data: st.DataObject, units: i
         "states": torch.randn(positions, rows, memory, device=DEVICE),
         "keys": torch.randn(units, rows, positions, device=DEVICE) * data.draw(st.sampled_from([1.0, 30.0])),
     }
-    wanted = data.draw(st.sampled_from([slice(0, 1), slice(1, 2), slice(0, 2)]))
+    wanted = data.draw(st.sampled_from([(0,), (1,), (0, 1)]))
 
     def outputs() -> list[torch.Tensor]:
         looked = attendable_of(inputs["states"].transpose(0, 1), inputs["keys"].permute(1, 2, 0), lengths)
         attended: Attended = attend(inputs["query"], looked)
-        return list(attended)[wanted]
+        return [attended[at] for at in wanted]
 
     for tensor in inputs.values():
         tensor.requires_grad_()
