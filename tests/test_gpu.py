@@ -314,9 +314,10 @@ def test_models_pass_between_the_devices(tmp_path: Path) -> None:
     sources = [example.source for example in copies(10, seed=3)]
     train_to_end(copies_run().files, tmp_path / "gpu", with_device(copies_run().config, "cuda"))
     for run in (copies_run().run, tmp_path / "gpu"):
-        here, there = load(run), load(run, "cuda")
-        assert next(there.network.parameters()).is_cuda
-        assert [trace.output for trace in here.predict(sources)] == [trace.output for trace in there.predict(sources)]
+        assert next(load(run, "cuda").network.parameters()).is_cuda
+        for width in (1, 4):
+            here, there = (load(run, device).with_beam(width).predict(sources) for device in ("cpu", "cuda"))
+            assert [trace.output for trace in here] == [trace.output for trace in there]
     assert json.loads(tensors(tmp_path / "gpu" / "training.safetensors")[1]["progress"])["update"] > 0
 
 

@@ -28,7 +28,7 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs tri
 def kernel() -> Iterator[None]:
     """Within, the kernel is taken, on whatever device: `chosen_on_gpu` would refuse the interpreter's."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "chosen_on_gpu", lambda keys: True)
+        patch.setattr(attention, "chosen_on_gpu", lambda query, keys: True)
         yield
 
 
@@ -157,8 +157,28 @@ for output in outputs:
     assert done.stdout.split() == ["_look", "_look_back", "_look_back"], done.stderr
 
 
+@needs_triton
+@given(st.data(), SIZES, SEEDS)
+@settings(max_examples=30, deadline=None)
+def test_several_queries_look_at_one_source(data: st.DataObject, units: int, seed: int) -> None:
+    """As in beam search; gradients are for one query a source."""
+    sources, width, positions, memory = (data.draw(st.integers(1, top)) for top in (3, 5, 20, 9))
+    torch.manual_seed(seed)
+    attend, lengths = AdditiveAttention(3, memory, units).to(DEVICE), lengths_within(data, sources, positions)
+    states = torch.randn(sources, positions, memory, device=DEVICE)
+    looked = attendable_of(states, attend.key_projection(states).detach(), lengths.to(DEVICE))
+    query = torch.randn(sources * width, 3, device=DEVICE)
+    with torch.no_grad(), plain():
+        expected = attend(query, looked)
+    with torch.no_grad(), kernel():
+        assert_equal(attend(query, looked)._asdict(), expected._asdict())
+    if width > 1:
+        with kernel(), pytest.raises(NotImplementedError, match="several queries"):
+            attend(query, looked).context.sum().backward()
+
+
 def test_a_processor_never_takes_the_kernel() -> None:
-    assert not chosen_on_gpu(torch.zeros(1, 2, 3))
+    assert not chosen_on_gpu(torch.zeros(1, 2), torch.zeros(1, 2, 3))
 
 
 def test_where_triton_is_missing_the_plain_sums_run_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +198,11 @@ def test_the_kernel_is_left_out_where_plain_was_asked_for() -> None:
     import_module("pellucid.kernels.gpu")
     if DEVICE == "cpu":
         pytest.skip("needs a GPU")
-    keys = torch.zeros(1, 2, 3, device=DEVICE)
-    assert chosen_on_gpu(keys) and not chosen_on_gpu(keys.double())
+    query, keys = torch.zeros(1, 4, device=DEVICE), torch.zeros(1, 2, 3, device=DEVICE)
+    assert chosen_on_gpu(query, keys) and not chosen_on_gpu(query, keys.double())
+    several = query.expand(2, -1)
+    assert not chosen_on_gpu(several, keys)
+    with torch.no_grad():
+        assert chosen_on_gpu(several, keys)
     with plain():
-        assert not chosen_on_gpu(keys)
+        assert not chosen_on_gpu(query, keys)

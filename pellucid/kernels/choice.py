@@ -39,9 +39,9 @@ def chosen(tensor: Tensor) -> bool:
     return fits and not _asked_for_plain() and available()
 
 
-def chosen_on_gpu(keys: Float[Tensor, "B S A"]) -> bool:
-    """Whether the kernel for GPUs looks at these keys."""
-    if not keys.is_cuda or _asked_for_plain():
+def chosen_on_gpu(query: Float[Tensor, "R H"], keys: Float[Tensor, "B S A"]) -> bool:
+    """Whether the kernel for GPUs looks at these keys: with gradients, for one query a source only."""
+    if not keys.is_cuda or _asked_for_plain() or (torch.is_grad_enabled() and len(query) != len(keys)):
         return False
     fits = keys.dtype in (torch.float32, torch.bfloat16) and 0 < keys.shape[1] <= LONGEST
     return fits and available_on_gpu()

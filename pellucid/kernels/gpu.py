@@ -1,13 +1,13 @@
 """One look of additive attention on a GPU: a Triton kernel forward, and one backward.
 
-One program takes one row of the batch and holds its scores in registers; energies are never stored, the way back
-computes them again. No sum is made by atomic additions, so the same inputs give the same bits. What stands beyond a
-row's length is never read. Sums are in float32, whatever the inputs are in.
+One program takes one query and holds its scores in registers; energies are never stored, the way back computes them
+again. No sum is made by atomic additions, so the same inputs give the same bits. What stands beyond a source's length
+is never read. Sums are in float32, whatever the inputs are in.
 
 The kernels are tested in Triton's interpreter and compile for GPUs of compute capability 8.0 and 9.0. They have not yet
 run on a GPU. Triton is an extra (`pip install 'pellucid[gpu]'`), so this module is imported only where it is used.
 
-B rows, S source positions, A attention units, D memory.
+B sources, S source positions, A attention units, D memory, R queries: those of a source one after the other.
 """
 
 import inspect
@@ -50,29 +50,30 @@ class Back(NamedTuple):
     weights_gradient: Tensor | None
     asked: Tensor
     energy: Tensor
-    """A row for each row of the batch, still to be summed."""
+    """A row for each source, still to be summed."""
     keys: Tensor
     states: Tensor
 
 
 class Sizes(NamedTuple):
-    """S, A and D."""
+    """R / B, S, A and D."""
 
+    queries: int
     positions: int
     units: int
     memory: int
 
 
 def attend(
-    asked: Float[Tensor, "B A"],
+    asked: Float[Tensor, "R A"],
     energy: Float[Tensor, " A"],
     keys: Float[Tensor, "B S A"],
     states: Float[Tensor, "B S D"],
     lengths: Int[Tensor, " B"],
-) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B S"]]:
-    """The context Σ_s α_s h_s and α = softmax(energyᵀ tanh(asked + key_s)) over each row's real positions, in float32.
+) -> tuple[Float[Tensor, "R D"], Float[Tensor, "R S"]]:
+    """The context Σ_s α_s h_s and α = softmax(energyᵀ tanh(asked + key_s)) over the real positions, in float32.
 
-    `asked` is W q, projected already. Lengths are at least 1.
+    `asked` is W q, projected already. Lengths are at least 1. There are gradients for one query a source only.
     """
     context, weights = _Attend.apply(asked, energy, keys, states, lengths)  # type: ignore[no-untyped-call]
     return context, weights
@@ -88,9 +89,9 @@ class _Attend(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """The context and the weights."""
         given = Given(*(tensor.contiguous() for tensor in tensors))
-        shape = given.states.shape
-        context = given.states.new_empty(shape[0], shape[2], dtype=torch.float32)
-        weights = given.states.new_empty(shape[:2], dtype=torch.float32)
+        queries, (_, positions, size) = len(given.asked), given.states.shape
+        context = given.states.new_empty(queries, size, dtype=torch.float32)
+        weights = given.states.new_empty(queries, positions, dtype=torch.float32)
         _launch(_look, given, Looked(context, weights))
         ctx.save_for_backward(*given, weights)
         ctx.set_materialize_grads(False)
@@ -106,6 +107,8 @@ class _Attend(torch.autograd.Function):
         """From the gradients of what `forward` gave to those of what it took."""
         *saved, weights = ctx.saved_tensors
         given = Given(*saved)
+        if len(given.asked) != len(given.keys):
+            raise NotImplementedError("gradients of several queries a source")
         if context is None:
             context = given.states.new_zeros(given.states.shape[::2], dtype=torch.float32)
         arrived = None if weights_gradient is None else weights_gradient.contiguous()
@@ -116,14 +119,14 @@ class _Attend(torch.autograd.Function):
 
 
 def _launch(kernel: Any, given: Given, done: Looked | Back) -> None:  # noqa: ANN401 (Triton's functions have no type)
-    """Run one program for each row. A tile holds all positions, and as many units as fit beside them."""
-    rows, positions, units = given.keys.shape
-    sizes = Sizes(positions, units, given.states.shape[2])
+    """Run one program for each query. A tile holds all positions, and as many units as fit beside them."""
+    sources, positions, units = given.keys.shape
+    sizes = Sizes(len(given.asked) // sources, positions, units, given.states.shape[2])
     positions_tile = triton.next_power_of_2(positions)
     units_tile, memory_tile = (
         min(max(1, TILE // positions_tile), triton.next_power_of_2(size)) for size in (units, sizes.memory)
     )
-    kernel[(rows,)](given, done, sizes, positions_tile, units_tile, memory_tile)
+    kernel[(len(given.asked),)](given, done, sizes, positions_tile, units_tile, memory_tile)
 
 
 def _compiled(function: Callable[..., object]) -> Any:  # noqa: ANN401
@@ -154,11 +157,12 @@ def _look(
     units_tile: tl.constexpr,
     memory_tile: tl.constexpr,
 ) -> None:
-    """Scores, their softmax, and the mean of the states by it, for one row."""
+    """Scores, their softmax, and the mean of the states by it, for one query."""
     row = tl.program_id(0).to(tl.int64)
+    source = row // sizes.queries
     at = tl.arange(0, positions_tile)
-    real = at < tl.load(given.lengths + row)
-    keys = given.keys + row * sizes.positions * sizes.units
+    real = at < tl.load(given.lengths + source)
+    keys = given.keys + source * sizes.positions * sizes.units
     scores = tl.zeros([positions_tile], tl.float32)
     for start in range(0, sizes.units, units_tile):
         unit = start + tl.arange(0, units_tile)
@@ -171,7 +175,7 @@ def _look(
     weights = tl.exp(scores - tl.max(scores, axis=0))
     weights = weights / tl.sum(weights, axis=0)
     tl.store(looked.weights + row * sizes.positions + at, weights, mask=at < sizes.positions)
-    states = given.states + row * sizes.positions * sizes.memory
+    states = given.states + source * sizes.positions * sizes.memory
     for start in range(0, sizes.memory, memory_tile):
         unit = start + tl.arange(0, memory_tile)
         fits = unit < sizes.memory
@@ -188,7 +192,7 @@ def _look_back(
     units_tile: tl.constexpr,
     memory_tile: tl.constexpr,
 ) -> None:
-    """The gradients of one row's look: ∂α_s = ∂c · h_s + ∂α_s from outside, ∂e = α (∂α − Σ α ∂α), ∂h_s = α_s ∂c.
+    """The gradients of one source's look: ∂α_s = ∂c · h_s + ∂α_s from outside, ∂e = α (∂α − Σ α ∂α), ∂h_s = α_s ∂c.
 
     With t = tanh(asked + key_s): ∂key_s = ∂e_s energy (1 − t²), ∂asked = Σ_s ∂key_s, ∂energy = Σ_s ∂e_s t.
     """
