@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
@@ -127,7 +128,7 @@ def test_a_long_source_fits_one_program() -> None:
 
 @needs_triton
 @pytest.mark.parametrize("capability", [80, 90])
-def test_the_kernels_compile_for_a_gpu_that_is_not_there(capability: int) -> None:
+def test_the_kernels_compile_for_a_gpu_that_is_not_there(tmp_path: Path, capability: int) -> None:
     """Through all that Triton does but the launch."""
     program = f"""
 import torch, triton
@@ -153,6 +154,7 @@ for output in outputs:
     torch.autograd.grad(output.sum(), given, retain_graph=True)
 """
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path)
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert done.stdout.split() == ["_look", "_look_back", "_look_back"], done.stderr
 
