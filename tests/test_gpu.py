@@ -183,13 +183,15 @@ class OnlyOn(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @pytest.mark.parametrize("score", ["additive", "dot", "scaled-dot", "general", "none"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-@pytest.mark.parametrize("start", ["zero", "final", "mean"])
+@pytest.mark.parametrize(("start", "merge"), [("zero", "concatenate"), ("final", "sum"), ("mean", "product")])
 def test_an_update_stays_on_its_device_and_looks_at_no_number(
-    monkeypatch: pytest.MonkeyPatch, cell: Cell, score: str, start: str
+    monkeypatch: pytest.MonkeyPatch, cell: Cell, score: str, start: str, merge: str
 ) -> None:
     """A tensor of the device "meta" has a shape and no content: who asks for content is refused."""
-    parts = {"encoder": {"cell": cell, "layers": 2, "dropout": 0.3}, "decoder": {"cell": cell, "start": start}}
-    config = config_of({**parts, "attention": {"score": score}})
+    encoder = {"cell": cell, "layers": 2, "dropout": 0.3, "merge": merge, "hidden_size": 8}
+    memory = 16 if merge == "concatenate" else 8
+    decoder = {"cell": cell, "start": start, "hidden_size": memory}
+    config = config_of({"encoder": encoder, "decoder": decoder, "attention": {"score": score}})
     network = network_of(config, 0, torch.float32).train().to("meta")
     batch = odd_batch().to(torch.device("meta"))
     monkeypatch.setattr(torch, "autocast", lambda *given, **named: contextlib.nullcontext())

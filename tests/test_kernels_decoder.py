@@ -20,7 +20,8 @@ from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.kernels import choice, parallel
 from pellucid.kernels.choice import plain
-from pellucid.kernels.decoding import Looked, Parameters, unroll_decoder
+from pellucid.kernels.decoding import unroll_decoder
+from pellucid.kernels.operands import Looked, Parameters
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import Attendable, Memory, State
 from pellucid.model.network import build_network
@@ -219,7 +220,7 @@ def test_without_numba_plain_pytorch_runs() -> None:
 import sys, warnings
 sys.modules["numba"] = None
 import torch
-from pellucid.kernels import choice, parallel
+from pellucid.kernels import choice
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     assert not choice.chosen(torch.zeros(1)) and not choice.chosen(torch.zeros(1))

@@ -73,9 +73,11 @@ def _rehearse() -> None:
     """Compile the kernels for the processor."""
     from pellucid.kernels.decoding import rehearse as rehearse_decoding  # Numba takes a second to import
     from pellucid.kernels.recurrence import rehearse as rehearse_recurrence
+    from pellucid.kernels.stepping import rehearse as rehearse_stepping
 
     rehearse_recurrence()
     rehearse_decoding()
+    rehearse_stepping()
 
 
 def _rehearse_on_gpu() -> None:
