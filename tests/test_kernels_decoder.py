@@ -236,12 +236,12 @@ def test_answers_do_without_numba() -> None:
 
 
 def test_kernels_answer_where_they_are_loaded_or_compiled_and_worth_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    def asked(loaded: int, filled: bool, hypotheses: int) -> bool:
+    def asked(loaded: int, filled: bool, hypotheses: int, device: str = "cpu") -> bool:
         monkeypatch.setattr(choice.available, "cache_info", lambda: SimpleNamespace(currsize=loaded))
         monkeypatch.setattr(choice, "is_filled", lambda: filled)
-        with choice.for_answers(hypotheses):
+        with choice.for_answers(hypotheses, torch.device(device)):
             return not choice._asked_for_plain()
 
     assert asked(1, False, 1) and asked(1, True, 1)
     assert asked(0, True, choice.WORTH_LOADING) and not asked(0, True, choice.WORTH_LOADING - 1)
-    assert not asked(0, False, 10**6)
+    assert not asked(0, False, 10**6) and asked(0, False, 1, "cuda")

@@ -16,7 +16,7 @@ from pellucid.kernels.choice import plain
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import Attendable, Memory, State, Step
 from pellucid.search.beam import beam
-from pellucid.search.decoded import Limits
+from pellucid.search.decoded import Decoded, Limits
 from pellucid.search.greedy import greedy
 
 
@@ -89,14 +89,17 @@ def test_forced_weights_are_read_from_the_rows_that_were_taken() -> None:
 def test_searches_with_kernels_write_what_plain_ones_write(config: Config, batch: Batch, seed: int, width: int) -> None:
     network = network_of(config, seed, torch.float32)
     given_ = (network, batch.source, batch.source_lengths, Limits(0, 6))
-    for search in (lambda: [[each] for each in greedy(*given_)], lambda: beam(*given_, width, best=width)):
-        got = search()
-        with plain():
-            wanted = search()
-        for ours, theirs in zip(got, wanted, strict=True):
-            for one, two in zip(ours, theirs, strict=True):
-                if one.ids.tolist() != two.ids.tolist():  # a tie, but for the last bit
-                    assert one.log_probabilities.sum() == pytest.approx(two.log_probabilities.sum(), abs=1e-4)
-                    continue
-                np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-4)
-                np.testing.assert_allclose(one.weights, two.weights, atol=1e-4)
+
+    def searched() -> list[Decoded]:
+        found = [output for outputs in beam(*given_, width, best=width) for output in outputs]
+        return [*greedy(*given_), *found]
+
+    got = searched()
+    with plain():
+        wanted = searched()
+    for one, two in zip(got, wanted, strict=True):
+        if one.ids.tolist() != two.ids.tolist():  # a tie, but for the last bit
+            assert one.log_probabilities.sum() == pytest.approx(two.log_probabilities.sum(), abs=1e-4)
+            continue
+        np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-4)
+        np.testing.assert_allclose(one.weights, two.weights, atol=1e-4)

@@ -79,7 +79,7 @@ def _guarded(given: list[str]) -> int:
         where = f" {error.filename}" if error.filename else ""
         return _complain(f"the system refused{where}: {(error.strerror or str(error)).lower()}")
     except RuntimeError as error:
-        if "not enough memory" not in str(error) and "can't allocate memory" not in str(error):
+        if not any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory")):
             raise
         return _complain("not enough memory; a smaller training.batch_size, search.batch_size or size needs less")
 

@@ -58,7 +58,7 @@ class Decoder(nn.Module):
             summary = memory.states.sum(dim=1) / memory.lengths[:, None]
         else:
             summary = memory.final.hidden[:, -1]
-        parts = self.bridge(summary).unflatten(-1, (-1, *shape[1:]))
+        parts = self.bridge(summary).to(summary.dtype).unflatten(-1, (-1, *shape[1:]))
         return State(torch.tanh(parts[:, 0]), parts[:, 1] if self.config.cell == "lstm" else None)
 
     def step(
@@ -92,7 +92,7 @@ class Decoder(nn.Module):
 
     def _has_kernel(self, attendable: Attendable) -> bool:
         """Whether kernels take the steps: of a single layer whose attention has scores, where kernels are chosen."""
-        return self.attention.query_weights() is not None and self.config.layers == 1 and chosen(attendable.keys)
+        return self.config.layers == 1 and chosen(attendable.keys) and self.attention.query_weights() is not None
 
     def _step_parameters(self) -> Parameters:
         """What a kernel reads: the symbols' table projected, and the weights of cell and attention."""

@@ -61,6 +61,15 @@ class RecurrentCell(nn.Module):
             return self.input_bias + self.hidden_bias
         return self.input_bias + nn.functional.pad(self.hidden_bias[: 2 * self.hidden_size], (0, self.hidden_size))
 
+    def compact(self) -> None:
+        """On a GPU, lay the four parameters side by side, or cuDNN copies them at every call; elsewhere do nothing."""
+        kind = nn.GRU if self.cell == "gru" else nn.LSTM
+        shell = kind(self.input_weight.shape[1], self.hidden_size, device="meta")
+        names = ("input_weight", "hidden_weight", "input_bias", "hidden_bias")
+        for name, own in zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), names, strict=True):
+            setattr(shell, name, getattr(self, own))
+        shell.flatten_parameters()
+
     def advance(self, projected: Float[Tensor, "B G"], state: LayerState) -> LayerState:
         """One step from the projected input (W x + b, all gates) and the state before."""
         recurrent = nn.functional.linear(state.hidden, self.hidden_weight, self.hidden_bias)
@@ -173,9 +182,12 @@ def run_forward(cell: RecurrentCell, inputs: Float[Tensor, "B S E"]) -> Float[Te
     """The hidden states of a cell run from zero over positions 0, 1, … of every row, lengths ignored."""
     weights: list[Tensor] = [cell.input_weight, cell.hidden_weight, cell.input_bias, cell.hidden_bias]
     start = inputs.new_zeros(1, inputs.shape[0], cell.hidden_size)
-    if cell.cell == "gru":
-        return torch.gru(inputs, start, weights, True, 1, 0.0, False, False, True)[0]
-    return torch.lstm(inputs, [start, start], weights, True, 1, 0.0, False, False, True)[0]
+    trains = torch.is_grad_enabled()  # cuDNN keeps what the way back needs only if it is told so
+    # Within bf16 autocast cuDNN would take float16, whose small numbers vanish: recurrences keep their precision.
+    with torch.autocast(inputs.device.type, enabled=False):
+        if cell.cell == "gru":
+            return torch.gru(inputs, start, weights, True, 1, 0.0, trains, False, True)[0]
+        return torch.lstm(inputs, [start, start], weights, True, 1, 0.0, trains, False, True)[0]
 
 
 def reverse_within(values: Int[Tensor, "B S"] | Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Tensor:

@@ -76,7 +76,7 @@ class Transducer:
         ids = [self._encode(example, cut, number) for number, example in enumerate(read, start=1)]
         order = sorted((row for row in range(len(ids)) if ids[row]), key=lambda row: len(ids[row]))
         decoded: dict[int, Decoded] = {}
-        with for_answers(len(order) * self.config.search.beam_width):
+        with for_answers(len(order) * self.config.search.beam_width, next(self.network.parameters()).device):
             for start in range(0, len(order), self.config.search.batch_size):
                 rows = order[start : start + self.config.search.batch_size]
                 decoded.update(zip(rows, self._decode([ids[row] for row in rows]), strict=True))

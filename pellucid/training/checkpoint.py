@@ -104,5 +104,6 @@ def _check(path: Path, network: nn.Module, tensors: dict[str, Tensor]) -> None:
 
 
 def _plain(tensors: dict[str, Any]) -> dict[str, Tensor]:
-    """Detached, contiguous tensors, each with its own memory, as safetensors asks."""
-    return {name: torch.as_tensor(value).detach().clone().contiguous() for name, value in tensors.items()}
+    """Detached, contiguous tensors on the processor, each with its own memory, as safetensors asks."""
+    held = {name: torch.as_tensor(value).detach() for name, value in tensors.items()}
+    return {name: value.to("cpu", copy=True).contiguous() for name, value in held.items()}

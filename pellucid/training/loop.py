@@ -21,8 +21,10 @@ from pellucid.data.examples import Example
 from pellucid.errors import RunError
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.metrics import evaluate, metrics_for_log
+from pellucid.model.device import generators
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
+from pellucid.training.gradients import Gradients
 from pellucid.training.objective import cross_entropy
 from pellucid.training.schedule import learning_rate
 
@@ -70,6 +72,11 @@ class Session:
     training: Encoded
     development: Sequence[Example]
     progress: Progress = field(default_factory=Progress)
+    gradients: Gradients = field(init=False)
+
+    def __post_init__(self) -> None:
+        """What computes gradients stays with the network: it may have recorded how."""
+        self.gradients = Gradients(self.transducer.network, self.config)
 
     @property
     def config(self) -> Config:
@@ -189,7 +196,7 @@ def _step(session: Session, plan: list[np.ndarray]) -> Stepped:
     rows = plan[progress.batch]
     passed = min(1.0, (_passes(progress, len(plan)) + 0.5 / len(plan)) / session.epochs)
     rate = learning_rate(config, passed, progress.plateau_factor)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=generators(session.gradients.device)):
         # The randomness of an update is a function of seed and update: nothing of it has to be saved to resume.
         torch.manual_seed(int(np.random.SeedSequence([session.config.seed, progress.update]).generate_state(1)[0]))
         loss, norm = _update(session, assemble(session.training, rows), rate)
@@ -208,9 +215,8 @@ def _update(session: Session, batch: Batch, rate: float) -> tuple[float, float]:
     """Change the parameters by one batch; its loss and the gradient's norm before clipping by norm."""
     config, network = session.config.training, session.transducer.network
     network.train()
-    loss = cross_entropy(network(batch).logits, batch.target, config.label_smoothing)
     session.optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss = session.gradients(batch)
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     if config.clip_value:
         nn.utils.clip_grad_value_(parameters, config.clip_value)
@@ -220,7 +226,7 @@ def _update(session: Session, batch: Batch, rate: float) -> tuple[float, float]:
     for group in session.optimizer.param_groups:
         group["lr"] = rate
     session.optimizer.step()
-    return float(loss.detach()), norm
+    return float(loss), norm
 
 
 def _validate(session: Session, due: int, over: bool) -> Validated:
@@ -270,7 +276,7 @@ def _development_loss(session: Session) -> float:
     total, symbols = 0.0, 0
     for start in range(0, len(session.development), session.config.search.batch_size):
         stop = min(start + session.config.search.batch_size, len(session.development))
-        batch = assemble(encoded, np.arange(start, stop))
+        batch = assemble(encoded, np.arange(start, stop)).to(session.gradients.device)
         count = int(batch.target_lengths.sum())
         total += float(cross_entropy(network(batch).logits, batch.target, 0.0)) * count
         symbols += count
