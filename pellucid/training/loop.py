@@ -79,7 +79,7 @@ class Session:
     @property
     def epochs(self) -> float:
         """The longest training, in passes: as set, or derived from the number of examples."""
-        return self.config.training.epochs or derived_epochs(len(self.training.source.lengths))
+        return self.config.training.epochs or derived_epochs(self.training.source.sequences)
 
 
 class Started(NamedTuple):
