@@ -245,7 +245,7 @@ def _fingerprint(told: tuple[Config, Vocabularies, Sequence[Example]], encoded: 
     """A hash of the settings and of all that training and validation see: a resumed run must have the same."""
     digest = hashlib.sha256()
     for column in encoded:
-        digest.update(column.values)
-        digest.update(column.offsets)
+        digest.update(column.values.data)
+        digest.update(column.offsets.data)
     digest.update(msgspec.json.encode(told))
     return digest.hexdigest()
