@@ -49,12 +49,14 @@ def will_compile() -> bool:
 def available() -> bool:
     """Whether kernels can be compiled here. The first call compiles them, or takes them from the disk."""
     try:
-        from pellucid.kernels.decoding import rehearse as rehearse_decoding  # Numba takes a second to import
+        from pellucid.kernels.adam import rehearse as rehearse_adam  # Numba takes a second to import
+        from pellucid.kernels.decoding import rehearse as rehearse_decoding
         from pellucid.kernels.recurrence import rehearse as rehearse_recurrence
 
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller needs: a rehearsal goes both ways
             rehearse_recurrence()
             rehearse_decoding()
+            rehearse_adam()
     except Exception as error:  # whatever a compiler may meet on a machine nobody has seen
         reason = str(error).strip().splitlines() or [type(error).__name__]
         warnings.warn(f"training runs without compiled kernels, slower: {reason[0]}", stacklevel=2)
