@@ -39,7 +39,7 @@ from pellucid.model.device import arithmetic, find_device, generators, use_deter
 from pellucid.model.network import Network
 from pellucid.search.transducer import Transducer
 from pellucid.toml import load_config
-from pellucid.training.gradients import Gradients
+from pellucid.training.gradients import Found, Gradients
 from pellucid.training.loop import Session, Stepped
 from pellucid.training.run import load
 from pellucid.training.session import train_run
@@ -196,9 +196,9 @@ def test_an_update_stays_on_its_device_and_looks_at_no_number(
     batch = odd_batch().to(torch.device("meta"))
     monkeypatch.setattr(torch, "autocast", lambda *given, **named: contextlib.nullcontext())
     with plain(), OnlyOn("meta") as watch:
-        loss = Gradients(network, config)(batch)
+        loss, gradients = Gradients(network, config)(batch)
     assert loss.device.type == "meta" and watch.operations > 100
-    assert all(parameter.grad is not None for parameter in network.parameters())
+    assert all(gradient is not None for gradient in gradients)
 
 
 def test_a_tensor_made_on_the_processor_is_found() -> None:
@@ -210,10 +210,15 @@ def test_a_tensor_made_on_the_processor_is_found() -> None:
 
 
 def losses(network: Network, config: Config, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    network.zero_grad()
     with plain():
-        loss = Gradients(network, config)(batch)
-    return loss, {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
+        return named(network, Gradients(network, config)(batch))
+
+
+def named(network: Network, found: Found) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The loss, and each gradient that there is by its parameter's name."""
+    names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
+    pairs = zip(names, found.gradients, strict=True)
+    return found.loss, {name: gradient for name, gradient in pairs if gradient is not None}
 
 
 @few
@@ -261,11 +266,11 @@ def test_a_gpu_has_the_gradients_of_the_processor(cell: Cell) -> None:
     batch = odd_batch()
     exact, expected = losses(network, config, batch)
     device_module.place(network, find_device("cuda"))
-    loss = Gradients(network, config)(batch)
+    loss, gradients = named(network, Gradients(network, config)(batch))
     torch.testing.assert_close(loss.cpu(), exact, rtol=1e-4, atol=1e-5)
-    for name, parameter in network.named_parameters():
-        assert parameter.grad is not None
-        torch.testing.assert_close(parameter.grad.cpu(), expected[name], rtol=1e-3, atol=1e-5, msg=name)
+    assert gradients.keys() == expected.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient.cpu(), expected[name], rtol=1e-3, atol=1e-5, msg=name)
 
 
 @needs_gpu
@@ -329,4 +334,4 @@ def test_a_session_draws_on_the_device_of_its_network() -> None:
     optimizer = torch.optim.SGD(transducer.network.parameters())
     session = Session(Transducer(*vars(transducer).values()), optimizer, encoded, copies(2, seed=2))
     assert session.gradients.device == torch.device("cpu")
-    assert math.isfinite(float(session.gradients(assemble(encoded, np.arange(4)))))
+    assert math.isfinite(float(session.gradients(assemble(encoded, np.arange(4))).loss))

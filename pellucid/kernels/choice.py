@@ -85,13 +85,15 @@ def available_on_gpu() -> bool:
 
 def _rehearse() -> None:
     """Compile the kernels for the processor."""
-    from pellucid.kernels.decoding import rehearse as rehearse_decoding  # Numba takes a second to import
+    from pellucid.kernels.adam import rehearse as rehearse_adam  # Numba takes a second to import
+    from pellucid.kernels.decoding import rehearse as rehearse_decoding
     from pellucid.kernels.recurrence import rehearse as rehearse_recurrence
     from pellucid.kernels.stepping import rehearse as rehearse_stepping
 
     rehearse_recurrence()
     rehearse_decoding()
     rehearse_stepping()
+    rehearse_adam()
 
 
 def _rehearse_on_gpu() -> None:

@@ -54,3 +54,10 @@ def arithmetic(device: torch.device, precision: Precision) -> AbstractContextMan
 def generators(device: torch.device) -> list[int]:
     """The GPUs whose random numbers an update draws, beside the processor's."""
     return [device.index] if device.type == "cuda" else []
+
+
+def seed(number: int, device: torch.device) -> None:
+    """Seed the random numbers that an update draws. `torch.manual_seed` would import what takes a second."""
+    torch.default_generator.manual_seed(number)
+    for index in generators(device):
+        torch.cuda.default_generators[index].manual_seed(number)

@@ -1,6 +1,7 @@
 """A batch's loss, and its gradients with the parameters."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -14,6 +15,13 @@ from pellucid.model.network import Network
 from pellucid.training.objective import cross_entropy
 
 
+class Found(NamedTuple):
+    """A loss, and its gradient with each parameter that is trained, in their order; None where it plays no part."""
+
+    loss: Float[Tensor, ""]
+    gradients: Sequence[Tensor | None]
+
+
 class Gradients:
     """From a batch on the host to the loss of a network on its device, in the arithmetic that is asked for."""
 
@@ -25,16 +33,13 @@ class Gradients:
         self.device = self.parameters[0].device
         self.replayed = Replayed(self._there_and_back, self.device) if config.graphs else None
 
-    def __call__(self, batch: Batch) -> Float[Tensor, ""]:
-        """The loss, without its history. The gradients are added to what stands with the parameters, or replace it."""
+    def __call__(self, batch: Batch) -> Found:
+        """The loss, without its history, and the gradients."""
         if self.replayed is None:
             loss = self.loss(batch.to(self.device))
-            loss.backward()  # type: ignore[no-untyped-call]
-            return loss.detach()
+            return Found(loss.detach(), torch.autograd.grad(loss, self.parameters, allow_unused=True))
         loss, *gradients = self.replayed(bucketed(batch))
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            parameter.grad = gradient
-        return loss
+        return Found(loss, gradients)
 
     def loss(self, batch: Batch) -> Float[Tensor, ""]:
         """What training makes small, of a batch on the network's device."""

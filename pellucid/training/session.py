@@ -107,6 +107,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
     with run.locked(folder):
         run.check_same_config(folder, config)
         session, fingerprint, built = _open(folder, config, training.examples, development.examples)
+        del training  # the texts of a large file, of which training needs only the ids
         yield built
         if session.progress.finished:
             _conclude(session, folder)
@@ -251,7 +252,7 @@ def _fingerprint(told: tuple[Config, Vocabularies, Sequence[Example]], encoded: 
     """A hash of the settings and of all that training and validation see: a resumed run must have the same."""
     digest = hashlib.sha256()
     for column in encoded:
-        digest.update(column.values.tobytes())
-        digest.update(column.offsets.tobytes())
+        digest.update(column.values.data)
+        digest.update(column.offsets.data)
     digest.update(msgspec.json.encode(told))
     return digest.hexdigest()
