@@ -1,16 +1,13 @@
 """What is measured: four networks of either cell, on numbers spelled out, in training and in decoding."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
 from pellucid.config import Cell, Config
 from pellucid.errors import InputError, nearest
 from pellucid.toml import from_settings
-
-if TYPE_CHECKING:
-    from pellucid.data.examples import Example
 
 Task = Literal["train", "greedy", "beam"]
 TASKS: tuple[Task, ...] = get_args(Task)
@@ -93,13 +90,6 @@ def config_of(asked: Asked) -> Config:
     return from_settings(settings, origin="benchmark")
 
 
-def examples_of(asked: Asked, count: int) -> "list[Example]":
-    """Numbers spelled out, a function of the count alone."""
-    from pellucid.data.synthetic import spelled_digits  # NumPy and all that reads files take a moment to import
-
-    return spelled_digits(count, asked.digits, asked.digits, seed=1)
-
-
 def batches_a_call(task: Task) -> int:
     """Batches that one timed call takes: an update has one."""
     return 1 if task == "train" else CALL
@@ -107,10 +97,8 @@ def batches_a_call(task: Task) -> int:
 
 def _search(asked: Asked) -> dict[str, Any]:
     """The settings of search."""
-    forced = {"maximum_length": asked.digits, "batch_size": asked.case.batch}
-    return {
-        **forced,
-    }
+    forced = {"minimum_length": asked.digits, "maximum_length": asked.digits}
+    return {**forced, "batch_size": asked.case.batch, "beam_width": BEAM if asked.task == "beam" else 1}
 
 
 def _one(word: str, choices: Sequence[Any], what: str, more: Sequence[str] = ()) -> Any:  # noqa: ANN401

@@ -11,7 +11,7 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-from pellucid.bench.cases import BATCHES, CALL, Asked, batches_a_call, config_of, examples_of
+from pellucid.bench.cases import BATCHES, CALL, Asked, batches_a_call, config_of
 from pellucid.bench.floor import MILLI, floor_of
 from pellucid.bench.machine import peak_mib
 from pellucid.bench.rates import measure_rates
@@ -21,6 +21,7 @@ from pellucid.bench.work import Shape, search_work, training_work
 from pellucid.data.batches import Encoded, encode
 from pellucid.data.examples import Example
 from pellucid.data.symbols import segmenters
+from pellucid.data.synthetic import spelled_digits
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.files import write_text
 from pellucid.kernels.cache import cache_folder
@@ -79,6 +80,11 @@ def started(asked: Asked, began: float) -> Start:
         with closing(train_run(files, Path(folder) / "run", config_of(asked))) as events:
             next(event for event in events if isinstance(event, Stepped))
             return Start(time.time() - began - writing.wall, time.process_time() - writing.cpu)
+
+
+def examples_of(asked: Asked, count: int) -> list[Example]:
+    """Numbers spelled out, a function of the count alone."""
+    return spelled_digits(count, asked.digits, asked.digits, seed=1)
 
 
 def write_pairs(path: Path, examples: Sequence[Example]) -> None:
@@ -145,7 +151,7 @@ def _shape(asked: Asked, steps: _Steps) -> Shape:
         source_symbols=len(vocabularies.source),
         target_symbols=len(vocabularies.target),
         parameters=parameter_count(steps.transducer.network),
-        beam=1,
+        beam=config.search.beam_width,
     )
 
 

@@ -17,7 +17,7 @@ from pellucid.bench.floor import Rates
 from pellucid.bench.work import FLOAT, Shape
 from pellucid.kernels.choice import available
 
-TRIES = 5
+TRIES = 10
 LARGE = (512, 512, 512)
 """A product that is large enough for any library's best."""
 VALUES = 4096

@@ -1,7 +1,7 @@
-"""Curves: time and memory of a step as the source gets longer, the batch or the network larger."""
+"""Measurements around a case: time and memory of a step as the source gets longer, the batch or the network larger."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -9,15 +9,10 @@ from pellucid.bench.cases import DIGITS, Asked
 from pellucid.bench.child import measured_briefly
 from pellucid.bench.results import Measured
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 Varied = Literal["length", "batch", "hidden"]
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Of each size, the others staying as they are."""
 TITLES: dict[Varied, str] = {"length": "source length", "batch": "batch size", "hidden": "hidden units"}
-GIGA = 1e9
 
 
 class Point(NamedTuple):
@@ -51,64 +46,6 @@ def varied_by(asked: Asked, varied: Varied, factor: float) -> Asked:
             hidden, units = 2 * max(1, round(case.hidden * factor / 2)), max(1, round(case.units * factor))
             changed = msgspec.structs.replace(case, hidden=hidden, units=units)
     return msgspec.structs.replace(asked, case=changed)
-
-
-def scaling_figure(curves: Sequence[Point]) -> "Figure":
-    """Above, time of a step and its floor; below, peak memory; against the counted work, one column a size."""
-    from pellucid.look.figures import empty_figure, settled  # matplotlib takes a moment to import
-
-    figure = empty_figure(10.5, 6.2)
-    rows = figure.subplots(2, len(TITLES), sharey="row", squeeze=False)
-    for column, (varied, title) in enumerate(TITLES.items()):
-        own = [point for point in curves if point.varied == varied]
-        _draw_time(rows[0][column], own)
-        _draw_memory(rows[1][column], own)
-        rows[0][column].set_title(title, fontsize=11, loc="left")
-    first = curves[0].measured
-    rows[0][0].set_ylabel("processor time of a step (ms)")
-    rows[1][0].set_ylabel("peak memory of the process (MiB)")
-    for axes in rows[1]:
-        axes.set_xlabel("counted operations of a step (10⁹)")
-    rows[0][0].legend(frameon=False, labelcolor="linecolor", fontsize=9)
-    threads = f"{first.threads} thread{'s' if first.threads > 1 else ''}"
-    figure.suptitle(f"{first.task}, around {first.case} {first.cell.upper()}, {threads}", fontsize=12)
-    return settled(figure)
-
-
-def _draw_time(axes: "Axes", curve: Sequence[Point]) -> None:
-    """Both times on logarithmic scales: twice the work in twice the time is parallel to the floor."""
-    from pellucid.look.figures import ACCENT, MUTED
-
-    work = [point.measured.operations / GIGA for point in curve]
-    axes.loglog(work, [point.measured.floor_ms for point in curve], "--", color=MUTED, label="floor")
-    measured = [point.measured.step_cpu_ms for point in curve]
-    axes.loglog(work, measured, "o-", color=ACCENT, markersize=4, linewidth=1.8, label="measured")
-    _finish(axes, curve, measured)
-
-
-def _draw_memory(axes: "Axes", curve: Sequence[Point]) -> None:
-    """Peak memory, from zero, over the logarithm of the work."""
-    from pellucid.look.figures import ACCENT
-
-    memory = [point.measured.peak_mib for point in curve]
-    work = [point.measured.operations / GIGA for point in curve]
-    axes.semilogx(work, memory, "o-", color=ACCENT, markersize=4, linewidth=1.8)
-    axes.set_ylim(bottom=0.0)
-    _finish(axes, curve, memory)
-
-
-def _finish(axes: "Axes", curve: Sequence[Point], heights: Sequence[float]) -> None:
-    """Each point named by its size, and quiet axes."""
-    from pellucid.look.figures import INK, MUTED, tidy
-
-    for point, height in zip(curve, heights, strict=True):
-        place = (point.measured.operations / GIGA, height)
-        axes.annotate(str(point.value), place, (0, 6), textcoords="offset points", ha="center", size=8, color=INK)
-    tidy(axes)
-    axes.minorticks_off()
-    axes.margins(0.12)
-    axes.xaxis.label.set_color(MUTED)
-    axes.yaxis.label.set_color(MUTED)
 
 
 def _value(result: Measured, varied: Varied) -> int:

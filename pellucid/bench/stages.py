@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from pellucid.bench.cases import BATCHES, Asked, config_of, examples_of
+from pellucid.bench.cases import BATCHES, Asked, config_of
 from pellucid.bench.floor import MILLI
-from pellucid.bench.measuring import encoded_of, session_of, updates, write_pairs
+from pellucid.bench.measuring import encoded_of, examples_of, session_of, updates, write_pairs
 from pellucid.bench.results import Stage
 from pellucid.bench.timing import SKIPPED, Tick, now
 from pellucid.data.examples import read_examples

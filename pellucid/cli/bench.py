@@ -9,35 +9,34 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import tyro
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
 from pellucid.bench.cases import CASES, Asked, Wanted, wanted
 from pellucid.bench.child import measured, profiled
 from pellucid.bench.machine import this_machine
 from pellucid.bench.results import Measured, Stage
+from pellucid.bench.scaling import Point, points
 from pellucid.errors import InputError
 from pellucid.files import write_atomic, write_text
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from pellucid.bench.scaling import Point
 
 WIDTH = 118
 """Columns of the table at least: a narrow terminal wraps it rather than losing figures."""
 ENDINGS = (".png", ".svg")
 LEGEND = """\
-/CPU s         samples a second of processor time: pairs learnt, or sources decoded; what else the machine does counts least here
-/s, tokens/s   samples, and target symbols, a second on the wall
-step           processor time of one update, or of one batch decoded; median of the repeats
-floor          least time of the same step: operations counted from its shapes, at the rates this machine has just shown
-× floor        step / floor
-peak           the most memory its process had
-first call     what the first step took on the wall beyond any other; kernels are (c)ompiled in it, (l)oaded, or (p)lain PyTorch is used
-start          from the start of a process to its first update, on the wall, 2,000 pairs read from a file"""
+/CPU s        samples a second of processor time, pairs learnt or sources decoded; a busy machine changes it least
+/s, tokens/s  samples, and target symbols, a second on the wall
+step          processor time of one update, or of one batch decoded; median of the repeats
+floor         least time of that step: operations counted from its shapes, at rates this machine has just shown
+× floor       step / floor
+peak          the most memory its process had
+first call    what the first step took on the wall beyond the others; kernels (c)ompiled, (l)oaded, or (p)lain PyTorch
+start         from the start of a process to its first update, on the wall, with 2,000 pairs read from a file"""
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,8 @@ def run(arguments: list[str]) -> int:
     if given.scaling is not None:
         _scale(given, asked, given.scaling)
         return 0
-    records = [_record(given, one) for one in asked]
+    machine = msgspec.to_builtins(this_machine())
+    records = [{**_record(given, one), "machine": machine} for one in asked]
     if given.json:
         print(json.dumps(records[0] if len(records) == 1 else records, indent=1, ensure_ascii=False))
     else:
@@ -118,7 +118,7 @@ def _checked_scaling(given: Arguments, path: Path, what: Wanted) -> Wanted:
         raise InputError(f"cannot write {path}: no such folder")
     if len(what.tasks) > 1 or len(given.case) > 1 or len(given.cell) > 1 or given.plain or given.profile:
         raise InputError("--scaling takes one task, one case and one cell, and neither --plain nor --profile")
-    return Wanted(what.tasks, given.case or ("small",), given.cell or ("gru",))
+    return Wanted(what.tasks, given.case or ("small",), what.cells if given.cell else ("gru",))
 
 
 def _record(given: Arguments, asked: Asked) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _record(given: Arguments, asked: Asked) -> dict[str, Any]:
     with _busy(asked):
         result = measured(asked)
         stages = profiled(asked) if given.profile and asked.task == "train" else None
-    record: dict[str, Any] = {**msgspec.to_builtins(result), "machine": msgspec.to_builtins(this_machine())}
+    record: dict[str, Any] = msgspec.to_builtins(result)
     return record if stages is None else {**record, "profile": msgspec.to_builtins(stages)}
 
 
@@ -136,8 +136,6 @@ def _busy(asked: Asked, more: str = "") -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console
-
     words = f"{asked.task} {asked.name} {asked.cell}{' plain' if asked.plain else ''}{more}"
     with Console(stderr=True).status(f"measuring {words}"):
         yield
@@ -153,7 +151,9 @@ def _tell(given: Arguments, records: Sequence[dict[str, Any]]) -> None:
             way = " plain" if record["plain"] else ""
             _print(_stages(f"{record['case']} {record['cell']}{way}", msgspec.convert(record["profile"], list[Stage])))
     if given.profile:
-        print("Milliseconds of a batch, each pair read, encoded and trained on once; passes share the first two.\n")
+        print(
+            "Milliseconds of a batch in a training that sees each pair once: further passes read and encode nothing.\n"
+        )
     _tell_machine(records[0]["machine"], results[0].threads)
 
 
@@ -166,7 +166,7 @@ def _tell_machine(machine: dict[str, Any], threads: int) -> None:
     print(f"versions  {versions}", f"threads   {threads}", f"date      {machine['date']}", sep="\n")
 
 
-def _table(results: Sequence[Measured]) -> "Table":
+def _table(results: Sequence[Measured]) -> Table:
     """One line a measurement."""
     table = _empty_table(("task", "case", "cell"))
     heads = ("/CPU s", "/s", "tokens/s", "step ms", "floor ms", "× floor", "peak MiB", "first call s", "start s")
@@ -189,7 +189,7 @@ def _table(results: Sequence[Measured]) -> "Table":
     return table
 
 
-def _stages(title: str, stages: Sequence[Stage]) -> "Table":
+def _stages(title: str, stages: Sequence[Stage]) -> Table:
     """One line a stage."""
     table = _empty_table((f"{title}: stage",))
     for head in ("wall ms", "share", "CPU ms", "share"):
@@ -203,29 +203,25 @@ def _stages(title: str, stages: Sequence[Stage]) -> "Table":
     return table
 
 
-def _empty_table(heads: Sequence[str]) -> "Table":
+def _empty_table(heads: Sequence[str]) -> Table:
     """A table without boxes."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for head in heads:
         table.add_column(head, no_wrap=True)
     return table
 
 
-def _print(table: "Table") -> None:
+def _print(table: Table) -> None:
     """A table, wide enough, without colours where nobody sees them."""
-    from rich.console import Console
-
     Console(width=max(WIDTH, shutil.get_terminal_size().columns), highlight=False).print(table)
 
 
 def _scale(given: Arguments, asked: Sequence[Asked], path: Path) -> None:
     """Curves as a figure, and their points as a table or JSON."""
-    from pellucid.bench.scaling import points, scaling_figure
+    from pellucid.bench.curves import scaling_figure
     from pellucid.look.figures import png, svg
 
+    machine = msgspec.to_builtins(this_machine())
     with _busy(asked[0], ", larger and smaller"):
         curves = list(points(asked[0]))
     figure = scaling_figure(curves)
@@ -238,11 +234,11 @@ def _scale(given: Arguments, asked: Sequence[Asked], path: Path) -> None:
         print(json.dumps(listed, indent=1, ensure_ascii=False))
     else:
         _print(_curve_table(curves))
-        _tell_machine(msgspec.to_builtins(this_machine()), asked[0].threads)
+        _tell_machine(machine, asked[0].threads)
         print(path)
 
 
-def _curve_table(curves: Sequence["Point"]) -> "Table":
+def _curve_table(curves: Sequence[Point]) -> Table:
     """One line a point."""
     table = _empty_table(("varied",))
     for head in ("value", "10⁹ operations", "step ms", "floor ms", "× floor", "peak MiB"):
