@@ -4,15 +4,13 @@ import os
 import subprocess
 import sys
 import time
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
 from pellucid.bench.cases import Asked
 from pellucid.bench.results import Measured, Stage, Start
 from pellucid.errors import RunError
-
-Answer = TypeVar("Answer")
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -26,24 +24,24 @@ class Request(msgspec.Struct, frozen=True):
 
 def measured(asked: Asked) -> Measured:
     """One measurement; for training, the time to the first update as well, which a further process finds out."""
-    result = _answer("measure", asked, Measured)
+    result = measured_briefly(asked)
     if asked.task != "train":
         return result
-    start = _answer("start", asked, Start)
+    start = msgspec.json.decode(_answer("start", asked), type=Start)
     return msgspec.structs.replace(result, start_seconds=start.seconds, start_cpu_seconds=start.cpu_seconds)
 
 
 def measured_briefly(asked: Asked) -> Measured:
     """One measurement, without the time to the first update."""
-    return _answer("measure", asked, Measured)
+    return msgspec.json.decode(_answer("measure", asked), type=Measured)
 
 
 def profiled(asked: Asked) -> list[Stage]:
     """The stages of a training."""
-    return _answer("profile", asked, list[Stage])
+    return msgspec.json.decode(_answer("profile", asked), type=list[Stage])
 
 
-def _answer(what: Literal["measure", "start", "profile"], asked: Asked, kind: type[Answer]) -> Answer:
+def _answer(what: Literal["measure", "start", "profile"], asked: Asked) -> bytes:
     """Ask a new process. `RunError` with its last words where it fails; it ends with whoever is interrupted here."""
     request = msgspec.json.encode(Request(what, asked, time.time()))
     done = subprocess.run(
@@ -55,7 +53,7 @@ def _answer(what: Literal["measure", "start", "profile"], asked: Asked, kind: ty
     if done.returncode:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
         raise RunError(f"measuring {asked.task} {asked.name} {asked.cell} failed: {words[-1]}")
-    return msgspec.json.decode(done.stdout, type=kind)
+    return done.stdout
 
 
 def main(words: list[str]) -> int:

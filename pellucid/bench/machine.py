@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-import pellucid
+from pellucid import __version__
 
 MIB = 2**20
 PACKAGES = ("torch", "numba", "numpy")
@@ -30,7 +30,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 def this_machine() -> Machine:
     """What can be known without importing anything heavy."""
-    versions = {"pellucid": pellucid.__version__, "python": platform.python_version()}
+    versions = {"pellucid": __version__, "python": platform.python_version()}
     return Machine(
         processor=_processor(),
         cores=os.cpu_count() or 1,

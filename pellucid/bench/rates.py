@@ -35,7 +35,7 @@ def measure_rates(shape: Shape, seconds: float) -> Rates:
             energy_seconds=min(_compiled_seconds(name, each) for name in ("energies_over", "paired_energies_over")),
             exponential_seconds=_function_seconds(torch.exp, "exponential_over", each),
             row_bytes=_reading_rate(row, each),
-            update_bytes=_reading_rate(4 * FLOAT * shape.parameters, each),
+            update_bytes=_reading_rate(4.0 * FLOAT * shape.parameters, each),
         )
 
 

@@ -132,7 +132,7 @@ def _encoder_products(shape: Shape) -> float:
     return directions + start + table + shape.positions * shape.memory * shape.units
 
 
-def _step_products(shape: Shape) -> float:
+def _step_products(shape: Shape) -> int:
     """Multiply-adds of one row's step: the query A H, the gates G H (H + D), the logits W (H + D)."""
     read = shape.hidden + shape.memory
     return shape.units * shape.hidden + shape.gates * shape.hidden * read + shape.target_symbols * read
