@@ -16,7 +16,7 @@ from pellucid.bench.floor import MILLI, floor_of
 from pellucid.bench.machine import peak_mib
 from pellucid.bench.rates import measure_rates
 from pellucid.bench.results import FirstCall, Measured, Start
-from pellucid.bench.timing import Tick, Timing, timed
+from pellucid.bench.timing import SKIPPED, Tick, Timing, timed
 from pellucid.bench.work import Shape, search_work, training_work
 from pellucid.data.batches import Encoded, encode
 from pellucid.data.examples import Example
@@ -53,7 +53,7 @@ def measure(asked: Asked) -> Measured:
     with plain() if asked.plain else nullcontext():
         kept = _kernels_kept()
         steps = _training(asked) if asked.task == "train" else _decoding(asked)
-        timing = timed(steps.advance, asked.seconds, asked.repeats)
+        timing = timed(steps.advance, asked.seconds, asked.repeats, SKIPPED if asked.task == "train" else 1)
     peak = peak_mib()
     first_call: FirstCall = "loaded" if _kernels_kept() == kept else "compiled"
     return _measured(asked, _shape(asked, steps), timing, peak, "plain" if asked.plain else first_call)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 SKIPPED = 3
-"""Steps before the state counts as steady, the first included."""
+"""Updates before the state counts as steady, the first included."""
 
 
 class Tick(NamedTuple):
@@ -42,10 +42,10 @@ def now() -> Tick:
     return Tick(time.perf_counter(), time.process_time())
 
 
-def timed(step: Callable[[], object], seconds: float, repeats: int) -> Timing:
-    """Take a step again and again for so many seconds, at least once a repeat."""
+def timed(step: Callable[[], object], seconds: float, repeats: int, skipped: int = SKIPPED) -> Timing:
+    """Take a step again and again for so many seconds, at least once a repeat, after those that are skipped."""
     first = _one(step)
-    for _ in range(SKIPPED - 1):
+    for _ in range(skipped - 1):
         step()
     steps: list[Tick] = []
     began = time.perf_counter()
