@@ -25,7 +25,7 @@ from pellucid.data.synthetic import spelled_digits
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.files import write_text
 from pellucid.kernels.cache import cache_folder
-from pellucid.kernels.choice import plain
+from pellucid.kernels.choice import available, plain
 from pellucid.model.network import build_network, parameter_count
 from pellucid.model.recurrence import GATES
 from pellucid.model.threads import use_threads
@@ -56,7 +56,9 @@ def measure(asked: Asked) -> Measured:
         timing = timed(steps.advance, asked.seconds, asked.repeats, SKIPPED if asked.task == "train" else 1)
     peak = peak_mib()
     first_call: FirstCall = "loaded" if _kernels_kept() == kept else "compiled"
-    return _measured(asked, _shape(asked, steps), timing, peak, "plain" if asked.plain else first_call)
+    return _measured(
+        asked, _shape(asked, steps), timing, peak, "plain" if asked.plain or not available() else first_call
+    )
 
 
 def _kernels_kept() -> int:
