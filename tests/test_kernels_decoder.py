@@ -219,7 +219,7 @@ def test_without_numba_plain_pytorch_runs() -> None:
 import sys, warnings
 sys.modules["numba"] = None
 import torch
-from pellucid.kernels import choice, parallel
+from pellucid.kernels import choice
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     assert not choice.chosen(torch.zeros(1)) and not choice.chosen(torch.zeros(1))
