@@ -20,7 +20,8 @@ from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.kernels import choice, parallel
 from pellucid.kernels.choice import plain
-from pellucid.kernels.decoding import Looked, Parameters, unroll_decoder
+from pellucid.kernels.decoding import unroll_decoder
+from pellucid.kernels.operands import Looked, Parameters
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import Attendable, Memory, State
 from pellucid.model.network import build_network

@@ -11,7 +11,8 @@ from pellucid.config import Cell, EncoderConfig
 from pellucid.kernels import parallel
 from pellucid.kernels.arithmetic import add, exponential, sigmoids, tangents
 from pellucid.kernels.choice import plain
-from pellucid.kernels.recurrence import Direction, run_recurrence
+from pellucid.kernels.operands import Direction
+from pellucid.kernels.recurrence import run_recurrence
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
 from pellucid.model.recurrence import Inputs, RecurrentCell, run

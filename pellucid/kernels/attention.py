@@ -35,6 +35,8 @@ class Source(NamedTuple):
     memory: Laid
     lengths: Int[np.ndarray, " B"]
     energy: Flat
+    rows: Int[np.ndarray, " b"]
+    """Which of the rows are looked at; a search drops the finished ones by their numbers alone."""
 
 
 class SourceGradients(NamedTuple):
@@ -85,11 +87,11 @@ def look(
 ) -> None:
     """α = softmax(e) into `weights`, which are zero before, at this step; Σ α h into `contexts`.
 
-    A source serves all queries that stand in its place, one after the other.
+    A row serves all queries that stand in its place, one after the other.
     """
-    each = queries.shape[0] // source.memory.shape[0]
+    each = queries.shape[0] // source.rows.shape[0]
     for query in range(queries.shape[0]):
-        row = query // each
+        row = source.rows[query // each]
         own = weights[query, step, : source.lengths[row]]
         if source.energy.shape[0] > 0:
             _additive_energies(source.keys[row], queries[query], source.energy, own)

@@ -51,10 +51,12 @@ def available() -> bool:
     try:
         from pellucid.kernels.decoding import rehearse as rehearse_decoding  # Numba takes a second to import
         from pellucid.kernels.recurrence import rehearse as rehearse_recurrence
+        from pellucid.kernels.stepping import rehearse as rehearse_stepping
 
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller needs: a rehearsal goes both ways
             rehearse_recurrence()
             rehearse_decoding()
+            rehearse_stepping()
     except Exception as error:  # whatever a compiler may meet on a machine nobody has seen
         reason = str(error).strip().splitlines() or [type(error).__name__]
         warnings.warn(f"training runs without compiled kernels, slower: {reason[0]}", stacklevel=2)

@@ -15,32 +15,12 @@ from torch.autograd.function import once_differentiable
 
 from pellucid.kernels.attention import Source, laid_out
 from pellucid.kernels.compiling import compiled
+from pellucid.kernels.operands import Looked, Parameters
 from pellucid.kernels.parallel import end_to_end, for_each, parts_of
 from pellucid.kernels.products import product
 from pellucid.kernels.recurrence import across, by_gate
 from pellucid.kernels.sequences import recurrent_plane
 from pellucid.kernels.unrolling import Arrived, Unrolling, UnrollingGradients, Weights, unroll, unroll_back
-
-
-class Looked(NamedTuple):
-    """What is looked at. `lengths` count the real positions, at least 1; nothing beyond them is read."""
-
-    keys: Float[Tensor, "B S A"]
-    memory: Float[Tensor, "B S D"]
-    lengths: Int[Tensor, " B"]
-
-
-class Parameters(NamedTuple):
-    """The parameters of a step. Additive score: e = energyᵀ tanh(query h + key); both empty: e = h · key."""
-
-    table: Float[Tensor, "V G"]
-    """The projected symbols, with every bias that nothing multiplies."""
-    candidate_bias: Float[Tensor, " C"]
-    """c_n of a GRU, which the reset gate multiplies; empty for an LSTM."""
-    recurrent: Float[Tensor, "G H"]
-    context: Float[Tensor, "G D"]
-    query: Float[Tensor, "Q H"]
-    energy: Float[Tensor, " Q"]
 
 
 class Decoded(NamedTuple):
@@ -103,7 +83,7 @@ class _Unrolled(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Hidden states, contexts and weights of all steps, and the last cell."""
         given = _Given(*(tensor.detach().contiguous() for tensor in tensors))
-        ctx.weights = _weights(given)
+        ctx.weights = weights_of(Parameters(*given[: len(Parameters._fields)]))
         task = partial(_forward, ctx.weights, given, symbols.numpy(), lengths.numpy())
         ctx.done = for_each(task, _slices(len(symbols)))
         ctx.save_for_backward(*tensors)
@@ -126,12 +106,13 @@ class _Unrolled(torch.autograd.Function):
         return None, None, *map(_joined, _Given._fields, zip(*parts, strict=True))
 
 
-def _weights(given: _Given) -> Weights:
+def weights_of(parameters: Parameters) -> Weights:
     """The parameters as the arrays that kernels take, those of several gates apart for each."""
-    size = given.recurrent.shape[1]
-    recurrent, context = by_gate(given.recurrent).numpy(), by_gate(given.context, size).numpy()
-    turned = (across(given.recurrent), across(given.context, size), given.query.T.contiguous().numpy())
-    return Weights(given.table.numpy(), given.candidate_bias.numpy(), recurrent, context, given.query.numpy(), *turned)
+    table, bias, recurrent, context, query, _ = (tensor.detach().contiguous() for tensor in parameters)
+    size = recurrent.shape[1]
+    turned = (across(recurrent), across(context, size), query.T.contiguous().numpy())
+    plain = (by_gate(recurrent).numpy(), by_gate(context, size).numpy(), query.numpy())
+    return Weights(table.numpy(), bias.numpy(), *plain, *turned)
 
 
 def _slices(rows: int) -> list[slice]:
@@ -150,7 +131,9 @@ def _forward(
     """One part's steps."""
     keys, memory, hidden, cell = (tensor[rows].numpy() for tensor in given[-4:])
     energy, own = given.energy.numpy(), lengths[rows]
-    source = Source(laid_out(keys, own, len(energy) > 0), laid_out(memory, own, False), own, energy)
+    source = Source(
+        laid_out(keys, own, len(energy) > 0), laid_out(memory, own, False), own, energy, np.arange(len(keys))
+    )
     steps = np.ascontiguousarray(symbols[rows].T)
     return _Done(rows, steps, source, unroll(weights, steps, source, hidden, cell))
 

@@ -12,18 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pellucid.kernels.operands import Direction
 from pellucid.kernels.parallel import for_each, parts_of
 from pellucid.kernels.sequences import Packing, Recurrence, Run, recurrent_plane, run, run_back
-
-
-class Direction(NamedTuple):
-    """One direction's inputs, projected, and its recurrent parameters."""
-
-    table: Float[Tensor, "V G"]
-    """W x + b of every input, with every bias that nothing multiplies."""
-    weight: Float[Tensor, "G H"]
-    candidate_bias: Float[Tensor, " C"]
-    """c_n of a GRU, which the reset gate multiplies; empty for an LSTM."""
 
 
 class Ran(NamedTuple):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from pellucid.config import Cell
 from pellucid.kernels.choice import chosen
+from pellucid.kernels.operands import Direction
 
 GATES: dict[Cell, int] = {"gru": 3, "lstm": 4}
 
@@ -156,7 +157,7 @@ def run_plain(cells: Sequence[RecurrentCell], inputs: Inputs, lengths: Int[Tenso
 
 def run_compiled(cells: Sequence[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> Sequences:
     """`run` by a kernel, which takes inputs as rows of a table: it is the table that is projected."""
-    from pellucid.kernels.recurrence import Direction, run_recurrence  # Numba takes a second to import
+    from pellucid.kernels.recurrence import run_recurrence  # Numba takes a second to import
 
     vectors, symbols = inputs.table()
     directions = [
