@@ -25,7 +25,7 @@ from pellucid.bench.scaling import Point, points
 from pellucid.errors import InputError
 from pellucid.files import write_atomic, write_text
 
-WIDTH = 118
+WIDTH = 124
 """Columns of the table at least: a narrow terminal wraps it rather than losing figures."""
 ENDINGS = (".png", ".svg")
 LEGEND = """\
