@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.glob("pellucid/**/*.py"))}
 ORDER = (
     *("errors", "files", "config", "toml", "data", "kernels", "model", "search", "evaluation", "training"),
-    *("look", "api", "recipes", "cli"),
+    *("look", "api", "recipes", "bench", "cli"),
 )
 """The path of the data: a file imports from its own folder and from what stands before it here."""
 DATA_ORDER = ("symbols", "lines", "columns", "formats", "examples", "vocabulary", "batches", "synthetic")

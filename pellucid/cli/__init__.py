@@ -17,6 +17,7 @@ VERBS = {
     "predict": "decode sources: one line out for every line in",
     "evaluate": "score a model on pairs, with confidence intervals",
     "look": "show where the model looked, in the terminal or as a picture",
+    "bench": "measure speed and memory beside the least time the work can take",
     "recipe": "run a reference experiment from data to report",
 }
 
