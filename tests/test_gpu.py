@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,10 @@ from pellucid.model import device as device_module
 from pellucid.model import recurrence
 from pellucid.model.device import arithmetic, find_device, generators, use_determinism
 from pellucid.model.network import Network
-from pellucid.search.transducer import Transducer
 from pellucid.toml import load_config
 from pellucid.training.gradients import Found, Gradients
 from pellucid.training.loop import Session, Stepped
+from pellucid.training.optimizer import Adam
 from pellucid.training.run import load
 from pellucid.training.session import train_run
 
@@ -331,7 +332,7 @@ def test_models_pass_between_the_devices(tmp_path: Path) -> None:
 def test_a_session_draws_on_the_device_of_its_network() -> None:
     transducer = load(copies_run().run)
     encoded = encode(copies(4, seed=1), transducer.segmenters, transducer.vocabularies)
-    optimizer = torch.optim.SGD(transducer.network.parameters())
-    session = Session(Transducer(*vars(transducer).values()), optimizer, encoded, copies(2, seed=2))
+    optimizer = Adam(transducer.network)
+    session = Session(replace(transducer), optimizer, encoded, copies(2, seed=2))
     assert session.gradients.device == torch.device("cpu")
     assert math.isfinite(float(session.gradients(assemble(encoded, np.arange(4))).loss))

@@ -15,6 +15,7 @@ from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import PAD
 from pellucid.kernels import graphs
 from pellucid.kernels.graphs import Computation, Recording, Replayed, bucket, bucketed
+from pellucid.model.network import Network
 from pellucid.training.gradients import Found, Gradients
 
 CPU = torch.device("cpu")

@@ -6,7 +6,6 @@ the same pairs; all times are for a training that sees each pair once. Waiting a
 stage during which they happen.
 """
 
-import itertools
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from pellucid.bench.cases import BATCHES, Asked, config_of
 from pellucid.bench.floor import MILLI
@@ -103,8 +102,8 @@ def watch(session: Session, clock: Clock) -> None:
     """Switch the clock wherever an update of the session passes from one stage to the next.
 
     Forward: modules and functions as they begin and end. Backward: gradients as they arrive, that of the head's inputs
-    when the decoder's turn comes, that of the keys when it has ended, that of the memory when the encoder's comes, and
-    the last parameter's when all is done.
+    when the decoder's turn comes, that of the keys when it has ended, that of the memory when the encoder's comes. The
+    update begins when all is done.
     """
     encoder, decoder = session.transducer.network.encoder, session.transducer.network.decoder
     encoder.register_forward_pre_hook(lambda module, given: clock.enter(ENCODER))
@@ -118,8 +117,7 @@ def watch(session: Session, clock: Clock) -> None:
 
     setattr(decoder, "prepare", prepared)  # noqa: B010 (a method in another's place, on this object alone)
     decoder.head.register_forward_pre_hook(lambda module, given: _decoded(clock, given))
-    setattr(session.optimizer, "step", clock.within(UPDATE, OTHER, session.optimizer.step))  # noqa: B010
-    _after_all(session.transducer.network, lambda: clock.enter(UPDATE))
+    setattr(session.optimizer, "update", clock.within(UPDATE, OTHER, session.optimizer.update))  # noqa: B010
 
 
 def _encoded(clock: Clock, states: Tensor) -> None:
@@ -139,19 +137,6 @@ def _when_gradient(tensor: Tensor, tell: Callable[[], None]) -> None:
     """Call when the tensor's gradient is whole."""
     if tensor.requires_grad:
         tensor.register_hook(lambda gradient: tell())  # type: ignore[no-untyped-call]
-
-
-def _after_all(network: nn.Module, tell: Callable[[], None]) -> None:
-    """Call when every parameter has its gradient: after so many of them as there are."""
-    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    arrived = itertools.count(1)
-
-    def count(parameter: Tensor) -> None:
-        if next(arrived) % len(parameters) == 0:
-            tell()
-
-    for parameter in parameters:
-        parameter.register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
 
 
 def shares(spent: Mapping[str, tuple[Tick, int]]) -> list[Stage]:
