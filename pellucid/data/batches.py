@@ -74,11 +74,16 @@ def ragged(sequences: Iterable[Sequence[int]]) -> Ragged:
     return Ragged(np.concatenate(kept) if kept else np.zeros(0, dtype=np.int32), _offsets(lengths))
 
 
-def encode_source(example: Example, segmenters: Segmenters, vocabularies: Vocabularies) -> list[int]:
+def encode_symbols(features: Sequence[str], source: Sequence[str], vocabularies: Vocabularies) -> list[int]:
     """The ids the encoder reads: the features, numbered after all source symbols, then the source."""
-    features = vocabularies.features.encode(segmenters.features.split(example.features))
-    source = vocabularies.source.encode(segmenters.source.split(example.source))
-    return [len(vocabularies.source) + feature for feature in features] + source
+    shifted = [len(vocabularies.source) + feature for feature in vocabularies.features.encode(features)]
+    return shifted + vocabularies.source.encode(source)
+
+
+def encode_source(example: Example, segmenters: Segmenters, vocabularies: Vocabularies) -> list[int]:
+    """`encode_symbols` of an example's features and source."""
+    features, source = segmenters.features.split(example.features), segmenters.source.split(example.source)
+    return encode_symbols(features, source, vocabularies)
 
 
 def encode(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Encoded:

@@ -1,7 +1,7 @@
 """One look of every row at its source, forward and backward.
 
-B rows, S source positions, n real ones, A units of the keys, D memory, R queries. Keys and memory stand with the
-positions innermost, so that few units still fill the vectors; what lies beyond a row's n is never read.
+B rows, S source positions, n real ones, A units of the keys, D memory. Keys and memory stand with the positions
+innermost, so that few units still fill the vectors; what lies beyond a row's n is never read.
 
 The additive score needs B S A tanh a step, more than anything else in the network. It costs one division each:
 
@@ -35,8 +35,6 @@ class Source(NamedTuple):
     memory: Laid
     lengths: Int[np.ndarray, " B"]
     energy: Flat
-    rows: Int[np.ndarray, " b"]
-    """Which of the rows are looked at; a search drops the finished ones by their numbers alone."""
 
 
 class SourceGradients(NamedTuple):
@@ -80,25 +78,26 @@ def double_exponents(values: Flat) -> None:
 @compiled
 def look(
     source: Source,
-    queries: Float[np.ndarray, "R A"],
+    queries: Float[np.ndarray, "B A"],
     step: int,
-    weights: Float[np.ndarray, "R T S"],
-    contexts: Float[np.ndarray, "R D"],
+    weights: Float[np.ndarray, "B T S"],
+    contexts: Float[np.ndarray, "B D"],
 ) -> None:
-    """α = softmax(e) into `weights`, which are zero before, at this step; Σ α h into `contexts`.
+    """α = softmax(e) into `weights`, which are zero before, at this step; Σ α h into `contexts`."""
+    for row in range(queries.shape[0]):
+        own = weights[row, step, : source.lengths[row]]
+        weigh(source.keys[row], queries[row], source.energy, own)
+        _products(source.memory[row], own, contexts[row])
 
-    A row serves all queries that stand in its place, one after the other.
-    """
-    each = queries.shape[0] // source.rows.shape[0]
-    for query in range(queries.shape[0]):
-        row = source.rows[query // each]
-        own = weights[query, step, : source.lengths[row]]
-        if source.energy.shape[0] > 0:
-            _additive_energies(source.keys[row], queries[query], source.energy, own)
-        else:
-            _add_products(source.keys[row], queries[query], own)
-        _softmax(own)
-        _products(source.memory[row], own, contexts[query])
+
+@compiled
+def weigh(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat, weights: Flat) -> None:
+    """α = softmax(e) of one query in place of zeros, as many as there are real positions."""
+    if energy.shape[0] > 0:
+        _additive_energies(keys, query, energy, weights)
+    else:
+        _add_products(keys, query, weights)
+    _softmax(weights)
 
 
 @compiled
@@ -164,25 +163,25 @@ def _additive_back(source: Source, sums: SourceGradients, row: int, query: Flat,
 
 
 @compiled
-def _highest(values: Flat) -> np.float32:
+def highest(values: Flat) -> np.float32:
     """The greatest value, by the order of the bits, in which NaN is greater than all numbers.
 
     A comparison of integers fills the vectors; one of floats would have to ask for NaN at every step.
     """
     bits = values.view(np.int32)
-    highest = NEGATIVE
+    top = NEGATIVE
     for s in range(bits.shape[0]):
         ordered = bits[s] ^ ((bits[s] >> SIGN) & POSITIVE)
-        highest = max(highest, ordered)
-    return np.int32(highest ^ ((highest >> SIGN) & POSITIVE)).view(np.float32)
+        top = max(top, ordered)
+    return np.int32(top ^ ((top >> SIGN) & POSITIVE)).view(np.float32)
 
 
 @compiled
 def _softmax(values: Flat) -> None:
     """Every value e becomes α = exp(e − max e) / Σ."""
-    highest = _highest(values)
+    top = highest(values)
     for s in range(values.shape[0]):
-        values[s] = exponential(values[s] - highest)
+        values[s] = exponential(values[s] - top)
     total = ZERO
     for s in range(values.shape[0]):
         total += values[s]

@@ -131,9 +131,7 @@ def _forward(
     """One part's steps."""
     keys, memory, hidden, cell = (tensor[rows].numpy() for tensor in given[-4:])
     energy, own = given.energy.numpy(), lengths[rows]
-    source = Source(
-        laid_out(keys, own, len(energy) > 0), laid_out(memory, own, False), own, energy, np.arange(len(keys))
-    )
+    source = Source(laid_out(keys, own, len(energy) > 0), laid_out(memory, own, False), own, energy)
     steps = np.ascontiguousarray(symbols[rows].T)
     return _Done(rows, steps, source, unroll(weights, steps, source, hidden, cell))
 

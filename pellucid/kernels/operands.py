@@ -1,7 +1,8 @@
 """What kernels are given and give, as tensors; to know them, Numba is not needed.
 
 B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G all gates (3H or
-4H), V symbols, Q units of the query, C as many as there are cells or biases, 0 where the kind of cell has none.
+4H), V symbols, N and M as many or 0, Q units of the query, C as many as there are cells or biases, 0 where the kind of
+cell has none.
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -33,6 +34,14 @@ class Parameters(NamedTuple):
     energy: Float[Tensor, " Q"]
 
 
+class Head(NamedTuple):
+    """What turns a state and a context into logits: W_h h + W_c c + b. A part that is not read has no rows."""
+
+    state: Float[Tensor, "N H"]
+    context: Float[Tensor, "M D"]
+    bias: Float[Tensor, " V"]
+
+
 class Looked(NamedTuple):
     """What is looked at. `lengths` count the real positions, at least 1; nothing beyond them is read."""
 
@@ -48,6 +57,7 @@ class Taken(NamedTuple):
     cell: Float[Tensor, "C H"]
     contexts: Float[Tensor, "R D"]
     looks: Float[Tensor, "R S"]
+    logits: Float[Tensor, "R V"]
 
 
 @runtime_checkable

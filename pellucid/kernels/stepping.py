@@ -1,7 +1,7 @@
 """One step of a search for all hypotheses: attend from the state before, then step; nothing is kept for a way back.
 
 B sources, b of them that still run, R hypotheses (a multiple of b), S source positions, A units of the keys, D memory,
-H hidden, C as many as R for an LSTM and 0 for a GRU.
+H hidden, V vocabulary, C as many as R for an LSTM and 0 for a GRU.
 """
 
 from functools import partial
@@ -13,29 +13,51 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from pellucid.kernels.attention import Source, double_exponents, laid_out, look
+from pellucid.kernels.arithmetic import Flat
+from pellucid.kernels.attention import Laid, double_exponents, laid_out, weigh
 from pellucid.kernels.cells import gru_forward, lstm_forward, planes_of
 from pellucid.kernels.compiling import compiled
 from pellucid.kernels.decoding import weights_of
-from pellucid.kernels.operands import Looked, Parameters, Taken
+from pellucid.kernels.operands import Head, Looked, Parameters, Taken
 from pellucid.kernels.parallel import end_to_end, for_each, parts_of
-from pellucid.kernels.products import product
+from pellucid.kernels.products import add_product, product
 from pellucid.kernels.unrolling import Weights, add_sums
+
+
+class Sources(NamedTuple):
+    """What is looked at. The memory stands as it comes, for the contexts of a source's hypotheses are one product."""
+
+    keys: Laid
+    """e^{2k} for the additive score, else k; the positions innermost."""
+    memory: Float[np.ndarray, "B S D"]
+    lengths: Int[np.ndarray, " B"]
+    energy: Flat
+    rows: Int[np.ndarray, " b"]
+    """Which of the sources run; a search drops the finished ones by their numbers alone."""
+
+
+class Output(NamedTuple):
+    """W_h and W_c of the head, transposed; a part that is not read has no columns."""
+
+    state: Float[np.ndarray, "H N"]
+    context: Float[np.ndarray, "D M"]
+    bias: Flat
 
 
 class Ready(NamedTuple):
     """Weights and sources as the kernel reads them: a `Prepared`."""
 
     weights: Weights
-    source: Source
+    output: Output
+    sources: Sources
 
     def take(self, rows: Int[Tensor, " r"]) -> "Ready":
         """The chosen of the running sources, in their order; nothing but their numbers is copied."""
-        return self._replace(source=self.source._replace(rows=self.source.rows[rows.numpy()]))
+        return self._replace(sources=self.sources._replace(rows=self.sources.rows[rows.numpy()]))
 
     def running(self) -> Int[Tensor, " b"]:
         """The numbers of the running sources."""
-        return torch.from_numpy(self.source.rows)
+        return torch.from_numpy(self.sources.rows)
 
     def step(
         self, symbols: Int[Tensor, " R"], hidden: Float[Tensor, "R H"], cell: Float[Tensor, "R H"] | None
@@ -44,22 +66,20 @@ class Ready(NamedTuple):
         before = hidden.contiguous().numpy()
         cells = before[:0] if cell is None else cell.contiguous().numpy()
         task = partial(_part, self, symbols.numpy(), before, cells)
-        parts = for_each(task, _slices(len(self.source.rows), len(before)))
+        parts = for_each(task, _slices(len(self.sources.rows), len(before)))
         return Taken(*(end_to_end(arrays) for arrays in zip(*parts, strict=True)))
 
 
-def prepare(parameters: Parameters, looked: Looked) -> Ready:
+def prepare(parameters: Parameters, head: Head, looked: Looked) -> Ready:
     """Lay out what every step reads."""
     keys, memory, lengths = (tensor.detach().contiguous().numpy() for tensor in looked)
-    energy = parameters.energy.detach().numpy()
-    source = Source(
-        laid_out(keys, lengths, len(energy) > 0),
-        laid_out(memory, lengths, False),
-        lengths,
-        energy,
-        np.arange(len(keys)),
+    state, context, bias = (
+        part.detach().T.contiguous().numpy() if part.dim() == 2 else part.detach().numpy() for part in head
     )
-    return Ready(weights_of(parameters), source)
+    energy = parameters.energy.detach().numpy()
+    laid = laid_out(keys, lengths, len(energy) > 0)
+    sources = Sources(laid, memory, lengths, energy, np.arange(len(keys)))
+    return Ready(weights_of(parameters), Output(state, context, bias), sources)
 
 
 def _slices(sources: int, hypotheses: int) -> list[slice]:
@@ -69,50 +89,91 @@ def _slices(sources: int, hypotheses: int) -> list[slice]:
 
 
 def _part(
-    prepared: Ready,
+    ready: Ready,
     symbols: Int[np.ndarray, " R"],
     hidden: Float[np.ndarray, "R H"],
     cell: Float[np.ndarray, "C H"],
-    sources: slice,
+    part: slice,
 ) -> tuple[np.ndarray, ...]:
     """One part's step."""
-    source, each = prepared.source, len(hidden) // len(prepared.source.rows)
-    rows = slice(sources.start * each, sources.stop * each)
-    return step(prepared.weights, symbols[rows], source._replace(rows=source.rows[sources]), hidden[rows], cell[rows])
+    sources, each = ready.sources, len(hidden) // len(ready.sources.rows)
+    rows = slice(part.start * each, part.stop * each)
+    sources = sources._replace(rows=sources.rows[part])
+    return step(ready.weights, ready.output, sources, symbols[rows], hidden[rows], cell[rows])
 
 
 @compiled
 def step(
     weights: Weights,
+    output: Output,
+    sources: Sources,
     symbols: Int[np.ndarray, " R"],
-    source: Source,
     before: Float[np.ndarray, "R H"],
     cell: Float[np.ndarray, "C H"],
-) -> tuple[Float[np.ndarray, "R H"], Float[np.ndarray, "C H"], Float[np.ndarray, "R D"], Float[np.ndarray, "R S"]]:
-    """h', c', contexts and weights from h and c."""
+) -> tuple[
+    Float[np.ndarray, "R H"],
+    Float[np.ndarray, "C H"],
+    Float[np.ndarray, "R D"],
+    Float[np.ndarray, "R S"],
+    Float[np.ndarray, "R V"],
+]:
+    """h', c', contexts, weights and logits from h and c."""
     rows, lstm = before.shape[0], weights.recurrent.shape[0] == 4
     after, cell_after = np.empty(before.shape, np.float32), np.empty(cell.shape, np.float32)
-    contexts = np.empty((rows, source.memory.shape[1]), np.float32)
-    looks = np.zeros((rows, 1, source.memory.shape[2]), np.float32)
-    planes = np.empty((planes_of(lstm), before.size), np.float32)
-    if source.energy.shape[0] > 0:
-        queries = np.empty((rows, source.energy.shape[0]), np.float32)
+    contexts = np.empty((rows, sources.memory.shape[2]), np.float32)
+    looks = np.zeros((rows, sources.memory.shape[1]), np.float32)
+    if sources.energy.shape[0] > 0:
+        queries = np.empty((rows, sources.energy.shape[0]), np.float32)
         product(before, weights.query_across, queries)
         double_exponents(queries.ravel())
-        look(source, queries, 0, looks, contexts)
+        look(sources, queries, looks, contexts)
     else:
-        look(source, before, 0, looks, contexts)
+        look(sources, before, looks, contexts)
+    planes = np.empty((planes_of(lstm), before.size), np.float32)
     add_sums(weights, symbols, contexts, before, planes, 0)
     if lstm:
         lstm_forward(planes, 0, cell.ravel(), cell_after.ravel(), after.ravel())
     else:
         gru_forward(planes, 0, before.ravel(), after.ravel())
-    return after, cell_after, contexts, looks[:, 0]
+    return after, cell_after, contexts, looks, logits_of(output, after, contexts)
+
+
+@compiled
+def look(
+    sources: Sources,
+    queries: Float[np.ndarray, "R A"],
+    looks: Float[np.ndarray, "R S"],
+    contexts: Float[np.ndarray, "R D"],
+) -> None:
+    """α of every hypothesis into `looks`, zero before, and Σ α h into `contexts`."""
+    each = queries.shape[0] // sources.rows.shape[0]
+    for place in range(sources.rows.shape[0]):
+        row, first = sources.rows[place], place * each
+        length = sources.lengths[row]
+        for query in range(first, first + each):
+            weigh(sources.keys[row], queries[query], sources.energy, looks[query, :length])
+        own = looks[first : first + each, :length]
+        product(own, sources.memory[row, :length], contexts[first : first + each])
+
+
+@compiled
+def logits_of(
+    output: Output, hidden: Float[np.ndarray, "R H"], contexts: Float[np.ndarray, "R D"]
+) -> Float[np.ndarray, "R V"]:
+    """W_h h + W_c c + b."""
+    logits = np.empty((hidden.shape[0], output.bias.shape[0]), np.float32)
+    for row in range(hidden.shape[0]):
+        logits[row] = output.bias
+    if output.state.shape[1] > 0:
+        add_product(hidden, output.state, logits)
+    if output.context.shape[1] > 0:
+        add_product(contexts, output.context, logits)
+    return logits
 
 
 def rehearse() -> None:
     """Compile everything here by running the smallest example."""
     empty, square, one = torch.zeros(3, 1), torch.zeros(1, 1), torch.ones(1, dtype=torch.int64)
     parameters = Parameters(torch.zeros(2, 3), torch.zeros(1), empty, empty, square, torch.zeros(1))
-    ready = prepare(parameters, Looked(torch.zeros(1, 1, 1), torch.zeros(1, 1, 1), one))
-    ready.step(one, square, None)
+    head, looked = Head(square, square, torch.zeros(1)), Looked(torch.zeros(1, 1, 1), torch.zeros(1, 1, 1), one)
+    prepare(parameters, head, looked).step(one, square, None)

@@ -46,7 +46,7 @@ class Decoder(nn.Module):
             return attendable
         from pellucid.kernels.stepping import prepare  # Numba takes a second to import
 
-        return attendable._replace(prepared=prepare(self._step_parameters(), _looked(attendable)))
+        return attendable._replace(prepared=prepare(self._step_parameters(), self.head.parts(), _looked(attendable)))
 
     def start(self, memory: Memory) -> State:
         """s_0: zero, or hidden = tanh(W m + b) and cell = W' m + b' from the final or the mean encoder state m."""
@@ -74,10 +74,9 @@ class Decoder(nn.Module):
         `override` forces this step's attention weights.
         """
         layers = _layers(state)
-        if attendable.prepared is not None and override is None:
-            attended, layers = _step_compiled(symbols, layers[0], attendable.prepared)
-        else:
-            attended, layers = self._advance(self._project(symbols), layers, attendable.whole(), override)
+        if attendable.prepared is not None and override is None and not self.training:
+            return _step_compiled(symbols, layers[0], attendable.prepared)
+        attended, layers = self._advance(self._project(symbols), layers, attendable.whole(), override)
         return Step(self.head(self._dropped(layers[-1].hidden), attended.context), _stacked(layers), attended)
 
     def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
@@ -155,13 +154,11 @@ def _looked(attendable: Attendable) -> Looked:
     return Looked(attendable.keys, attendable.memory.states, attendable.memory.lengths)
 
 
-def _step_compiled(
-    symbols: Int[Tensor, " R"], state: LayerState, prepared: Prepared
-) -> tuple[Attended, list[LayerState]]:
+def _step_compiled(symbols: Int[Tensor, " R"], state: LayerState, prepared: Prepared) -> Step:
     """One step by a kernel."""
     taken = prepared.step(symbols, state.hidden, state.cell)
-    cell = None if state.cell is None else taken.cell
-    return Attended(taken.contexts, taken.looks), [LayerState(taken.hidden, cell)]
+    after = LayerState(taken.hidden, None if state.cell is None else taken.cell)
+    return Step(taken.logits, _stacked([after]), Attended(taken.contexts, taken.looks))
 
 
 def _layers(state: State) -> list[LayerState]:

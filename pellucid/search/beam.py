@@ -24,10 +24,10 @@ from pellucid.search.decoded import (
     Decoded,
     Limits,
     Written,
+    array,
     blank,
-    candidates,
     closed_symbols,
-    symbol_log_probabilities,
+    extend,
 )
 
 
@@ -35,7 +35,7 @@ class _Beam(NamedTuple):
     """What runs: sources, and k hypotheses of each; the score of a place that no hypothesis holds is −∞."""
 
     sources: Int[np.ndarray, " b"]
-    scores: Float[Tensor, "b k"]
+    scores: Float[np.ndarray, "b k"]
     symbols: Int[Tensor, " R"]
     state: State
     attendable: Attendable
@@ -52,6 +52,11 @@ class _Layer(NamedTuple):
     ids: Int[np.ndarray, "b K"]
     log_probabilities: Float[np.ndarray, "b K"]
     scores: Float[np.ndarray, "b K"]
+
+    def ended(self) -> Bool[np.ndarray, "b K"]:
+        """Which of the extensions are whole outputs."""
+        ended: Bool[np.ndarray, "b K"] = (self.ids == EOS) & np.isfinite(self.scores)
+        return ended
 
 
 class _End(NamedTuple):
@@ -74,13 +79,14 @@ def beam(
     """
     running, layers = _start(network, source, lengths), list[_Layer]()
     ends: list[list[_End]] = [[] for _ in lengths]
+    room = np.full(len(lengths), width)
     closed = closed_symbols(network.vocabulary_size, source.device)
     for written in range(limits.maximum + 1):
         step = network.decoder.step(running.symbols, running.state, running.attendable)
-        found = symbol_log_probabilities(step.logits, closed.at(written, limits))
-        layer = _extend(running, step, found, np.array([width - len(ends[each]) for each in running.sources]))
+        layer = _layer(running, step, closed.at(written, limits), room[running.sources])
         layers.append(layer)
-        going = _collect(layer, ends, written, best)
+        going = _collect(layer, ends, (written, best))
+        room[running.sources] -= layer.ended().sum(axis=1)
         if written == limits.maximum:
             _cut(running, layer, ends, written)
         if written == limits.maximum or not going.any():
@@ -92,60 +98,57 @@ def beam(
 def _start(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> _Beam:
     """One empty hypothesis a source."""
     memory = network.encoder(source, lengths)
-    scores = memory.states.new_zeros(len(lengths), 1)
+    scores = np.zeros((len(lengths), 1), np.float32)
     state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
     return _Beam(np.arange(len(lengths)), scores, torch.full_like(lengths, BOS), state, attendable)
 
 
-def _extend(running: _Beam, step: Step, found: Float[Tensor, "R V"], room: Int[np.ndarray, " b"]) -> _Layer:
-    """The step, and the best of all k·V extensions of each source, as many as there is still room for."""
-    sources, vocabulary = running.scores.shape[0], found.shape[1]
-    totals = (running.scores.flatten()[:, None] + found).view(sources, -1)
-    scores, chosen = totals.topk(min(int(room.max()), totals.shape[1]))
-    top = found.topk(candidates(vocabulary))
-    own = found.view(sources, -1).gather(1, chosen)
-    seen = (step.attended.weights, top.indices, top.values)
-    weights, top_ids, top_values = (_array(each).reshape(sources, -1, each.shape[-1]) for each in seen)
-    places = _array(chosen)
-    kept = np.where(np.arange(places.shape[1]) < room[:, None], _array(scores), -np.inf)
-    chosen_ones = (places // vocabulary, places % vocabulary, _array(own), kept)
-    return _Layer(running.sources, weights, top_ids, top_values, *chosen_ones)
+def _layer(running: _Beam, step: Step, closed: Bool[Tensor, " V"], room: Int[np.ndarray, " b"]) -> _Layer:
+    """The step, and the best extensions of each source's hypotheses, as many as there is still room for."""
+    found = extend(step.logits, closed, running.scores, int(room.max()))
+    sources = len(room)
+    seen = (array(step.attended.weights), *found.top)
+    weights, top_ids, top_values = (each.reshape(sources, -1, each.shape[-1]) for each in seen)
+    inside = np.arange(found.ids.shape[1]) < room[:, None]
+    scores = np.where(inside, found.scores, np.float32(-np.inf))
+    chosen = (found.parents, found.ids, found.log_probabilities, scores)
+    return _Layer(running.sources, weights, top_ids, top_values, *chosen)
 
 
-def _collect(layer: _Layer, ends: list[list[_End]], step: int, best: int) -> Bool[np.ndarray, " b"]:
-    """Note the hypotheses that wrote EOS; which sources go on: those where a better output can still come."""
-    alive = np.isfinite(layer.scores)
-    ended = alive & (layer.ids == EOS)
+def _collect(layer: _Layer, ends: list[list[_End]], at: tuple[int, int]) -> Bool[np.ndarray, " b"]:
+    """Note the hypotheses that wrote EOS; which sources go on: those where one of the best outputs can still come."""
+    (step, best), ended = at, layer.ended()
+    highest = np.where(ended, -np.inf, layer.scores).max(axis=1)
+    going: Bool[np.ndarray, " b"] = np.isfinite(highest)
     for row, place in np.argwhere(ended).tolist():
         ends[layer.sources[row]].append(_End(False, -float(layer.scores[row, place]), step, place))
-    highest = np.where(alive & ~ended, layer.scores, -np.inf).max(axis=1)
-    going: Bool[np.ndarray, " b"] = np.isfinite(highest)
-    for row in going.nonzero()[0].tolist():
-        if len(found := ends[layer.sources[row]]) >= best:
-            going[row] = -sorted(found)[best - 1].loss < highest[row]
+    for row, source in enumerate(layer.sources.tolist()):
+        if len(ends[source]) >= best and going[row]:
+            going[row] = -sorted(ends[source])[best - 1].loss < highest[row]
     return going
 
 
 def _cut(running: _Beam, layer: _Layer, ends: list[list[_End]], step: int) -> None:
     """Note the hypotheses that had reached the greatest length and did not write EOS then."""
-    scores = _array(running.scores)
-    for row, source in enumerate(layer.sources):
-        finished = layer.parents[row][np.isfinite(layer.scores[row]) & (layer.ids[row] == EOS)]
-        for place in set(np.isfinite(scores[row]).nonzero()[0].tolist()) - set(finished.tolist()):
-            ends[source].append(_End(True, -float(scores[row, place]), step - 1, place))
+    ended = layer.ended()
+    for row, source in enumerate(layer.sources.tolist()):
+        left = set(np.isfinite(running.scores[row]).nonzero()[0].tolist()) - set(
+            layer.parents[row][ended[row]].tolist()
+        )
+        ends[source] += [_End(True, -float(running.scores[row, place]), step - 1, place) for place in left]
 
 
 def _advance(running: _Beam, state: State, layer: _Layer, going: Bool[np.ndarray, " b"]) -> _Beam:
     """The chosen hypotheses as the next beam, without the finished sources once these are many."""
-    device = running.scores.device
+    device = running.symbols.device
     over = ~going[:, None] | (layer.ids == EOS)
-    scores = torch.from_numpy(np.where(over, -np.inf, layer.scores)).to(device, running.scores.dtype)
+    scores = np.where(over, np.float32(-np.inf), layer.scores)
     places = layer.parents + np.arange(len(going))[:, None] * layer.weights.shape[1]
     ids, sources, attendable = layer.ids, layer.sources, running.attendable
     if going.mean() < SHRINK:
         kept = torch.from_numpy(going.nonzero()[0]).to(device)
-        ids, sources, places = ids[going], sources[going], places[going]
-        scores, attendable = scores[kept], attendable.take(kept)
+        ids, sources, places, scores = ids[going], sources[going], places[going], scores[going]
+        attendable = attendable.take(kept)
     parents = torch.from_numpy(places.ravel()).to(device)
     return _Beam(sources, scores, torch.from_numpy(ids.ravel()).to(device), state.take(parents), attendable)
 
@@ -179,9 +182,3 @@ def _trace_back(
     written.weights[at], written.top_ids[at] = layer.weights[rows, parents], layer.top_ids[rows, parents]
     written.top_log_probabilities[at] = layer.top_log_probabilities[rows, parents]
     return parents
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    """A tensor of any device as an array; half precision as float32."""
-    array: np.ndarray = (tensor.float() if tensor.is_floating_point() else tensor).cpu().numpy()
-    return array

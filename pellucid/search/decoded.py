@@ -1,6 +1,7 @@
 """What a search wrote: ids, and what was seen at each step, as arrays.
 
-N outputs, S source positions, T steps, V vocabulary, C candidates kept for inspection.
+N outputs, S source positions, T steps, V vocabulary, C candidates kept for inspection, R hypotheses, b sources, k
+hypotheses of each before a step, K after it.
 """
 
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
+from pellucid.kernels.choice import chosen
 
 CANDIDATES = 5
 """Symbols a step keeps beside the one it wrote."""
@@ -91,6 +93,60 @@ def symbol_log_probabilities(
 ) -> Float[Tensor, "*shape V"]:
     """ln p over what can be written; closed symbols get zero probability."""
     return logits.masked_fill(closed, -torch.inf).log_softmax(dim=-1)
+
+
+class Likeliest(NamedTuple):
+    """The candidates of each hypothesis, likeliest first."""
+
+    ids: Int[np.ndarray, "R C"]
+    log_probabilities: Float[np.ndarray, "R C"]
+
+
+class Extended(NamedTuple):
+    """The best extensions of each source's hypotheses, by falling score, with the candidates of each hypothesis."""
+
+    top: Likeliest
+    parents: Int[np.ndarray, "b K"]
+    ids: Int[np.ndarray, "b K"]
+    log_probabilities: Float[np.ndarray, "b K"]
+    scores: Float[np.ndarray, "b K"]
+
+
+def likeliest(logits: Float[Tensor, "R V"], closed: Bool[Tensor, " V"]) -> Likeliest:
+    """The candidates, by a kernel where it can."""
+    count = candidates(logits.shape[1])
+    if chosen(logits):
+        from pellucid.kernels.ranking import rank  # Numba takes a second to import
+
+        return Likeliest(*rank(logits.numpy(), closed.numpy(), count))
+    top = symbol_log_probabilities(logits, closed).topk(count)
+    return Likeliest(array(top.indices), array(top.values))
+
+
+def extend(
+    logits: Float[Tensor, "R V"], closed: Bool[Tensor, " V"], scores: Float[np.ndarray, "b k"], width: int
+) -> Extended:
+    """The best `width` extensions of each source's hypotheses, by a kernel where it can."""
+    vocabulary = logits.shape[1]
+    width = min(width, scores.shape[1] * vocabulary)
+    if chosen(logits):
+        from pellucid.kernels.ranking import extend as extend_compiled  # Numba takes a second to import
+
+        counts = (candidates(vocabulary), width)
+        ids, values, numbers, *rest = extend_compiled(logits.numpy(), closed.numpy(), scores, counts)
+        return Extended(Likeliest(ids, values), numbers // vocabulary, numbers % vocabulary, *rest)
+    found = symbol_log_probabilities(logits, closed)
+    summed = (torch.from_numpy(scores).to(found).flatten()[:, None] + found).view(len(scores), -1)
+    best, top = summed.topk(width), found.topk(candidates(vocabulary))
+    own, places = found.view(len(scores), -1).gather(1, best.indices), array(best.indices)
+    candidates_of = Likeliest(array(top.indices), array(top.values))
+    return Extended(candidates_of, places // vocabulary, places % vocabulary, array(own), array(best.values))
+
+
+def array(tensor: Tensor) -> np.ndarray:
+    """A tensor of any device as an array; half precision as float32."""
+    result: np.ndarray = (tensor.float() if tensor.is_floating_point() else tensor).cpu().numpy()
+    return result
 
 
 def candidates(vocabulary_size: int) -> int:

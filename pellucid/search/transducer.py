@@ -4,12 +4,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from pellucid.config import Config
-from pellucid.data.batches import encode_source, ragged
+from pellucid.data.batches import encode_symbols, ragged
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies
@@ -34,7 +35,7 @@ class Transducer:
     vocabularies: Vocabularies
     network: Network
 
-    @property
+    @cached_property
     def segmenters(self) -> Segmenters:
         """How each column's text is cut into symbols."""
         return segmenters(self.config.data)
@@ -71,25 +72,27 @@ class Transducer:
 
     def trace(self, examples: Iterable[Example]) -> list[Trace]:
         """Decode examples (their targets are not looked at): near-equal lengths together, results in their order."""
-        read = list(examples)
-        cut = self.segmenters
-        ids = [self._encode(example, cut, number) for number, example in enumerate(read, start=1)]
-        order = sorted((row for row in range(len(ids)) if ids[row]), key=lambda row: len(ids[row]))
+        read = [self._encode(example, number) for number, example in enumerate(examples, start=1)]
+        order = sorted((row for row in range(len(read)) if read[row].ids), key=lambda row: len(read[row].ids))
         decoded: dict[int, Decoded] = {}
         with for_answers(len(order) * self.config.search.beam_width, next(self.network.parameters()).device):
             for start in range(0, len(order), self.config.search.batch_size):
                 rows = order[start : start + self.config.search.batch_size]
-                decoded.update(zip(rows, self._decode([ids[row] for row in rows]), strict=True))
-        return [self._trace(example, ids[row], decoded.get(row)) for row, example in enumerate(read)]
+                decoded.update(zip(rows, self._decode([read[row].ids for row in rows]), strict=True))
+        return [self._trace(each, decoded.get(row)) for row, each in enumerate(read)]
 
-    def _encode(self, example: Example, cut: Segmenters, number: int) -> list[int]:
+    def _encode(self, example: Example, number: int) -> "_Read":
         """What the encoder reads of one example: nothing where its source has no symbol."""
-        length, limit = len(cut.source.split(example.source)), self.config.data.maximum_length
-        if length > limit:
-            raise DataError(f"source {number} has {length} symbols; data.maximum_length is {limit}")
+        source, limit = self.segmenters.source.split(example.source), self.config.data.maximum_length
+        if len(source) > limit:
+            raise DataError(f"source {number} has {len(source)} symbols; data.maximum_length is {limit}")
         if example.features and not self.config.data.features_column:
             raise DataError(f"source {number} has features, but the model was trained without (data.features_column)")
-        return encode_source(example, cut, self.vocabularies) if length else []
+        if not source:
+            return _Read(example.source, (), 0, [])
+        features = self.segmenters.features.split(example.features) if example.features else []
+        ids = encode_symbols(features, source, self.vocabularies)
+        return _Read(example.source, (*features, *source), len(features), ids)
 
     def _decode(self, ids: list[list[int]]) -> list[Decoded]:
         """One batch through the network, in evaluation mode; the mode it was in comes back."""
@@ -106,28 +109,35 @@ class Transducer:
         finally:
             self.network.train(training)
 
-    def _trace(self, example: Example, ids: list[int], decoded: Decoded | None) -> Trace:
+    def _trace(self, read: "_Read", decoded: Decoded | None) -> Trace:
         """Ids back to symbols."""
-        cut = self.segmenters
-        features = cut.features.split(example.features) if ids else []
-        source = (*features, *(cut.source.split(example.source) if ids else ()))
-        unknown = (UNK, len(self.vocabularies.source) + UNK)
+        strange = {UNK, len(self.vocabularies.source) + UNK}
+        unknown = () if strange.isdisjoint(read.ids) else (at for at, i in enumerate(read.ids) if i in strange)
         found = decoded if decoded is not None else _nothing()
         finished = bool(len(found.ids)) and int(found.ids[-1]) == EOS
         symbols = tuple(self._names[found.ids].tolist())
         return Trace(
-            text=example.source,
-            source=source,
-            features=len(features),
-            unknown=tuple(at for at, identity in enumerate(ids) if identity in unknown),
+            text=read.text,
+            source=read.source,
+            features=read.features,
+            unknown=tuple(unknown),
             target=symbols,
-            output=cut.target.join(symbols[:-1] if finished else symbols),
-            finished=finished or not ids,
+            output=self.segmenters.target.join(symbols[:-1] if finished else symbols),
+            finished=finished or not read.ids,
             log_probabilities=found.log_probabilities,
             attention=found.weights,
             top_symbols=tuple(map(tuple, self._names[found.top_ids].tolist())),
             top_log_probabilities=found.top_log_probabilities,
         )
+
+
+class _Read(NamedTuple):
+    """One source as the encoder reads it: its symbols, of which the first are features, and their ids."""
+
+    text: str
+    source: tuple[str, ...]
+    features: int
+    ids: list[int]
 
 
 def _nothing() -> Decoded:

@@ -1,0 +1,99 @@
+"""From scores of symbols to the likeliest, and to the best extensions of hypotheses.
+
+R hypotheses, b sources, k hypotheses of each (R = b·k), V vocabulary, C candidates kept for inspection, K extensions
+kept.
+"""
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from pellucid.kernels.arithmetic import ZERO, Flat, exponential
+from pellucid.kernels.attention import highest
+from pellucid.kernels.compiling import compiled
+
+NOTHING = np.float32(-np.inf)
+
+
+@compiled
+def rank(
+    logits: Float[np.ndarray, "R V"], closed: Bool[np.ndarray, " V"], count: int
+) -> tuple[Int[np.ndarray, "R C"], Float[np.ndarray, "R C"]]:
+    """The likeliest symbols of each hypothesis, likeliest first, and ln p of them over all that are not closed."""
+    ids, values = np.zeros((logits.shape[0], count), np.int64), np.empty((logits.shape[0], count), np.float32)
+    likely = np.empty(logits.shape[1], np.float32)
+    for row in range(logits.shape[0]):
+        _log_probabilities(logits[row], closed, likely)
+        _keep_best(likely, ids[row], values[row])
+    return ids, values
+
+
+@compiled
+def extend(
+    logits: Float[np.ndarray, "R V"],
+    closed: Bool[np.ndarray, " V"],
+    scores: Float[np.ndarray, "b k"],
+    counts: tuple[int, int],
+) -> tuple[
+    Int[np.ndarray, "R C"],
+    Float[np.ndarray, "R C"],
+    Int[np.ndarray, "b K"],
+    Float[np.ndarray, "b K"],
+    Float[np.ndarray, "b K"],
+]:
+    """`rank`, and the best K of the k·V extensions of each source: their numbers, ln p of their symbols, their scores.
+
+    An extension's number is that of its hypothesis within the source, times V, plus its symbol.
+    """
+    (sources, each), vocabulary, (count, width) = scores.shape, logits.shape[1], counts
+    ids, values = np.zeros((logits.shape[0], count), np.int64), np.empty((logits.shape[0], count), np.float32)
+    numbers, own = np.zeros((sources, width), np.int64), np.empty((sources, width), np.float32)
+    totals, likely = np.empty((sources, width), np.float32), np.empty((each, vocabulary), np.float32)
+    summed = np.empty(each * vocabulary, np.float32)
+    for source in range(sources):
+        for place in range(each):
+            row = source * each + place
+            _log_probabilities(logits[row], closed, likely[place])
+            _keep_best(likely[place], ids[row], values[row])
+            for symbol in range(vocabulary):
+                summed[place * vocabulary + symbol] = likely[place, symbol] + scores[source, place]
+        _keep_best(summed, numbers[source], totals[source])
+        for kept in range(width):
+            number = numbers[source, kept]
+            own[source, kept] = likely[number // vocabulary, number % vocabulary]
+    return ids, values, numbers, own, totals
+
+
+@compiled
+def _log_probabilities(logits: Flat, closed: Bool[np.ndarray, " V"], likely: Flat) -> None:
+    """Ln of the softmax over what is not closed; −∞ for the rest."""
+    for symbol in range(logits.shape[0]):
+        likely[symbol] = NOTHING if closed[symbol] else logits[symbol]
+    top, total = highest(likely), ZERO
+    for symbol in range(logits.shape[0]):
+        total += ZERO if closed[symbol] else exponential(likely[symbol] - top)
+    norm = top + np.log(total)
+    for symbol in range(logits.shape[0]):
+        likely[symbol] -= norm
+
+
+@compiled
+def _keep_best(values: Flat, ids: Int[np.ndarray, " C"], best: Flat) -> None:
+    """The greatest values in falling order, and where they stand; of equal ones the first comes first."""
+    count, kept = best.shape[0], 0
+    for at in range(values.shape[0]):
+        value = values[at]
+        if kept == count and value <= best[count - 1]:
+            continue
+        place = min(kept, count - 1)
+        while place > 0 and best[place - 1] < value:
+            best[place], ids[place] = best[place - 1], ids[place - 1]
+            place -= 1
+        best[place], ids[place] = value, at
+        kept = min(kept + 1, count)
+
+
+def rehearse() -> None:
+    """Compile everything here."""
+    logits, closed = np.zeros((1, 4), np.float32), np.zeros(4, np.bool_)
+    rank(logits, closed, 1)
+    extend(logits, closed, np.zeros((1, 1), np.float32), (1, 1))
