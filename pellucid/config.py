@@ -23,6 +23,7 @@ Positive = Annotated[float, Meta(gt=0.0)]
 Epochs = Annotated[float, Meta(ge=0.0, le=1e6)]
 Interval = Annotated[float, Meta(ge=1e-6)]
 Threads = Annotated[int, Meta(ge=0, le=1024)]
+Width = Annotated[int, Meta(ge=1, le=1024)]
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
 
@@ -151,6 +152,10 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
 
     maximum_length: Limit = 0
     """Longest output, in symbols; 0 derives it from the longest training target."""
+    minimum_length: Limit = 0
+    """Shortest output, in symbols: before it, no output ends."""
+    beam_width: Width = 1
+    """Hypotheses kept for each source at every step; 1 takes the likeliest symbol (greedy)."""
     batch_size: Count = 128
     """Sources decoded at once; it changes the speed, never the texts written."""
 

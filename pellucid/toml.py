@@ -66,6 +66,11 @@ def checked(config: Config) -> Config:
             f"{config.decoder.hidden_size} and the encoder's states have {memory_size(config.encoder)} units "
             f"(encoder.hidden_size, twice that where two directions are concatenated)"
         )
+    search = config.search
+    if 0 < search.maximum_length < search.minimum_length:
+        raise ConfigError(
+            f"search.minimum_length = {search.minimum_length} is beyond search.maximum_length = {search.maximum_length}"
+        )
     if config.training.weight_decay and config.training.optimizer != "adamw":
         raise ConfigError("training.weight_decay needs training.optimizer = 'adamw'")
     return config

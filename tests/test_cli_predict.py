@@ -55,6 +55,23 @@ def test_empty_lines_have_empty_outputs_and_every_line_has_one(lines: list[str],
     assert done.out == "".join(f"{line}\n" for line in wanted)
 
 
+def test_a_beam_is_what_python_finds_and_its_scores_are_no_worse() -> None:
+    done = predict("--beam", 5, "--format", "tsv", stdin="".join(f"{source}\n" for source in SOURCES))
+    assert done.code == 0 and done.err == ""
+    rows = [line.split("\t") for line in done.out.splitlines()]
+    transducer = load(digits_run().run)
+    assert [row[1] for row in rows] == [trace.output for trace in transducer.with_beam(5).predict(SOURCES)]
+    greedy = [trace.score for trace in transducer.predict(SOURCES)]
+    assert all(float(row[2]) >= score - 1e-4 for row, score in zip(rows, greedy, strict=True))
+    assert any(float(row[2]) > score + 1e-4 for row, score in zip(rows, greedy, strict=True))
+
+
+@pytest.mark.parametrize("width", [0, -1, 5000])
+def test_a_width_that_is_none_is_refused(width: int) -> None:
+    done = predict("--beam", width, stdin="one\n")
+    assert done.code == 2 and done.out == "" and "search.beam_width" in done.err and str(width) in done.err
+
+
 def test_nothing_in_is_nothing_out() -> None:
     assert predict(stdin="") == (0, "", "")
 

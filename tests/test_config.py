@@ -47,7 +47,10 @@ def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - an
 
 
 def agreeing(config: Config) -> Config:
-    """The configuration with its two possible contradictions settled."""
+    """The configuration with its possible contradictions settled."""
+    config = with_value(
+        config, "search.minimum_length", min(config.search.minimum_length, config.search.maximum_length)
+    )
     config = with_value(config, "training.optimizer", "adamw")
     config = with_value(config, "encoder.hidden_size", min(config.encoder.hidden_size, 2**19))
     return with_value(config, "decoder.hidden_size", memory_size(config.encoder))
@@ -72,6 +75,13 @@ def test_the_dial_grows_the_model() -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_presets_survive_toml(size: Size, tmp_path: Path) -> None:
     assert load_config(written(tmp_path, to_toml(preset(size)))) == preset(size)
+
+
+def test_a_shortest_output_beyond_the_longest_is_refused() -> None:
+    settings = {"search": {"minimum_length": 5, "maximum_length": 4}}
+    with pytest.raises(ConfigError, match=r"search\.minimum_length = 5 is beyond search\.maximum_length = 4"):
+        from_settings(settings, "a test")
+    assert from_settings({"search": {"minimum_length": 5}}, "a test").search.minimum_length == 5
 
 
 @given(CONFIGS)

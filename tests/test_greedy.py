@@ -22,9 +22,11 @@ from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
 from pellucid.model.network import Network
-from pellucid.search.greedy import CANDIDATES, Decoded, greedy, symbol_log_probabilities
+from pellucid.search.decoded import CANDIDATES, Decoded, Limits, closed_symbols, symbol_log_probabilities
+from pellucid.search.greedy import greedy
 
 LIMIT = 7
+LIMITS = Limits(0, LIMIT)
 
 
 def hasty(config: Config, seed: int) -> Network:
@@ -79,7 +81,7 @@ def same(one: Decoded, two: Decoded) -> None:
 @given(configs(), batches(), SEEDS)
 def test_greedy_equals_a_loop_over_single_sentences(config: Config, batch: Batch, seed: int) -> None:
     network = hasty(config, seed)
-    decoded = greedy(network, batch.source, batch.source_lengths, LIMIT)
+    decoded = greedy(network, batch.source, batch.source_lengths, LIMITS)
     assert len(decoded) == len(batch.source)
     for found, source, length in zip(decoded, batch.source, batch.source_lengths.tolist(), strict=True):
         plain = plain_greedy(network, source[:length], LIMIT)
@@ -94,11 +96,11 @@ def test_batch_mates_padding_and_order_change_nothing(
     config: Config, batch: Batch, seed: int, columns: int, random: Random
 ) -> None:
     network = hasty(config, seed)
-    decoded = greedy(network, batch.source, batch.source_lengths, LIMIT)
+    decoded = greedy(network, batch.source, batch.source_lengths, LIMITS)
     order = list(range(len(decoded)))
     random.shuffle(order)
     source = littered(batch.source, batch.source_lengths, seed, columns)
-    for row, other in zip(order, greedy(network, source[order], batch.source_lengths[order], LIMIT), strict=True):
+    for row, other in zip(order, greedy(network, source[order], batch.source_lengths[order], LIMITS), strict=True):
         same(other, decoded[row])
 
 
@@ -106,10 +108,10 @@ def test_batch_mates_padding_and_order_change_nothing(
 @given(configs(), batches(), SEEDS, st.sampled_from([0.0, 0.3, 0.999, 2.0]))
 def test_dropping_finished_rows_changes_nothing(config: Config, batch: Batch, seed: int, share: float) -> None:
     network = hasty(config, seed)
-    decoded = greedy(network, batch.source, batch.source_lengths, LIMIT)
+    decoded = greedy(network, batch.source, batch.source_lengths, LIMITS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SHRINK", share)
-        for one, two in zip(greedy(network, batch.source, batch.source_lengths, LIMIT), decoded, strict=True):
+        for one, two in zip(greedy(network, batch.source, batch.source_lengths, LIMITS), decoded, strict=True):
             same(one, two)
 
 
@@ -119,12 +121,13 @@ def test_log_probabilities_are_those_of_the_unrolled_network_forced_on_the_outpu
     config: Config, batch: Batch, seed: int
 ) -> None:
     network = hasty(config, seed)
-    for row, decoded in enumerate(greedy(network, batch.source, batch.source_lengths, LIMIT)):
+    for row, decoded in enumerate(greedy(network, batch.source, batch.source_lengths, LIMITS)):
         target = torch.from_numpy(decoded.ids)[None]
         rows = slice(row, row + 1)
         forced = Batch(batch.source[rows], batch.source_lengths[rows], target, torch.tensor([target.shape[1]]))
         unrolled: Unrolled = network(forced)
-        found = symbol_log_probabilities(unrolled.logits)[0].gather(1, target.T)[:, 0].detach()
+        likely = symbol_log_probabilities(unrolled.logits, closed_symbols(network.vocabulary_size).after)
+        found = likely[0].gather(1, target.T)[:, 0].detach()
         np.testing.assert_allclose(decoded.log_probabilities, found, rtol=1e-5, atol=1e-6)
         weights = unrolled.weights[0, :, : int(batch.source_lengths[row])].detach()
         np.testing.assert_allclose(decoded.weights, weights, rtol=1e-5, atol=1e-6)
@@ -136,7 +139,7 @@ def test_candidates_are_the_likeliest_symbols_in_order_and_the_first_is_written(
     config: Config, batch: Batch, seed: int
 ) -> None:
     network = hasty(config, seed)
-    for row, decoded in enumerate(greedy(network, batch.source, batch.source_lengths, LIMIT)):
+    for row, decoded in enumerate(greedy(network, batch.source, batch.source_lengths, LIMITS)):
         assert decoded.top_ids.shape == decoded.top_log_probabilities.shape == (len(decoded.ids), CANDIDATES)
         assert decoded.top_ids[:, 0].tolist() == decoded.ids.tolist()
         assert decoded.top_log_probabilities[:, 0].tolist() == decoded.log_probabilities.tolist()
@@ -181,7 +184,7 @@ def scripted(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> t
     network, script = network_of(config_of({}), 1, torch.float32), Script()
     patch.setattr(network.decoder, "start", script.start)
     patch.setattr(network.decoder, "step", script.step)
-    decoded = greedy(network, padded(lengths, 1), torch.tensor(lengths), limit)
+    decoded = greedy(network, padded(lengths, 1), torch.tensor(lengths), Limits(0, limit))
     return [row.ids.tolist() for row in decoded], script.widths
 
 
@@ -211,7 +214,7 @@ def test_no_output_has_more_symbols_than_the_greatest_length(monkeypatch: pytest
 
 
 def test_a_vocabulary_without_symbols_can_only_end() -> None:
-    log_probabilities = symbol_log_probabilities(torch.tensor([3.0, 2.0, 1.0, 0.0]))
+    log_probabilities = symbol_log_probabilities(torch.tensor([3.0, 2.0, 1.0, 0.0]), closed_symbols(4).after)
     assert log_probabilities.exp().tolist() == [0.0, 0.0, 1.0, 0.0]
 
 
@@ -220,6 +223,6 @@ def test_a_vocabulary_without_symbols_can_only_end() -> None:
 def test_searching_stores_nothing_and_needs_no_gradient(config: Config, batch: Batch, seed: int) -> None:
     network = hasty(config, seed)
     before = contents(network)
-    greedy(network, batch.source, batch.source_lengths, LIMIT)
+    greedy(network, batch.source, batch.source_lengths, LIMITS)
     assert contents(network) == before
     assert all(parameter.grad is None for parameter in network.parameters())

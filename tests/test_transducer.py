@@ -18,7 +18,8 @@ from pellucid.data.examples import Example
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.errors import DataError
 from pellucid.model.network import Network, build_network
-from pellucid.search.greedy import Decoded, greedy
+from pellucid.search.decoded import Decoded, Limits
+from pellucid.search.greedy import greedy
 from pellucid.search.trace import END, Trace
 from pellucid.search.transducer import SPECIAL_NAMES, Transducer
 from pellucid.training.loop import Session, build_optimizer, fit
@@ -55,10 +56,18 @@ def test_every_source_has_one_trace_in_its_place_whatever_the_batch_size(texts: 
         same(trace, PLAIN.predict([text])[0])
 
 
+@pytest.mark.parametrize("width", [1, 4])
+def test_outputs_keep_to_the_shortest_and_the_longest(width: int) -> None:
+    transducer = transducer_of({"search": {"minimum_length": 3, "maximum_length": 4, "beam_width": width}})
+    for trace in transducer.predict(["abc", "a", "", "aaaa"]):
+        assert not trace.source or 3 <= len(trace.target) - trace.finished <= 4
+    assert transducer_of({"search": {"minimum_length": 99}}).maximum_length == 99
+
+
 def test_near_equal_lengths_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[int]] = []
 
-    def spy(network: Network, source: Tensor, lengths: Tensor, limit: int) -> list[Decoded]:
+    def spy(network: Network, source: Tensor, lengths: Tensor, limit: Limits) -> list[Decoded]:
         seen.append(lengths.tolist())
         return greedy(network, source, lengths, limit)
 

@@ -40,6 +40,8 @@ class Arguments:
     """Print one JSON object instead of tables."""
     input_format: Format = "auto"
     """Format of FILE; auto goes by its name, then by the training file's."""
+    beam: int | None = None
+    """Hypotheses kept for each source at every step, instead of the run's search.beam_width; 1 is greedy."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """What a malformed line does: stop, or be skipped, counted and listed."""
 
@@ -54,6 +56,8 @@ def run(arguments: list[str]) -> int:
     from pellucid.training.run import load
 
     transducer = load(given.run)
+    if given.beam is not None:
+        transducer = transducer.with_beam(given.beam)
     use_threads(transducer.config.threads)
     data = _data_config(transducer.config.data, given)
     reading = read_examples(given.file, data, given.target)

@@ -33,6 +33,8 @@ class Arguments:
     """text: the output alone; tsv: source, output, log-probability; jsonl: the whole trace with its attention."""
     input_format: Format = "auto"
     """Format of the input; auto goes by the file's name, then by the training file's."""
+    beam: int | None = None
+    """Hypotheses kept for each source at every step, instead of the run's search.beam_width; 1 is greedy."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """What an unreadable line does: stop, or give an empty output, counted and listed."""
 
@@ -45,6 +47,8 @@ def run(arguments: list[str]) -> int:
     from pellucid.training.run import load
 
     transducer = load(given.run)
+    if given.beam is not None:
+        transducer = transducer.with_beam(given.beam)
     use_threads(transducer.config.threads)
     teller = Notes()
     for chunk in _chunks(given.file, transducer.config.data, given.input_format):

@@ -1,6 +1,8 @@
-"""Memory and a query to a context and weights.
+"""Memory and queries to contexts and weights.
 
-B batch, S source positions, D memory, H hidden units of the query, A attention units.
+B batch, S source positions, K queries a source, R = B·K all queries, D memory, H hidden units of the query, A attention
+units. Each source of the memory serves the K queries that stand in its place, one after the other: one in training and
+in greedy search, one for each hypothesis in a beam, so that no search copies a memory.
 """
 
 import math
@@ -15,18 +17,25 @@ from pellucid.config import AttentionConfig
 from pellucid.model.memory import Attendable, Attended, Memory
 
 
-def read(scores: Float[Tensor, "B S"], memory: Memory, override: Float[Tensor, "B S"] | None = None) -> Attended:
+def read(scores: Float[Tensor, "R S"], memory: Memory, override: Float[Tensor, "R S"] | None = None) -> Attended:
     """α = softmax(scores over real positions), context = Σ_s α_s h_s.
 
     `override` replaces α: rows that a person forces to see what would have been written had the model looked there.
     """
     weights = override if override is not None else masked_softmax(scores, memory)
-    return Attended(torch.bmm(weights[:, None], memory.states)[:, 0], weights)
+    contexts = torch.bmm(by_source(weights, memory), memory.states)
+    return Attended(contexts.flatten(0, 1), weights)
 
 
-def masked_softmax(scores: Float[Tensor, "B S"], memory: Memory) -> Float[Tensor, "B S"]:
+def masked_softmax(scores: Float[Tensor, "R S"], memory: Memory) -> Float[Tensor, "R S"]:
     """Softmax over each row's real positions; padding gets exactly zero."""
-    return scores.masked_fill(~memory.mask(), -torch.inf).softmax(dim=-1)
+    outside = ~memory.mask()[:, None]
+    return by_source(scores, memory).masked_fill(outside, -torch.inf).softmax(dim=-1).flatten(0, 1)
+
+
+def by_source(rows: Float[Tensor, "R N"], memory: Memory) -> Float[Tensor, "B K N"]:
+    """What belongs to queries, source by source."""
+    return rows.view(memory.lengths.shape[0], -1, rows.shape[1])
 
 
 class QueryWeights(NamedTuple):
@@ -45,9 +54,9 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, query: Float[Tensor, "B H"], attendable: Attendable, override: Float[Tensor, "B S"] | None = None
+        self, query: Float[Tensor, "R H"], attendable: Attendable, override: Float[Tensor, "R S"] | None = None
     ) -> Attended:
-        """One look, from one query a row."""
+        """One look from each query."""
 
     @abstractmethod
     def query_weights(self) -> QueryWeights | None:
@@ -62,14 +71,15 @@ class ScoredAttention(Attention):
     """Attention by a score of each position, softmax over positions, and the weighted mean of the states."""
 
     @abstractmethod
-    def scores(self, query: Float[Tensor, "B H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B S"]:
+    def scores(self, query: Float[Tensor, "B K H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B K S"]:
         """The score e_s of each position."""
 
     def forward(
-        self, query: Float[Tensor, "B H"], attendable: Attendable, override: Float[Tensor, "B S"] | None = None
+        self, query: Float[Tensor, "R H"], attendable: Attendable, override: Float[Tensor, "R S"] | None = None
     ) -> Attended:
         """α = softmax(e), context = Σ α_s h_s."""
-        return read(self.scores(query, attendable.keys), attendable.memory, override)
+        scores = self.scores(by_source(query, attendable.memory), attendable.keys)
+        return read(scores.flatten(0, 1), attendable.memory, override)
 
 
 class AdditiveAttention(ScoredAttention):
@@ -87,10 +97,10 @@ class AdditiveAttention(ScoredAttention):
         keys: Tensor = self.key_projection(memory.states)
         return keys
 
-    def scores(self, query: Float[Tensor, "B H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B S"]:
+    def scores(self, query: Float[Tensor, "B K H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B K S"]:
         """vᵀ tanh(W q + keys)."""
         asked: Tensor = self.query_projection(query)
-        energies: Tensor = torch.tanh(asked[:, None] + keys) @ self.energy
+        energies: Tensor = torch.tanh(asked[:, :, None] + keys[:, None]) @ self.energy
         return energies
 
     def query_weights(self) -> QueryWeights:
@@ -101,9 +111,9 @@ class AdditiveAttention(ScoredAttention):
 class ProductAttention(ScoredAttention):
     """e_s = qᵀ key_s: the score of all attentions whose keys have the size of the query."""
 
-    def scores(self, query: Float[Tensor, "B H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B S"]:
-        """keys · q."""
-        return torch.bmm(keys, query[:, :, None])[:, :, 0]
+    def scores(self, query: Float[Tensor, "B K H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B K S"]:
+        """q · keys."""
+        return torch.bmm(query, keys.transpose(1, 2))
 
     def query_weights(self) -> QueryWeights:
         """None to apply: the query stays as it is."""
@@ -151,13 +161,15 @@ class NoAttention(Attention):
         return memory.states[:, :, :0]
 
     def forward(
-        self, query: Float[Tensor, "B H"], attendable: Attendable, override: Float[Tensor, "B S"] | None = None
+        self, query: Float[Tensor, "R H"], attendable: Attendable, override: Float[Tensor, "R S"] | None = None
     ) -> Attended:
         """The final state of the top layer; an override reads the states it names instead."""
         memory = attendable.memory
         if override is not None:
             return read(override, memory, override)
-        return Attended(memory.final.hidden[:, -1], memory.states.new_zeros(memory.states.shape[:2]))
+        queries = len(query) // len(memory.lengths)
+        code = memory.final.hidden[:, -1].repeat_interleave(queries, dim=0)
+        return Attended(code, memory.states.new_zeros(len(query), memory.states.shape[1]))
 
     def query_weights(self) -> None:
         """There are no scores."""

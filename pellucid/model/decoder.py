@@ -1,6 +1,7 @@
 """The decoder: one step, and the same steps unrolled over known symbols for training.
 
-B batch, S source positions, T target positions, E embedding, H hidden, D memory, G all gates (3H or 4H), V vocabulary.
+B batch, S source positions, T target positions, R hypotheses of all sources, E embedding, H hidden, D memory, G all
+gates (3H or 4H), V vocabulary.
 """
 
 import torch
@@ -56,13 +57,14 @@ class Decoder(nn.Module):
 
     def step(
         self,
-        symbols: Int[Tensor, " B"],
+        symbols: Int[Tensor, " R"],
         state: State,
         attendable: Attendable,
-        override: Float[Tensor, "B S"] | None = None,
+        override: Float[Tensor, "R S"] | None = None,
     ) -> Step:
         """One step of any decoding: the symbols written last, the state they left, and the memory.
 
+        There are as many rows as sources, or a multiple: then the hypotheses of each source stand one after the other.
         `override` forces this step's attention weights.
         """
         layers = _layers(state)
@@ -116,10 +118,10 @@ class Decoder(nn.Module):
 
     def _advance(
         self,
-        projected: Float[Tensor, "B G"],
+        projected: Float[Tensor, "R G"],
         layers: list[LayerState],
         attendable: Attendable,
-        override: Float[Tensor, "B S"] | None,
+        override: Float[Tensor, "R S"] | None,
     ) -> tuple[Attended, list[LayerState]]:
         """Attend from the state before, then take every cell one step."""
         attended: Attended = self.attention(layers[-1].hidden, attendable, override)

@@ -1,6 +1,7 @@
 """The values that pass between encoder, attention, decoder and search. Nothing of them is ever stored on a module.
 
-B batch, S source positions, T target positions, L layers, D memory, H hidden, A attention units, V vocabulary.
+B batch, S source positions, T target positions, R hypotheses of all sources (as many as sources, or a multiple), L
+layers, D memory, H hidden, A attention units, V vocabulary.
 """
 
 from typing import NamedTuple
@@ -59,14 +60,14 @@ class Attendable(NamedTuple):
 class Attended(NamedTuple):
     """One look at the memory."""
 
-    context: Float[Tensor, "B D"]
-    weights: Float[Tensor, "B S"]
+    context: Float[Tensor, "R D"]
+    weights: Float[Tensor, "R S"]
 
 
 class Step(NamedTuple):
     """What one decoder step gives."""
 
-    logits: Float[Tensor, "B V"]
+    logits: Float[Tensor, "R V"]
     state: State
     attended: Attended
 

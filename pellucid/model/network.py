@@ -20,6 +20,11 @@ class Network(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
 
+    @property
+    def vocabulary_size(self) -> int:
+        """V, how many target symbols there are, the special ones included."""
+        return self.decoder.table.weight.shape[0]
+
     def forward(self, batch: Batch) -> Unrolled:
         """Every target symbol's logits given the source and the true symbols before it (teacher forcing)."""
         memory = self.encoder(batch.source, batch.source_lengths)

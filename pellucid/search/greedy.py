@@ -1,6 +1,6 @@
 """Greedy search: the likeliest symbol at every step.
 
-B batch, S source positions, T steps, V vocabulary, K candidates kept for inspection.
+B batch, S source positions, T steps, V vocabulary, C candidates kept for inspection, R rows that still run.
 """
 
 from typing import NamedTuple
@@ -10,101 +10,71 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
-from pellucid.model.memory import Attendable, State
+from pellucid.data.vocabulary import BOS, EOS
 from pellucid.model.network import Network
-
-CANDIDATES = 5
-"""Symbols a step keeps beside the one it wrote."""
-SHRINK = 0.75
-"""Finished rows are dropped once the running ones are fewer than this share of the batch."""
-
-
-class Decoded(NamedTuple):
-    """One output in ids, EOS included where it was reached."""
-
-    ids: Int[np.ndarray, " T"]
-    log_probabilities: Float[np.ndarray, " T"]
-    weights: Float[np.ndarray, "T S"]
-    top_ids: Int[np.ndarray, "T K"]
-    top_log_probabilities: Float[np.ndarray, "T K"]
+from pellucid.search.decoded import (
+    SHRINK,
+    Decoded,
+    Limits,
+    Written,
+    blank,
+    candidates,
+    closed_symbols,
+    symbol_log_probabilities,
+)
 
 
 class _Recorded(NamedTuple):
-    """One step of the rows that ran: which they were, and what they wrote."""
+    """One step: the rows that ran, and what they wrote."""
 
     rows: Int[np.ndarray, " R"]
-    ids: Int[np.ndarray, " R"]
-    log_probabilities: Float[np.ndarray, " R"]
     weights: Float[np.ndarray, "R S"]
-    top_ids: Int[np.ndarray, "R K"]
-    top_log_probabilities: Float[np.ndarray, "R K"]
-
-
-def symbol_log_probabilities(logits: Float[Tensor, "*shape V"]) -> Float[Tensor, "*shape V"]:
-    """ln p over what can be written: every symbol and EOS. PAD, BOS and UNK are none, and get zero probability."""
-    closed = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
-    closed[[PAD, BOS, UNK]] = True
-    return logits.masked_fill(closed, -torch.inf).log_softmax(dim=-1)
+    top_ids: Int[np.ndarray, "R C"]
+    top_log_probabilities: Float[np.ndarray, "R C"]
 
 
 @torch.inference_mode()
-def greedy(
-    network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], maximum_length: int
-) -> list[Decoded]:
-    """Decode each source of the batch to EOS or to `maximum_length` symbols; batch-mates change nothing."""
+def greedy(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], limits: Limits) -> list[Decoded]:
+    """Decode each source of the batch to EOS or to the greatest length; batch-mates change nothing."""
     memory = network.encoder(source, lengths)
     state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
-    rows = torch.arange(len(source), device=source.device)
-    symbols = torch.full_like(rows, BOS)
-    running = torch.ones_like(rows, dtype=torch.bool)
-    recorded: list[_Recorded] = []
-    for written in range(maximum_length + 1):
+    symbols = torch.full_like(lengths, BOS)
+    rows, steps, recorded = np.arange(len(lengths)), np.zeros(len(lengths), np.int64), list[_Recorded]()
+    running, closed = np.ones(len(lengths), np.bool_), closed_symbols(network.vocabulary_size, source.device)
+    for written in range(limits.maximum + 1):
         step = network.decoder.step(symbols, state, attendable)
-        log_probabilities = symbol_log_probabilities(step.logits)
-        top = log_probabilities.topk(min(CANDIDATES, log_probabilities.shape[-1] - 3))
+        found = symbol_log_probabilities(step.logits, closed.at(written, limits))
+        top = found.topk(candidates(network.vocabulary_size))
         symbols, state = top.indices[:, 0], step.state
-        kept = running if written < maximum_length else running & (symbols == EOS)
-        recorded.append(_record(kept, rows, top.indices, top.values, step.attended.weights))
-        running = running & (symbols != EOS)
+        recorded.append(_record(rows, step.attended.weights, top.indices, top.values))
+        ended = recorded[-1].top_ids[:, 0] == EOS
+        steps[rows[running if written < limits.maximum else running & ended]] = written + 1
+        running = running & ~ended
         if not running.any():
             break
-        if running.float().mean() < SHRINK:
-            rows, symbols, state, attendable = _shrunk(running, rows, symbols, state, attendable)
-            running = torch.ones_like(rows, dtype=torch.bool)
-    return _gathered(recorded, lengths.tolist())
-
-
-def _record(running: Tensor, rows: Tensor, top_ids: Tensor, top_values: Tensor, weights: Tensor) -> _Recorded:
-    """What the rows still running wrote in this step, as arrays."""
-    kept = running.nonzero()[:, 0]
-    ids, values = top_ids[kept].cpu().numpy(), top_values[kept].float().cpu().numpy()
-    return _Recorded(
-        rows[kept].cpu().numpy(), ids[:, 0], values[:, 0], weights[kept].float().cpu().numpy(), ids, values
-    )
-
-
-def _shrunk(
-    running: Tensor, rows: Tensor, symbols: Tensor, state: State, attendable: Attendable
-) -> tuple[Tensor, Tensor, State, Attendable]:
-    """Everything, for the running rows only."""
-    kept = running.nonzero()[:, 0]
-    return rows[kept], symbols[kept], state.take(kept), attendable.take(kept)
-
-
-def _gathered(recorded: list[_Recorded], lengths: list[int]) -> list[Decoded]:
-    """The steps of each row, in order; weights cut to the row's own source."""
-    steps: list[list[tuple[_Recorded, int]]] = [[] for _ in lengths]
-    for record in recorded:
-        for at, row in enumerate(record.rows.tolist()):
-            steps[row].append((record, at))
+        if running.mean() < SHRINK:
+            kept = torch.from_numpy(running.nonzero()[0]).to(source.device)
+            rows, symbols, running = rows[running], symbols[kept], running[running]
+            state, attendable = state.take(kept), attendable.take(kept)
+    outputs = _gathered(recorded, len(lengths))
     return [
-        Decoded(
-            ids=np.stack([record.ids[at] for record, at in row]),
-            log_probabilities=np.stack([record.log_probabilities[at] for record, at in row]),
-            weights=np.stack([record.weights[at, :length] for record, at in row]),
-            top_ids=np.stack([record.top_ids[at] for record, at in row]),
-            top_log_probabilities=np.stack([record.top_log_probabilities[at] for record, at in row]),
-        )
-        for row, length in zip(steps, lengths, strict=True)
+        outputs.output(row, *counts) for row, counts in enumerate(zip(steps.tolist(), lengths.tolist(), strict=True))
     ]
+
+
+def _record(rows: Int[np.ndarray, " R"], weights: Tensor, top_ids: Tensor, top_values: Tensor) -> _Recorded:
+    """A step as arrays."""
+    ids, values = top_ids.cpu().numpy(), top_values.float().cpu().numpy()
+    return _Recorded(rows, weights.float().cpu().numpy(), ids, values)
+
+
+def _gathered(recorded: list[_Recorded], rows: int) -> Written:
+    """The steps of all rows, side by side."""
+    first = recorded[0]
+    written = blank(rows, len(recorded), first.weights.shape[1], first.top_ids.shape[1])
+    for step, record in enumerate(recorded):
+        written.weights[record.rows, step] = record.weights
+        written.top_ids[record.rows, step] = record.top_ids
+        written.top_log_probabilities[record.rows, step] = record.top_log_probabilities
+    written.ids[:], written.log_probabilities[:] = written.top_ids[:, :, 0], written.top_log_probabilities[:, :, 0]
+    return written

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from pellucid.config import Config
@@ -13,8 +14,11 @@ from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies
 from pellucid.errors import DataError
 from pellucid.model.network import Network
-from pellucid.search.greedy import Decoded, greedy
+from pellucid.search.beam import beam
+from pellucid.search.decoded import Decoded, Limits
+from pellucid.search.greedy import greedy
 from pellucid.search.trace import END, UNKNOWN, Trace
+from pellucid.toml import checked
 
 SPECIAL_NAMES = ("⟨pad⟩", "⟨begin⟩", END, UNKNOWN)
 """How the four special ids are shown. They are names for people: no text is ever parsed for them."""
@@ -36,7 +40,14 @@ class Transducer:
     @property
     def maximum_length(self) -> int:
         """The greatest output length, in symbols: as set, or half as much again as the longest training target."""
-        return self.config.search.maximum_length or math.ceil(1.5 * self.vocabularies.longest_target) + 10
+        search = self.config.search
+        derived = max(math.ceil(1.5 * self.vocabularies.longest_target) + 10, search.minimum_length)
+        return search.maximum_length or derived
+
+    def with_beam(self, width: int) -> "Transducer":
+        """The same, searching with so many hypotheses; 1 is greedy. `ConfigError` for what is no width."""
+        search = msgspec.structs.replace(self.config.search, beam_width=width)
+        return replace(self, config=checked(msgspec.structs.replace(self.config, search=search)))
 
     def predict(self, sources: Sequence[str], features: Sequence[str] | None = None) -> list[Trace]:
         """Decode each source, with its features where the model was trained with them.
@@ -79,7 +90,11 @@ class Transducer:
         try:
             device = next(self.network.parameters()).device
             source, lengths = ragged(ids).padded(np.arange(len(ids)))
-            return greedy(self.network, source.to(device), lengths.to(device), self.maximum_length)
+            limits = Limits(self.config.search.minimum_length, self.maximum_length)
+            given = (self.network, source.to(device), lengths.to(device), limits)
+            if self.config.search.beam_width == 1:
+                return greedy(*given)
+            return [outputs[0] for outputs in beam(*given, self.config.search.beam_width)]
         finally:
             self.network.train(training)
 
