@@ -1,5 +1,6 @@
 """Running a command as a child and measuring it: processor seconds, wall seconds, memory, updates."""
 
+import itertools
 import os
 import resource
 import signal
@@ -98,7 +99,7 @@ def read_ticks(path: Path) -> list[Tick]:
 def rates(ticks: Sequence[Tick], block: int, batch: int) -> list[float]:
     """Samples a processor second of each whole block of updates after the first block, which is warming up."""
     marks = [tick.cpu for tick in ticks[max(block, 2) - 1 :: block]]
-    return [block * batch / (end - start) for start, end in zip(marks, marks[1:], strict=False) if end > start]
+    return [block * batch / (end - start) for start, end in itertools.pairwise(marks) if end > start]
 
 
 def median_rate(found: Sequence[float]) -> float:

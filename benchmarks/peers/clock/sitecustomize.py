@@ -65,9 +65,9 @@ class Finder(importlib.abc.MetaPathFinder):
             return None
         execute = loader.exec_module
 
-        def hooked(module: Any) -> None:
+        def hooked(module: ModuleType) -> None:
             execute(module)
-            module.register_optimizer_step_post_hook(Clock(TICKS).tick)
+            vars(module)["register_optimizer_step_post_hook"](Clock(TICKS).tick)
 
         loader.exec_module = hooked
         return spec

@@ -13,6 +13,7 @@ from benchmarks.peers.measure import Command
 
 LEARNING_RATE = 0.001
 CLIP_NORM = 1.0
+SPECIAL = re.compile(r"<[^<>]*>")
 
 
 class Job(NamedTuple):
@@ -59,8 +60,8 @@ class System(ABC):
         """Write the configuration of decoding the first `count` sources into a file; the command."""
 
     def outputs(self, path: Path) -> list[str]:
-        """The decoded texts, symbols without spaces between them."""
-        return [line.replace(" ", "") for line in path.read_text("utf-8").splitlines()]
+        """The decoded texts, one character a symbol: a special one such as <unk> is a question mark."""
+        return [SPECIAL.sub("?", line.replace(" ", "")) for line in path.read_text("utf-8").splitlines()]
 
     def parameters(self, log: str) -> int | None:
         """How many parameters the system says it trains."""

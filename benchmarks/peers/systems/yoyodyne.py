@@ -2,10 +2,11 @@
 
 import csv
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from benchmarks.peers.cases import DECODING_BATCH, DIGITS
+from benchmarks.peers.cases import DECODING_BATCH, DIGITS, Task
 from benchmarks.peers.data import sources
 from benchmarks.peers.measure import Command
 from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, System, write_yaml
@@ -19,7 +20,7 @@ class Yoyodyne(System):
     name, title = "yoyodyne", "yoyodyne 0.5.27"
     # torchvision and torchaudio are asked for, not used, and fail beside a PyTorch for the processor.
     pip = (("install", "yoyodyne==0.5.27"), ("uninstall", "-y", "torchvision", "torchaudio"))
-    pace = {"train": 0.5, "greedy": 0.6, "beam": 0.25}
+    pace: ClassVar[Mapping[Task, float]] = {"train": 0.5, "greedy": 0.6, "beam": 0.25}
     parameters_told = r"Trainable parameters: ([\d,]+)"
     updates_told = r"`max_steps=(\d+)` reached"
     notes = (
@@ -35,7 +36,12 @@ class Yoyodyne(System):
         """Training without validation."""
         shutil.rmtree(job.folder / "model", ignore_errors=True)
         (job.folder / "model").mkdir(parents=True)
-        trainer = {"max_steps": updates, "max_epochs": -1, "limit_val_batches": 0, "num_sanity_val_steps": 0}
+        trainer: dict[str, Any] = {
+            "max_steps": updates,
+            "max_epochs": -1,
+            "limit_val_batches": 0,
+            "num_sanity_val_steps": 0,
+        }
         trainer |= {"gradient_clip_val": CLIP_NORM, "logger": _logger(job), **QUIET}
         checkpoint = {"dirpath": str(job.folder / "model"), "filename": "last", "every_n_train_steps": updates}
         data = _data(job) | {"train": str(job.data.train.tsv), "batch_size": job.case.batch}
@@ -46,8 +52,12 @@ class Yoyodyne(System):
     def decode(self, job: Job, count: int, beam: int, output: Path) -> Command:
         """Prediction of a file without targets."""
         trainer = {"logger": _logger(job), **QUIET}
-        predict = {"predict": str(sources(job.data, count).tsv), "batch_size": DECODING_BATCH, "target_col": 0}
-        settings = {"trainer": trainer, "model": _model(job, beam), "data": _data(job) | predict}
+        predict: dict[str, Any] = {
+            "predict": str(sources(job.data, count).tsv),
+            "batch_size": DECODING_BATCH,
+            "target_col": 0,
+        }
+        settings: dict[str, Any] = {"trainer": trainer, "model": _model(job, beam), "data": _data(job) | predict}
         settings |= {"prediction": {"path": str(output)}, "ckpt_path": str(job.folder / "model" / "last.ckpt")}
         path = write_yaml(job.folder / f"decode-{beam}.yaml", settings)
         return Command([str(job.python.parent / "yoyodyne"), "predict", "--config", str(path)], job.folder)
@@ -72,7 +82,7 @@ def _data(job: Job) -> dict[str, Any]:
 def _model(job: Job, beam: int) -> dict[str, Any]:
     """The network."""
     kind = "GRU" if job.cell == "gru" else "LSTM"
-    encoder = {"embedding_size": job.case.embedding, "hidden_size": job.case.hidden // 2, "layers": 1}
+    encoder: dict[str, Any] = {"embedding_size": job.case.embedding, "hidden_size": job.case.hidden // 2, "layers": 1}
     encoder |= {"bidirectional": True, "dropout": 0.0}
     return {
         "class_path": f"yoyodyne.models.SoftAttention{kind}Model",
