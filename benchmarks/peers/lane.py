@@ -1,12 +1,13 @@
 """One after the other: for each case every system in turn, then around again."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.peers.cases import CASES, Case, Cell, Task
 from benchmarks.peers.data import Data
-from benchmarks.peers.measure import FailedError
+from benchmarks.peers.measure import FailedError, StoppedError
 from benchmarks.peers.results import Record, Results
 from benchmarks.peers.systems import SYSTEMS
 from benchmarks.peers.systems.system import Job
@@ -45,7 +46,12 @@ class Lane:
         self.workers: dict[Path, Worker] = {}
 
     def run(self, say: Callable[[str], None]) -> None:
-        """Measure everything that was not measured before."""
+        """Measure everything that was not measured before, until told to stop."""
+        with contextlib.suppress(StoppedError):
+            self.measure_all(say)
+
+    def measure_all(self, say: Callable[[str], None]) -> None:
+        """Warm up, then one measurement after the other."""
         for cell in self.cells:
             due = [record for record in self.records(cell) if not self.results.has(record.key)]
             for name in dict.fromkeys(record.system for record in due):

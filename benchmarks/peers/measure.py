@@ -1,5 +1,6 @@
 """Running a command as a child and measuring it: processor seconds, wall seconds, memory, updates."""
 
+import contextlib
 import itertools
 import os
 import resource
@@ -55,8 +56,33 @@ class FailedError(Exception):
     """A command did not do what it should: the reason, for the table."""
 
 
+class StoppedError(Exception):
+    """The whole benchmark was told to stop."""
+
+
+class Children:
+    """The children that are running, so that none outlives the benchmark."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.running: set[int] = set()
+        self.stopped = False
+
+    def stop(self) -> None:
+        """End all of them, and start no more."""
+        self.stopped = True
+        for child in list(self.running):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+
+
+CHILDREN = Children()
+
+
 def run_command(command: Command, log: Path, limit: float, core: int | None = None) -> Outcome:
     """Run to the end and measure. `FailedError` with the last lines of the output if it fails or takes too long."""
+    if CHILDREN.stopped:
+        raise StoppedError
     log.parent.mkdir(parents=True, exist_ok=True)
     ticks = log.with_suffix(".ticks")
     ticks.unlink(missing_ok=True)
@@ -64,7 +90,11 @@ def run_command(command: Command, log: Path, limit: float, core: int | None = No
     process = _start(command, log, ticks)
     if core is not None:
         os.sched_setaffinity(process.pid, {core})
+    CHILDREN.running.add(process.pid)
     status, usage = _wait(process, began + limit)
+    CHILDREN.running.discard(process.pid)
+    if CHILDREN.stopped:
+        raise StoppedError
     wall = time.monotonic() - began
     text = log.read_text("utf-8", errors="replace")
     if status is None:
@@ -130,18 +160,12 @@ def _start(command: Command, log: Path, ticks: Path) -> subprocess.Popen[bytes]:
 def _wait(process: subprocess.Popen[bytes], deadline: float) -> tuple[int | None, "resource.struct_rusage"]:
     """Wait for the child and all it waited for; past the deadline, end its session. None tells of that."""
     late = False
-    try:
-        while True:
-            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-            if pid:
-                process.returncode = os.waitstatus_to_exitcode(status)
-                return (None if late else status), usage
-            if time.monotonic() > deadline and not late:
-                late = True
-                os.killpg(process.pid, signal.SIGKILL)
-            time.sleep(POLL_SECONDS)
-    except BaseException:
-        if process.returncode is None:
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return (None if late else status), usage
+        if time.monotonic() > deadline and not late:
+            late = True
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        raise
+        time.sleep(POLL_SECONDS)

@@ -3,6 +3,7 @@
 import argparse
 import os
 import platform
+import signal
 import sys
 import threading
 import time
@@ -18,7 +19,7 @@ from benchmarks.peers.data import write_data  # noqa: E402
 from benchmarks.peers.figure import write_figure  # noqa: E402
 from benchmarks.peers.install import install, torch_version  # noqa: E402
 from benchmarks.peers.lane import Lane, Plan  # noqa: E402
-from benchmarks.peers.measure import FailedError  # noqa: E402
+from benchmarks.peers.measure import CHILDREN, FailedError  # noqa: E402
 from benchmarks.peers.results import Results  # noqa: E402
 from benchmarks.peers.systems import SYSTEMS  # noqa: E402
 from benchmarks.peers.table import table  # noqa: E402
@@ -63,10 +64,14 @@ def measure(given: argparse.Namespace, plan: Plan, results: Results) -> None:
         for at, cells in enumerate([given.cell] if alone else [[cell] for cell in given.cell])
     ]
     threads = [threading.Thread(target=lane.run, args=(say,), daemon=True) for lane in lanes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        CHILDREN.stop()
 
 
 def parser() -> argparse.ArgumentParser:

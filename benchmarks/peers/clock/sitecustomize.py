@@ -1,7 +1,8 @@
 """Imported by Python itself where this folder is on PYTHONPATH: writes one line a parameter update.
 
 The line tells the monotonic clock and the processor seconds so far of the process and of its children. The hook is
-PyTorch's own (`register_optimizer_step_post_hook`) and the same for every system that is measured.
+PyTorch's own (`register_optimizer_step_post_hook`); where a system has an optimiser of its own, PEERS_UPDATES names a
+"module:Class.method" that is called once an update.
 """
 
 import importlib.abc
@@ -16,7 +17,7 @@ from typing import Any
 
 TICKS = os.environ.get("PEERS_TICKS")
 """The file to write to."""
-HOOKED = "torch.optim.optimizer"
+HOOKED, _, CALLED = os.environ.get("PEERS_UPDATES", "torch.optim.optimizer").partition(":")
 CLOCK = os.sysconf("SC_CLK_TCK")
 
 
@@ -50,6 +51,23 @@ class Clock:
         self.file.write(f"{time.monotonic():.6f} {time.process_time() + ended + child_seconds():.6f}\n")
 
 
+def hook(module: ModuleType, clock: Clock) -> None:
+    """Have the clock tick after each update."""
+    if not CALLED:
+        vars(module)["register_optimizer_step_post_hook"](clock.tick)
+        return
+    name, _, method = CALLED.partition(".")
+    owner = vars(module)[name]
+    own = getattr(owner, method)
+
+    def ticking(*arguments: object, **named: object) -> object:
+        made = own(*arguments, **named)
+        clock.tick()
+        return made
+
+    setattr(owner, method, ticking)
+
+
 class Finder(importlib.abc.MetaPathFinder):
     """Finds nothing itself; hooks the one module when somebody imports it."""
 
@@ -67,7 +85,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
         def hooked(module: ModuleType) -> None:
             execute(module)
-            vars(module)["register_optimizer_step_post_hook"](Clock(TICKS).tick)
+            hook(module, Clock(TICKS))
 
         loader.exec_module = hooked
         return spec

@@ -15,6 +15,8 @@ from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, Syste
 
 ROOT = Path(__file__).parents[3]
 HERE = {"PYTHONPATH": str(ROOT)}
+CLOCKED = {"PEERS_UPDATES": "pellucid.training.loop:Stepped.__new__"}
+"""The event of an update; it comes whatever the optimiser."""
 
 
 class Pellucid(System):
@@ -37,7 +39,7 @@ class Pellucid(System):
         path.write_text(tomli_w.dumps(_settings(job, updates)), "utf-8")
         files = [str(job.data.train.tsv), "--dev", str(job.data.dev.tsv), "--run", str(job.folder / "model")]
         arguments = [str(job.python), "-m", "pellucid", "train", *files, "--config", str(path)]
-        return Command(arguments, job.folder, HERE)
+        return Command(arguments, job.folder, HERE | CLOCKED)
 
     def decode(self, job: Job, count: int, beam: int, output: Path) -> Command:
         """Prediction of a file."""
