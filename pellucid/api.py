@@ -28,7 +28,7 @@ def train(
     with shown() as teller:
         for event in train_run(files, Path(run), settings):
             teller.tell(event)
-    return load(run)
+    return load(run, settings.device)
 
 
 def _pair(paths: str | Path | tuple[str | Path, str | Path]) -> tuple[Path, Path | None]:

@@ -15,6 +15,8 @@ Cell = Literal["gru", "lstm"]
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
 Embedding = Literal["learnt", "frozen", "one-hot"]
 Normalisation = Literal["none", "nfc", "nfd"]
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["float32", "bf16"]
 Metric = Literal["exact_match", "symbol_error_rate", "symbol_accuracy", "loss"]
 Count = Annotated[int, Meta(ge=1, le=2**20)]
 Limit = Annotated[int, Meta(ge=0, le=2**20)]
@@ -169,6 +171,14 @@ class Config(Settings, frozen=True, kw_only=True):
     """Seed of initial parameters, batch order and dropout."""
     threads: Threads = 1
     """Threads of computation; 0 takes one for each core. Results are the same to the bit only for the same number."""
+    device: Device = "cpu"
+    """What trains: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
+    precision: Precision = "float32"
+    """Arithmetic of training: float32, or bf16 for the products of an update (on a GPU only)."""
+    deterministic: bool = False
+    """On a GPU, take only algorithms that give the same bits each time; a processor always does."""
+    graphs: bool = False
+    """On a GPU, record an update once for each shape of batch and replay it (CUDA graphs)."""
     data: DataConfig
     encoder: EncoderConfig
     attention: AttentionConfig

@@ -73,6 +73,9 @@ def checked(config: Config) -> Config:
         )
     if config.training.weight_decay and config.training.optimizer != "adamw":
         raise ConfigError("training.weight_decay needs training.optimizer = 'adamw'")
+    for told, asked in (("precision = 'bf16'", config.precision == "bf16"), ("graphs = true", config.graphs)):
+        if asked and config.device == "cpu":
+            raise ConfigError(f"{told} needs a GPU, but device is 'cpu'")
     return config
 
 

@@ -19,10 +19,8 @@ from trained_runs import shared_folder
 SERVER = """
 import gc, json, os, resource, sys, traceback
 import pellucid.cli.evaluate, pellucid.cli.look, pellucid.cli.predict, pellucid.cli.recipe, pellucid.cli.train
-import torch
 from pellucid.cli import main
 
-torch.optim.Adam([torch.zeros(1, requires_grad=True)], fused=True).step()
 gc.freeze()
 for line in sys.stdin:
     request = json.loads(line)

@@ -13,6 +13,10 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+# Without a GPU, Triton's kernels run in its interpreter. It is asked when a kernel is defined, so here and not later.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # On a server every run tries the same cases, so that red means changed; at a desk each run tries new ones.
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):

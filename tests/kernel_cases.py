@@ -22,7 +22,7 @@ def gradients_of(run: Callable[[], Sequence[Tensor]], inputs: Mapping[str, Tenso
     """The outputs, and the gradients of all inputs from random gradients of all outputs."""
     torch.manual_seed(seed)
     outputs = list(run())
-    arriving = [torch.randn(output.shape, dtype=output.dtype) for output in outputs]
+    arriving = [torch.randn(output.shape, dtype=output.dtype, device=output.device) for output in outputs]
     gradients = torch.autograd.grad(outputs, list(inputs.values()), arriving, allow_unused=True)
     named = {f"output {at}": output.detach() for at, output in enumerate(outputs)}
     return named | {name: gradient for name, gradient in zip(inputs, gradients, strict=True) if gradient is not None}

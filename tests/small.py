@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from pellucid.config import Config
 from pellucid.data.batches import Batch
+from pellucid.data.examples import Example
+from pellucid.data.symbols import Segmenter, Segmenters
 from pellucid.data.vocabulary import PAD, SPECIAL, Vocabularies, Vocabulary
 from pellucid.model.network import Network, build_network
 from pellucid.toml import from_settings
@@ -52,6 +54,15 @@ DECODERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "output": st.sampled_from(["state", "context", "state-and-context"]),
     }
 )
+TEXTS = st.text(
+    st.sampled_from("abAB é\u0301\u0323ệÅ\u1100\u1161각𝒳😀ﬁ;|\t\n\x1c\x85\u3000\ud800\0"), max_size=6
+) | st.text(max_size=6)
+"""Texts with what changes under normalisation, with astral characters, half pairs, and white space of every kind."""
+EXAMPLES = st.lists(st.builds(Example, TEXTS, TEXTS, st.sampled_from(["", "", "V;PST", "V", ";"]) | TEXTS), max_size=9)
+SEGMENTER = st.builds(
+    Segmenter, st.sampled_from(["characters", "words", " ", ";", "ab"]), st.sampled_from(["none", "nfc", "nfd"])
+)
+SEGMENTERS = st.builds(Segmenters, SEGMENTER, SEGMENTER, SEGMENTER)
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
 
 

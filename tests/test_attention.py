@@ -205,4 +205,5 @@ def test_additive_keys_are_computed_once_and_their_bias_counts_once() -> None:
     memory = Memory(torch.randn(1, 2, 3), torch.tensor([2]), State(torch.zeros(1, 1, 3)))
     attendable: Attendable = attention.prepare(memory)
     near(attendable.keys, attention.key_projection(memory.states), 1e-6)
-    near(attention.scores(torch.zeros(1, 2), attendable.keys), torch.tanh(attendable.keys) @ attention.energy, 1e-6)
+    scores = attention.scores(torch.zeros(1, 1, 2), attendable.keys)[:, 0]
+    near(scores, torch.tanh(attendable.keys) @ attention.energy, 1e-6)

@@ -8,13 +8,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import vocabularies
+from small import EXAMPLES, SEGMENTERS, vocabularies
 
 from pellucid.config import DataConfig
+from pellucid.data import vocabulary as vocabulary_module
 from pellucid.data.batches import POOL, Batch, Encoded, Ragged, assemble, encode, encode_source, plan_batches, ragged
 from pellucid.data.examples import Example
-from pellucid.data.symbols import segmenters
-from pellucid.data.vocabulary import EOS, PAD, SPECIAL, UNK
+from pellucid.data.symbols import Segmenters, segmenters
+from pellucid.data.vocabulary import EOS, PAD, SPECIAL, UNK, learn_vocabularies
 
 SEQUENCES = st.lists(st.lists(st.integers(1, 99), max_size=5), max_size=8)
 PAIRS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=300)
@@ -32,6 +33,7 @@ def encoded_of(pairs: list[tuple[int, int]]) -> Encoded:
 def test_sequences_lie_end_to_end(sequences: list[list[int]]) -> None:
     laid = ragged(sequences)
     assert laid.lengths.tolist() == [len(sequence) for sequence in sequences]
+    assert laid.sequences == len(sequences)
     assert [laid.values[a:b].tolist() for a, b in pairwise(laid.offsets)] == sequences
     assert laid.values.tolist() == [value for sequence in sequences for value in sequence]
 
@@ -70,6 +72,21 @@ def test_targets_are_closed_by_the_end_symbol_and_the_unknown_is_unknown() -> No
     assert batch.source_lengths.tolist() == [1, 2, 1]
     assert batch.target.tolist() == [[UNK, EOS, PAD], [6, 4, EOS], [EOS, PAD, PAD]]
     assert batch.target_lengths.tolist() == [2, 3, 1]
+
+
+@given(EXAMPLES, EXAMPLES, SEGMENTERS, st.integers(1, 3), st.integers(1, 9))
+def test_all_at_once_gives_the_ids_of_one_by_one(
+    known: list[Example], examples: list[Example], cut: Segmenters, minimum_count: int, texts: int
+) -> None:
+    learnt = learn_vocabularies(known, cut, minimum_count)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(vocabulary_module, "TEXTS", texts)
+        encoded = encode(examples, cut, learnt)
+    source = ragged(encode_source(example, cut, learnt) for example in examples)
+    target = ragged([*learnt.target.encode(cut.target.split(example.target)), EOS] for example in examples)
+    for column, expected in zip(encoded, (source, target), strict=True):
+        for found, wanted in zip(column, expected, strict=True):
+            assert found.dtype == wanted.dtype and found.tolist() == wanted.tolist()
 
 
 def test_a_batch_moves_whole_to_another_device() -> None:

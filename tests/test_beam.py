@@ -20,7 +20,7 @@ import pellucid.search.beam as module
 from pellucid.config import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, SPECIAL
-from pellucid.model.memory import State, Unrolled
+from pellucid.model.memory import Attendable, State, Step, Unrolled
 from pellucid.model.network import Network
 from pellucid.search.beam import beam
 from pellucid.search.decoded import Decoded, Limits, closed_symbols, symbol_log_probabilities
@@ -190,7 +190,7 @@ def test_the_memory_is_not_copied_for_the_hypotheses(monkeypatch: pytest.MonkeyP
     seen: list[tuple[int, int]] = []
     step = network.decoder.step
 
-    def spy(symbols: Tensor, state: State, attendable: module.Attendable) -> module.Step:
+    def spy(symbols: Tensor, state: State, attendable: Attendable) -> Step:
         seen.append((len(symbols), len(attendable.keys)))
         return step(symbols, state, attendable)
 

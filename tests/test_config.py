@@ -48,6 +48,8 @@ def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - an
 
 def agreeing(config: Config) -> Config:
     """The configuration with its possible contradictions settled."""
+    if config.device == "cpu":
+        config = with_value(with_value(config, "precision", "float32"), "graphs", False)
     config = with_value(
         config, "search.minimum_length", min(config.search.minimum_length, config.search.maximum_length)
     )
@@ -146,6 +148,10 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"training": {"learning_rate": math.nan}}, "training.learning_rate: expected `float` > 0.0, got nan"),
         ({"training": {"learning_rate": math.inf}}, "training.learning_rate: expected a finite number, got inf"),
         ({"training": {"weight_decay": 0.1}}, "training.weight_decay needs training.optimizer = 'adamw'"),
+        ({"device": "cudo"}, "device: expected auto, cpu or cuda, got 'cudo'; did you mean 'cuda'?"),
+        ({"precision": "half"}, "precision: expected float32 or bf16, got 'half'"),
+        ({"precision": "bf16"}, "precision = 'bf16' needs a GPU, but device is 'cpu'"),
+        ({"graphs": True}, "graphs = true needs a GPU, but device is 'cpu'"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_its_file_its_key_and_what_was_expected(settings: dict[str, Any], message: str) -> None:

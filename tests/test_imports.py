@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.util
 import pkgutil
 import resource
 import subprocess
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.glob("pellucid/**/*.py"))}
 ORDER = (
     *("errors", "files", "config", "toml", "data", "kernels", "model", "search", "evaluation", "training"),
-    *("look", "api", "recipes", "cli"),
+    *("look", "api", "recipes", "bench", "cli"),
 )
 """The path of the data: a file imports from its own folder and from what stands before it here."""
 DATA_ORDER = ("symbols", "lines", "columns", "formats", "examples", "vocabulary", "batches", "synthetic")
@@ -27,6 +28,9 @@ ALLOWANCES: Mapping[str, Mapping[str, str]] = {
     "pellucid/search/trace.py": {"pellucid.look": "a value knows how to show itself; imported when shown"},
 }
 """Imports against the order, each with its reason, and only inside a function."""
+
+EXTRAS = {"pellucid.kernels.gpu": "triton"}
+"""Modules that need what only some install; nothing imports them but inside a function."""
 
 FORBIDDEN = {
     **dict.fromkeys(["pickle", "dill", "cloudpickle", "joblib", "shelve"], "a run folder holds no code"),
@@ -140,6 +144,13 @@ def test_imports_with_the_data_are_no_fault() -> None:
     assert order_faults(["pellucid/misplaced.py", "pellucid/data/words.py"]) != []
 
 
+def test_what_needs_an_extra_is_imported_only_where_it_is_used() -> None:
+    for path, source in SOURCES.items():
+        early = [target for target, _, inside in imports(path, ast.parse(source)) if not inside]
+        found = [target for target in early if any(f"{target}.".startswith(f"{name}.") for name in EXTRAS)]
+        assert not found, f"{path} imports {found}"
+
+
 def forbidden(path: str, tree: ast.AST) -> Iterator[str]:
     """What a file imports, or reaches by an attribute, and may not."""
     for name, line, _ in imports(path, tree):
@@ -179,7 +190,8 @@ def test_other_imports_are_no_fault() -> None:
 
 
 def test_importing_pellucid_imports_nothing_heavy() -> None:
-    program = "import sys, pellucid; print(*{'torch', 'matplotlib', 'pyarrow', 'numba'} & set(sys.modules))"
+    heavy = "{'torch', 'matplotlib', 'pyarrow', 'numba', 'triton'}"
+    program = f"import sys, pellucid; print(*{heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
@@ -197,5 +209,6 @@ def test_help_comes_at_once() -> None:
 
 def test_every_module_can_be_imported() -> None:
     for module in pkgutil.walk_packages(pellucid.__path__, "pellucid."):
-        if not module.name.endswith("__main__"):
+        extra = EXTRAS.get(module.name, "torch")
+        if not module.name.endswith("__main__") and importlib.util.find_spec(extra):
             importlib.import_module(module.name)

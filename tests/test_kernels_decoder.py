@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -20,7 +21,8 @@ from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.kernels import choice, parallel
 from pellucid.kernels.choice import plain
-from pellucid.kernels.decoding import Looked, Parameters, unroll_decoder
+from pellucid.kernels.decoding import unroll_decoder
+from pellucid.kernels.operands import Looked, Parameters
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import Attendable, Memory, State
 from pellucid.model.network import build_network
@@ -219,7 +221,7 @@ def test_without_numba_plain_pytorch_runs() -> None:
 import sys, warnings
 sys.modules["numba"] = None
 import torch
-from pellucid.kernels import choice, parallel
+from pellucid.kernels import choice
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     assert not choice.chosen(torch.zeros(1)) and not choice.chosen(torch.zeros(1))
@@ -231,3 +233,15 @@ assert len(caught) == 1, caught
 def test_answers_do_without_numba() -> None:
     program = "import sys, pellucid.cli, pellucid.search.transducer; assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_kernels_answer_where_they_are_loaded_or_compiled_and_worth_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(loaded: int, filled: bool, hypotheses: int, device: str = "cpu") -> bool:
+        monkeypatch.setattr(choice.available, "cache_info", lambda: SimpleNamespace(currsize=loaded))
+        monkeypatch.setattr(choice, "is_filled", lambda: filled)
+        with choice.for_answers(hypotheses, torch.device(device)):
+            return not choice._asked_for_plain()
+
+    assert asked(1, False, 1) and asked(1, True, 1)
+    assert asked(0, True, choice.WORTH_LOADING) and not asked(0, True, choice.WORTH_LOADING - 1)
+    assert not asked(0, False, 10**6) and asked(0, False, 1, "cuda")

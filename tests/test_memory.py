@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from pellucid.kernels.operands import Prepared
 from pellucid.model.memory import Attendable, Memory, State
 
 ROWS = st.lists(st.integers(0, 3), max_size=8)
@@ -19,6 +20,7 @@ def parts(value: State | Memory | Attendable) -> list[Tensor | None]:
     """Every tensor inside, in order."""
     found: list[Tensor | None] = []
     for part in value:
+        assert not isinstance(part, Prepared)
         found += parts(part) if isinstance(part, State | Memory) else [part]
     return found
 

@@ -1,6 +1,9 @@
 """From files to a run folder: what it holds, and what is refused without a change to it."""
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -147,3 +150,24 @@ def test_what_was_read_is_told(tmp_path: Path) -> None:
     assert (first.path, first.examples, first.blank, first.note) == (train, 3, 2, "")
     assert [str(bad) for bad in first.bad] == [f"{train}:4: expected 2 columns, got 1 (tabs separate columns)"]
     assert second.note == f"1 of 2 examples are also in {train}"
+
+
+def test_training_imports_no_compiler_of_graphs(tmp_path: Path) -> None:
+    """torch.optim and torch.manual_seed would import one, which takes longer than a small training."""
+    write_pairs(tmp_path / "train.tsv", copies(8, seed=1))
+    write_pairs(tmp_path / "dev.tsv", copies(4, seed=2))
+    program = """
+import sys
+from pathlib import Path
+from pellucid.toml import from_settings
+from pellucid.training.session import Files, train_run
+config = from_settings({"size": "tiny", "training": {"epochs": 1}}, origin="test")
+events = list(train_run(Files(Path("train.tsv"), Path("dev.tsv")), Path("run"), config))
+print(len(events), "torch._dynamo" in sys.modules)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PELLUCID_PLAIN": "1"}
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    events, imported = run.stdout.split()
+    assert int(events) > 3 and imported == "False"

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small import EXAMPLES, SEGMENTERS
 
 from pellucid.config import DataConfig
+from pellucid.data import vocabulary as vocabulary_module
 from pellucid.data.examples import Example
-from pellucid.data.symbols import segmenters
+from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import (
     BOS,
     EOS,
@@ -93,6 +95,20 @@ def test_each_column_is_learnt_apart_and_in_its_own_symbols() -> None:
     assert (learnt.longest_source, learnt.longest_target) == (3, 3)
     rarer = learn_vocabularies([Example("aab", "c c", "V;V"), Example("b", "d")], cut, 2)
     assert (rarer.source.symbols, rarer.target.symbols, rarer.features.symbols) == (("a", "b"), ("c",), ("V",))
+
+
+@given(EXAMPLES, SEGMENTERS, st.integers(1, 3), st.integers(1, 9))
+def test_all_at_once_counts_what_one_by_one_counts(
+    examples: list[Example], cut: Segmenters, minimum_count: int, texts: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(vocabulary_module, "TEXTS", texts)
+        learnt = learn_vocabularies(examples, cut, minimum_count)
+    columns = [[segmenter.split(example[at]) for example in examples] for at, segmenter in enumerate(cut)]
+    found = (learnt.source, learnt.target, learnt.features)
+    assert found == tuple(count_symbols(column, minimum_count) for column in columns)
+    longest = tuple(max(map(len, column), default=0) for column in columns)
+    assert (learnt.longest_source, learnt.longest_target) == longest[:2]
 
 
 @given(SEQUENCES)

@@ -17,6 +17,7 @@ VERBS = {
     "predict": "decode sources: one line out for every line in",
     "evaluate": "score a model on pairs, with confidence intervals",
     "look": "show where the model looked, in the terminal or as a picture",
+    "bench": "measure speed and memory beside the least time the work can take",
     "recipe": "run a reference experiment from data to report",
 }
 
@@ -79,7 +80,7 @@ def _guarded(given: list[str]) -> int:
         where = f" {error.filename}" if error.filename else ""
         return _complain(f"the system refused{where}: {(error.strerror or str(error)).lower()}")
     except RuntimeError as error:
-        if "not enough memory" not in str(error) and "can't allocate memory" not in str(error):
+        if not any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory")):
             raise
         return _complain("not enough memory; a smaller training.batch_size, search.batch_size or size needs less")
 

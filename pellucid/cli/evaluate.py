@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pellucid.config import DataConfig, Format
+from pellucid.config import DataConfig, Device, Format
 from pellucid.data.examples import Example, has_known_name, read_examples
 from pellucid.errors import InputError
 from pellucid.evaluation.answers import merge_references, score
@@ -44,6 +44,8 @@ class Arguments:
     """Hypotheses kept for each source at every step, instead of the run's search.beam_width; 1 is greedy."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """What a malformed line does: stop, or be skipped, counted and listed."""
+    device: Device = "cpu"
+    """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
 
 
 def run(arguments: list[str]) -> int:
@@ -55,7 +57,7 @@ def run(arguments: list[str]) -> int:
     from pellucid.model.threads import use_threads
     from pellucid.training.run import load
 
-    transducer = load(given.run)
+    transducer = load(given.run, given.device)
     if given.beam is not None:
         transducer = transducer.with_beam(given.beam)
     use_threads(transducer.config.threads)

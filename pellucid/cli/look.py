@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tyro
 
+from pellucid.config import Device
 from pellucid.data.examples import BadLine, Example, parse_sources, read_examples, read_sources
 from pellucid.errors import DataError, InputError
 from pellucid.files import write_atomic, write_text
@@ -33,6 +34,8 @@ class Arguments:
     """Columns of the terminal view; 0 takes the terminal's own."""
     ascii: bool = False
     """Draw with ASCII only."""
+    device: Device = "cpu"
+    """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
 
 
 def run(arguments: list[str]) -> int:
@@ -69,7 +72,7 @@ def _traces(given: Arguments, most: int) -> list[Trace]:
     from pellucid.model.threads import use_threads
     from pellucid.training.run import load
 
-    transducer = load(given.run)
+    transducer = load(given.run, given.device)
     use_threads(transducer.config.threads)
     data = transducer.config.data
     if sys.stdin is None and str(given.file) == "-":
@@ -93,7 +96,7 @@ def _export_report(given: Arguments, path: Path) -> None:
     if str(given.file) == "-":
         raise InputError("an HTML report is made from a file of pairs: pellucid look DIR FILE --export report.html")
     reading = read_examples(given.file, load(given.run).config.data)
-    judgement = judge(given.run, reading.examples)
+    judgement = judge(given.run, reading.examples, given.device)
     introduction = f"The best model of {given.run}, judged on {given.file}."
     write_report(path, report_on(given.run, judgement, f"{given.run.name} on {given.file.name}", introduction))
 

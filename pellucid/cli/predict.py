@@ -11,7 +11,7 @@ from typing import BinaryIO, Literal
 import msgspec
 import tyro
 
-from pellucid.config import DataConfig, Format
+from pellucid.config import DataConfig, Device, Format
 from pellucid.data.examples import BadLine, Example, parse_sources, read_sources
 from pellucid.errors import DataError
 from pellucid.search.trace import Trace
@@ -37,6 +37,8 @@ class Arguments:
     """Hypotheses kept for each source at every step, instead of the run's search.beam_width; 1 is greedy."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """What an unreadable line does: stop, or give an empty output, counted and listed."""
+    device: Device = "cpu"
+    """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
 
 
 def run(arguments: list[str]) -> int:
@@ -46,7 +48,7 @@ def run(arguments: list[str]) -> int:
     from pellucid.model.threads import use_threads
     from pellucid.training.run import load
 
-    transducer = load(given.run)
+    transducer = load(given.run, given.device)
     if given.beam is not None:
         transducer = transducer.with_beam(given.beam)
     use_threads(transducer.config.threads)

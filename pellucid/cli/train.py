@@ -15,7 +15,9 @@ from pellucid.config import (
     Config,
     DataConfig,
     DecoderConfig,
+    Device,
     EncoderConfig,
+    Precision,
     SearchConfig,
     Seed,
     Size,
@@ -45,6 +47,14 @@ class Arguments:
     """Seed of initial parameters, batch order and dropout."""
     threads: Threads
     """Threads of computation; 0 takes one for each core."""
+    device: Device
+    """What trains: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
+    precision: Precision
+    """Arithmetic of training: float32, or bf16 for the products of an update (on a GPU only)."""
+    deterministic: bool
+    """On a GPU, take only algorithms that give the same bits each time; a processor always does."""
+    graphs: bool
+    """On a GPU, record an update once for each shape of batch and replay it (CUDA graphs)."""
     data: Annotated[DataConfig, tyro.conf.arg(name="")]
     encoder: EncoderConfig
     attention: AttentionConfig
@@ -89,6 +99,10 @@ def run(arguments: list[str]) -> int:
             size=given.size,
             seed=given.seed,
             threads=given.threads,
+            device=given.device,
+            precision=given.precision,
+            deterministic=given.deterministic,
+            graphs=given.graphs,
             data=given.data,
             encoder=given.encoder,
             attention=given.attention,
@@ -127,6 +141,10 @@ def parse(arguments: Sequence[str]) -> Arguments:
         size=base.size,
         seed=base.seed,
         threads=base.threads,
+        device=base.device,
+        precision=base.precision,
+        deterministic=base.deterministic,
+        graphs=base.graphs,
         data=base.data,
         encoder=base.encoder,
         attention=base.attention,

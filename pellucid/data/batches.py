@@ -12,8 +12,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenters
-from pellucid.data.vocabulary import EOS, PAD, Vocabularies
+from pellucid.data.symbols import Segmenter, Segmenters
+from pellucid.data.vocabulary import EOS, PAD, Vocabularies, Vocabulary, code_points
 
 POOL = 16
 """Batches whose examples are sorted by length together: few, so that a batch's company changes from epoch to epoch."""
@@ -30,14 +30,20 @@ class Ragged(NamedTuple):
         """The length of each sequence."""
         return np.diff(self.offsets)
 
+    @property
+    def sequences(self) -> int:
+        """M, how many sequences there are."""
+        return len(self.offsets) - 1
+
     def padded(self, rows: Int[np.ndarray, " B"]) -> tuple[Int[Tensor, "B L"], Int[Tensor, " B"]]:
         """The chosen sequences side by side, PAD after their ends, and their lengths."""
-        starts, lengths = self.offsets[rows], self.lengths[rows]
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts
         columns = np.arange(int(lengths.max(initial=0)))
-        inside = columns < lengths[:, None]
-        positions = np.where(inside, starts[:, None] + columns, 0)
-        ids = np.where(inside, self.values[positions] if len(self.values) else 0, PAD)
-        return torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(lengths.astype(np.int64))
+        # What is read beyond the end of a sequence, or of all of them, is overwritten.
+        ids = self.values.take(starts[:, None] + columns, mode="clip").astype(np.int64)
+        ids[columns >= lengths[:, None]] = PAD
+        return torch.from_numpy(ids), torch.from_numpy(lengths)
 
 
 class Encoded(NamedTuple):
@@ -64,9 +70,8 @@ class Batch(NamedTuple):
 def ragged(sequences: Iterable[Sequence[int]]) -> Ragged:
     """Lay sequences end to end."""
     kept = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
-    offsets = np.zeros(len(kept) + 1, dtype=np.int64)
-    np.cumsum([len(sequence) for sequence in kept], out=offsets[1:])
-    return Ragged(np.concatenate(kept) if kept else np.zeros(0, dtype=np.int32), offsets)
+    lengths = np.array([len(sequence) for sequence in kept], dtype=np.int64)
+    return Ragged(np.concatenate(kept) if kept else np.zeros(0, dtype=np.int32), _offsets(lengths))
 
 
 def encode_source(example: Example, segmenters: Segmenters, vocabularies: Vocabularies) -> list[int]:
@@ -77,12 +82,48 @@ def encode_source(example: Example, segmenters: Segmenters, vocabularies: Vocabu
 
 
 def encode(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Encoded:
-    """Examples as ids, each target closed by EOS."""
-    target = vocabularies.target
-    return Encoded(
-        source=ragged(encode_source(example, segmenters, vocabularies) for example in examples),
-        target=ragged([*target.encode(segmenters.target.split(example.target)), EOS] for example in examples),
-    )
+    """Examples as ids, each target closed by EOS: `encode_source` and its like for the target, all at once."""
+    source = _column([example.source for example in examples], segmenters.source, vocabularies.source)
+    target = _column([example.target for example in examples], segmenters.target, vocabularies.target)
+    features = _column([example.features for example in examples], segmenters.features, vocabularies.features)
+    if len(features.values):
+        source = _joined(features._replace(values=features.values + np.int32(len(vocabularies.source))), source)
+    ends = Ragged(np.full(target.sequences, EOS, dtype=np.int32), np.arange(len(target.offsets)))
+    return Encoded(source, _joined(target, ends))
+
+
+def _column(texts: Sequence[str], segmenter: Segmenter, vocabulary: Vocabulary) -> Ragged:
+    """The ids of a column of texts. Characters are looked up in an array, other symbols in a dictionary."""
+    if not any(texts):
+        return Ragged(np.zeros(0, dtype=np.int32), np.zeros(len(texts) + 1, dtype=np.int64))
+    if segmenter.kind != "characters":
+        lengths: list[int] = []
+        values = vocabulary.encode_array(segmenter.symbols(texts, lengths))
+        return Ragged(values, _offsets(np.array(lengths)))
+    texts = [segmenter.normalised(text) for text in texts]
+    offsets = _offsets(np.fromiter(map(len, texts), np.int64, len(texts)))
+    values, start = np.empty(offsets[-1], dtype=np.int32), 0
+    for points in code_points(texts):
+        values[start : start + len(points)] = vocabulary.encode_points(points)
+        start += len(points)
+    return Ragged(values, offsets)
+
+
+def _offsets(lengths: Int[np.ndarray, " M"]) -> Int[np.ndarray, " M1"]:
+    """Where sequences of these lengths begin when they lie end to end, and where the last one ends."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def _joined(first: Ragged, second: Ragged) -> Ragged:
+    """Sequence i of the one followed by sequence i of the other."""
+    lengths = np.stack([first.lengths, second.lengths], axis=1)
+    in_first = np.repeat(np.tile([True, False], len(lengths)), lengths.ravel())
+    values = np.empty(len(in_first), dtype=np.int32)
+    values[in_first] = first.values
+    values[~in_first] = second.values
+    return Ragged(values, first.offsets + second.offsets)
 
 
 def assemble(encoded: Encoded, rows: Int[np.ndarray, " B"]) -> Batch:
@@ -99,28 +140,33 @@ def plan_batches(
     but (seed, epoch) decides the order, so a resumed run needs to know only how many batches have passed.
     """
     generator = np.random.default_rng([seed, epoch])
-    order = generator.permutation(len(encoded.source.lengths))
-    sizes = encoded.source.lengths + encoded.target.lengths
-    pool = POOL * batch_size if batch_by == "examples" else max(1, round(POOL * batch_size / sizes.mean()))
+    source, target = encoded.source.lengths, encoded.target.lengths
+    order = generator.permutation(len(source))
+    pool = POOL * batch_size
+    if batch_by == "tokens":
+        pool = max(1, round(pool / (source + target).mean()))
     batches: list[Int[np.ndarray, " B"]] = []
     for start in range(0, len(order), pool):
         rows = order[start : start + pool]
-        rows = rows[np.lexsort((encoded.target.lengths[rows], encoded.source.lengths[rows]))]
+        rows = rows[np.lexsort((target[rows], source[rows]))]
         if batch_by == "examples":
             batches += [rows[at : at + batch_size] for at in range(0, len(rows), batch_size)]
         else:
-            batches += _cut_by_tokens(rows, encoded, batch_size)
-    return [batches[i] for i in generator.permutation(len(batches))]
+            batches += _cut_by_tokens(rows, source[rows].tolist(), target[rows].tolist(), batch_size)
+    return [batches[i] for i in generator.permutation(len(batches)).tolist()]
 
 
-def _cut_by_tokens(rows: Int[np.ndarray, " M"], encoded: Encoded, tokens: int) -> list[Int[np.ndarray, " B"]]:
-    """Cut so that a batch's padded positions, source and target, stay within `tokens` (one example always fits)."""
-    source, target = encoded.source.lengths[rows], encoded.target.lengths[rows]
-    batches, start, widest = [], 0, (0, 0)
-    for at in range(len(rows)):
-        wider = (max(widest[0], int(source[at])), max(widest[1], int(target[at])))
-        if at > start and sum(wider) * (at + 1 - start) > tokens:
+def _cut_by_tokens(
+    rows: Int[np.ndarray, " M"], source: Sequence[int], target: Sequence[int], tokens: int
+) -> list[Int[np.ndarray, " B"]]:
+    """Cut so that a batch's padded positions stay within `tokens` (one example always fits).
+
+    `source` is each row's source length, never falling, and `target` its target length.
+    """
+    batches, start, widest = [], 0, 0
+    for at, (length, wider) in enumerate(zip(source, target, strict=True)):
+        widest = max(widest, wider)
+        if at > start and (length + widest) * (at + 1 - start) > tokens:
             batches.append(rows[start:at])
-            start, wider = at, (int(source[at]), int(target[at]))
-        widest = wider
+            start, widest = at, wider
     return [*batches, rows[start:]]

@@ -1,7 +1,8 @@
 """Text to symbols and back: characters, words, or the parts between separators, in one Unicode form."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from pellucid.config import DataConfig, Normalisation
@@ -22,13 +23,32 @@ class Segmenter(NamedTuple):
 
     def split(self, text: str) -> list[str]:
         """The symbols of a text, in its order; none for an empty text."""
-        if self.normalisation != "none":
-            text = unicodedata.normalize("NFC" if self.normalisation == "nfc" else "NFD", text)
+        text = self.normalised(text)
         if self.kind == "characters":
             return list(text)
         if self.kind == "words":
             return text.split()
         return text.split(self.kind) if text else []
+
+    def normalised(self, text: str) -> str:
+        """The text in the Unicode form of its side."""
+        if self.normalisation == "none" or text.isascii():
+            return text
+        return unicodedata.normalize("NFC" if self.normalisation == "nfc" else "NFD", text)
+
+    def symbols(self, texts: Sequence[str], lengths: list[int]) -> Iterator[str]:
+        """The symbols of many texts end to end; how many each text has is added to `lengths`.
+
+        No list of symbols outlives its text: many small lists at once would keep the garbage collector at work.
+        """
+
+        def each() -> Iterator[list[str]]:
+            for text in texts:
+                symbols = self.split(text)
+                lengths.append(len(symbols))
+                yield symbols
+
+        return chain.from_iterable(each())
 
     def join(self, symbols: Sequence[str]) -> str:
         """The text of symbols: the inverse of `split`, but for the width of white space between words."""

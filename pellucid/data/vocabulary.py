@@ -1,22 +1,27 @@
 """Symbols to ids and back, learnt from the training file and kept as JSON."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
+from jaxtyping import Int, UInt
 from msgspec import Meta
 
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenters
+from pellucid.data.symbols import Segmenter, Segmenters
 from pellucid.errors import RunError
 from pellucid.files import read_bytes, write_atomic
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIAL = 4
 """How many ids come before the first symbol. The special ids have no spelling, so no data can collide with them."""
+TEXTS = 1 << 13
+"""Texts that become code points at once: the work between blocks is nothing, and one stays in the cache."""
 
 
 class Vocabulary(msgspec.Struct, frozen=True, dict=True):
@@ -41,8 +46,23 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True):
 
     def encode(self, symbols: Iterable[str]) -> list[int]:
         """The ids of symbols; UNK for those not held here."""
-        ids = self.ids
-        return [ids.get(symbol, UNK) for symbol in symbols]
+        return list(map(self.ids.get, symbols, repeat(UNK)))
+
+    def encode_array(self, symbols: Iterable[str]) -> Int[np.ndarray, " N"]:
+        """`encode`, into an array."""
+        return np.fromiter(map(self.ids.get, symbols, repeat(UNK)), dtype=np.int32)
+
+    def encode_points(self, points: UInt[np.ndarray, " N"]) -> Int[np.ndarray, " N"]:
+        """The ids of symbols that are characters, given as code points."""
+        return np.take(self._id_of_point, points, mode="clip")
+
+    @cached_property
+    def _id_of_point(self) -> Int[np.ndarray, " P"]:
+        """The id of each code point as far as the last one held here, and of those beyond."""
+        known = {ord(symbol): identity for symbol, identity in self.ids.items() if len(symbol) == 1}
+        table = np.full(max(known, default=-1) + 2, UNK, dtype=np.int32)
+        table[list(known)] = list(known.values())
+        return table
 
     def symbol(self, identity: int, otherwise: Sequence[str]) -> str:
         """The symbol of an id; `otherwise` spells the four special ones."""
@@ -72,21 +92,49 @@ def load_vocabularies(path: Path) -> Vocabularies:
         raise RunError(f"{path} is not a vocabulary: {error}") from error
 
 
+def code_points(texts: Sequence[str]) -> Iterator[UInt[np.ndarray, " N"]]:
+    """The characters of all texts end to end, as numbers, a block of texts at a time."""
+    for start in range(0, len(texts), TEXTS):
+        joined = "".join(texts[start : start + TEXTS])
+        yield np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.dtype("<u4"))
+
+
 def count_symbols(sequences: Iterable[Sequence[str]], minimum_count: int) -> Vocabulary:
     """The vocabulary of all symbols seen at least `minimum_count` times: commonest first, then by code point."""
-    counts: Counter[str] = Counter()
-    for symbols in sequences:
-        counts.update(symbols)
-    kept = sorted((s for s, n in counts.items() if n >= minimum_count), key=lambda symbol: (-counts[symbol], symbol))
-    return Vocabulary(tuple(kept), tuple(counts[symbol] for symbol in kept))
+    return _ranked(Counter(chain.from_iterable(sequences)), minimum_count)
 
 
 def learn_vocabularies(examples: Sequence[Example], segmenters: Segmenters, minimum_count: int) -> Vocabularies:
     """Count the symbols of training examples, each column apart; no other file ever adds a symbol."""
+    source, longest_source = _counted([example.source for example in examples], segmenters.source)
+    target, longest_target = _counted([example.target for example in examples], segmenters.target)
+    features, _ = _counted([example.features for example in examples], segmenters.features)
     return Vocabularies(
-        source=count_symbols((segmenters.source.split(e.source) for e in examples), minimum_count),
-        target=count_symbols((segmenters.target.split(e.target) for e in examples), minimum_count),
-        features=count_symbols((segmenters.features.split(e.features) for e in examples), minimum_count),
-        longest_source=max(len(segmenters.source.split(e.source)) for e in examples),
-        longest_target=max(len(segmenters.target.split(e.target)) for e in examples),
+        source=_ranked(source, minimum_count),
+        target=_ranked(target, minimum_count),
+        features=_ranked(features, minimum_count),
+        longest_source=longest_source,
+        longest_target=longest_target,
     )
+
+
+def _ranked(counts: Counter[str], minimum_count: int) -> Vocabulary:
+    """Counts as a vocabulary."""
+    kept = sorted((s for s, n in counts.items() if n >= minimum_count), key=lambda symbol: (-counts[symbol], symbol))
+    return Vocabulary(tuple(kept), tuple(counts[symbol] for symbol in kept))
+
+
+def _counted(texts: Sequence[str], segmenter: Segmenter) -> tuple[Counter[str], int]:
+    """How often each symbol stands in a column, and the length of its longest text."""
+    if not any(texts):
+        return Counter(), 0
+    if segmenter.kind != "characters":
+        lengths: list[int] = []
+        return Counter(segmenter.symbols(texts, lengths)), max(lengths)
+    counts: Counter[str] = Counter()
+    texts = [segmenter.normalised(text) for text in texts]
+    for points in code_points(texts):
+        times = np.bincount(points)
+        seen = np.flatnonzero(times)
+        counts.update(dict(zip(map(chr, seen.tolist()), times[seen].tolist(), strict=True)))
+    return counts, max(map(len, texts))

@@ -1,7 +1,7 @@
 """One look of every row at its source, forward and backward.
 
-B rows, S source positions, n real ones, A units of the keys, D memory. Keys and memory stand with the positions
-innermost, so that few units still fill the vectors; what lies beyond a row's n is never read.
+B rows, S source positions, n real ones, A units of the keys, D memory, R queries. Keys and memory stand with the
+positions innermost, so that few units still fill the vectors; what lies beyond a row's n is never read.
 
 The additive score needs B S A tanh a step, more than anything else in the network. It costs one division each:
 
@@ -20,6 +20,11 @@ from pellucid.kernels.arithmetic import ONE, TWO, ZERO, Flat, exponential
 from pellucid.kernels.compiling import compiled
 
 Laid = Float[np.ndarray, "B U S"]
+BLOCK = 16
+"""Units that are laid out together: their numbers of one position fill a line of the cache."""
+NEGATIVE, POSITIVE, SIGN = np.int32(-(2**31)), np.int32(2**31 - 1), np.int32(31)
+HIGHEST = np.float32(1e18)
+"""What 1 + e^{2q} e^{2k} counts as at most, so that the product of two stays finite; u is then 10⁻¹⁸, not less."""
 
 
 class Source(NamedTuple):
@@ -30,6 +35,8 @@ class Source(NamedTuple):
     memory: Laid
     lengths: Int[np.ndarray, " B"]
     energy: Flat
+    rows: Int[np.ndarray, " b"]
+    """Which of the rows are looked at; a search drops the finished ones by their numbers alone."""
 
 
 class SourceGradients(NamedTuple):
@@ -53,9 +60,10 @@ def laid_out(values: Float[np.ndarray, "B S U"], lengths: Int[np.ndarray, " B"],
     """Values with the positions innermost, as they are or as e^{2v}; zeros beyond the lengths."""
     laid = np.zeros((values.shape[0], values.shape[2], values.shape[1]), np.float32)
     for row in range(values.shape[0]):
-        for position in range(lengths[row]):
-            for unit in range(values.shape[2]):
-                laid[row, unit, position] = values[row, position, unit]
+        for first in range(0, values.shape[2], BLOCK):
+            for position in range(lengths[row]):
+                for unit in range(first, min(first + BLOCK, values.shape[2])):
+                    laid[row, unit, position] = values[row, position, unit]
         if doubled_exponent:
             for unit in range(values.shape[2]):
                 double_exponents(laid[row, unit, : lengths[row]])
@@ -72,20 +80,25 @@ def double_exponents(values: Flat) -> None:
 @compiled
 def look(
     source: Source,
-    queries: Float[np.ndarray, "B A"],
+    queries: Float[np.ndarray, "R A"],
     step: int,
-    weights: Float[np.ndarray, "B T S"],
-    contexts: Float[np.ndarray, "B D"],
+    weights: Float[np.ndarray, "R T S"],
+    contexts: Float[np.ndarray, "R D"],
 ) -> None:
-    """α = softmax(e) into `weights`, which are zero before, at this step; Σ α h into `contexts`."""
-    for row in range(contexts.shape[0]):
-        own = weights[row, step, : source.lengths[row]]
+    """α = softmax(e) into `weights`, which are zero before, at this step; Σ α h into `contexts`.
+
+    A row serves all queries that stand in its place, one after the other.
+    """
+    each = queries.shape[0] // source.rows.shape[0]
+    for query in range(queries.shape[0]):
+        row = source.rows[query // each]
+        own = weights[query, step, : source.lengths[row]]
         if source.energy.shape[0] > 0:
-            _additive_energies(source.keys[row], queries[row], source.energy, own)
+            _additive_energies(source.keys[row], queries[query], source.energy, own)
         else:
-            _add_products(source.keys[row], queries[row], own)
+            _add_products(source.keys[row], queries[query], own)
         _softmax(own)
-        _products(source.memory[row], own, contexts[row])
+        _products(source.memory[row], own, contexts[query])
 
 
 @compiled
@@ -113,8 +126,20 @@ def look_back(
 
 @compiled
 def _additive_energies(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat, energies: Flat) -> None:
-    """e_s = Σ_a −2 v_a u_as: less by Σ v than vᵀ tanh(q + k), to which the softmax is blind."""
-    for unit in range(keys.shape[0]):
+    """e_s = Σ_a −2 v_a u_as: less by Σ v than vᵀ tanh(q + k), to which the softmax is blind.
+
+    Two units share a division: a/x + b/y = (a y + b x) / (x y).
+    """
+    pairs = keys.shape[0] // 2
+    for pair in range(pairs):
+        first, second = keys[2 * pair], keys[2 * pair + 1]
+        asked, other = query[2 * pair], query[2 * pair + 1]
+        share, rest = -TWO * energy[2 * pair], -TWO * energy[2 * pair + 1]
+        for s in range(energies.shape[0]):
+            x, y = ONE + asked * first[s], ONE + other * second[s]
+            x, y = HIGHEST if x > HIGHEST else x, HIGHEST if y > HIGHEST else y
+            energies[s] += (share * y + rest * x) / (x * y)
+    for unit in range(2 * pairs, keys.shape[0]):
         key, asked, share = keys[unit], query[unit], -TWO * energy[unit]
         for s in range(energies.shape[0]):
             energies[s] += share / (ONE + asked * key[s])
@@ -122,36 +147,40 @@ def _additive_energies(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat
 
 @compiled
 def _additive_back(source: Source, sums: SourceGradients, row: int, query: Flat, energies: Flat, asked: Flat) -> None:
-    """With g = de ⊙ 4 (u − u²): dk_a += v_a g, dq_a = v_a Σ_s g, dv_a += Σ_s −2 de u, because Σ de = 0."""
+    """With g = de ⊙ 4 (u − u²): dk_a += v_a g, dq_a = v_a Σ_s g_s, dv_a += Σ_s −2 de u, because Σ de = 0."""
+    keys, gradients, energy, taken_sums = source.keys[row], sums.keys[row], source.energy, sums.energy
     for unit in range(query.shape[0]):
-        key, gradient = source.keys[row, unit], sums.keys[row, unit]
-        through, taken = _unit_back(key, query[unit], energies, TWO * TWO * source.energy[unit], gradient)
-        asked[unit] = through
-        sums.energy[unit] -= TWO * taken
+        key, gradient, own, share = keys[unit], gradients[unit], query[unit], TWO * TWO * energy[unit]
+        through, taken = ZERO, ZERO
+        for s in range(energies.shape[0]):
+            u = ONE / (ONE + own * key[s])
+            entered = energies[s] * u
+            taken += entered
+            entered -= entered * u
+            through += entered
+            gradient[s] += share * entered
+        asked[unit] = share * through
+        taken_sums[unit] -= TWO * taken
 
 
 @compiled
-def _unit_back(
-    key: Flat, asked: np.float32, energies: Flat, share: np.float32, gradient: Flat
-) -> tuple[np.float32, np.float32]:
-    """One unit of the way back: its key's gradient grows; Σ of what it grew by, and Σ de u."""
-    through, taken = ZERO, ZERO
-    for s in range(energies.shape[0]):
-        u = ONE / (ONE + asked * key[s])
-        entered = energies[s] * u
-        taken += entered
-        entered -= entered * u
-        through += entered
-        gradient[s] += share * entered
-    return share * through, taken
+def _highest(values: Flat) -> np.float32:
+    """The greatest value, by the order of the bits, in which NaN is greater than all numbers.
+
+    A comparison of integers fills the vectors; one of floats would have to ask for NaN at every step.
+    """
+    bits = values.view(np.int32)
+    highest = NEGATIVE
+    for s in range(bits.shape[0]):
+        ordered = bits[s] ^ ((bits[s] >> SIGN) & POSITIVE)
+        highest = max(highest, ordered)
+    return np.int32(highest ^ ((highest >> SIGN) & POSITIVE)).view(np.float32)
 
 
 @compiled
 def _softmax(values: Flat) -> None:
     """Every value e becomes α = exp(e − max e) / Σ."""
-    highest = values[0]
-    for s in range(values.shape[0]):
-        highest = values[s] if values[s] > highest else highest
+    highest = _highest(values)
     for s in range(values.shape[0]):
         values[s] = exponential(values[s] - highest)
     total = ZERO

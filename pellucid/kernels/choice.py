@@ -1,20 +1,26 @@
 """Whether kernels compute, or the plain version in model/.
 
-Kernels take float32 on a processor. They are left out within `plain()`, where the environment has PELLUCID_PLAIN=1, and
-where they cannot be compiled, which is said once.
+Kernels take float32 on a processor, and on a GPU float32 or bfloat16. They are left out within `plain()`, where the
+environment has PELLUCID_PLAIN=1, and where they cannot be compiled, which is said once.
 """
 
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.kernels.cache import is_filled
+
+WORTH_LOADING = 500
+"""Hypotheses whose search is quicker by as much time as loading the kernels takes, about."""
+LONGEST = 8192
+"""Source positions that the kernel for GPUs takes at most: one program holds them all."""
 
 _PLAIN = ContextVar("plain", default=False)
 
@@ -35,9 +41,29 @@ def chosen(tensor: Tensor) -> bool:
     return fits and not _asked_for_plain() and available()
 
 
+def chosen_on_gpu(query: Float[Tensor, "R H"], keys: Float[Tensor, "B S A"]) -> bool:
+    """Whether the kernel for GPUs looks at these keys: with gradients, for one query a source only."""
+    if not keys.is_cuda or _asked_for_plain() or (torch.is_grad_enabled() and len(query) != len(keys)):
+        return False
+    fits = keys.dtype in (torch.float32, torch.bfloat16) and 0 < keys.shape[1] <= LONGEST
+    return fits and available_on_gpu()
+
+
 def _asked_for_plain() -> bool:
     """Whether the plain version was asked for, in the code or in the environment."""
     return _PLAIN.get() or os.environ.get("PELLUCID_PLAIN", "0") not in ("", "0")
+
+
+@contextmanager
+def for_answers(hypotheses: int, device: torch.device) -> Iterator[None]:
+    """Within, which searches so many hypotheses, kernels for the processor compute only where that pays.
+
+    They do where this process has them already, and where the machine has compiled them and there is enough to search
+    to be worth the second that loading takes. No answer waits for a compiler.
+    """
+    loaded = device.type != "cpu" or bool(available.cache_info().currsize)
+    with nullcontext() if loaded or (hypotheses >= WORTH_LOADING and is_filled()) else plain():
+        yield
 
 
 def will_compile() -> bool:
@@ -48,15 +74,42 @@ def will_compile() -> bool:
 @cache
 def available() -> bool:
     """Whether kernels can be compiled here. The first call compiles them, or takes them from the disk."""
-    try:
-        from pellucid.kernels.decoding import rehearse as rehearse_decoding  # Numba takes a second to import
-        from pellucid.kernels.recurrence import rehearse as rehearse_recurrence
+    return _succeeds(_rehearse, "training runs without compiled kernels")
 
+
+@cache
+def available_on_gpu() -> bool:
+    """Whether Triton is there and can compile for this GPU."""
+    return _succeeds(_rehearse_on_gpu, "attention runs without its kernel for GPUs")
+
+
+def _rehearse() -> None:
+    """Compile the kernels for the processor."""
+    from pellucid.kernels.adam import rehearse as rehearse_adam  # Numba takes a second to import
+    from pellucid.kernels.decoding import rehearse as rehearse_decoding
+    from pellucid.kernels.recurrence import rehearse as rehearse_recurrence
+    from pellucid.kernels.stepping import rehearse as rehearse_stepping
+
+    rehearse_recurrence()
+    rehearse_decoding()
+    rehearse_stepping()
+    rehearse_adam()
+
+
+def _rehearse_on_gpu() -> None:
+    """Compile the kernels for the GPU."""
+    from pellucid.kernels.gpu import rehearse  # Triton is an extra
+
+    rehearse()
+
+
+def _succeeds(rehearse: Callable[[], None], otherwise: str) -> bool:
+    """Whether kernels compile; if not, why, in a warning that begins with what follows from it."""
+    try:
         with torch.inference_mode(False), torch.enable_grad():  # whatever the caller needs: a rehearsal goes both ways
-            rehearse_recurrence()
-            rehearse_decoding()
+            rehearse()
     except Exception as error:  # whatever a compiler may meet on a machine nobody has seen
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        warnings.warn(f"training runs without compiled kernels, slower: {reason[0]}", stacklevel=2)
+        warnings.warn(f"{otherwise}, slower: {reason[0]}", stacklevel=3)
         return False
     return True

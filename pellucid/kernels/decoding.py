@@ -14,29 +14,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pellucid.kernels.attention import Source, laid_out
+from pellucid.kernels.compiling import compiled
+from pellucid.kernels.operands import Looked, Parameters
 from pellucid.kernels.parallel import end_to_end, for_each, parts_of
-from pellucid.kernels.unrolling import Arrived, Steps, Unrolling, UnrollingGradients, unroll, unroll_back
-
-
-class Looked(NamedTuple):
-    """What is looked at. `lengths` count the real positions, at least 1; nothing beyond them is read."""
-
-    keys: Float[Tensor, "B S A"]
-    memory: Float[Tensor, "B S D"]
-    lengths: Int[Tensor, " B"]
-
-
-class Parameters(NamedTuple):
-    """The parameters of a step. Additive score: e = energyᵀ tanh(query h + key); both empty: e = h · key."""
-
-    table: Float[Tensor, "V G"]
-    """The projected symbols, with every bias that nothing multiplies."""
-    candidate_bias: Float[Tensor, " C"]
-    """c_n of a GRU, which the reset gate multiplies; empty for an LSTM."""
-    recurrent: Float[Tensor, "G H"]
-    context: Float[Tensor, "G D"]
-    query: Float[Tensor, "Q H"]
-    energy: Float[Tensor, " Q"]
+from pellucid.kernels.products import product
+from pellucid.kernels.recurrence import across, by_gate
+from pellucid.kernels.sequences import recurrent_plane
+from pellucid.kernels.unrolling import Arrived, Unrolling, UnrollingGradients, Weights, unroll, unroll_back
 
 
 class Decoded(NamedTuple):
@@ -82,7 +66,7 @@ class _Done(NamedTuple):
     """One part of the rows: which they are, and what the kernel was given and gave."""
 
     rows: slice
-    steps: Steps
+    symbols: Int[np.ndarray, "T R"]
     source: Source
     unrolling: Unrolling
 
@@ -99,7 +83,9 @@ class _Unrolled(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Hidden states, contexts and weights of all steps, and the last cell."""
         given = _Given(*(tensor.detach().contiguous() for tensor in tensors))
-        ctx.done = for_each(partial(_forward, given, symbols.numpy(), lengths.numpy()), _slices(len(symbols)))
+        ctx.weights = weights_of(Parameters(*given[: len(Parameters._fields)]))
+        task = partial(_forward, ctx.weights, given, symbols.numpy(), lengths.numpy())
+        ctx.done = for_each(task, _slices(len(symbols)))
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
         unrollings = [part.unrolling for part in ctx.done]
@@ -113,8 +99,20 @@ class _Unrolled(torch.autograd.Function):
     def backward(ctx: Any, *arrived: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """From the gradients of what `forward` gave to those of what it took."""
         _ = ctx.saved_tensors  # refuses parameters that were changed in between: the parts hold them as arrays
-        parts = for_each(partial(_backward, arrived), ctx.done)
+        if ctx.done is None:
+            raise RuntimeError("these gradients were taken already, and are taken only once")
+        done, ctx.done = ctx.done, None
+        parts = for_each(partial(_backward, ctx.weights, arrived), done)
         return None, None, *map(_joined, _Given._fields, zip(*parts, strict=True))
+
+
+def weights_of(parameters: Parameters) -> Weights:
+    """The parameters as the arrays that kernels take, those of several gates apart for each."""
+    table, bias, recurrent, context, query, _ = (tensor.detach().contiguous() for tensor in parameters)
+    size = recurrent.shape[1]
+    turned = (across(recurrent), across(context, size), query.T.contiguous().numpy())
+    plain = (by_gate(recurrent).numpy(), by_gate(context, size).numpy(), query.numpy())
+    return Weights(table.numpy(), bias.numpy(), *plain, *turned)
 
 
 def _slices(rows: int) -> list[slice]:
@@ -123,18 +121,24 @@ def _slices(rows: int) -> list[slice]:
     return [slice(start, end) for start, end in pairwise(ends)]
 
 
-def _forward(given: _Given, symbols: Int[np.ndarray, "B T"], lengths: Int[np.ndarray, " B"], rows: slice) -> _Done:
+def _forward(
+    weights: Weights,
+    given: _Given,
+    symbols: Int[np.ndarray, "B T"],
+    lengths: Int[np.ndarray, " B"],
+    rows: slice,
+) -> _Done:
     """One part's steps."""
-    table, bias, recurrent, context, query, energy, keys, memory, hidden, cell = (tensor.numpy() for tensor in given)
-    weights = (recurrent, context, query)
-    across = (np.ascontiguousarray(weight.T) for weight in weights)
-    steps = Steps(np.ascontiguousarray(symbols[rows].T), table, bias, *weights, *across)
-    laid_keys = laid_out(keys[rows], lengths[rows], len(energy) > 0)
-    source = Source(laid_keys, laid_out(memory[rows], lengths[rows], False), lengths[rows], energy)
-    return _Done(rows, steps, source, unroll(steps, source, hidden[rows], cell[rows]))
+    keys, memory, hidden, cell = (tensor[rows].numpy() for tensor in given[-4:])
+    energy, own = given.energy.numpy(), lengths[rows]
+    source = Source(
+        laid_out(keys, own, len(energy) > 0), laid_out(memory, own, False), own, energy, np.arange(len(keys))
+    )
+    steps = np.ascontiguousarray(symbols[rows].T)
+    return _Done(rows, steps, source, unroll(weights, steps, source, hidden, cell))
 
 
-def _backward(arrived: tuple[Tensor | None, ...], done: _Done) -> _Given:
+def _backward(weights: Weights, arrived: tuple[Tensor | None, ...], done: _Done) -> _Given:
     """One part's gradients, of parameters the part's share."""
     unrolling, hidden = done.unrolling, np.zeros_like(done.unrolling.hidden)
     own = [None if gradient is None else gradient[done.rows] for gradient in arrived]
@@ -144,29 +148,31 @@ def _backward(arrived: tuple[Tensor | None, ...], done: _Done) -> _Given:
             array[:] = gradient.transpose(0, 1).numpy()
     if own[3] is not None:
         cell[:] = own[3].numpy()
-    weights = np.zeros((0, 0, 0), np.float32) if own[2] is None else own[2].contiguous().numpy()
-    given = Arrived(hidden, cell, contexts, weights)
-    return _gradients(done, given, unroll_back(done.steps, done.source, unrolling, given))
+    looks = np.zeros((0, 0, 0), np.float32) if own[2] is None else own[2].contiguous().numpy()
+    given = Arrived(hidden, cell, contexts, looks)
+    return _gradients(weights, done, given, unroll_back(weights, done.symbols, done.source, unrolling, given))
 
 
-def _gradients(done: _Done, arrived: Arrived, factors: UnrollingGradients) -> _Given:
+def _gradients(weights: Weights, done: _Done, arrived: Arrived, factors: UnrollingGradients) -> _Given:
     """Products over all steps of what the kernel left."""
-    recurrent, inputs, queries, before, contexts = (
-        torch.from_numpy(array).flatten(0, 1)
-        for array in (
-            *(factors.recurrent, factors.inputs, factors.queries),
-            *(done.unrolling.hidden[:-1], done.unrolling.contexts),
-        )
-    )
+    gates, size = weights.recurrent.shape[:2]
+    planes = torch.from_numpy(done.unrolling.kept).view(len(done.unrolling.kept), -1, size)
+    before, contexts = done.unrolling.hidden[:-1], torch.from_numpy(done.unrolling.contexts).flatten(0, 1)
+    states = torch.from_numpy(before).flatten(0, 1)
+    recurrent, context = torch.empty(gates, size, size), torch.empty(gates, size, contexts.shape[1])
+    for gate in range(gates):
+        torch.mm(planes[recurrent_plane(gates, gate)].T, states, out=recurrent[gate])
+        torch.mm(planes[gate].T, contexts, out=context[gate])
     if len(factors.energy):
-        query, keys = queries.T @ before, torch.from_numpy(factors.keys).transpose(1, 2)
+        query = torch.from_numpy(factors.queries).flatten(0, 1).T @ states
+        keys = torch.from_numpy(factors.keys).transpose(1, 2)
     else:
-        query, keys = torch.zeros(0, before.shape[1]), _over_steps(factors.energies, done.unrolling.hidden[:-1])
+        query, keys = torch.zeros(0, size), _over_steps(factors.energies, before)
     return _Given(
         table=torch.from_numpy(factors.table),
-        candidate_bias=recurrent[:, recurrent.shape[1] - len(done.steps.candidate_bias) :].sum(dim=0),
-        recurrent=recurrent.T @ before,
-        context=inputs.T @ contexts,
+        candidate_bias=planes[-1].sum(dim=0) if len(weights.candidate_bias) else torch.zeros(0),
+        recurrent=recurrent.flatten(0, 1),
+        context=context.flatten(0, 1),
         query=query,
         energy=torch.from_numpy(factors.energy),
         keys=keys,
@@ -178,7 +184,18 @@ def _gradients(done: _Done, arrived: Arrived, factors: UnrollingGradients) -> _G
 
 def _over_steps(weights: Float[np.ndarray, "B T S"], vectors: Float[np.ndarray, "T B D"]) -> Float[Tensor, "B S D"]:
     """Σ_t weights_ts vector_t, row by row."""
-    return torch.bmm(torch.from_numpy(weights).transpose(1, 2), torch.from_numpy(vectors).transpose(0, 1))
+    result = np.empty((weights.shape[0], weights.shape[2], vectors.shape[2]), np.float32)
+    sum_over_steps(weights, vectors, result)
+    return torch.from_numpy(result)
+
+
+@compiled
+def sum_over_steps(
+    weights: Float[np.ndarray, "B T S"], vectors: Float[np.ndarray, "T B D"], result: Float[np.ndarray, "B S D"]
+) -> None:
+    """`_over_steps` into its result."""
+    for row in range(weights.shape[0]):
+        product(np.ascontiguousarray(weights[row].T), vectors[:, row], result[row])
 
 
 def _joined(name: str, parts: tuple[Tensor, ...]) -> Tensor:

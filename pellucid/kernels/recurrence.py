@@ -1,6 +1,6 @@
-"""A GRU or LSTM over whole sequences, as PyTorch sees it.
+"""Whole-sequence GRU and LSTM, as PyTorch sees them.
 
-B rows, S positions, H units, G all gates (3H or 4H), V rows of the table of projected inputs.
+B rows, S positions, N directions (1 or 2), H units, G all gates (3H or 4H), V rows of the table of projected inputs.
 """
 
 from functools import partial
@@ -12,65 +12,74 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pellucid.kernels.parallel import end_to_end, for_each, parts_of
-from pellucid.kernels.sequences import Packing, Recurrence, Run, RunGradients, run, run_back
-
-
-class Recurrent(NamedTuple):
-    """The recurrent parameters of a cell."""
-
-    weight: Float[Tensor, "G H"]
-    candidate_bias: Float[Tensor, " C"]
-    """c_n of a GRU, which the reset gate multiplies; empty for an LSTM."""
+from pellucid.kernels.operands import Direction
+from pellucid.kernels.parallel import for_each, parts_of
+from pellucid.kernels.sequences import Packing, Recurrence, Run, recurrent_plane, run, run_back
 
 
 class Ran(NamedTuple):
-    """The states at every position, zeros beyond a row's length, and each row's last; the cell is empty for a GRU."""
+    """The hidden states of each direction, zero beyond a row's length, and each row's last."""
 
-    states: Float[Tensor, "B S H"]
-    hidden: Float[Tensor, "B H"]
-    cell: Float[Tensor, "C H"]
+    states: Float[Tensor, "B S N H"]
+    hidden: Float[Tensor, "B N H"]
 
 
 class Part(NamedTuple):
-    """Rows of the batch that run together, longest first, and what the kernel must know of them."""
+    """Rows of the batch that run together in one direction, longest first, and what the kernel must know of them."""
 
+    direction: int
     rows: Int[np.ndarray, " R"]
     packing: Packing
 
 
-def run_recurrence(
-    table: Float[Tensor, "V G"],
-    symbols: Int[Tensor, "B S"],
-    lengths: Int[Tensor, " B"],
-    recurrent: Recurrent,
-    backward: bool,
-) -> Ran:
-    """The states of a cell run from zero over every row, on W x + b = table[symbol], b with every unmultiplied bias.
+def run_recurrence(directions: list[Direction], symbols: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Ran:
+    """The states of each direction run from zero over every row, on W x + b = table[symbol].
 
-    Forward from a row's first position to its last, or backward from its last to its first. Lengths are at least 1.
+    The first runs from a row's first position to its last, the second from its last to its first. Lengths are at
+    least 1.
     """
-    parts = _parts(symbols.numpy(), lengths.numpy(), backward, parts_of(len(symbols)))
-    given = (table, recurrent.weight, recurrent.candidate_bias, parts, tuple(symbols.shape))
-    return Ran(*_Recurrence.apply(*given))  # type: ignore[no-untyped-call]
+    parts = _parts(symbols.numpy(), lengths.numpy(), len(directions))
+    tensors = [tensor for direction in directions for tensor in direction]
+    shape = (*symbols.shape, len(directions))
+    if not torch.is_grad_enabled():
+        return _run_all(directions, parts, shape, False)[0]
+    return Ran(*_Recurrence.apply(parts, shape, *tensors))  # type: ignore[no-untyped-call]
 
 
-def _parts(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], backward: bool, count: int) -> list[Part]:
-    """The rows dealt out like cards, longest first, so that each part has its share of long ones."""
-    order = np.argsort(-lengths, kind="stable")
-    return [_part(symbols, lengths, order[first::count], backward) for first in range(count)]
+def _parts(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], directions: int) -> list[Part]:
+    """Work for every thread: each direction is a part, or as many as its share of the threads.
+
+    The rows are dealt out like cards, longest first, so that each part has its share of long ones.
+    """
+    order, count = np.argsort(-lengths, kind="stable"), parts_of(len(lengths), directions)
+    dealt = [order[first::count] for first in range(count)]
+    return [_part(symbols, lengths, rows, (at, directions)) for at in range(directions) for rows in dealt]
 
 
 def _part(
-    symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], rows: Int[np.ndarray, " R"], backward: bool
+    symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], rows: Int[np.ndarray, " R"], at: tuple[int, int]
 ) -> Part:
     """Where everything stands when rows run step by step, the finished ones last and left out."""
-    own = lengths[rows]
+    own, (direction, directions) = lengths[rows], at
     steps = np.arange(own[0])[:, None]
     inside = steps < own
-    positions = own - 1 - steps if backward else np.broadcast_to(steps, inside.shape)
+    positions = own - 1 - steps if direction else np.broadcast_to(steps, inside.shape)
     places = (rows * symbols.shape[1] + positions)[inside]
-    return Part(rows, Packing(symbols.ravel()[places], places, inside.sum(axis=1)))
+    packing = Packing(symbols.ravel()[places], places * directions + direction, inside.sum(axis=1))
+    return Part(direction, rows, packing)
+
+
+def _run_all(
+    directions: list[Direction], parts: list[Part], shape: tuple[int, int, int], keep: bool
+) -> tuple[Ran, list[Run]]:
+    """All parts' runs, and what they give together."""
+    size = directions[0].weight.shape[1]
+    states, hidden = torch.zeros(shape[0] * shape[1] * shape[2], size), torch.empty(shape[0], shape[2], size)
+    recurrences = [_arrays(direction) for direction in directions]
+    runs = for_each(partial(_run, recurrences, states.numpy(), keep), parts)
+    for part, done in zip(parts, runs, strict=True):
+        hidden.numpy()[part.rows, part.direction] = done.hidden
+    return Ran(states.view(*shape, size), hidden), runs
 
 
 class _Recurrence(torch.autograd.Function):
@@ -79,76 +88,84 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401
-        table: Tensor,
-        weight: Tensor,
-        candidate_bias: Tensor,
         parts: list[Part],
-        shape: tuple[int, int],
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The states, the last ones, and the last cells."""
-        recurrence, size = _arrays(table, weight, candidate_bias), weight.shape[1]
-        states, hidden = torch.zeros(shape[0] * shape[1], size), torch.empty(shape[0], size)
-        cell = torch.empty(shape[0] if weight.shape[0] == 4 * size else 0, size)
-        ctx.runs = for_each(partial(_run, recurrence, states.numpy()), parts)
-        for part, done in zip(parts, ctx.runs, strict=True):
-            hidden.numpy()[part.rows] = done.hidden
-            if len(cell):
-                cell.numpy()[part.rows] = done.cell
+        shape: tuple[int, int, int],
+        *tensors: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """The states and the last ones."""
+        ran, ctx.runs = _run_all(_directions(tensors), parts, shape, True)
         ctx.parts = parts
-        ctx.save_for_backward(table, weight, candidate_bias)
-        return states.view(*shape, size), hidden, cell
+        ctx.save_for_backward(*tensors)
+        return ran.states, ran.hidden
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any,  # noqa: ANN401
-        states: Tensor,
-        hidden: Tensor,
-        cell: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, states: Tensor, hidden: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """From the gradients of what `forward` gave to those of what it took."""
-        recurrence = _arrays(*ctx.saved_tensors)
-        arrived = _Arrived(states.contiguous().flatten(0, 1).numpy(), hidden.numpy(), cell.numpy())
-        pairs = list(zip(ctx.parts, ctx.runs, strict=True))
-        gradients = for_each(partial(_run_back, recurrence, arrived), pairs)
-        factors = end_to_end([gradient.recurrent for gradient in gradients])
-        before = end_to_end([done.before for done in ctx.runs])
-        bias = factors[:, factors.shape[1] - len(recurrence.candidate_bias) :].sum(dim=0)
-        table = torch.from_numpy(gradients[0].table)
-        for gradient in gradients[1:]:
-            table += torch.from_numpy(gradient.table)
-        return table, factors.T @ before, bias, None, None
+        directions = _directions(ctx.saved_tensors)
+        if ctx.runs is None:
+            raise RuntimeError("these gradients were taken already, and are taken only once")
+        runs, ctx.runs = ctx.runs, None
+        recurrences = [_arrays(direction) for direction in directions]
+        arrived = (states.contiguous().flatten(0, 2).numpy(), hidden.numpy())
+        pairs = list(zip(ctx.parts, runs, strict=True))
+        parts = for_each(partial(_run_back, recurrences, arrived), pairs)
+        sums = [torch.zeros_like(tensor) for direction in directions for tensor in direction]
+        for part, gradients in zip(ctx.parts, parts, strict=True):
+            for at, gradient in enumerate(gradients):
+                sums[3 * part.direction + at] += gradient
+        return None, None, *sums
 
 
-class _Arrived(NamedTuple):
-    """The gradients of what a run gave."""
-
-    states: Float[np.ndarray, "M H"]
-    hidden: Float[np.ndarray, "B H"]
-    cell: Float[np.ndarray, "C H"]
+def _directions(tensors: tuple[Tensor, ...]) -> list[Direction]:
+    """The directions from the flat list that PyTorch passes."""
+    return [Direction(*tensors[first : first + 3]) for first in range(0, len(tensors), 3)]
 
 
-def _run(recurrence: Recurrence, states: Float[np.ndarray, "M H"], part: Part) -> Run:
+def _run(recurrences: list[Recurrence], states: Float[np.ndarray, "M H"], keep: bool, part: Part) -> Run:
     """One part's run, its states written among those of the others."""
-    return run(recurrence, part.packing, states)
+    return run(recurrences[part.direction], part.packing, states, keep)
 
 
-def _run_back(recurrence: Recurrence, arrived: _Arrived, done: tuple[Part, Run]) -> RunGradients:
-    """One part's way back."""
-    part, kept = done
-    cell = arrived.cell[part.rows] if len(arrived.cell) else np.zeros_like(kept.cell)
-    return run_back(recurrence, part.packing, kept, arrived.states, arrived.hidden[part.rows], cell)
+def _run_back(
+    recurrences: list[Recurrence],
+    arrived: tuple[Float[np.ndarray, "M H"], Float[np.ndarray, "B N H"]],
+    done: tuple[Part, Run],
+) -> Direction:
+    """One part's gradients of its direction's parameters."""
+    (part, kept), (states, hidden) = done, arrived
+    recurrence = recurrences[part.direction]
+    last = hidden[part.rows, part.direction]
+    table = run_back(recurrence, part.packing, kept, states, last)
+    gates, size = recurrence.recurrent.shape[:2]
+    factors = torch.from_numpy(kept.kept).view(len(kept.kept), -1, size)
+    weight, before = torch.empty(gates * size, size), torch.from_numpy(kept.before)
+    for gate in range(gates):
+        torch.mm(factors[recurrent_plane(gates, gate)].T, before, out=weight[gate * size : (gate + 1) * size])
+    bias = factors[-1].sum(dim=0) if len(recurrence.candidate_bias) else torch.empty(0)
+    return Direction(torch.from_numpy(table), weight, bias)
 
 
-def _arrays(table: Tensor, weight: Tensor, candidate_bias: Tensor) -> Recurrence:
+def _arrays(direction: Direction) -> Recurrence:
     """Tensors as the arrays that kernels take."""
-    given, bias = weight.detach().contiguous(), candidate_bias.detach().contiguous()
-    return Recurrence(table.detach().contiguous().numpy(), given.numpy(), given.T.contiguous().numpy(), bias.numpy())
+    table, weight, bias = (tensor.detach().contiguous() for tensor in direction)
+    recurrent = by_gate(weight).numpy()
+    return Recurrence(table.numpy(), recurrent, across(weight), bias.numpy())
+
+
+def by_gate(weight: Float[Tensor, "G N"], size: int | None = None) -> Float[Tensor, "Q H N"]:
+    """The weight of each gate; G is Q·H, H the second size where it is not given."""
+    return weight.view(-1, size or weight.shape[1], weight.shape[1])
+
+
+def across(weight: Float[Tensor, "G N"], size: int | None = None) -> Float[np.ndarray, "Q N H"]:
+    """The transposed weight of each gate."""
+    return by_gate(weight, size).transpose(1, 2).contiguous().numpy()
 
 
 def rehearse() -> None:
     """Compile everything here by running the smallest example there and back."""
     weight = torch.zeros(3, 1, requires_grad=True)
     one = torch.ones(1, dtype=torch.int64)
-    ran = run_recurrence(torch.zeros(2, 3), one[:, None], one, Recurrent(weight, torch.zeros(1)), False)
+    ran = run_recurrence([Direction(torch.zeros(2, 3), weight, torch.zeros(1))], one[:, None], one)
     torch.autograd.grad(ran.states.sum(), weight)

@@ -1,7 +1,8 @@
 """The decoder's steps over known symbols, forward and backward: attend from the state before, then step.
 
-B rows, T steps, S source positions, A units of the query, D memory, H hidden, G all gates, V target symbols.
-Gradients of weights are products over all steps and come after them, outside; here they leave their factors.
+B rows, T steps, S source positions, A units of the query, D memory, H hidden, P planes of a step, Q gates (3 or 4), G =
+Q·H, V target symbols, F = T·B·H. Gradients of weights are products over all steps and come after them, outside; here
+they leave their factors, in the places of what the way there kept.
 """
 
 from typing import NamedTuple
@@ -11,34 +12,25 @@ from jaxtyping import Float, Int
 
 from pellucid.kernels.arithmetic import Flat, add
 from pellucid.kernels.attention import LookGradients, Source, SourceGradients, double_exponents, look, look_back
-from pellucid.kernels.cells import (
-    GRADIENT_PLANES,
-    GRU_PLANES,
-    LSTM_PLANES,
-    Gradients,
-    Sums,
-    gru_backward,
-    gru_forward,
-    lstm_backward,
-    lstm_forward,
-)
+from pellucid.kernels.cells import Planes, gru_backward, gru_forward, lstm_backward, lstm_forward, planes_of
 from pellucid.kernels.compiling import compiled
+from pellucid.kernels.products import add_product, product
+from pellucid.kernels.sequences import add_recurrent, add_recurrent_back, give_inputs, take_inputs
 
 
-class Steps(NamedTuple):
-    """What every step reads; products go through a weight forward and through its transpose, `across`, backward."""
+class Weights(NamedTuple):
+    """What every step reads. Products go through a weight's transpose, `across`, there, and through itself back."""
 
-    symbols: Int[np.ndarray, "T B"]
     table: Float[np.ndarray, "V G"]
     """The projected symbols, with every bias that nothing multiplies."""
     candidate_bias: Flat
     """c_n of a GRU, which the reset gate multiplies; empty for an LSTM."""
-    recurrent: Float[np.ndarray, "G H"]
-    context: Float[np.ndarray, "G D"]
+    recurrent: Float[np.ndarray, "Q H H"]
+    context: Float[np.ndarray, "Q H D"]
     query: Float[np.ndarray, "A H"]
     """Empty where the state itself is the query."""
-    recurrent_across: Float[np.ndarray, "H G"]
-    context_across: Float[np.ndarray, "D G"]
+    recurrent_across: Float[np.ndarray, "Q H H"]
+    context_across: Float[np.ndarray, "Q D H"]
     query_across: Float[np.ndarray, "H A"]
 
 
@@ -51,7 +43,7 @@ class Unrolling(NamedTuple):
     """For the additive score e^{2q}, else nothing: the query is the state before."""
     contexts: Float[np.ndarray, "T B D"]
     weights: Float[np.ndarray, "B T S"]
-    kept: Float[np.ndarray, "T P B H"]
+    kept: Planes
 
 
 class Arrived(NamedTuple):
@@ -66,10 +58,8 @@ class Arrived(NamedTuple):
 
 
 class UnrollingGradients(NamedTuple):
-    """The factors of all gradients: dU = recurrentᵀ · hidden before, dC = inputsᵀ · contexts, and so on."""
+    """The table's gradients, and the factors of the others that `Unrolling.kept` does not hold."""
 
-    inputs: Float[np.ndarray, "T B G"]
-    recurrent: Float[np.ndarray, "T B G"]
     queries: Float[np.ndarray, "T B A"]
     energies: Float[np.ndarray, "B T S"]
     table: Float[np.ndarray, "V G"]
@@ -78,75 +68,86 @@ class UnrollingGradients(NamedTuple):
 
 
 @compiled
-def unroll(steps: Steps, source: Source, hidden: Float[np.ndarray, "B H"], cell: Float[np.ndarray, "C H"]) -> Unrolling:
+def unroll(
+    weights: Weights,
+    symbols: Int[np.ndarray, "T B"],
+    source: Source,
+    hidden: Float[np.ndarray, "B H"],
+    cell: Float[np.ndarray, "C H"],
+) -> Unrolling:
     """Take all steps from the initial hidden state (and cell, which is empty for a GRU)."""
-    count, rows = steps.symbols.shape
-    gates, size = steps.recurrent.shape
-    lstm, additive = gates == 4 * size, source.energy.shape[0] > 0
-    planes = LSTM_PLANES if lstm else GRU_PLANES
+    count, (rows, size) = symbols.shape[0], hidden.shape
+    lstm, additive = weights.recurrent.shape[0] == 4, source.energy.shape[0] > 0
     hiddens = np.empty((count + 1, rows, size), np.float32)
     cells = np.empty((count + 1, cell.shape[0], size), np.float32)
     hiddens[0], cells[0] = hidden, cell
     queries = np.empty((count if additive else 0, rows, source.energy.shape[0]), np.float32)
     contexts = np.empty((count, rows, source.memory.shape[1]), np.float32)
-    weights = np.zeros((rows, count, source.memory.shape[2]), np.float32)
-    kept = np.empty((count, planes, rows, size), np.float32)
-    inputs, recurrent = np.empty((rows, gates), np.float32), np.empty((rows, gates), np.float32)
+    looks = np.zeros((rows, count, source.memory.shape[2]), np.float32)
+    kept = np.empty((planes_of(lstm), count * rows * size), np.float32)
     for step in range(count):
-        before = hiddens[step]
+        before, first = hiddens[step], step * rows * size
         if additive:
-            np.dot(before, steps.query_across, queries[step])
+            product(before, weights.query_across, queries[step])
             double_exponents(queries[step].ravel())
-        look(source, queries[step] if additive else before, step, weights, contexts[step])
-        np.dot(contexts[step], steps.context_across, inputs)
-        for row in range(rows):
-            add(inputs[row], steps.table[steps.symbols[step, row]])
-        np.dot(before, steps.recurrent_across, recurrent)
-        sums = Sums(inputs, recurrent, steps.candidate_bias)
+        look(source, queries[step] if additive else before, step, looks, contexts[step])
+        add_sums(weights, symbols[step], contexts[step], before, kept, first)
         if lstm:
-            lstm_forward(sums, kept[step], cells[step], hiddens[step + 1], cells[step + 1])
+            lstm_forward(kept, first, cells[step].ravel(), cells[step + 1].ravel(), hiddens[step + 1].ravel())
         else:
-            gru_forward(sums, kept[step], before, hiddens[step + 1])
-    return Unrolling(hiddens, cells, queries, contexts, weights, kept)
+            gru_forward(kept, first, before.ravel(), hiddens[step + 1].ravel())
+    return Unrolling(hiddens, cells, queries, contexts, looks, kept)
 
 
 @compiled
-def unroll_back(steps: Steps, source: Source, done: Unrolling, arrived: Arrived) -> UnrollingGradients:
-    """The way back through all steps."""
-    count, rows = steps.symbols.shape
-    gates, size = steps.recurrent.shape
-    lstm, additive = gates == 4 * size, source.energy.shape[0] > 0
-    inputs = np.empty((count, rows, gates), np.float32)
-    recurrent = inputs if lstm else np.empty((count, rows, gates), np.float32)
+def add_sums(
+    weights: Weights,
+    symbols: Int[np.ndarray, " B"],
+    contexts: Float[np.ndarray, "B D"],
+    before: Float[np.ndarray, "B H"],
+    planes: Planes,
+    first: int,
+) -> None:
+    """What the gates are sums of: the projected symbol, C c and U h."""
+    take_inputs(weights.table, symbols, weights.candidate_bias, planes, first)
+    for gate in range(weights.context_across.shape[0]):
+        plane = planes[gate, first : first + before.size]
+        add_product(contexts, weights.context_across[gate], plane.reshape(before.shape))
+    add_recurrent(before, weights.recurrent_across, planes, first)
+
+
+@compiled
+def unroll_back(
+    weights: Weights, symbols: Int[np.ndarray, "T B"], source: Source, done: Unrolling, arrived: Arrived
+) -> UnrollingGradients:
+    """The way back through all steps; the gradients of the sums take the places of what `done` kept."""
+    count, rows, size = symbols.shape[0], symbols.shape[1], done.hidden.shape[2]
+    lstm, additive = weights.recurrent.shape[0] == 4, source.energy.shape[0] > 0
     queries = np.empty((count if additive else 1, rows, source.keys.shape[1]), np.float32)
-    energies, table = np.zeros(done.weights.shape, np.float32), np.zeros(steps.table.shape, np.float32)
+    energies, table = np.zeros(done.weights.shape, np.float32), np.zeros(weights.table.shape, np.float32)
     sums = SourceGradients(
         np.zeros((rows if additive else 0, *source.keys.shape[1:]), np.float32),
         np.zeros(source.energy.shape, np.float32),
     )
-    scratch, through = np.empty((GRADIENT_PLANES, rows, size), np.float32), np.empty((rows, size), np.float32)
-    share = np.empty((rows, source.memory.shape[1]), np.float32)
     for step in range(count - 1, -1, -1):
-        hidden = arrived.hidden[step + 1]
-        gradients = Gradients(inputs[step], recurrent[step], hidden, arrived.cell, scratch)
+        hidden, first = arrived.hidden[step + 1], step * rows * size
         if lstm:
-            lstm_backward(gradients, done.kept[step], done.cell[step])
+            lstm_backward(done.kept, first, hidden.ravel(), arrived.cell.ravel(), done.cell[step].ravel())
         else:
-            gru_backward(gradients, done.kept[step], done.hidden[step])
-        for row in range(rows):
-            add(table[steps.symbols[step, row]], inputs[step, row])
-        np.dot(inputs[step], steps.context, share)
-        add(arrived.contexts[step].ravel(), share.ravel())
+            gru_backward(done.kept, first, hidden.ravel(), done.hidden[step].ravel())
+        give_inputs(done.kept, first, symbols[step], table)
+        for gate in range(weights.context.shape[0]):
+            plane = done.kept[gate, first : first + hidden.size]
+            add_product(plane.reshape(hidden.shape), weights.context[gate], arrived.contexts[step])
         asked = queries[step if additive else 0]
         look_gradients = LookGradients(arrived.contexts[step], arrived.weights, energies, asked)
         before = done.queries[step] if additive else done.hidden[step]
         look_back(source, look_gradients, sums, step, before, done.weights)
-        np.dot(recurrent[step], steps.recurrent, through)
-        add(arrived.hidden[step].ravel(), hidden.ravel())
-        add(arrived.hidden[step].ravel(), through.ravel())
+        through = arrived.hidden[step]
+        add(through.ravel(), hidden.ravel())
+        add_recurrent_back(done.kept, first, weights.recurrent, through)
         if additive:
-            np.dot(asked, steps.query, through)
-            add(arrived.hidden[step].ravel(), through.ravel())
+            add_product(asked, weights.query, through)
         else:
-            add(arrived.hidden[step].ravel(), asked.ravel())
-    return UnrollingGradients(inputs, recurrent, queries, energies, table, sums.keys, sums.energy)
+            add(through.ravel(), asked.ravel())
+    return UnrollingGradients(queries, energies, table, sums.keys, sums.energy)

@@ -36,7 +36,7 @@ def attention_figure(trace: Trace) -> Figure:
     tilted = max(map(len, source), default=0) > 3
     cell = min(0.3, 15 / S)
     above = 0.09 * max(map(len, source), default=0) if tilted else 0.2
-    figure = _figure(cell * S + 1.8 + 0.1 * max(map(len, target), default=0), 0.3 * T + 1.1 + above)
+    figure = empty_figure(cell * S + 1.8 + 0.1 * max(map(len, target), default=0), 0.3 * T + 1.1 + above)
     axes = figure.add_subplot()
     weights = trace.attention if trace.attention.size else np.zeros((T, S))
     image = axes.imshow(weights, cmap=SHADES, vmin=0.0, vmax=1.0, aspect="auto", interpolation="none")
@@ -56,12 +56,12 @@ def attention_figure(trace: Trace) -> Figure:
     if trace.attention.size and not trace.attention.any():
         axes.text(0.5, 0.5, "no attention", transform=axes.transAxes, ha="center", va="center", color=MUTED)
     _add_scale(figure, axes, image, 1.0)
-    return _settled(figure)
+    return settled(figure)
 
 
 def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
     """Losses, and below them exact match and symbol error rate, over the examples seen; the best checkpoint marked."""
-    figure = _figure(6.4, 5.2)
+    figure = empty_figure(6.4, 5.2)
     upper, lower = figure.subplots(2, 1, sharex=True)
     _draw_curve(upper, values(log, "stepped", "loss"), "training loss", MUTED, 0.8)
     _draw_curve(upper, values(log, "validated", "loss"), "validation loss", ACCENT, 1.8)
@@ -72,7 +72,7 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
     for x, y in best[-1:]:
         lower.plot([x], [y], "o", color=ACCENT, markersize=6, label=f"best checkpoint: {y:.1f} %")
     for axes, unit in ((upper, "loss"), (lower, "%")):
-        _tidy(axes)
+        tidy(axes)
         axes.set_ylim(bottom=0.0)
         axes.set_ylabel(unit, color=MUTED)
         if axes.lines:
@@ -81,7 +81,7 @@ def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
             axes.text(0.5, 0.5, "nothing logged yet", transform=axes.transAxes, ha="center", color=MUTED)
     lower.set_xlabel("examples seen", color=MUTED)
     lower.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    return _settled(figure)
+    return settled(figure)
 
 
 def position_figure(accuracies: Sequence[Accuracy]) -> Figure:
@@ -114,7 +114,7 @@ def mean_attention_figure(traces: Sequence[Trace]) -> Figure:
     """Mean attention over many traces: above, one line for each target position; below, the same as an image."""
     mean = mean_attention(traces)
     T, S = mean.shape
-    figure = _figure(7.2, 5.6)
+    figure = empty_figure(7.2, 5.6)
     lines, matrix = figure.subplots(2, 1, sharex=True)
     places = np.arange(1, S + 1)
     for t in range(T):
@@ -125,21 +125,21 @@ def mean_attention_figure(traces: Sequence[Trace]) -> Figure:
             lines.annotate(
                 str(t + 1), (peak + 1, mean[t, peak]), (0, 3), textcoords="offset points", ha="center", size=8
             )
-    _tidy(lines)
+    tidy(lines)
     lines.set_ylim(bottom=0.0)
     lines.set_ylabel("mean weight", color=MUTED)
     extent = (0.5, max(S, 1) + 0.5, max(T, 1) + 0.5, 0.5)
     shown = mean if mean.size else np.zeros((1, 1))
     top = round_up(float(mean.max(initial=0.0)))
     image = matrix.imshow(shown, cmap=SHADES, vmin=0.0, vmax=top, aspect="auto", extent=extent, interpolation="none")
-    _tidy(matrix)
+    tidy(matrix)
     matrix.grid(False)
     matrix.yaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     matrix.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
     matrix.set_xlabel("reads (source position) →", color=MUTED)
     matrix.set_ylabel("← writes (target position)", color=MUTED)
     _add_scale(figure, matrix, image, top)
-    return _settled(figure)
+    return settled(figure)
 
 
 def png(figure: Figure, dots_per_inch: int = 160) -> bytes:
@@ -159,13 +159,13 @@ def svg(figure: Figure) -> str:
     return buffer.getvalue()
 
 
-def _figure(width: float, height: float) -> Figure:
+def empty_figure(width: float, height: float) -> Figure:
     """An empty white figure, in inches, that makes room for its labels by itself."""
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
     return Figure(figsize=(width, height), layout=layout, facecolor="white")
 
 
-def _settled(figure: Figure) -> Figure:
+def settled(figure: Figure) -> Figure:
     """The figure with its layout fixed: else each drawing would move it by a hair and no two files would be equal."""
     with drawable_names(figure):
         figure.draw_without_rendering()
@@ -175,20 +175,20 @@ def _settled(figure: Figure) -> Figure:
 
 def _accuracy_figure(accuracies: Sequence[Accuracy], axis: str) -> Figure:
     """Accuracies in their order, with their intervals."""
-    figure = _figure(6.4, 3.4)
+    figure = empty_figure(6.4, 3.4)
     axes = figure.add_subplot()
     places = np.arange(len(accuracies))
     low = [group.low if group.total else math.nan for group in accuracies]
     high = [group.high if group.total else math.nan for group in accuracies]
     axes.fill_between(places, low, high, color=ACCENT, alpha=0.15, linewidth=0, label="95 % interval")
     axes.plot(places, [group.percent for group in accuracies], "o-", color=ACCENT, markersize=4, linewidth=1.8)
-    _tidy(axes)
+    tidy(axes)
     every = max(1, math.ceil(sum(len(group.label) + 2 for group in accuracies) / 70))
     name_ticks(axes.xaxis, [group.label if n % every == 0 else "" for n, group in enumerate(accuracies)], 9.0, INK)
     axes.set_ylim(*percent_range(accuracies))
     axes.set_xlabel(axis, color=MUTED)
     axes.set_ylabel("% right", color=MUTED)
-    return _settled(figure)
+    return settled(figure)
 
 
 def _draw_curve(axes: Axes, points: Sequence[tuple[float, float]], name: str, color: str, width: float) -> None:
@@ -208,7 +208,7 @@ def _add_scale(figure: Figure, axes: Axes, image: AxesImage, top: float) -> None
         spine.set(visible=True, color=RULE)
 
 
-def _tidy(axes: Axes) -> None:
+def tidy(axes: Axes) -> None:
     """Hairlines behind the values, and no box."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)

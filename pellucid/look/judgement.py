@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pellucid.config import Device
 from pellucid.data.examples import Example
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.intervals import Interval
@@ -30,9 +31,9 @@ class Judgement(NamedTuple):
     evaluation: Evaluation
 
 
-def judge(folder: Path, examples: Sequence[Example]) -> Judgement:
+def judge(folder: Path, examples: Sequence[Example], device: Device = "cpu") -> Judgement:
     """Decode examples with the best model of a run and score them, each against its own target."""
-    transducer = load(folder)
+    transducer = load(folder, device)
     use_threads(transducer.config.threads)
     traces = transducer.trace(examples)
     references: list[tuple[str, ...]] = [(example.target,) for example in examples]

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pellucid.config import AttentionConfig
+from pellucid.kernels.choice import chosen_on_gpu
 from pellucid.model.memory import Attendable, Attended, Memory
 
 
@@ -102,6 +103,17 @@ class AdditiveAttention(ScoredAttention):
         asked: Tensor = self.query_projection(query)
         energies: Tensor = torch.tanh(asked[:, :, None] + keys[:, None]) @ self.energy
         return energies
+
+    def forward(
+        self, query: Float[Tensor, "R H"], attendable: Attendable, override: Float[Tensor, "R S"] | None = None
+    ) -> Attended:
+        """As any scored attention; on a GPU by a kernel, where there is one."""
+        if override is not None or not chosen_on_gpu(query, attendable.keys):
+            return super().forward(query, attendable, override)
+        from pellucid.kernels.gpu import attend  # Triton is an extra
+
+        asked, memory = self.query_projection(query), attendable.memory
+        return Attended(*attend(asked, self.energy, attendable.keys, memory.states, memory.lengths))
 
     def query_weights(self) -> QueryWeights:
         """W and v."""

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from pellucid.config import AttentionConfig, DecoderConfig
 from pellucid.kernels.choice import chosen
-from pellucid.model.attention import QueryWeights, build_attention
+from pellucid.kernels.operands import Looked, Parameters, Prepared
+from pellucid.model.attention import build_attention
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.heads import NextSymbol
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
@@ -39,8 +40,13 @@ class Decoder(nn.Module):
         self.head = NextSymbol(config.output, config.hidden_size, memory_size, vocabulary_size)
 
     def prepare(self, memory: Memory) -> Attendable:
-        """The memory with the keys of attention: computed once a source."""
-        return self.attention.prepare(memory)
+        """The memory with the keys of attention: computed once a source; for answers, laid out as a kernel reads it."""
+        attendable = self.attention.prepare(memory)
+        if torch.is_grad_enabled() or not self._has_kernel(attendable):
+            return attendable
+        from pellucid.kernels.stepping import prepare  # Numba takes a second to import
+
+        return attendable._replace(prepared=prepare(self._step_parameters(), _looked(attendable)))
 
     def start(self, memory: Memory) -> State:
         """s_0: zero, or hidden = tanh(W m + b) and cell = W' m + b' from the final or the mean encoder state m."""
@@ -52,7 +58,7 @@ class Decoder(nn.Module):
             summary = memory.states.sum(dim=1) / memory.lengths[:, None]
         else:
             summary = memory.final.hidden[:, -1]
-        parts = self.bridge(summary).unflatten(-1, (-1, *shape[1:]))
+        parts = self.bridge(summary).to(summary.dtype).unflatten(-1, (-1, *shape[1:]))
         return State(torch.tanh(parts[:, 0]), parts[:, 1] if self.config.cell == "lstm" else None)
 
     def step(
@@ -68,7 +74,10 @@ class Decoder(nn.Module):
         `override` forces this step's attention weights.
         """
         layers = _layers(state)
-        attended, layers = self._advance(self._project(symbols), layers, attendable, override)
+        if attendable.prepared is not None and override is None:
+            attended, layers = _step_compiled(symbols, layers[0], attendable.prepared)
+        else:
+            attended, layers = self._advance(self._project(symbols), layers, attendable.whole(), override)
         return Step(self.head(self._dropped(layers[-1].hidden), attended.context), _stacked(layers), attended)
 
     def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
@@ -77,25 +86,27 @@ class Decoder(nn.Module):
         What no step waits for is done for all steps together: the projection of the symbols and the logits. A kernel
         takes all steps at once where there is one: for a single layer with attention.
         """
-        score = self.attention.query_weights()
-        if score is None or self.config.layers > 1 or not chosen(attendable.keys):
-            return self._unroll_plain(symbols, state, attendable)
-        return self._unroll_compiled(symbols, state, attendable, score)
+        if self._has_kernel(attendable):
+            return self._unroll_compiled(symbols, state, attendable)
+        return self._unroll_plain(symbols, state, attendable)
 
-    def _unroll_compiled(
-        self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable, score: QueryWeights
-    ) -> Unrolled:
-        """All steps by a kernel, which takes the symbols' table projected."""
-        from pellucid.kernels.decoding import Looked, Parameters, unroll_decoder  # Numba takes a second to import
+    def _has_kernel(self, attendable: Attendable) -> bool:
+        """Whether kernels take the steps: of a single layer whose attention has scores, where kernels are chosen."""
+        return self.config.layers == 1 and chosen(attendable.keys) and self.attention.query_weights() is not None
 
-        cell = self.cells[0]
+    def _step_parameters(self) -> Parameters:
+        """What a kernel reads: the symbols' table projected, and the weights of cell and attention."""
+        cell, score = self.cells[0], self.attention.query_weights()
+        assert score is not None, "an attention without scores has no kernel"
         table = nn.functional.linear(self.table.vectors(), cell.input_weight, cell.added_bias())
-        recurrent = (cell.hidden_weight, self.context_projection.weight)
-        looked = Looked(attendable.keys, attendable.memory.states, attendable.memory.lengths)
+        return Parameters(table, cell.reset_bias(), cell.hidden_weight, self.context_projection.weight, *score)
+
+    def _unroll_compiled(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
+        """All steps by a kernel."""
+        from pellucid.kernels.decoding import unroll_decoder  # Numba takes a second to import
+
         start = _layers(state)[0]
-        done = unroll_decoder(
-            Parameters(table, cell.reset_bias(), *recurrent, *score), symbols, looked, start.hidden, start.cell
-        )
+        done = unroll_decoder(self._step_parameters(), symbols, _looked(attendable), start.hidden, start.cell)
         last = LayerState(done.last, None if start.cell is None else done.cell)
         return Unrolled(self.head(self._dropped(done.hidden), done.contexts), done.weights, _stacked([last]))
 
@@ -137,6 +148,20 @@ class Decoder(nn.Module):
     def _dropped(self, values: Float[Tensor, "*shape H"]) -> Float[Tensor, "*shape H"]:
         """Dropout, in training."""
         return nn.functional.dropout(values, self.config.dropout, self.training)
+
+
+def _looked(attendable: Attendable) -> Looked:
+    """What a kernel looks at."""
+    return Looked(attendable.keys, attendable.memory.states, attendable.memory.lengths)
+
+
+def _step_compiled(
+    symbols: Int[Tensor, " R"], state: LayerState, prepared: Prepared
+) -> tuple[Attended, list[LayerState]]:
+    """One step by a kernel."""
+    taken = prepared.step(symbols, state.hidden, state.cell)
+    cell = None if state.cell is None else taken.cell
+    return Attended(taken.contexts, taken.looks), [LayerState(taken.hidden, cell)]
 
 
 def _layers(state: State) -> list[LayerState]:

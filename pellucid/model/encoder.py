@@ -1,6 +1,7 @@
 """Ids to Memory: a recurrent encoder, one-way or both ways, stacked.
 
-B batch, S source positions, E embedding, H hidden units a direction, D memory (2H where directions are concatenated).
+B batch, S source positions, N directions, E embedding, H hidden units a direction, D memory (2H where directions are
+concatenated).
 """
 
 import torch
@@ -30,33 +31,22 @@ class Encoder(nn.Module):
 
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Read sources of the given lengths (each at least 1). What stands beyond a length changes nothing."""
-        inside = (torch.arange(source.shape[1], device=source.device) < lengths[:, None])[:, :, None]
         inputs = Inputs(self.table.vectors(), source)
         finals: list[Float[Tensor, "B D"]] = []
         for layer in range(self.config.layers):
-            states, final = self._layer(layer, inputs, lengths)
-            # Contiguous, because which units dropout takes goes by the order in memory, and that by what computed.
-            states = nn.functional.dropout(states.contiguous(), self.config.dropout, self.training)
+            cells = [stack[layer] for stack in (self.forward_cells, self.backward_cells) if len(stack)]
+            ran = run(cells, inputs, lengths)
+            states = nn.functional.dropout(self._merge(ran.states), self.config.dropout, self.training)
             inputs = Inputs(states)
-            finals.append(final)
-        return Memory(states * inside, lengths, State(torch.stack(finals, dim=1)))
+            finals.append(self._merge(ran.last))
+        return Memory(states, lengths, State(torch.stack(finals, dim=1)))
 
-    def _layer(
-        self, layer: int, inputs: Inputs, lengths: Int[Tensor, " B"]
-    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
-        """The states of one layer, and its final state: forward at the last position, backward at the first."""
-        ahead, last = run(self.forward_cells[layer], inputs, lengths, backward=False)
-        if self.config.directions == "forward":
-            return ahead, last
-        back, first = run(self.backward_cells[layer], inputs, lengths, backward=True)
-        return self._merge(ahead, back), self._merge(last, first)
-
-    def _merge(self, ahead: Float[Tensor, "*shape H"], back: Float[Tensor, "*shape H"]) -> Float[Tensor, "*shape D"]:
-        """The states of both directions as one."""
+    def _merge(self, directions: Float[Tensor, "*shape N H"]) -> Float[Tensor, "*shape D"]:
+        """The states of all directions as one."""
         match self.config.merge:
             case "concatenate":
-                return torch.cat([ahead, back], dim=-1)
+                return directions.flatten(-2)
             case "sum":
-                return ahead + back
+                return directions.sum(dim=-2)
             case "product":
-                return ahead * back
+                return directions.prod(dim=-2)

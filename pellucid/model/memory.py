@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from pellucid.kernels.operands import Prepared
+
 
 class State(NamedTuple):
     """What a recurrent network carries from one step to the next; every part has the batch first."""
@@ -46,15 +48,25 @@ class Attendable(NamedTuple):
 
     memory: Memory
     keys: Float[Tensor, "B S A"]
+    prepared: Prepared | None = None
+    """The same as a kernel reads it, with the decoder's weights; memory and keys then stay whole, whatever is taken."""
 
     def take(self, rows: Int[Tensor, " R"]) -> "Attendable":
         """The chosen rows, in their order."""
+        if self.prepared is not None:
+            return self._replace(prepared=self.prepared.take(rows))
         memory = Memory(
             states=self.memory.states.index_select(0, rows),
             lengths=self.memory.lengths.index_select(0, rows),
             final=self.memory.final.take(rows),
         )
         return Attendable(memory, self.keys.index_select(0, rows))
+
+    def whole(self) -> "Attendable":
+        """The rows themselves where a kernel has taken them by their numbers alone."""
+        if self.prepared is None:
+            return self
+        return self._replace(prepared=None).take(self.prepared.running())
 
 
 class Attended(NamedTuple):

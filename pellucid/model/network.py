@@ -36,7 +36,7 @@ class Network(nn.Module):
 def build_network(config: Config, vocabularies: Vocabularies) -> Network:
     """A new network; its parameters are a function of the configuration's seed and nothing else."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+        torch.default_generator.manual_seed(config.seed)  # torch.manual_seed imports what takes a second
         features = len(vocabularies.features) if config.data.features_column else 0
         encoder = Encoder(config.encoder, len(vocabularies.source) + features)
         decoder = Decoder(config.decoder, config.attention, memory_size(config.encoder), len(vocabularies.target))

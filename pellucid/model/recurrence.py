@@ -1,6 +1,7 @@
 """Recurrent cells and whole sequences of them: in plain PyTorch, and where a kernel takes its place.
 
-B batch, S positions, E input, H hidden units. Gate equations as in PyTorch, the reset gate applied after the product:
+B batch, S positions, N directions, E input, H hidden units. Gate equations as in PyTorch, the reset gate applied after
+the product:
 
     GRU    r = σ(W_r x + U_r h + b_r)   z = σ(W_z x + U_z h + b_z)
            n = tanh(W_n x + b_n + r ⊙ (U_n h + c_n))   h' = (1 − z) ⊙ n + z ⊙ h
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from pellucid.config import Cell
 from pellucid.kernels.choice import chosen
+from pellucid.kernels.operands import Direction
 
 GATES: dict[Cell, int] = {"gru": 3, "lstm": 4}
 
@@ -59,6 +61,15 @@ class RecurrentCell(nn.Module):
             return self.input_bias + self.hidden_bias
         return self.input_bias + nn.functional.pad(self.hidden_bias[: 2 * self.hidden_size], (0, self.hidden_size))
 
+    def compact(self) -> None:
+        """On a GPU, lay the four parameters side by side, or cuDNN copies them at every call; elsewhere do nothing."""
+        kind = nn.GRU if self.cell == "gru" else nn.LSTM
+        shell = kind(self.input_weight.shape[1], self.hidden_size, device="meta")
+        names = ("input_weight", "hidden_weight", "input_bias", "hidden_bias")
+        for name, own in zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), names, strict=True):
+            setattr(shell, name, getattr(self, own))
+        shell.flatten_parameters()
+
     def advance(self, projected: Float[Tensor, "B G"], state: LayerState) -> LayerState:
         """One step from the projected input (W x + b, all gates) and the state before."""
         recurrent = nn.functional.linear(state.hidden, self.hidden_weight, self.hidden_bias)
@@ -74,6 +85,10 @@ class Stack(nn.Module):
         """One cell for each input size."""
         super().__init__()
         self.layers = nn.ModuleList(RecurrentCell(cell, size, hidden_size) for size in input_sizes)
+
+    def __len__(self) -> int:
+        """How many layers there are."""
+        return len(self.layers)
 
     def __getitem__(self, layer: int) -> RecurrentCell:
         """The cell of a layer, from the bottom."""
@@ -121,48 +136,58 @@ class Inputs(NamedTuple):
         return spread.flatten(0, 1), torch.arange(spread.shape[0] * spread.shape[1]).view(spread.shape[:2])
 
 
-def run(
-    cell: RecurrentCell, inputs: Inputs, lengths: Int[Tensor, " B"], backward: bool
-) -> tuple[Float[Tensor, "B S H"], Float[Tensor, "B H"]]:
-    """The hidden states of a cell run from zero over every row, and the last: forward, or backward from its own end.
+class Sequences(NamedTuple):
+    """What each direction of a layer leaves: its states, zero beyond a row's length, and its last state."""
 
-    States beyond a row's length mean nothing. Where gradients are wanted, a kernel runs if it can; answers come from
-    PyTorch alone, so that they do not depend on it.
+    states: Float[Tensor, "B S N H"]
+    last: Float[Tensor, "B N H"]
+
+
+def run(cells: Sequence[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> Sequences:
+    """The hidden states of one cell, or two, run from zero over every row.
+
+    The first goes forward; the second backward, from a row's own last position to its first. A kernel runs both where
+    it can.
     """
-    fused = torch.is_grad_enabled() and chosen(inputs.vectors)
-    return run_compiled(cell, inputs, lengths, backward) if fused else run_plain(cell, inputs, lengths, backward)
+    return run_compiled(cells, inputs, lengths) if chosen(inputs.vectors) else run_plain(cells, inputs, lengths)
 
 
-def run_plain(
-    cell: RecurrentCell, inputs: Inputs, lengths: Int[Tensor, " B"], backward: bool
-) -> tuple[Float[Tensor, "B S H"], Float[Tensor, "B H"]]:
+def run_plain(cells: Sequence[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> Sequences:
     """`run` in PyTorch."""
-    if backward:
-        states = reverse_within(run_forward(cell, reverse_within(inputs.spread(), lengths)), lengths)
-        return states, states[:, 0]
-    states = run_forward(cell, inputs.spread())
-    return states, last_within(states, lengths)
+    spread = inputs.spread()
+    states = [run_forward(cells[0], spread)]
+    lasts = [last_within(states[0], lengths)]
+    for cell in cells[1:]:
+        states.append(reverse_within(run_forward(cell, reverse_within(spread, lengths)), lengths))
+        lasts.append(states[1][:, 0])
+    inside = torch.arange(spread.shape[1], device=spread.device) < lengths[:, None]
+    return Sequences(torch.stack(states, dim=2) * inside[:, :, None, None], torch.stack(lasts, dim=1))
 
 
-def run_compiled(
-    cell: RecurrentCell, inputs: Inputs, lengths: Int[Tensor, " B"], backward: bool
-) -> tuple[Float[Tensor, "B S H"], Float[Tensor, "B H"]]:
+def run_compiled(cells: Sequence[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> Sequences:
     """`run` by a kernel, which takes inputs as rows of a table: it is the table that is projected."""
-    from pellucid.kernels.recurrence import Recurrent, run_recurrence  # Numba takes a second to import
+    from pellucid.kernels.recurrence import run_recurrence  # Numba takes a second to import
 
     vectors, symbols = inputs.table()
-    projected = nn.functional.linear(vectors, cell.input_weight, cell.added_bias())
-    ran = run_recurrence(projected, symbols, lengths, Recurrent(cell.hidden_weight, cell.reset_bias()), backward)
-    return ran.states, ran.hidden
+    directions = [
+        Direction(
+            nn.functional.linear(vectors, cell.input_weight, cell.added_bias()), cell.hidden_weight, cell.reset_bias()
+        )
+        for cell in cells
+    ]
+    return Sequences(*run_recurrence(directions, symbols, lengths))
 
 
 def run_forward(cell: RecurrentCell, inputs: Float[Tensor, "B S E"]) -> Float[Tensor, "B S H"]:
     """The hidden states of a cell run from zero over positions 0, 1, … of every row, lengths ignored."""
     weights: list[Tensor] = [cell.input_weight, cell.hidden_weight, cell.input_bias, cell.hidden_bias]
     start = inputs.new_zeros(1, inputs.shape[0], cell.hidden_size)
-    if cell.cell == "gru":
-        return torch.gru(inputs, start, weights, True, 1, 0.0, False, False, True)[0]
-    return torch.lstm(inputs, [start, start], weights, True, 1, 0.0, False, False, True)[0]
+    trains = torch.is_grad_enabled()  # cuDNN keeps what the way back needs only if it is told so
+    # Within bf16 autocast cuDNN would take float16, whose small numbers vanish: recurrences keep their precision.
+    with torch.autocast(inputs.device.type, enabled=False):
+        if cell.cell == "gru":
+            return torch.gru(inputs, start, weights, True, 1, 0.0, trains, False, True)[0]
+        return torch.lstm(inputs, [start, start], weights, True, 1, 0.0, trains, False, True)[0]
 
 
 def reverse_within(values: Int[Tensor, "B S"] | Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Tensor:

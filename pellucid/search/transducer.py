@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -13,6 +14,7 @@ from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies
 from pellucid.errors import DataError
+from pellucid.kernels.choice import for_answers
 from pellucid.model.network import Network
 from pellucid.search.beam import beam
 from pellucid.search.decoded import Decoded, Limits
@@ -44,6 +46,11 @@ class Transducer:
         derived = max(math.ceil(1.5 * self.vocabularies.longest_target) + 10, search.minimum_length)
         return search.maximum_length or derived
 
+    @cached_property
+    def _names(self) -> np.ndarray:
+        """How each target id is shown."""
+        return np.array([*SPECIAL_NAMES, *self.vocabularies.target.symbols], dtype=object)
+
     def with_beam(self, width: int) -> "Transducer":
         """The same, searching with so many hypotheses; 1 is greedy. `ConfigError` for what is no width."""
         search = msgspec.structs.replace(self.config.search, beam_width=width)
@@ -69,9 +76,10 @@ class Transducer:
         ids = [self._encode(example, cut, number) for number, example in enumerate(read, start=1)]
         order = sorted((row for row in range(len(ids)) if ids[row]), key=lambda row: len(ids[row]))
         decoded: dict[int, Decoded] = {}
-        for start in range(0, len(order), self.config.search.batch_size):
-            rows = order[start : start + self.config.search.batch_size]
-            decoded.update(zip(rows, self._decode([ids[row] for row in rows]), strict=True))
+        with for_answers(len(order) * self.config.search.beam_width, next(self.network.parameters()).device):
+            for start in range(0, len(order), self.config.search.batch_size):
+                rows = order[start : start + self.config.search.batch_size]
+                decoded.update(zip(rows, self._decode([ids[row] for row in rows]), strict=True))
         return [self._trace(example, ids[row], decoded.get(row)) for row, example in enumerate(read)]
 
     def _encode(self, example: Example, cut: Segmenters, number: int) -> list[int]:
@@ -100,13 +108,13 @@ class Transducer:
 
     def _trace(self, example: Example, ids: list[int], decoded: Decoded | None) -> Trace:
         """Ids back to symbols."""
-        cut, target = self.segmenters, self.vocabularies.target
+        cut = self.segmenters
         features = cut.features.split(example.features) if ids else []
         source = (*features, *(cut.source.split(example.source) if ids else ()))
         unknown = (UNK, len(self.vocabularies.source) + UNK)
         found = decoded if decoded is not None else _nothing()
         finished = bool(len(found.ids)) and int(found.ids[-1]) == EOS
-        symbols = tuple(target.symbol(int(identity), SPECIAL_NAMES) for identity in found.ids)
+        symbols = tuple(self._names[found.ids].tolist())
         return Trace(
             text=example.source,
             source=source,
@@ -117,7 +125,7 @@ class Transducer:
             finished=finished or not ids,
             log_probabilities=found.log_probabilities,
             attention=found.weights,
-            top_symbols=tuple(tuple(target.symbol(int(i), SPECIAL_NAMES) for i in row) for row in found.top_ids),
+            top_symbols=tuple(map(tuple, self._names[found.top_ids].tolist())),
             top_log_probabilities=found.top_log_probabilities,
         )
 

@@ -45,7 +45,7 @@ def _about(session: Session) -> list[str]:
     return [
         f"{_model(config)}. {parameter_count(session.transducer.network):,} parameters.",
         "",
-        f"* Trained on {len(session.training.source.lengths):,} examples: {progress.samples:,} samples in "
+        f"* Trained on {session.training.source.sequences:,} examples: {progress.samples:,} samples in "
         f"{progress.update:,} updates, {progress.seconds:,.0f} seconds, seed {config.seed}.",
         f"* Stopped because {progress.finished}." if progress.finished else "* Training was interrupted.",
         f"* Source: {len(vocabularies.source.symbols)} symbols ({config.data.source_symbols!r}), "

@@ -17,7 +17,8 @@ from pellucid.errors import RunError
 from pellucid.files import read_bytes, write_atomic
 from pellucid.training.loop import Progress, Session
 
-FORMAT = 1
+FORMAT, SESSION_FORMAT = 1, 2
+"""Of a file of parameters, and of a checkpoint."""
 
 
 def save_network(path: Path, network: nn.Module) -> None:
@@ -28,23 +29,22 @@ def save_network(path: Path, network: nn.Module) -> None:
 def load_network(path: Path, network: nn.Module) -> None:
     """Read parameters into a network built for them; every name and shape must agree, every number be finite."""
     tensors, _ = _read(path)
-    _check(path, network, tensors)
+    _check(path, network.state_dict(), tensors)
     network.load_state_dict(tensors)
 
 
 def check_network(path: Path, network: nn.Module) -> None:
     """`RunError` where a file does not hold the parameters of a network like this one."""
     tensors, _ = _read(path)
-    _check(path, network, tensors)
+    _check(path, network.state_dict(), tensors)
 
 
 def save_session(path: Path, session: Session, fingerprint: str) -> None:
     """Write all that `restore_session` needs; `fingerprint` tells which data it belongs to."""
     tensors = {f"network.{name}": value for name, value in session.transducer.network.state_dict().items()}
-    for index, state in session.optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items()}
+    tensors |= {f"optimizer.{name}": value for name, value in session.optimizer.state().items()}
     notes = {
-        "format": str(FORMAT),
+        "format": str(SESSION_FORMAT),
         "progress": msgspec.json.encode(session.progress).decode(),
         "fingerprint": fingerprint,
     }
@@ -53,21 +53,21 @@ def save_session(path: Path, session: Session, fingerprint: str) -> None:
 
 def restore_session(path: Path, session: Session, fingerprint: str) -> None:
     """Bring a new session to where the saved one stood, bit for bit; `RunError` for other data or another model."""
-    tensors, notes = _read(path)
+    tensors, notes = _read(path, SESSION_FORMAT)
     progress = _progress(path, notes)
     if notes.get("fingerprint") != fingerprint:
         raise RunError(f"{path.parent} was trained on other data; name another run folder, or give the data it had")
-    network = {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
-    _check(path, session.transducer.network, network)
+    network, optimizer = _part(tensors, "network."), _part(tensors, "optimizer.")
+    _check(path, session.transducer.network.state_dict(), network)
+    _check(path, session.optimizer.state(), optimizer)
     session.transducer.network.load_state_dict(network)
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        if name.startswith("optimizer."):
-            _, index, part = name.split(".", 2)
-            state.setdefault(int(index), {})[part] = value
-    groups = session.optimizer.state_dict()["param_groups"]
-    session.optimizer.load_state_dict({"state": state, "param_groups": groups})
+    session.optimizer.restore(optimizer)
     session.progress = progress
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, without that beginning."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _progress(path: Path, notes: dict[str, str]) -> Progress:
@@ -78,7 +78,7 @@ def _progress(path: Path, notes: dict[str, str]) -> Progress:
         raise RunError(f"{path} is not a checkpoint of this version of Pellucid: {error}") from error
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _read(path: Path, format: int = FORMAT) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and the notes of a file."""
     content = read_bytes(path)
     try:
@@ -86,23 +86,24 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         notes = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
     except (safetensors.SafetensorError, ValueError) as error:
         raise RunError(f"{path} is not a whole safetensors file: {error}") from error
-    if notes.get("format", str(FORMAT)) != str(FORMAT):
-        raise RunError(f"{path} is not of format {FORMAT}, the one this version of Pellucid reads")
+    if notes.get("format", str(format)) != str(format):
+        raise RunError(f"{path} is of format {notes['format']}, and this version of Pellucid reads format {format}")
     return tensors, notes
 
 
-def _check(path: Path, network: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Refuse tensors of other names or shapes than a network's own, and numbers that are none."""
-    wanted = {name: list(value.shape) for name, value in network.state_dict().items()}
+def _check(path: Path, own: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Refuse tensors of other names or shapes than one's own, and numbers that are none."""
+    wanted = {name: list(value.shape) for name, value in own.items()}
     found = {name: list(value.shape) for name, value in tensors.items()}
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
-            what = f"{name} is {found.get(name, 'missing')} there and {wanted.get(name, 'missing')} in the network"
+            what = f"{name} is {found.get(name, 'missing')} there and {wanted.get(name, 'missing')} here"
             raise RunError(f"{path} does not fit the run's configuration and vocabulary: {what}")
         if not bool(tensors[name].isfinite().all()):
             raise RunError(f"{path} holds numbers that are not finite, in {name}")
 
 
 def _plain(tensors: dict[str, Any]) -> dict[str, Tensor]:
-    """Detached, contiguous tensors, each with its own memory, as safetensors asks."""
-    return {name: torch.as_tensor(value).detach().clone().contiguous() for name, value in tensors.items()}
+    """Detached, contiguous tensors on the processor, each with its own memory, as safetensors asks."""
+    held = {name: torch.as_tensor(value).detach() for name, value in tensors.items()}
+    return {name: value.to("cpu", copy=True).contiguous() for name, value in held.items()}

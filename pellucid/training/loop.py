@@ -21,9 +21,12 @@ from pellucid.data.examples import Example
 from pellucid.errors import RunError
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.metrics import evaluate, metrics_for_log
+from pellucid.model.device import generators, seed
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
+from pellucid.training.gradients import Gradients
 from pellucid.training.objective import cross_entropy
+from pellucid.training.optimizer import Adam
 from pellucid.training.schedule import learning_rate
 
 PLATEAU_PATIENCE = 3
@@ -66,10 +69,15 @@ class Session:
     """A training in flight."""
 
     transducer: Transducer
-    optimizer: torch.optim.Optimizer
+    optimizer: Adam
     training: Encoded
     development: Sequence[Example]
     progress: Progress = field(default_factory=Progress)
+    gradients: Gradients = field(init=False)
+
+    def __post_init__(self) -> None:
+        """What computes gradients stays with the network: it may have recorded how."""
+        self.gradients = Gradients(self.transducer.network, self.config)
 
     @property
     def config(self) -> Config:
@@ -79,7 +87,7 @@ class Session:
     @property
     def epochs(self) -> float:
         """The longest training, in passes: as set, or derived from the number of examples."""
-        return self.config.training.epochs or derived_epochs(len(self.training.source.lengths))
+        return self.config.training.epochs or derived_epochs(self.training.source.sequences)
 
 
 class Started(NamedTuple):
@@ -128,14 +136,9 @@ def derived_epochs(examples: int) -> float:
     return min(200.0, max(4.0, 30.0 * math.sqrt(3600 / examples)))
 
 
-def build_optimizer(network: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    """Adam (Kingma & Ba 2015) or AdamW (Loshchilov & Hutter 2019)."""
-    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    match config.optimizer:
-        case "adam":
-            return torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
-        case "adamw":
-            return torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True)
+def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:
+    """Adam, or AdamW, which is Adam with decay of the weights."""
+    return Adam(network, config.weight_decay if config.optimizer == "adamw" else 0.0)
 
 
 def fit(session: Session) -> Iterator[Event]:
@@ -189,9 +192,10 @@ def _step(session: Session, plan: list[np.ndarray]) -> Stepped:
     rows = plan[progress.batch]
     passed = min(1.0, (_passes(progress, len(plan)) + 0.5 / len(plan)) / session.epochs)
     rate = learning_rate(config, passed, progress.plateau_factor)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=generators(session.gradients.device)):
         # The randomness of an update is a function of seed and update: nothing of it has to be saved to resume.
-        torch.manual_seed(int(np.random.SeedSequence([session.config.seed, progress.update]).generate_state(1)[0]))
+        state = np.random.SeedSequence([session.config.seed, progress.update]).generate_state(1)
+        seed(int(state[0]), session.gradients.device)
         loss, norm = _update(session, assemble(session.training, rows), rate)
     session.progress = msgspec.structs.replace(
         progress,
@@ -207,20 +211,13 @@ def _step(session: Session, plan: list[np.ndarray]) -> Stepped:
 def _update(session: Session, batch: Batch, rate: float) -> tuple[float, float]:
     """Change the parameters by one batch; its loss and the gradient's norm before clipping by norm."""
     config, network = session.config.training, session.transducer.network
-    network.train()
-    loss = cross_entropy(network(batch).logits, batch.target, config.label_smoothing)
-    session.optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    if config.clip_value:
-        nn.utils.clip_grad_value_(parameters, config.clip_value)
-    norm = float(nn.utils.clip_grad_norm_(parameters, config.clip_norm or math.inf))
+    if not network.training:  # a walk over all modules, of which only a validation changes the mode
+        network.train()
+    loss, gradients = session.gradients(batch)
+    norm = session.optimizer.update(gradients, rate, config.clip_value, config.clip_norm)
     if not math.isfinite(norm):
         raise _diverged(session, "the gradient is not finite")
-    for group in session.optimizer.param_groups:
-        group["lr"] = rate
-    session.optimizer.step()
-    return float(loss.detach()), norm
+    return float(loss), norm
 
 
 def _validate(session: Session, due: int, over: bool) -> Validated:
@@ -270,7 +267,7 @@ def _development_loss(session: Session) -> float:
     total, symbols = 0.0, 0
     for start in range(0, len(session.development), session.config.search.batch_size):
         stop = min(start + session.config.search.batch_size, len(session.development))
-        batch = assemble(encoded, np.arange(start, stop))
+        batch = assemble(encoded, np.arange(start, stop)).to(session.gradients.device)
         count = int(batch.target_lengths.sum())
         total += float(cross_entropy(network(batch).logits, batch.target, 0.0)) * count
         symbols += count

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pellucid.config import Config
+from pellucid.config import Config, Device
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.errors import RunError
 from pellucid.files import make_folder, read_bytes, refusals, write_atomic, write_text
+from pellucid.model.device import find_device, place
 from pellucid.model.network import build_network
 from pellucid.search.transducer import Transducer
 from pellucid.toml import differences, load_config, to_toml
@@ -44,9 +45,12 @@ NUMBERS = {
 FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, LOG, CARD)
 
 
-def load(run: str | Path) -> Transducer:
-    """The trained model of a run folder. `RunError` says what is missing or foreign."""
-    folder = Path(run)
+def load(run: str | Path, device: Device = "cpu") -> Transducer:
+    """The trained model of a run folder, on this device, whichever one it was trained on.
+
+    `RunError` says what is missing or foreign, `ConfigError` that there is no such device.
+    """
+    folder, found = Path(run), find_device(device)
     if not folder.is_dir():
         raise RunError(
             f"{folder} is not a run folder: {'it is a file' if folder.exists() else 'there is no such folder'}"
@@ -59,6 +63,7 @@ def load(run: str | Path) -> Transducer:
     vocabularies = load_vocabularies(folder / VOCABULARY)
     network = build_network(config, vocabularies)
     load_network(folder / MODEL, network)
+    place(network, found)
     return Transducer(config, vocabularies, network.eval())
 
 

@@ -16,9 +16,11 @@ from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.errors import DataError
 from pellucid.files import write_text
 from pellucid.kernels.choice import will_compile
+from pellucid.model.device import find_device, place, use_determinism
 from pellucid.model.network import build_network, parameter_count
 from pellucid.model.threads import use_threads
 from pellucid.search.transducer import Transducer
+from pellucid.toml import checked
 from pellucid.training import run
 from pellucid.training.card import card
 from pellucid.training.checkpoint import check_network, restore_session, save_network, save_session
@@ -91,9 +93,12 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
         # What the training file is, standard input will be taken for at prediction.
         kind = "text" if files.train_target else resolve_format(files.train, data)
         config = msgspec.structs.replace(config, data=msgspec.structs.replace(data, format=kind))
+    # As for the format: the run folder tells what was found. A run goes on only where there is such a device.
+    config = checked(msgspec.structs.replace(config, device=find_device(config.device).type))
     run.check_own(folder)
     run.check_same_config(folder, config)
     use_threads(config.threads)
+    use_determinism(config)
     training = read_examples(files.train, data, files.train_target)
     development = read_examples(files.dev, data, files.dev_target)
     note = _overlap(training.examples, development.examples, files)
@@ -102,6 +107,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
     with run.locked(folder):
         run.check_same_config(folder, config)
         session, fingerprint, built = _open(folder, config, training.examples, development.examples)
+        del training  # the texts of a large file, of which training needs only the ids
         yield built
         if session.progress.finished:
             _conclude(session, folder)
@@ -122,6 +128,7 @@ def _open(
     if not resumed:
         run.begin(folder, config, vocabularies)
     network = build_network(config, vocabularies)
+    place(network, find_device(config.device))
     transducer = Transducer(config, vocabularies, network)
     session = Session(transducer, build_optimizer(network, config.training), encoded, development)
     if resumed:
@@ -129,7 +136,8 @@ def _open(
         run.check_same_vocabularies(folder, vocabularies)
         if session.progress.best is not None:
             check_network(folder / run.MODEL, network)
-    return session, fingerprint, Built(folder, parameter_count(network), vocabularies, resumed, will_compile())
+    compiles = config.device == "cpu" and will_compile()
+    return session, fingerprint, Built(folder, parameter_count(network), vocabularies, resumed, compiles)
 
 
 def _recorded(session: Session, folder: Path, fingerprint: str, reads: Sequence[Read]) -> Iterator[RunEvent]:
@@ -244,7 +252,7 @@ def _fingerprint(told: tuple[Config, Vocabularies, Sequence[Example]], encoded: 
     """A hash of the settings and of all that training and validation see: a resumed run must have the same."""
     digest = hashlib.sha256()
     for column in encoded:
-        digest.update(column.values.tobytes())
-        digest.update(column.offsets.tobytes())
+        digest.update(column.values.data)
+        digest.update(column.offsets.data)
     digest.update(msgspec.json.encode(told))
     return digest.hexdigest()

@@ -1,0 +1,81 @@
+"""A measurement in a process of its own: how it is asked for, and what that process does."""
+
+import os
+import subprocess
+import sys
+import time
+from typing import Literal
+
+import msgspec
+
+from pellucid.bench.cases import Asked
+from pellucid.bench.results import Measured, Stage, Start
+from pellucid.errors import RunError
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What the process is to do."""
+
+    what: Literal["measure", "start", "profile"]
+    asked: Asked
+    began: float
+    """When the process was started, in seconds of the epoch."""
+
+
+def measured(asked: Asked) -> Measured:
+    """One measurement; for training, the time to the first update as well, which a further process finds out."""
+    result = measured_briefly(asked)
+    if asked.task != "train":
+        return result
+    start = msgspec.json.decode(_answer("start", asked), type=Start)
+    return msgspec.structs.replace(result, start_seconds=start.seconds, start_cpu_seconds=start.cpu_seconds)
+
+
+def measured_briefly(asked: Asked) -> Measured:
+    """One measurement, without the time to the first update."""
+    return msgspec.json.decode(_answer("measure", asked), type=Measured)
+
+
+def profiled(asked: Asked) -> list[Stage]:
+    """The stages of a training."""
+    return msgspec.json.decode(_answer("profile", asked), type=list[Stage])
+
+
+def _answer(what: Literal["measure", "start", "profile"], asked: Asked) -> bytes:
+    """Ask a new process. `RunError` with its last words where it fails; it ends with whoever is interrupted here."""
+    request = msgspec.json.encode(Request(what, asked, time.time()))
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, request.decode()],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        words = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
+        raise RunError(f"measuring {asked.task} {asked.name} {asked.cell} failed: {words[-1]}")
+    return done.stdout
+
+
+def main(words: list[str]) -> int:
+    """Do what is asked, and write the answer as JSON."""
+    request = msgspec.json.decode(words[0], type=Request)
+    # Only now, what takes seconds to import.
+    from pellucid.bench.measuring import measure, started
+    from pellucid.bench.stages import profile
+
+    match request.what:
+        case "measure":
+            answer: object = measure(request.asked)
+        case "start":
+            answer = started(request.asked, request.began)
+        case "profile":
+            answer = profile(request.asked)
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        os._exit(130)

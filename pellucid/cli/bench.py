@@ -1,0 +1,249 @@
+"""pellucid bench train|greedy|beam|all [--case NAME ...] [--cell NAME ...] [--json] [--profile] [--scaling FILE]"""
+
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tyro
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from pellucid.bench.cases import CASES, Asked, Wanted, wanted
+from pellucid.bench.child import measured, profiled
+from pellucid.bench.machine import this_machine
+from pellucid.bench.results import Measured, Stage
+from pellucid.bench.scaling import Point, points
+from pellucid.errors import InputError
+from pellucid.files import write_atomic, write_text
+
+WIDTH = 124
+"""Columns of the table at least: a narrow terminal wraps it rather than losing figures."""
+ENDINGS = (".png", ".svg")
+LEGEND = """\
+/CPU s        samples a second of processor time, pairs learnt or sources decoded; a busy machine changes it least
+/s, tokens/s  samples, and target symbols, a second on the wall
+step          processor time of one update, or of one batch decoded; median of the repeats
+floor         least time of that step: operations counted from its shapes, at rates this machine has just shown
+× floor       step / floor
+peak          the most memory its process had
+first call    what the first step took on the wall beyond the others; kernels (c)ompiled, (l)oaded, or (p)lain PyTorch
+start         from the start of a process to its first update, on the wall, with 2,000 pairs read from a file"""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Measure speed and memory beside the least time the work can take."""
+
+    task: tyro.conf.Positional[str]
+    """train, greedy, beam (five hypotheses), or all."""
+    case: tuple[str, ...] = ()
+    """tiny, small, medium, large: sizes of network and batch. All, where none is named."""
+    cell: tuple[str, ...] = ()
+    """gru, lstm. Both, where none is named."""
+    threads: int = 1
+    """Threads of computation; 0 takes one for each core."""
+    repeats: int = 5
+    """Parts of each measurement, whose median counts."""
+    seconds: float = 5.0
+    """How long the steady state is measured, each time."""
+    plain: bool = False
+    """Measure plain PyTorch as well, without kernels."""
+    profile: bool = False
+    """Show where the time of a training goes, stage by stage."""
+    scaling: Path | None = None
+    """Instead, draw time and memory over length, batch and hidden size around one case (.png, .svg)."""
+    json: bool = False
+    """Write JSON: one object a case, or a list of them."""
+
+
+def run(arguments: list[str]) -> int:
+    """Measure and tell."""
+    given = tyro.cli(Arguments, prog="pellucid bench", args=arguments)
+    asked = _checked(given)
+    if given.scaling is not None:
+        _scale(given, asked, given.scaling)
+        return 0
+    machine = msgspec.to_builtins(this_machine())
+    records = [{**_record(given, one), "machine": machine} for one in asked]
+    if given.json:
+        print(json.dumps(records[0] if len(records) == 1 else records, indent=1, ensure_ascii=False))
+    else:
+        _tell(given, records)
+    return 0
+
+
+def _checked(given: Arguments) -> list[Asked]:
+    """All measurements that are asked for; `InputError` for words and numbers that make no sense."""
+    for name, value, least in (("threads", given.threads, 0), ("repeats", given.repeats, 1)):
+        if value < least:
+            raise InputError(f"--{name}: expected {least} or more, got {value}")
+    if not (given.seconds > 0 and math.isfinite(given.seconds)):
+        raise InputError(f"--seconds: expected a number above 0, got {given.seconds:g}")
+    what = wanted(given.task, given.case, given.cell)
+    if given.profile and "train" not in what.tasks:
+        raise InputError("--profile is of training: pellucid bench train --profile")
+    if given.scaling is not None:
+        what = _checked_scaling(given, given.scaling, what)
+    options = (given.threads or os.cpu_count() or 1, given.repeats, given.seconds)
+    return [
+        Asked(task, case, CASES[case], cell, threads=options[0], repeats=options[1], seconds=options[2], plain=plain)
+        for task in what.tasks
+        for case in what.cases
+        for cell in what.cells
+        for plain in _ways(given)
+    ]
+
+
+def _ways(given: Arguments) -> tuple[bool, ...]:
+    """With kernels, in plain PyTorch, or both."""
+    if os.environ.get("PELLUCID_PLAIN", "0") not in ("", "0"):
+        return (True,)
+    return (False, True) if given.plain else (False,)
+
+
+def _checked_scaling(given: Arguments, path: Path, what: Wanted) -> Wanted:
+    """One measurement to draw curves around: small GRU, where nothing else is said."""
+    if path.suffix not in ENDINGS:
+        raise InputError(f"--scaling takes a file that ends with .png or .svg, got {path.suffix or 'no ending'!r}")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"cannot write {path}: no such folder")
+    if len(what.tasks) > 1 or len(given.case) > 1 or len(given.cell) > 1 or given.plain or given.profile:
+        raise InputError("--scaling takes one task, one case and one cell, and neither --plain nor --profile")
+    return Wanted(what.tasks, given.case or ("small",), what.cells if given.cell else ("gru",))
+
+
+def _record(given: Arguments, asked: Asked) -> dict[str, Any]:
+    """One measurement as JSON has it."""
+    with _busy(asked):
+        result = measured(asked)
+        stages = profiled(asked) if given.profile and asked.task == "train" else None
+    record: dict[str, Any] = msgspec.to_builtins(result)
+    return record if stages is None else {**record, "profile": msgspec.to_builtins(stages)}
+
+
+@contextmanager
+def _busy(asked: Asked, more: str = "") -> Iterator[None]:
+    """Say what is measured meanwhile, where a person watches."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    words = f"{asked.task} {asked.name} {asked.cell}{' plain' if asked.plain else ''}{more}"
+    with Console(stderr=True).status(f"measuring {words}"):
+        yield
+
+
+def _tell(given: Arguments, records: Sequence[dict[str, Any]]) -> None:
+    """The table, what its columns mean, the machine, and the profiles."""
+    results = [msgspec.convert(record, Measured) for record in records]
+    _print(_table(results))
+    print(LEGEND, "", sep="\n")
+    for record in records:
+        if "profile" in record:
+            way = " plain" if record["plain"] else ""
+            _print(_stages(f"{record['case']} {record['cell']}{way}", msgspec.convert(record["profile"], list[Stage])))
+    if given.profile:
+        print(
+            "Milliseconds of a batch in a training that sees each pair once: further passes read and encode nothing.\n"
+        )
+    _tell_machine(records[0]["machine"], results[0].threads)
+
+
+def _tell_machine(machine: dict[str, Any], threads: int) -> None:
+    """Where and when."""
+    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    print(
+        f"machine   {machine['processor']}, {machine['cores']} cores, {machine['system']}, load {machine['load']:.1f}"
+    )
+    print(f"versions  {versions}", f"threads   {threads}", f"date      {machine['date']}", sep="\n")
+
+
+def _table(results: Sequence[Measured]) -> Table:
+    """One line a measurement."""
+    table = _empty_table(("task", "case", "cell"))
+    heads = ("/CPU s", "/s", "tokens/s", "step ms", "floor ms", "× floor", "peak MiB", "first call s", "start s")
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    for result in results:
+        start = "" if result.start_seconds is None else f"{result.start_seconds:.1f}"
+        table.add_row(
+            f"{result.task}{' plain' if result.plain else ''}",
+            result.case,
+            result.cell,
+            *(f"{value:,.0f}" for value in (result.samples_per_cpu_second, result.samples_per_second)),
+            f"{result.tokens_per_second:,.0f}",
+            *(f"{value:,.1f}" for value in (result.step_cpu_ms, result.floor_ms)),
+            f"{result.floor_ratio:.2f}",
+            f"{result.peak_mib:,.0f}",
+            f"{result.first_call_seconds:.1f} {result.first_call[0]}",
+            start,
+        )
+    return table
+
+
+def _stages(title: str, stages: Sequence[Stage]) -> Table:
+    """One line a stage."""
+    table = _empty_table((f"{title}: stage",))
+    for head in ("wall ms", "share", "CPU ms", "share"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for stage in stages:
+        wall, cpu = (
+            (f"{stage.wall_ms:,.2f}", f"{stage.wall_share:.1%}"),
+            (f"{stage.cpu_ms:,.2f}", f"{stage.cpu_share:.1%}"),
+        )
+        table.add_row(stage.name, *wall, *cpu)
+    return table
+
+
+def _empty_table(heads: Sequence[str]) -> Table:
+    """A table without boxes."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for head in heads:
+        table.add_column(head, no_wrap=True)
+    return table
+
+
+def _print(table: Table) -> None:
+    """A table, wide enough, without colours where nobody sees them."""
+    Console(width=max(WIDTH, shutil.get_terminal_size().columns), highlight=False).print(table)
+
+
+def _scale(given: Arguments, asked: Sequence[Asked], path: Path) -> None:
+    """Curves as a figure, and their points as a table or JSON."""
+    from pellucid.bench.curves import scaling_figure
+    from pellucid.look.figures import png, svg
+
+    machine = msgspec.to_builtins(this_machine())
+    with _busy(asked[0], ", larger and smaller"):
+        curves = list(points(asked[0]))
+    figure = scaling_figure(curves)
+    if path.suffix == ".png":
+        write_atomic(path, png(figure))
+    else:
+        write_text(path, svg(figure))
+    if given.json:
+        listed = [{"varied": varied, "value": value, **msgspec.to_builtins(one)} for varied, value, one in curves]
+        print(json.dumps(listed, indent=1, ensure_ascii=False))
+    else:
+        _print(_curve_table(curves))
+        _tell_machine(machine, asked[0].threads)
+        print(path)
+
+
+def _curve_table(curves: Sequence[Point]) -> Table:
+    """One line a point."""
+    table = _empty_table(("varied",))
+    for head in ("value", "10⁹ operations", "step ms", "floor ms", "× floor", "peak MiB"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for varied, value, one in curves:
+        times = (f"{one.step_cpu_ms:,.1f}", f"{one.floor_ms:,.1f}", f"{one.floor_ratio:.2f}")
+        table.add_row(varied, str(value), f"{one.operations / 1e9:.3f}", *times, f"{one.peak_mib:,.0f}")
+    return table

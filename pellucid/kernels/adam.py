@@ -1,0 +1,40 @@
+"""Adam's moments and the change they call for, in one pass over the numbers.
+
+P counts the numbers of all parameters that are updated together.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from pellucid.kernels.arithmetic import Flat
+from pellucid.kernels.compiling import compiled
+
+
+def turn_to_changes(
+    gradient: Float[Tensor, " P"],
+    mean: Float[Tensor, " P"],
+    square: Float[Tensor, " P"],
+    numbers: tuple[float, float, float, float],
+) -> None:
+    """`training.optimizer.turn_to_changes`, compiled: float32, on a processor."""
+    _turn_to_changes(gradient.numpy(), mean.numpy(), square.numpy(), np.array(numbers, dtype=np.float32))
+
+
+@compiled
+def _turn_to_changes(gradient: Flat, mean: Flat, square: Flat, numbers: Float[np.ndarray, "4"]) -> None:
+    """Every number by itself, so that the vectors of a processor are full."""
+    mean_weight, square_weight, step, epsilon = numbers[0], numbers[1], numbers[2], numbers[3]
+    for i in range(gradient.shape[0]):
+        g = gradient[i]
+        m = mean[i] + mean_weight * (g - mean[i])
+        v = square[i] + square_weight * (g * g - square[i])
+        mean[i] = m
+        square[i] = v
+        gradient[i] = step * m / (np.sqrt(v) + epsilon)
+
+
+def rehearse() -> None:
+    """Call the kernel once, so that it is compiled."""
+    turn_to_changes(torch.zeros(1), torch.zeros(1), torch.zeros(1), (0.1, 0.001, 0.1, 1e-8))

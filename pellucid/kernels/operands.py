@@ -1,0 +1,66 @@
+"""What kernels are given and give, as tensors; to know them, Numba is not needed.
+
+B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G all gates (3H or
+4H), V symbols, Q units of the query, C as many as there are cells or biases, 0 where the kind of cell has none.
+"""
+
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class Direction(NamedTuple):
+    """One direction of an encoder: its inputs, projected, and its recurrent parameters."""
+
+    table: Float[Tensor, "V G"]
+    """W x + b of every input, with every bias that nothing multiplies."""
+    weight: Float[Tensor, "G H"]
+    candidate_bias: Float[Tensor, " C"]
+    """c_n of a GRU, which the reset gate multiplies; empty for an LSTM."""
+
+
+class Parameters(NamedTuple):
+    """The parameters of a decoder's step. Additive score: e = energyᵀ tanh(query h + key); both empty: e = h · key."""
+
+    table: Float[Tensor, "V G"]
+    """The projected symbols, with every bias that nothing multiplies."""
+    candidate_bias: Float[Tensor, " C"]
+    """c_n of a GRU, which the reset gate multiplies; empty for an LSTM."""
+    recurrent: Float[Tensor, "G H"]
+    context: Float[Tensor, "G D"]
+    query: Float[Tensor, "Q H"]
+    energy: Float[Tensor, " Q"]
+
+
+class Looked(NamedTuple):
+    """What is looked at. `lengths` count the real positions, at least 1; nothing beyond them is read."""
+
+    keys: Float[Tensor, "B S A"]
+    memory: Float[Tensor, "B S D"]
+    lengths: Int[Tensor, " B"]
+
+
+class Taken(NamedTuple):
+    """What one step of a search gives; the cell is empty for a GRU."""
+
+    hidden: Float[Tensor, "R H"]
+    cell: Float[Tensor, "C H"]
+    contexts: Float[Tensor, "R D"]
+    looks: Float[Tensor, "R S"]
+
+
+@runtime_checkable
+class Prepared(Protocol):
+    """What all steps of a search read, laid out once, and the step itself."""
+
+    def take(self, rows: Int[Tensor, " r"]) -> "Prepared":
+        """The chosen of the running sources, in their order; nothing but their numbers is copied."""
+
+    def running(self) -> Int[Tensor, " b"]:
+        """The numbers of the running sources."""
+
+    def step(
+        self, symbols: Int[Tensor, " R"], hidden: Float[Tensor, "R H"], cell: Float[Tensor, "R H"] | None
+    ) -> Taken:
+        """One step of all hypotheses, those of a source one after the other."""

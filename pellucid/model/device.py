@@ -1,0 +1,63 @@
+"""Where the network computes, and in which arithmetic."""
+
+import os
+from contextlib import AbstractContextManager
+
+import torch
+
+from pellucid.config import Config, Device, Precision
+from pellucid.errors import ConfigError
+from pellucid.model.network import Network
+
+
+def find_device(wanted: Device) -> torch.device:
+    """The device of that name; "auto" is a GPU where there is one. `ConfigError` where a GPU is named and none is."""
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        why = "PyTorch finds no GPU" if torch.version.cuda else "this PyTorch was built without CUDA"
+        raise ConfigError(f"device: expected cpu (or auto) on this machine, got 'cuda': {why}")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def place(network: Network, device: torch.device) -> None:
+    """Move a network to a device, on a GPU with the parameters of each encoder cell side by side, as cuDNN wants them.
+
+    float32 means float32: cuDNN would take TensorFloat-32 for recurrences, with 10 bits of mantissa instead of 23.
+    """
+    network.to(device)
+    if device.type == "cpu":
+        return
+    torch.backends.cudnn.allow_tf32 = False
+    for stack in (network.encoder.forward_cells, network.encoder.backward_cells):
+        for cell in stack:
+            cell.compact()
+
+
+def use_determinism(config: Config) -> None:
+    """Take only algorithms that give the same bits each time, in this process and from now on, if that is asked for.
+
+    On a processor all do. On a GPU an operation that has none such is an error.
+    """
+    if config.deterministic and config.device != "cpu":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS may order sums as it likes
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+
+
+def arithmetic(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
+    """Within, products take this precision; parameters, recurrences of the encoder, softmax and loss stay float32."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+def generators(device: torch.device) -> list[int]:
+    """The GPUs whose random numbers an update draws, beside the processor's."""
+    return [device.index] if device.type == "cuda" else []
+
+
+def seed(number: int, device: torch.device) -> None:
+    """Seed the random numbers that an update draws. `torch.manual_seed` would import what takes a second."""
+    torch.default_generator.manual_seed(number)
+    for index in generators(device):
+        torch.cuda.default_generators[index].manual_seed(number)

@@ -1,0 +1,146 @@
+"""Adam over all parameters at once: gradients and moments lie end to end, so that each sum is one pass over one array.
+
+P counts the numbers of all parameters together. The parameters stay what they are, each in its own memory.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import accumulate, groupby, pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from pellucid.kernels.choice import chosen
+
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+BLOCK = 1 << 16
+"""Squares of float32 that are summed at a time: a sum of millions loses digits."""
+MOMENTS = ("mean", "square")
+Turn = Callable[[Tensor, Tensor, Tensor, tuple[float, float, float, float]], None]
+
+
+class Adam:
+    """Adam (Kingma & Ba 2015), with the decoupled weight decay of AdamW (Loshchilov & Hutter 2019).
+
+    For a parameter θ at its t-th gradient g, with rate r and decay λ:
+
+        m ← β₁ m + (1 − β₁) g            v ← β₂ v + (1 − β₂) g²
+        θ ← θ − r λ θ − r · (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + ε)
+
+    A parameter that has no gradient is left alone, and its t does not count the update.
+    """
+
+    def __init__(self, network: nn.Module, weight_decay: float = 0.0) -> None:
+        """Take on every parameter that is to be trained, from t = 0 and moments of zero."""
+        named = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
+        self.names = [name for name, _ in named]
+        self.parameters: list[Tensor] = [parameter for _, parameter in named]
+        self.weight_decay = weight_decay
+        self.counts = [0] * len(named)
+        self.ends = list(accumulate((parameter.numel() for parameter in self.parameters), initial=0))
+        self.gradients: Float[Tensor, " P"] = self.parameters[0].new_zeros(self.ends[-1])
+        self.mean, self.square = torch.zeros_like(self.gradients), torch.zeros_like(self.gradients)
+        self.changes = self._parts(self.gradients)
+
+    def update(
+        self, gradients: Sequence[Tensor | None], rate: float, clip_value: float = 0.0, clip_norm: float = 0.0
+    ) -> float:
+        """Change the parameters by their gradients, given in the order of `parameters`; the gradients' norm.
+
+        A gradient is first clipped by value, to ±`clip_value`, then all together by norm, to `clip_norm` (Pascanu et
+        al. 2013); zero leaves them as they are. The norm is that between the two. Where it is not finite, nothing is
+        changed.
+        """
+        with torch.no_grad():
+            flat = [
+                parameter.new_zeros(parameter.numel()) if gradient is None else gradient.flatten()
+                for gradient, parameter in zip(gradients, self.parameters, strict=True)
+            ]
+            torch.cat(flat, out=self.gradients)
+            if clip_value:
+                self.gradients.clamp_(-clip_value, clip_value)
+            norm = self._norm()
+            if math.isfinite(norm):
+                if clip_norm and (scale := clip_norm / (norm + 1e-6)) < 1.0:
+                    self.gradients.mul_(scale)
+                self._step([i for i, gradient in enumerate(gradients) if gradient is not None], rate)
+            return norm
+
+    def state(self) -> dict[str, Tensor]:
+        """All that must be kept to go on, by parameter: both moments, and t."""
+        kept = {f"{name}.count": torch.tensor(count) for name, count in zip(self.names, self.counts, strict=True)}
+        for moment in MOMENTS:
+            kept |= {f"{name}.{moment}": part for name, part in zip(self.names, self._moment(moment), strict=True)}
+        return kept
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take over the `state` of another optimiser of the same parameters."""
+        self.counts = [int(state[f"{name}.count"]) for name in self.names]
+        for moment in MOMENTS:
+            for name, part in zip(self.names, self._moment(moment), strict=True):
+                part.copy_(state[f"{name}.{moment}"])
+
+    def _moment(self, moment: str) -> list[Tensor]:
+        """One moment of each parameter."""
+        return self._parts(self.mean if moment == "mean" else self.square)
+
+    def _parts(self, flat: Float[Tensor, " P"]) -> list[Tensor]:
+        """The part of each parameter, in its shape: views."""
+        spans = zip(self.parameters, pairwise(self.ends), strict=True)
+        return [flat[start:stop].view_as(parameter) for parameter, (start, stop) in spans]
+
+    def _norm(self) -> float:
+        """The Euclidean norm of all gradients."""
+        starts = range(0, len(self.gradients), BLOCK)
+        norms = [torch.linalg.vector_norm(self.gradients[start : start + BLOCK]) for start in starts]
+        return float(norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms)))
+
+    def _step(self, present: Sequence[int], rate: float) -> None:
+        """The equations above, for the parameters that have a gradient."""
+        for i in present:
+            self.counts[i] += 1
+        turn = _compiled() if chosen(self.gradients) else turn_to_changes
+        for start, stop, count in self._runs(present):
+            # Both sides of the quotient times √(1 − β₂ᵗ), which spares the loop a product.
+            scale = math.sqrt(1 - BETA_2**count)
+            numbers = 1 - BETA_1, 1 - BETA_2, -rate * scale / (1 - BETA_1**count), EPSILON * scale
+            turn(self.gradients[start:stop], self.mean[start:stop], self.square[start:stop], numbers)
+        parameters = [self.parameters[i] for i in present]
+        if parameters and self.weight_decay:
+            torch._foreach_mul_(parameters, 1 - rate * self.weight_decay)
+        if parameters:
+            torch._foreach_add_(parameters, [self.changes[i] for i in present])
+
+    def _runs(self, present: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+        """Where parameters with gradients lie end to end and have the same t: start, stop, t. Mostly it is all."""
+        # Neighbours differ in number by as much as in place, so that the difference stays the same within a run.
+        for (_, count), group in groupby(enumerate(present), lambda pair: (pair[1] - pair[0], self.counts[pair[1]])):
+            members = [parameter for _, parameter in group]
+            yield self.ends[members[0]], self.ends[members[-1] + 1], count
+
+
+def turn_to_changes(
+    gradient: Float[Tensor, " P"],
+    mean: Float[Tensor, " P"],
+    square: Float[Tensor, " P"],
+    numbers: tuple[float, float, float, float],
+) -> None:
+    """Take gradients g into both moments, and put in their place what is to be added to the parameters.
+
+    With `numbers` a, b, s and ε: m ← m + a (g − m), v ← v + b (g² − v), g ← s m / (√v + ε).
+    """
+    mean_weight, square_weight, step, epsilon = numbers
+    mean.lerp_(gradient, mean_weight)
+    square.lerp_(gradient * gradient, square_weight)
+    torch.sqrt(square, out=gradient).add_(epsilon)
+    torch.div(mean, gradient, out=gradient).mul_(step)
+
+
+@cache
+def _compiled() -> Turn:
+    """`turn_to_changes`, compiled; imported where it is wanted, for Numba takes a while."""
+    from pellucid.kernels import adam
+
+    return adam.turn_to_changes

@@ -1,0 +1,58 @@
+"""Measurements so small that tests can wait for them."""
+
+from pellucid.bench.cases import Asked, Case, Task
+from pellucid.bench.floor import Floor, Rates
+from pellucid.bench.results import Measured
+from pellucid.bench.work import Shape
+from pellucid.config import Cell
+
+GRU = Shape(
+    rows=2,
+    positions=6.0,
+    steps=3.0,
+    embedding=1,
+    hidden=2,
+    direction=1,
+    units=1,
+    gates=3,
+    source_symbols=4,
+    target_symbols=5,
+    parameters=10,
+)
+"""Small enough to be counted by hand."""
+RATES = Rates(2e9, 1e-6, 1e-6, 1e-6, 1e6, 1e6)
+
+
+def small(task: Task = "train", cell: Cell = "gru", seconds: float = 0.05) -> Asked:
+    """A network of few units on short numbers."""
+    return Asked(task, "tiny", Case(6, 4, 5, 4), cell, digits=3, repeats=2, seconds=seconds)
+
+
+def measured(operations: float, milliseconds: float, mib: float, shape: Shape = GRU) -> Measured:
+    """A measurement that was never made."""
+    return Measured(
+        task="train",
+        case="tiny",
+        cell="gru",
+        threads=1,
+        plain=False,
+        samples_per_cpu_second=1.0,
+        samples_per_second=1.0,
+        tokens_per_second=1.0,
+        peak_mib=mib,
+        floor_ratio=2.0,
+        floor_ms=milliseconds / 2,
+        step_ms=milliseconds,
+        step_cpu_ms=milliseconds,
+        fastest_cpu_ms=milliseconds,
+        slowest_cpu_ms=milliseconds,
+        steps=5,
+        first_call_seconds=1.0,
+        first_call="loaded",
+        start_seconds=2.0,
+        start_cpu_seconds=2.0,
+        operations=operations,
+        floor=Floor(1.0, 0.0, 0.0, 0.0, 0.0),
+        rates=RATES,
+        shape=shape,
+    )

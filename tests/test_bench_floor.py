@@ -1,0 +1,35 @@
+"""The floor: each part over its rate, and the look the longer of computing and reading."""
+
+import msgspec
+import pytest
+from bench_cases import RATES
+
+from pellucid.bench.floor import floor_of
+from pellucid.bench.work import Work
+
+WORK = Work(
+    multiply_adds=3e9,
+    bends=1_000,
+    energies=2_000,
+    exponentials=4_000,
+    look_multiply_adds=1e6,
+    look_bytes=1_000,
+    update_bytes=5_000,
+)
+
+
+def test_each_part_is_its_work_over_its_rate() -> None:
+    floor = floor_of(WORK, RATES)
+    parts = (floor.products_ms, floor.bends_ms, floor.look_ms, floor.softmax_ms, floor.update_ms)
+    assert parts == pytest.approx((3000, 1, 2 + 1, 4, 5))
+    assert floor.total_ms == pytest.approx(sum(parts))
+
+
+def test_reading_counts_only_where_it_takes_longer_than_computing() -> None:
+    slow = msgspec.structs.replace(RATES, row_bytes=1e5)
+    assert floor_of(WORK, slow).look_ms == pytest.approx(10)
+    assert floor_of(WORK, slow).total_ms == pytest.approx(floor_of(WORK, RATES).total_ms + 7)
+
+
+def test_no_work_takes_no_time() -> None:
+    assert floor_of(Work(0, 0, 0, 0, 0, 0, 0), RATES).total_ms == 0

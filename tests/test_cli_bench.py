@@ -1,0 +1,103 @@
+"""pellucid bench: the JSON, the table, the figure, and what is refused."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench_cases import measured as pretended
+from command_line import complaint, ended, interrupt, pellucid, started
+
+from pellucid.bench import scaling
+from pellucid.bench.results import Stage
+from pellucid.cli import bench
+
+NUMBERS = (
+    *("samples_per_cpu_second", "samples_per_second", "tokens_per_second", "peak_mib", "floor_ratio", "floor_ms"),
+    *("step_ms", "step_cpu_ms", "operations"),
+)
+QUICK = ("--seconds", "0.1", "--repeats", "2")
+
+
+def check(record: dict[str, Any]) -> None:
+    """A record has all that is promised."""
+    assert (record["case"], record["cell"], record["threads"]) == ("tiny", "gru", 1)
+    assert all(isinstance(record[name], float) and record[name] > 0 for name in NUMBERS)
+    assert isinstance(record["first_call_seconds"], float) and record["first_call"] in ("loaded", "compiled", "plain")
+    assert record["machine"]["cores"] > 0 and record["machine"]["versions"]["torch"]
+
+
+def test_one_case_is_one_object() -> None:
+    done = pellucid("bench", "train", "--case", "tiny", "--cell", "gru", "--json", *QUICK)
+    assert (done.code, done.err) == (0, "")
+    record = json.loads(done.out)
+    check(record)
+    assert record["task"] == "train" and record["start_seconds"] > 0 and "profile" not in record
+    assert (record["shape"]["hidden"], record["shape"]["rows"], record["shape"]["steps"]) == (10, 100, 21)
+
+
+def test_the_table_has_a_line_a_case_its_meaning_the_machine_and_the_profile(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "measured", lambda asked: pretended(1e9, 5.0, 100.0))
+    monkeypatch.setattr(bench, "profiled", lambda asked: [Stage("reading", 1.0, 1.0, 0.25, 0.5)])
+    assert bench.run(["train", "--case", "tiny", "--cell", "gru", "--profile"]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out and max(map(len, out.splitlines())) <= bench.WIDTH
+    lines = out.splitlines()
+    (row,) = [line.split() for line in lines if line.split()[:3] == ["train", "tiny", "gru"]]
+    assert row[3:] == ["1", "1", "1", "5.0", "2.5", "2.00", "100", "1.0", "l", "2.0"]
+    assert all(any(line.startswith(name) for line in lines) for name in ("machine", "versions", "threads", "date"))
+    assert any(line.startswith("floor ") for line in lines)
+    (stage,) = [line.split() for line in lines if line.startswith(" reading")]
+    assert stage == ["reading", "1.00", "25.0%", "1.00", "50.0%"]
+
+
+def test_several_cases_are_a_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(bench, "measured", lambda asked: pretended(1e9, 5.0, 100.0))
+    assert bench.run(["all", "--case", "tiny", "small", "--json", "--plain"]) == 0
+    records = json.loads(capsys.readouterr().out)
+    assert len(records) == 3 * 2 * 2 * 2
+    for record in records:
+        check(record)
+
+
+def test_curves_are_drawn_and_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(scaling, "measured_briefly", lambda asked: pretended(1e9 * asked.digits, 5.0, 100.0))
+    assert bench.run(["greedy", "--scaling", str(tmp_path / "a.png")]) == 0
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out.count("hidden") == 5
+    assert bench.run(["greedy", "--scaling", str(tmp_path / "a.svg"), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 15 and (tmp_path / "a.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("walk",), "there is no task 'walk'"),
+        (("train", "--case", "huge"), "there is no case 'huge'"),
+        (("train", "--cell", "rnn"), "there is no cell 'rnn'"),
+        (("train", "--threads", "-1"), "--threads: expected 0 or more, got -1"),
+        (("train", "--repeats", "0"), "--repeats: expected 1 or more, got 0"),
+        (("train", "--seconds", "0"), "--seconds: expected a number above 0, got 0"),
+        (("train", "--seconds", "nan"), "--seconds: expected a number above 0, got nan"),
+        (("greedy", "--profile"), "--profile is of training"),
+        (("all", "--scaling", "a.png"), "--scaling takes one task"),
+        (("train", "--scaling", "a.pdf"), "--scaling takes a file that ends with .png or .svg, got '.pdf'"),
+        (("train", "--scaling", "none/a.png"), "cannot write none/a.png: no such folder"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(words: tuple[str, ...], message: str) -> None:
+    assert complaint(pellucid("bench", *words)).startswith(message)
+
+
+def test_interrupted_it_ends_at_once() -> None:
+    with started("bench", "train", "--case", "tiny", "--cell", "gru", "--seconds", "60") as process:
+        time.sleep(2)
+        interrupt(process)
+        done = ended(process)
+    assert (done.code, done.out) == (130, "")
+    assert done.err.strip() == "pellucid: interrupted"

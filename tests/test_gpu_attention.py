@@ -1,0 +1,210 @@
+"""The Triton kernel of additive attention against the plain sums: on a GPU, or else in Triton's interpreter."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import SEEDS, SIZES, assert_equal, gradients_of, lengths_within
+
+from pellucid.kernels import choice
+from pellucid.kernels.choice import available_on_gpu, chosen_on_gpu, plain
+from pellucid.model import attention
+from pellucid.model.attention import AdditiveAttention
+from pellucid.model.memory import Attendable, Attended, Memory, State
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+
+
+@contextmanager
+def kernel() -> Iterator[None]:
+    """Within, the kernel is taken, on whatever device: `chosen_on_gpu` would refuse the interpreter's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "chosen_on_gpu", lambda query, keys: True)
+        yield
+
+
+def attendable_of(states: torch.Tensor, keys: torch.Tensor, lengths: torch.Tensor) -> Attendable:
+    return Attendable(Memory(states, lengths, State(states[:, :1])), keys)
+
+
+@needs_triton
+@given(st.data(), SIZES, SIZES, SEEDS)
+@settings(max_examples=60, deadline=None)
+def test_a_look_by_the_kernel_equals_the_plain_one(data: st.DataObject, units: int, memory: int, seed: int) -> None:
+    """Context, weights and all gradients; the memory and the keys not contiguous, gradients of either or both."""
+    rows, positions, queries = (data.draw(st.integers(1, top)) for top in (4, 70, 9))
+    torch.manual_seed(seed)
+    attend = AdditiveAttention(queries, memory, units).to(DEVICE)
+    lengths = lengths_within(data, rows, positions).to(DEVICE)
+    inputs = {
+        "query": torch.randn(rows, queries, device=DEVICE),
+        "states": torch.randn(positions, rows, memory, device=DEVICE),
+        "keys": torch.randn(units, rows, positions, device=DEVICE) * data.draw(st.sampled_from([1.0, 30.0])),
+    }
+    wanted = data.draw(st.sampled_from([(0,), (1,), (0, 1)]))
+
+    def outputs() -> list[torch.Tensor]:
+        looked = attendable_of(inputs["states"].transpose(0, 1), inputs["keys"].permute(1, 2, 0), lengths)
+        attended: Attended = attend(inputs["query"], looked)
+        return [attended[at] for at in wanted]
+
+    for tensor in inputs.values():
+        tensor.requires_grad_()
+    everything = {**inputs, **{name: p for name, p in attend.named_parameters() if "key" not in name}}
+    expected = gradients_of(outputs, everything, seed)
+    with kernel():
+        got = gradients_of(outputs, everything, seed)
+    # What only the weights are asked of never reads the states: the plain sums then give no gradient, not zeros.
+    expected.setdefault("states", torch.zeros_like(inputs["states"]))
+    assert_equal(got, expected)
+
+
+@needs_triton
+def test_what_stands_beyond_a_length_is_never_read() -> None:
+    torch.manual_seed(0)
+    attend, lengths = AdditiveAttention(3, 4, 5).to(DEVICE), torch.tensor([2, 6, 1], device=DEVICE)
+    query = torch.randn(3, 3, device=DEVICE)
+    states, keys = torch.randn(3, 6, 4, device=DEVICE), torch.randn(3, 6, 5, device=DEVICE)
+    beyond = (torch.arange(6, device=DEVICE) >= lengths[:, None])[:, :, None]
+    results = []
+    for filling in (0.0, torch.nan):
+        inputs = {"states": states.masked_fill(beyond, filling), "keys": keys.masked_fill(beyond, filling)}
+        looked = attendable_of(inputs["states"].requires_grad_(), inputs["keys"].requires_grad_(), lengths)
+        with kernel():
+            results.append(gradients_of(lambda looked=looked: list(attend(query, looked)), inputs, 0))  # type: ignore[misc]
+    assert_equal(results[1], results[0], tolerance=0)
+    for name in ("states", "keys"):
+        assert (results[0][name][beyond.expand_as(results[0][name])] == 0).all()
+    assert (results[0]["output 1"][beyond[:, :, 0]] == 0).all()
+
+
+@needs_triton
+def test_sums_are_in_float32_whatever_the_inputs_are_in() -> None:
+    """As they come under bf16 autocast: the query and the keys rounded, the rest not."""
+    torch.manual_seed(0)
+    from pellucid.kernels.gpu import attend
+
+    asked, energy, keys, states = (torch.randn(*shape, device=DEVICE) for shape in ((2, 6), (6,), (2, 9, 6), (2, 9, 4)))
+    lengths = torch.tensor([9, 5], device=DEVICE)
+    rounded = [asked.bfloat16(), energy, keys.bfloat16(), states]
+    results = []
+    for tensors in (rounded, [tensor.float() for tensor in rounded]):
+        asked, energy, keys, states = (tensor.requires_grad_() for tensor in tensors)
+        inputs = {"asked": asked, "energy": energy, "keys": keys, "states": states}
+        context, weights = attend(asked, energy, keys, states, lengths)
+        results.append(gradients_of(lambda looked=(context, weights): looked, inputs, 0))  # type: ignore[misc]
+    kinds = {name: tensor.dtype for name, tensor in results[0].items()}
+    low, full = torch.bfloat16, torch.float32
+    assert list(kinds.values()) == [full, full, low, full, low, full]
+    near = {name: tensor.float() for name, tensor in results[0].items() if tensor.dtype == low}
+    # The interpreter cuts bfloat16 off where a GPU rounds.
+    assert_equal(near, {name: results[1][name] for name in near}, tolerance=2**-7)
+    same = {name: tensor for name, tensor in results[0].items() if tensor.dtype == full}
+    assert_equal(same, {name: results[1][name] for name in same}, tolerance=0)
+
+
+@needs_triton
+def test_a_long_source_fits_one_program() -> None:
+    torch.manual_seed(0)
+    attend, lengths = AdditiveAttention(2, 2, 3).to(DEVICE), torch.tensor([choice.LONGEST, 17], device=DEVICE)
+    states = torch.randn(2, choice.LONGEST, 2, device=DEVICE)
+    looked = attendable_of(states, attend.key_projection(states).detach(), lengths)
+    query = torch.randn(2, 2, device=DEVICE)
+    with torch.no_grad(), kernel():
+        got = attend(query, looked)
+    with torch.no_grad(), plain():
+        torch.testing.assert_close(tuple(got), tuple(attend(query, looked)), rtol=1e-4, atol=1e-6)
+
+
+@needs_triton
+@pytest.mark.parametrize("capability", [80, 90])
+def test_the_kernels_compile_for_a_gpu_that_is_not_there(tmp_path: Path, capability: int) -> None:
+    """Through all that Triton does but the launch."""
+    program = f"""
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.driver import CudaDriver
+from triton.runtime.jit import JITFunction
+import pellucid.kernels.gpu as gpu
+
+class Absent(CudaDriver):
+    def __init__(self): pass
+    def get_current_device(self): return 0
+    def get_current_stream(self, device): return 0
+    def get_current_target(self): return GPUTarget("cuda", {capability}, 32)
+
+def compile_only(self, *given, grid, warmup, **options):
+    print(run(self, *given, grid=grid, warmup=True, **options).name)
+
+triton.runtime.driver.set_active(Absent())
+run, JITFunction.run = JITFunction.run, compile_only
+given = [torch.randn(2, 6), torch.randn(6), torch.randn(2, 9, 6), torch.randn(2, 9, 4)]
+outputs = gpu.attend(*(tensor.requires_grad_() for tensor in given), torch.tensor([9, 5]))
+for output in outputs:
+    torch.autograd.grad(output.sum(), given, retain_graph=True)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["_look", "_look_back", "_look_back"], done.stderr
+
+
+@needs_triton
+@given(st.data(), SIZES, SEEDS)
+@settings(max_examples=30, deadline=None)
+def test_several_queries_look_at_one_source(data: st.DataObject, units: int, seed: int) -> None:
+    """As in beam search; gradients are for one query a source."""
+    sources, width, positions, memory = (data.draw(st.integers(1, top)) for top in (3, 5, 20, 9))
+    torch.manual_seed(seed)
+    attend, lengths = AdditiveAttention(3, memory, units).to(DEVICE), lengths_within(data, sources, positions)
+    states = torch.randn(sources, positions, memory, device=DEVICE)
+    looked = attendable_of(states, attend.key_projection(states).detach(), lengths.to(DEVICE))
+    query = torch.randn(sources * width, 3, device=DEVICE)
+    with torch.no_grad(), plain():
+        expected = attend(query, looked)
+    with torch.no_grad(), kernel():
+        assert_equal(attend(query, looked)._asdict(), expected._asdict())
+    if width > 1:
+        with kernel(), pytest.raises(NotImplementedError, match="several queries"):
+            attend(query, looked).context.sum().backward()
+
+
+def test_a_processor_never_takes_the_kernel() -> None:
+    assert not chosen_on_gpu(torch.zeros(1, 2), torch.zeros(1, 2, 3))
+
+
+def test_where_triton_is_missing_the_plain_sums_run_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "pellucid.kernels.gpu", raising=False)
+    available_on_gpu.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match=r"^attention runs without its kernel for GPUs, slower: .*triton") as said:
+            assert not available_on_gpu() and not available_on_gpu()
+        assert len(said) == 1
+    finally:
+        available_on_gpu.cache_clear()
+
+
+@needs_triton
+def test_the_kernel_is_left_out_where_plain_was_asked_for() -> None:
+    import_module("pellucid.kernels.gpu")
+    if DEVICE == "cpu":
+        pytest.skip("needs a GPU")
+    query, keys = torch.zeros(1, 4, device=DEVICE), torch.zeros(1, 2, 3, device=DEVICE)
+    assert chosen_on_gpu(query, keys) and not chosen_on_gpu(query, keys.double())
+    several = query.expand(2, -1)
+    assert not chosen_on_gpu(several, keys)
+    with torch.no_grad():
+        assert chosen_on_gpu(several, keys)
+    with plain():
+        assert not chosen_on_gpu(query, keys)

@@ -1,0 +1,108 @@
+"""Shapes in buckets, recordings by shape, and training by replay. Without a GPU, a recording runs what it recorded."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import SEEDS, batches, config_of, configs, few, near, network_of
+from torch import Tensor
+
+from pellucid.config import Config
+from pellucid.data.batches import Batch
+from pellucid.data.vocabulary import PAD
+from pellucid.kernels import graphs
+from pellucid.kernels.graphs import Computation, Recording, Replayed, bucket, bucketed
+from pellucid.model.network import Network
+from pellucid.training.gradients import Found, Gradients
+
+CPU = torch.device("cpu")
+
+
+class Rerun(NamedTuple):
+    """As a graph would: the same computation, on the tensors it was recorded with, into those it gave then."""
+
+    computation: Computation
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+
+    def replay(self) -> None:
+        for held, tensor in zip(self.outputs, self.computation(self.inputs), strict=True):
+            held.copy_(tensor)
+
+
+def record(replayed: Replayed, inputs: Sequence[Tensor]) -> Recording:
+    """Stands in for `Replayed.record` where there is no GPU."""
+    held = [tensor.clone() for tensor in inputs]
+    outputs = [tensor.clone() for tensor in replayed.computation(held)]
+    return Recording(Rerun(replayed.computation, held, outputs), held, outputs)
+
+
+@given(st.integers(0, 2**20))
+def test_a_bucket_is_little_above_and_shared_by_many(length: int) -> None:
+    size = bucket(length)
+    assert length <= size <= max(4, length + 3, length * 1.25) and bucket(size) == size
+    assert bucket(length + 1) >= size
+
+
+def test_there_are_few_buckets() -> None:
+    assert sorted({bucket(length) for length in range(1, 129)}) == [
+        *(4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+    ]
+
+
+def gradients(config: Config, seed: int, batch: Batch) -> dict[str, Tensor]:
+    """The loss of a batch and all gradients, in double precision; zeros where a short target asks nothing."""
+    network = network_of(config, seed)
+    return named(network, Gradients(network, config)(batch))
+
+
+def named(network: Network, found: Found) -> dict[str, Tensor]:
+    """Loss and gradients by their parameters' names; zeros where there is none."""
+    trained = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
+    pairs = zip(trained, found.gradients, strict=True)
+    return {"loss": found.loss, **{name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}}
+
+
+@few
+@given(configs(), SEEDS, batches())
+def test_a_bucketed_batch_has_the_same_loss_and_gradients(config: Config, seed: int, batch: Batch) -> None:
+    padded = bucketed(batch)
+    assert padded.source.shape[1] % 4 == padded.target.shape[1] % 4 == 0
+    assert (padded.source[:, batch.source.shape[1] :] == PAD).all()
+    expected, got = gradients(config, seed, batch), gradients(config, seed, padded)
+    assert got.keys() == expected.keys() and len(got) > 5
+    for name, tensor in expected.items():
+        near(got[name], tensor)
+
+
+def test_a_computation_is_recorded_once_for_each_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Replayed, "record", record)
+    monkeypatch.setattr(graphs, "SHAPES", 2)
+    replayed = Replayed(lambda inputs: [inputs[0] * 2, inputs[0].sum()], CPU)
+    for size in (3, 4, 3, 5, 4, 5):
+        given = torch.randn(size)
+        doubled, total = replayed([given])
+        near(doubled, given * 2)
+        near(total, given.sum())
+    assert [shapes[0].numel() for shapes in replayed.recordings] == [3, 4]
+
+
+@few
+@given(st.lists(batches(), min_size=1, max_size=3), SEEDS)
+def test_gradients_by_replay_are_those_without(given: list[Batch], seed: int) -> None:
+    """One network for all batches, so that a replay has old gradients to replace."""
+    config = config_of({"device": "cuda", "graphs": True})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Replayed, "record", record)
+        network = network_of(config, seed)
+        replayed = Gradients(network, config)
+        for batch in [*given, *given]:
+            got, expected = named(network, replayed(batch)), gradients(config_of({}), seed, batch)
+            assert got.keys() == expected.keys()
+            for name, tensor in expected.items():
+                near(got[name], tensor)
+    shapes = {tuple(ids.shape for ids in bucketed(batch)) for batch in given}
+    assert replayed.replayed is not None and replayed.replayed.recordings.keys() == shapes

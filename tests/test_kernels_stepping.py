@@ -1,0 +1,105 @@
+"""The compiled step of a search against the plain one: hypotheses of several sources, rows taken, weights forced."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, lengths_within
+from small import batches, configs, few, network_of
+from test_kernels_decoder import SCORES, Score, memory_of, small_decoder
+
+from pellucid.config import Cell, Config
+from pellucid.data.batches import Batch
+from pellucid.kernels import parallel
+from pellucid.kernels.choice import plain
+from pellucid.model.decoder import Decoder
+from pellucid.model.memory import Attendable, Memory, State, Step
+from pellucid.search.beam import beam
+from pellucid.search.decoded import Decoded, Limits
+from pellucid.search.greedy import greedy
+
+
+def attendables(decoder: Decoder, memory: Memory) -> tuple[Attendable, Attendable]:
+    """The memory as the kernel and as PyTorch look at it."""
+    compiled = decoder.prepare(memory)
+    with plain():
+        uncompiled = decoder.prepare(memory)
+    assert compiled.prepared is not None and uncompiled.prepared is None
+    return compiled, uncompiled
+
+
+def parts(step: Step) -> dict[str, torch.Tensor]:
+    """All that a step gives, by name."""
+    cell = {} if step.state.cell is None else {"cell": step.state.cell}
+    looked = {"context": step.attended.context, "weights": step.attended.weights}
+    return {"logits": step.logits, "hidden": step.state.hidden, **cell, **looked}
+
+
+def random_state(decoder: Decoder, rows: int) -> State:
+    """Some state of so many hypotheses."""
+    hidden, cell = torch.randn(2, rows, 1, decoder.config.hidden_size)
+    return State(hidden, cell if decoder.config.cell == "lstm" else None)
+
+
+@given(st.data(), CELLS, SCORES, SIZES, SEEDS, st.integers(1, 4), st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+@torch.no_grad()
+def test_steps_equal_plain_ones(
+    data: st.DataObject, cell: Cell, score: Score, size: int, seed: int, each: int, threads: int
+) -> None:
+    sources, positions = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 40))
+    memory_size = size if score in ("dot", "scaled-dot") else data.draw(SIZES)
+    torch.manual_seed(seed)
+    decoder = small_decoder(score, cell, size, memory_size, data.draw(SIZES)).eval()
+    lengths = lengths_within(data, sources, positions)
+    compiled, uncompiled = attendables(decoder, memory_of(torch.randn(sources, positions, memory_size), lengths))
+    kept = torch.tensor(data.draw(st.lists(st.integers(0, sources - 1), min_size=1, max_size=sources, unique=True)))
+    before, rows = torch.get_num_threads(), parallel.ROWS
+    for rounds in range(2):
+        symbols = torch.randint(0, 6, (each * len(compiled.whole().keys),))
+        state = random_state(decoder, len(symbols))
+        try:
+            torch.set_num_threads(threads)
+            parallel.ROWS = 1
+            got = parts(decoder.step(symbols, state, compiled))
+        finally:
+            torch.set_num_threads(before)
+            parallel.ROWS = rows
+        assert_equal(got, parts(decoder.step(symbols, state, uncompiled)), 2e-5)
+        if rounds == 0:
+            compiled, uncompiled = compiled.take(kept), uncompiled.take(kept)
+
+
+@torch.no_grad()
+def test_forced_weights_are_read_from_the_rows_that_were_taken() -> None:
+    torch.manual_seed(0)
+    decoder = small_decoder("additive", "gru", 3, 4).eval()
+    compiled, uncompiled = attendables(decoder, memory_of(torch.randn(4, 5, 4), torch.tensor([5, 3, 4, 2])))
+    rows, override = torch.tensor([3, 1]), torch.zeros(2, 5)
+    override[:, 1] = 1
+    given_ = (torch.tensor([4, 5]), random_state(decoder, 2))
+    got = parts(decoder.step(*given_, compiled.take(rows), override))
+    assert_equal(got, parts(decoder.step(*given_, uncompiled.take(rows), override)))
+    assert torch.equal(got["weights"], override)
+
+
+@few
+@given(configs(), batches(), SEEDS, st.integers(1, 5))
+def test_searches_with_kernels_write_what_plain_ones_write(config: Config, batch: Batch, seed: int, width: int) -> None:
+    network = network_of(config, seed, torch.float32)
+    given_ = (network, batch.source, batch.source_lengths, Limits(0, 6))
+
+    def searched() -> list[Decoded]:
+        found = [output for outputs in beam(*given_, width, best=width) for output in outputs]
+        return [*greedy(*given_), *found]
+
+    got = searched()
+    with plain():
+        wanted = searched()
+    for one, two in zip(got, wanted, strict=True):
+        if one.ids.tolist() != two.ids.tolist():  # a tie, but for the last bit
+            assert one.log_probabilities.sum() == pytest.approx(two.log_probabilities.sum(), abs=1e-4)
+            continue
+        np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-4)
+        np.testing.assert_allclose(one.weights, two.weights, atol=1e-4)

@@ -1,0 +1,154 @@
+"""Adam over all parameters at once, against PyTorch's, parameter by parameter."""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import SEEDS, few
+from torch import Tensor, nn
+
+from pellucid.kernels.choice import plain
+from pellucid.training import optimizer as optimizer_module
+from pellucid.training.optimizer import Adam
+
+SHAPES = st.lists(st.lists(st.integers(1, 4), max_size=3), min_size=1, max_size=5)
+Steps = list[list[bool]]
+Way = Callable[[], AbstractContextManager[None]]
+
+
+class Bag(nn.Module):
+    """Random parameters of these shapes, and one that is frozen."""
+
+    def __init__(self, shapes: Sequence[Sequence[int]], seed: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.held = nn.ParameterList(nn.Parameter(torch.randn(tuple(s), generator=generator)) for s in shapes)
+        self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+
+
+def gradients(bag: Bag, present: Sequence[bool], seed: int, scale: float = 1.0) -> list[Tensor | None]:
+    """Random gradients of the parameters marked, not all laid out in order."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [scale * torch.randn(tuple(reversed(p.shape)), generator=generator) for p in bag.held]
+    turned = [one.permute(tuple(reversed(range(one.dim())))) for one in drawn]
+    return [one if there else None for one, there in zip(turned, present, strict=True)]
+
+
+@st.composite
+def courses(draw: st.DrawFn) -> tuple[list[list[int]], Steps]:
+    """Shapes of parameters, and which of them have a gradient at each update."""
+    shapes = draw(SHAPES)
+    marks = st.lists(st.booleans() | st.just(True), min_size=len(shapes), max_size=len(shapes))
+    return shapes, draw(st.lists(marks, min_size=1, max_size=12))
+
+
+@few
+@given(courses(), st.sampled_from([0.0, 0.1]), st.sampled_from([plain, nullcontext]), SEEDS)
+def test_every_update_equals_that_of_pytorch(
+    course: tuple[list[list[int]], Steps], weight_decay: float, way: Way, seed: int
+) -> None:
+    shapes, steps = course
+    own, other = Bag(shapes, seed), Bag(shapes, seed)
+    kind: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW if weight_decay else torch.optim.Adam
+    reference = kind(list(other.held), weight_decay=weight_decay)
+    optimizer = Adam(own, weight_decay)
+    for number, present in enumerate(steps):
+        rate = 0.01 * (1 + number % 3)
+        for parameter, gradient in zip(other.held, gradients(other, present, seed + number), strict=True):
+            parameter.grad = gradient
+        for group in reference.param_groups:
+            group["lr"] = rate
+        reference.step()
+        with way():
+            optimizer.update(gradients(own, present, seed + number), rate)
+        for one, two in zip(own.held, other.held, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6)
+    assert torch.equal(own.frozen, torch.ones(3))
+
+
+@pytest.mark.parametrize("way", [plain, nullcontext])
+def test_many_updates_stay_with_those_of_pytorch(way: Way) -> None:
+    own, other = Bag([[30, 20], [7]], 1), Bag([[30, 20], [7]], 1)
+    reference, optimizer = torch.optim.AdamW(list(other.held), lr=1e-3, weight_decay=0.01), Adam(own, 0.01)
+    for number in range(500):
+        for parameter, gradient in zip(other.held, gradients(other, [True, True], number), strict=True):
+            parameter.grad = gradient
+        reference.step()
+        with way():
+            optimizer.update(gradients(own, [True, True], number), 1e-3)
+    for one, two in zip(own.held, other.held, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("value", "norm"), [(0.0, 0.0), (0.5, 0.0), (0.0, 0.7), (0.5, 0.7), (99.0, 999.0)])
+@pytest.mark.parametrize("block", [3, 1 << 16])
+def test_gradients_are_clipped_by_value_and_then_by_norm(
+    value: float, norm: float, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bag = Bag([[5, 4], [3]], 1)
+    optimizer = Adam(bag)
+    monkeypatch.setattr(optimizer_module, "BLOCK", block)
+    drawn = [g for g in gradients(bag, [True, True], 2) if g is not None]
+    expected = [nn.Parameter(torch.zeros_like(p)) for p in bag.held]
+    for parameter, gradient in zip(expected, drawn, strict=True):
+        parameter.grad = gradient.clone()
+    if value:
+        nn.utils.clip_grad_value_(expected, value)
+    length = float(nn.utils.clip_grad_norm_(expected, norm or math.inf))
+    assert optimizer.update(drawn, 0.1, value, norm) == pytest.approx(length, rel=1e-6)
+    state = optimizer.state()
+    for name, parameter in zip(optimizer.names, expected, strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(state[f"{name}.mean"], 0.1 * parameter.grad, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e30])
+def test_a_norm_that_is_not_finite_changes_nothing(bad: float) -> None:
+    bag = Bag([[4], [2]], 1)
+    optimizer = Adam(bag)
+    optimizer.update(gradients(bag, [True, True], 1), 0.1)
+    before = {n: v.clone() for n, v in (bag.state_dict() | optimizer.state()).items()}
+    drawn = gradients(bag, [True, True], 2)
+    assert drawn[1] is not None
+    drawn[1][0] = bad
+    assert not math.isfinite(optimizer.update(drawn, 0.1, clip_norm=1.0))
+    after = bag.state_dict() | optimizer.state()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+def test_a_state_goes_on_bit_for_bit_and_is_told_by_name() -> None:
+    one, other = Bag([[5, 4], [3], []], 1), Bag([[5, 4], [3], []], 1)
+    first, second = Adam(one, 0.1), Adam(other, 0.1)
+    for number in range(3):
+        first.update(gradients(one, [True, number > 0, True], number), 0.01)
+    state = {name: value.clone() for name, value in first.state().items()}
+    assert {n: int(v) for n, v in state.items() if n.endswith("count")} == {
+        "held.0.count": 3,
+        "held.1.count": 2,
+        "held.2.count": 3,
+    }
+    assert {n: tuple(v.shape) for n, v in state.items() if n.startswith("held.0")} == {
+        "held.0.count": (),
+        "held.0.mean": (5, 4),
+        "held.0.square": (5, 4),
+    }
+    other.load_state_dict(one.state_dict())
+    second.restore(state)
+    for optimizer, bag in ((first, one), (second, other)):
+        optimizer.update(gradients(bag, [True, True, True], 9), 0.01)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    assert all(torch.equal(first.state()[name], value) for name, value in second.state().items())
+
+
+def test_parameters_stay_where_they_are() -> None:
+    """Other code may hold or replace their memory: nothing here shares it."""
+    bag = Bag([[2, 3], [4]], 1)
+    places = [parameter.data_ptr() for parameter in bag.held]
+    optimizer = Adam(bag)
+    optimizer.update(gradients(bag, [True, True], 1), 0.1)
+    assert [parameter.data_ptr() for parameter in bag.held] == places
+    assert all(parameter.grad is None for parameter in bag.parameters())
