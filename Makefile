@@ -6,10 +6,10 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
     $$python $(SUPPORTED) 2>/dev/null && echo $$python && break; done)
 BIN = .venv/bin
 
-.PHONY: help setup test lint format demo bench-g2p clean
+.PHONY: help setup test lint format demo bench-g2p bench-peers clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z0-9-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-10s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
 setup: .venv/setup.stamp ## install Pellucid in .venv, in the versions of constraints.txt
 
@@ -30,6 +30,9 @@ demo: setup ## train on spelled-out digits and look at the result, in runs/demo
 
 bench-g2p: setup ## train and score grapheme-to-phoneme conversion, in runs/g2p
 	$(BIN)/pellucid recipe g2p --out runs/g2p
+
+bench-peers: setup ## time Pellucid beside JoeyNMT, OpenNMT-py, eole and yoyodyne, in runs/peers
+	$(BIN)/python benchmarks/peers/run.py --lanes 2
 
 clean: ## remove caches and what builds leave behind; runs and .venv stay
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,41 @@
+"""The four sizes that are measured, and how much work each of them is."""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+Cell = Literal["gru", "lstm"]
+Task = Literal["train", "start", "greedy", "beam"]
+CELLS: tuple[Cell, ...] = ("gru", "lstm")
+TASKS: tuple[Task, ...] = ("train", "start", "greedy", "beam")
+DIGITS = 20
+"""Digits of every pair, and symbols of every output."""
+DECODING_BATCH = 64
+"""Sources decoded at once, by every system."""
+BEAM = 5
+
+
+class Case(NamedTuple):
+    """Sizes of a network and its batch."""
+
+    name: str
+    hidden: int
+    """Units of the decoder, and of the encoder's two directions together."""
+    embedding: int
+    units: int
+    """Units of the additive attention, where a system lets one choose."""
+    batch: int
+    block: int
+    """Updates of which one rate is taken."""
+    usual: Mapping[Task, float]
+    """Samples or sentences a second of a usual system: a first guess of how many to measure, no more."""
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case("tiny", 10, 10, 20, 100, 20, {"train": 1200, "greedy": 1500, "beam": 450}),
+        Case("small", 128, 64, 128, 64, 8, {"train": 180, "greedy": 400, "beam": 80}),
+        Case("medium", 256, 64, 256, 64, 3, {"train": 60, "greedy": 120, "beam": 22}),
+        Case("large", 512, 256, 512, 32, 2, {"train": 20, "greedy": 40, "beam": 8}),
+    )
+}

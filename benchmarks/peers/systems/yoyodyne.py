@@ -1,0 +1,100 @@
+"""yoyodyne 0.5.27."""
+
+import csv
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from benchmarks.peers.cases import DECODING_BATCH, DIGITS, Task
+from benchmarks.peers.data import sources
+from benchmarks.peers.measure import Command
+from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, System, write_yaml
+
+QUIET = {"accelerator": "cpu", "devices": 1, "enable_progress_bar": False, "log_every_n_steps": 1_000_000}
+
+
+class Yoyodyne(System):
+    """Projects keys and query together at every step; its beam is made of Python objects."""
+
+    name, title = "yoyodyne", "yoyodyne 0.5.27"
+    # torchvision and torchaudio are asked for, not used, and fail beside a PyTorch for the processor.
+    pip = (("install", "yoyodyne==0.5.27"), ("uninstall", "-y", "torchvision", "torchaudio"))
+    pace: ClassVar[Mapping[Task, float]] = {"train": 0.5, "greedy": 0.6, "beam": 0.25}
+    parameters_told = r"Trainable parameters: ([\d,]+)"
+    updates_told = r"`max_steps=(\d+)` reached"
+    notes = (
+        "attention as wide as the decoder; its data loader is a second process, counted in; outputs have 20 symbols "
+        "at most and cannot be made to have 20 at least"
+    )
+
+    def probe(self, python: Path) -> list[str]:
+        """Its help."""
+        return [str(python.parent / "yoyodyne"), "--help"]
+
+    def train(self, job: Job, updates: int) -> Command:
+        """Training without validation."""
+        shutil.rmtree(job.folder / "model", ignore_errors=True)
+        (job.folder / "model").mkdir(parents=True)
+        trainer: dict[str, Any] = {
+            "max_steps": updates,
+            "max_epochs": -1,
+            "limit_val_batches": 0,
+            "num_sanity_val_steps": 0,
+        }
+        trainer |= {"gradient_clip_val": CLIP_NORM, "logger": _logger(job), **QUIET}
+        checkpoint = {"dirpath": str(job.folder / "model"), "filename": "last", "every_n_train_steps": updates}
+        data = _data(job) | {"train": str(job.data.train.tsv), "batch_size": job.case.batch}
+        settings = {"trainer": trainer, "checkpoint": checkpoint, "model": _model(job, 1), "data": data}
+        path = write_yaml(job.folder / "train.yaml", {"seed_everything": 1, **settings})
+        return Command([str(job.python.parent / "yoyodyne"), "fit", "--config", str(path)], job.folder)
+
+    def decode(self, job: Job, count: int, beam: int, output: Path) -> Command:
+        """Prediction of a file without targets."""
+        trainer = {"logger": _logger(job), **QUIET}
+        predict: dict[str, Any] = {
+            "predict": str(sources(job.data, count).tsv),
+            "batch_size": DECODING_BATCH,
+            "target_col": 0,
+        }
+        settings: dict[str, Any] = {"trainer": trainer, "model": _model(job, beam), "data": _data(job) | predict}
+        settings |= {"prediction": {"path": str(output)}, "ckpt_path": str(job.folder / "model" / "last.ckpt")}
+        path = write_yaml(job.folder / f"decode-{beam}.yaml", settings)
+        return Command([str(job.python.parent / "yoyodyne"), "predict", "--config", str(path)], job.folder)
+
+    def outputs(self, path: Path) -> list[str]:
+        """The first column: with a beam all its hypotheses stand in the line, each with its score."""
+        with path.open(encoding="utf-8", newline="") as file:
+            return [row[0] if row else "" for row in csv.reader(file, delimiter="\t")]
+
+
+def _logger(job: Job) -> dict[str, Any]:
+    """Where it logs to; there has to be one."""
+    return {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": str(job.folder / "model")}}
+
+
+def _data(job: Job) -> dict[str, Any]:
+    """What training and decoding have in common; each alphabet has its own part of the one embedding table."""
+    lengths = {"max_source_length": 128, "max_target_length": DIGITS}
+    return {"model_dir": str(job.folder / "model"), "tie_embeddings": False, **lengths}
+
+
+def _model(job: Job, beam: int) -> dict[str, Any]:
+    """The network."""
+    kind = "GRU" if job.cell == "gru" else "LSTM"
+    encoder: dict[str, Any] = {"embedding_size": job.case.embedding, "hidden_size": job.case.hidden // 2, "layers": 1}
+    encoder |= {"bidirectional": True, "dropout": 0.0}
+    return {
+        "class_path": f"yoyodyne.models.SoftAttention{kind}Model",
+        "init_args": {
+            "source_encoder": {"class_path": f"yoyodyne.models.modules.{kind}Encoder", "init_args": encoder},
+            "embedding_size": job.case.embedding,
+            "decoder_hidden_size": job.case.hidden,
+            "decoder_layers": 1,
+            "decoder_dropout": 0.0,
+            "label_smoothing": 0.0,
+            "compute_accuracy": False,
+            "beam_width": beam,
+            "optimizer": {"class_path": "yoyodyne.optimizers.Adam", "init_args": {"lr": LEARNING_RATE}},
+        },
+    }
