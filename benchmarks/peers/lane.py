@@ -11,7 +11,7 @@ from benchmarks.peers.measure import FailedError, StoppedError
 from benchmarks.peers.results import Record, Results
 from benchmarks.peers.systems import SYSTEMS
 from benchmarks.peers.systems.system import Job
-from benchmarks.peers.worker import SHORT, START_UPDATES, Terms, Worker
+from benchmarks.peers.worker import START_UPDATES, Terms, Worker
 
 ORDER: tuple[Task, ...] = ("train", "start", "greedy", "beam")
 
@@ -79,7 +79,7 @@ class Lane:
             worker.train(START_UPDATES)
             for task in self.plan.ordered:
                 if task in ("greedy", "beam"):
-                    worker.decode(task, SHORT)
+                    worker.decode(task, worker.system.short_file)
         except FailedError as error:
             say(f"warming up {cell} {name}: {error}")
 

@@ -18,11 +18,6 @@ ENOUGH = 0.6
 LONGER = 16.0
 """Most times longer than the one before."""
 START_UPDATES = 2
-SHORT = DECODING_BATCH
-"""Sentences of the short file: their time, start included, is taken off that of the long one.
-
-It is decoded before and after the long one, and its mean counts: a start differs from the next by more than a batch.
-"""
 
 
 class Terms(NamedTuple):
@@ -114,25 +109,30 @@ class Worker:
         }
 
     def _measure_decoding(self, record: Record) -> None:
-        """Sentences a processor second: those that a long file has more than a short one, over what it takes more."""
+        """Sentences a processor second: those that a long file has more than a short one, over what it takes more.
+
+        The short one is decoded before and after the long one, and its mean counts: a start differs from the next by
+        more than a batch.
+        """
+        short = self.system.short_file
         task, wanted, case = record.task, self.terms.seconds, self.job.case
         if not self.trained:
             self.train(START_UPDATES)
         count = whole_batches(wanted * case.usual[task] * self.system.pace.get(task, 1.0))
-        before = self.decode(task, SHORT)
+        before = self.decode(task, short)
         for _ in range(TRIES):
-            long, more = self.decode(task, SHORT + count), count
+            long, more = self.decode(task, short + count), count
             if long.cpu - before.cpu > ENOUGH * wanted:
                 break
             count = whole_batches(count * longer(wanted, long.cpu - before.cpu))
         outputs = self.system.outputs(self._output(task))
-        after = self.decode(task, SHORT)
+        after = self.decode(task, short)
         seconds = long.cpu - (before.cpu + after.cpu) / 2
         if seconds <= 0:
             raise FailedError(f"{more} more sentences took no more processor time")
         record.rate, record.peak_mib = more / seconds, long.peak_mib
         record.raw = {
-            "sentences": [SHORT, SHORT + more, SHORT],
+            "sentences": [short, short + more, short],
             "model_updates": self.trained,
             "symbols_an_output": round(sum(map(len, outputs)) / len(outputs), 3),
             "longest_output": max(map(len, outputs)),

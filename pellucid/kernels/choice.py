@@ -87,6 +87,7 @@ def _rehearse() -> None:
     """Compile the kernels for the processor."""
     from pellucid.kernels.adam import rehearse as rehearse_adam  # Numba takes a second to import
     from pellucid.kernels.decoding import rehearse as rehearse_decoding
+    from pellucid.kernels.loss import rehearse as rehearse_loss
     from pellucid.kernels.ranking import rehearse as rehearse_ranking
     from pellucid.kernels.recurrence import rehearse as rehearse_recurrence
     from pellucid.kernels.stepping import rehearse as rehearse_stepping
@@ -96,6 +97,7 @@ def _rehearse() -> None:
     rehearse_stepping()
     rehearse_ranking()
     rehearse_adam()
+    rehearse_loss()
 
 
 def _rehearse_on_gpu() -> None:

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from pellucid.kernels.operands import Direction
 from pellucid.kernels.parallel import for_each, parts_of
-from pellucid.kernels.sequences import Packing, Recurrence, Run, recurrent_plane, run, run_back
+from pellucid.kernels.sequences import Packing, Recurrence, Run, pack, recurrent_plane, run, run_back
 
 
 class Ran(NamedTuple):
@@ -60,13 +60,7 @@ def _part(
     symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], rows: Int[np.ndarray, " R"], at: tuple[int, int]
 ) -> Part:
     """Where everything stands when rows run step by step, the finished ones last and left out."""
-    own, (direction, directions) = lengths[rows], at
-    steps = np.arange(own[0])[:, None]
-    inside = steps < own
-    positions = own - 1 - steps if direction else np.broadcast_to(steps, inside.shape)
-    places = (rows * symbols.shape[1] + positions)[inside]
-    packing = Packing(symbols.ravel()[places], places * directions + direction, inside.sum(axis=1))
-    return Part(direction, rows, packing)
+    return Part(at[0], rows, pack(symbols, lengths, rows, at))
 
 
 def _run_all(

@@ -28,6 +28,27 @@ class Packing(NamedTuple):
     counts: Int[np.ndarray, " S"]
 
 
+@compiled
+def pack(
+    symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], rows: Int[np.ndarray, " R"], at: tuple[int, int]
+) -> Packing:
+    """Rows, longest first, laid end to end step by step; `at` is (direction, directions), the second running back."""
+    (direction, directions), longest = at, lengths[rows[0]]
+    counts = np.zeros(longest, np.int64)
+    for row in rows:
+        counts[: lengths[row]] += 1
+    kept, places = np.empty(counts.sum(), np.int64), np.empty(counts.sum(), np.int64)
+    start = 0
+    for step in range(longest):
+        for place in range(counts[step]):
+            row = rows[place]
+            position = lengths[row] - 1 - step if direction else step
+            kept[start + place] = symbols[row, position]
+            places[start + place] = (row * symbols.shape[1] + position) * directions + direction
+        start += counts[step]
+    return Packing(kept, places, counts)
+
+
 class Recurrence(NamedTuple):
     """Inputs projected beforehand, one row of the table each, and the recurrent parameters."""
 

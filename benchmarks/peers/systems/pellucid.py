@@ -26,6 +26,7 @@ class Pellucid(System):
     pace: ClassVar[Mapping[Task, float]] = {"train": 4.0, "greedy": 5.0, "beam": 10.0}
     parameters_told = r"([\d,]+) parameters"
     updates_told = r"best at update (\d+)"
+    short_file = 1024  # fewer than 500 would be decoded without its kernels, which take a second to load
 
     def probe(self, python: Path) -> list[str]:
         """Its help."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from benchmarks.peers.cases import Case, Cell, Task
+from benchmarks.peers.cases import DECODING_BATCH, Case, Cell, Task
 from benchmarks.peers.data import Data
 from benchmarks.peers.measure import Command
 
@@ -40,6 +40,8 @@ class System(ABC):
     """Regular expression: the number of parameters in the log of a training."""
     updates_told: ClassVar[str]
     """Regular expression: the updates that the log of a training tells of; the last match counts."""
+    short_file: ClassVar[int] = DECODING_BATCH
+    """Sentences of the short file: enough to bring with them all that a long file does at its start."""
     notes: ClassVar[str] = ""
     """What a reader of the table must know."""
 

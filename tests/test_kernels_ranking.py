@@ -1,0 +1,50 @@
+"""The compiled choice of candidates and extensions against PyTorch's."""
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import SEEDS
+
+from pellucid.kernels.choice import plain
+from pellucid.search.decoded import candidates, closed_symbols, extend, likeliest
+
+SIZES = st.sampled_from([4, 5, 8, 17, 300])
+
+
+def drawn(rows: int, vocabulary: int, seed: int) -> torch.Tensor:
+    """Logits of which no two are equal, so that the order is one."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randperm(rows * vocabulary, generator=generator).view(rows, vocabulary).float() / 7
+
+
+@given(st.integers(1, 6), SIZES, SEEDS, st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_candidates_equal_pytorchs(rows: int, vocabulary: int, seed: int, early: bool) -> None:
+    logits, closed = drawn(rows, vocabulary, seed), closed_symbols(vocabulary)
+    mask = closed.before_minimum if early and vocabulary > 4 else closed.after
+    got = likeliest(logits, mask)
+    with plain():
+        wanted = likeliest(logits, mask)
+    open_ones = min(candidates(vocabulary), int((~mask).sum()))
+    assert (got.ids[:, :open_ones] == wanted.ids[:, :open_ones]).all()
+    np.testing.assert_allclose(got.log_probabilities, wanted.log_probabilities, rtol=1e-5, atol=1e-5)
+
+
+@given(st.integers(1, 4), st.integers(1, 5), SIZES, st.integers(1, 7), SEEDS)
+@settings(max_examples=60, deadline=None)
+def test_extensions_equal_pytorchs(sources: int, each: int, vocabulary: int, width: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    scores = generator.standard_normal((sources, each)).astype(np.float32)
+    scores[generator.random((sources, each)) < 0.2] = -np.inf
+    logits, mask = drawn(sources * each, vocabulary, seed), closed_symbols(vocabulary).after
+    got = extend(logits, mask, scores, width)
+    with plain():
+        wanted = extend(logits, mask, scores, width)
+    alive = np.isfinite(wanted.scores)
+    np.testing.assert_allclose(got.scores, wanted.scores, rtol=1e-5, atol=1e-5)
+    tied = np.isclose(wanted.scores[:, :-1], wanted.scores[:, 1:], rtol=1e-5, atol=1e-5)
+    if not tied[alive[:, 1:]].any():
+        for name in ("parents", "ids"):
+            assert (getattr(got, name)[alive] == getattr(wanted, name)[alive]).all()
+        np.testing.assert_allclose(got.log_probabilities[alive], wanted.log_probabilities[alive], rtol=1e-5, atol=1e-5)
