@@ -112,7 +112,9 @@ def notes(results: Results) -> str:
         symbols = record.raw.get("symbols_an_output", DIGITS)
         if symbols != DIGITS and record.rate:
             where = f"{record.case} {record.cell.upper()} {record.task}, {SYSTEMS[record.system].title}"
-            lines.append(f"* {where}: {symbols:g} symbols an output on average.")
+            lines.append(
+                f"* {where}: {symbols:g} symbols printed an output on average (padding and other special ones are not)."
+            )
     return "\n".join(lines)
 
 
