@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -18,7 +19,7 @@ from benchmarks.peers.lane import Lane, Plan
 from benchmarks.peers.measure import Command, FailedError, Tick, median_rate, rates, read_ticks, run_command
 from benchmarks.peers.results import Record, Results
 from benchmarks.peers.systems import SYSTEMS, pellucid
-from benchmarks.peers.systems.system import Job
+from benchmarks.peers.systems.system import Job, System
 from pellucid.toml import load_config
 from pellucid.training import loop
 
@@ -261,3 +262,56 @@ def test_a_full_disk_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(install, "NEEDED_BYTES", 2**60)
     with pytest.raises(FailedError, match="GiB left"):
         install.install(SYSTEMS["eole"], tmp_path / "environments")
+
+
+class Sleeper(System):
+    """A system that makes its updates by hand and writes as many symbols as it is told."""
+
+    name, title = "sleeper", "Sleeper"
+    symbols: ClassVar[int] = DIGITS
+    pace: ClassVar[dict[Task, float]] = {"train": 1e-3, "greedy": 1e-9}
+    parameters_told, updates_told = r"(\d+) parameters", r"update (\d+)"
+
+    def probe(self, python: Path) -> list[str]:
+        return [str(python), "-c", ""]
+
+    def train(self, job: Job, updates: int) -> Command:
+        program = (
+            f"import os; t = open(os.environ['PEERS_TICKS'], 'w'); [print(i, i / 8, file=t) for i in range({updates})]"
+        )
+        return python(program, job.folder)
+
+    def decode(self, job: Job, count: int, beam: int, output: Path) -> Command:
+        program = f"[print('1' * {self.symbols}) for _ in range({count})]; sum(range({count} * 60_000))"
+        return python(program, job.folder)._replace(stdout=output)
+
+
+def measured(task: Task, system: System, data: Data, folder: Path) -> Record:
+    found = record("sleeper", task, None)
+    found.reason = ""
+    worker.Worker(Job(CASES["tiny"], "gru", data, folder, Path()), system, worker.Terms(0.02, 60, None)).measure(found)
+    return found
+
+
+def test_a_training_is_measured(data: Data, tmp_path: Path) -> None:
+    found = measured("train", Sleeper(), data, tmp_path / "work")
+    assert (found.rate, found.raw["updates"], found.start_cpu) == (800.0, 60, 0.0)
+    assert (tmp_path / "work" / "trained").read_text("utf-8") == "60"
+    assert measured("start", Sleeper(), data, tmp_path / "work").raw["updates"] == worker.START_UPDATES
+
+
+def test_decoding_is_measured_with_the_network_that_is_there(data: Data, tmp_path: Path) -> None:
+    found = measured("greedy", Sleeper(), data, tmp_path / "work")
+    assert found.rate and found.rate > 0 and found.raw["model_updates"] == 60
+    assert found.raw["sentences"][0] == 64 and len(found.raw["process_cpu_seconds"]) == 3
+    (tmp_path / "work" / "trained").write_text("7", "utf-8")
+    assert measured("greedy", Sleeper(), data, tmp_path / "work").raw["model_updates"] == 7
+
+
+@pytest.mark.parametrize("symbols", [0, 21])
+def test_outputs_of_other_lengths_are_other_work(
+    symbols: int, data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sleeper, "symbols", symbols)
+    with pytest.raises(FailedError, match=f"outputs of {symbols} symbols instead of 20"):
+        measured("greedy", Sleeper(), data, tmp_path / "work")

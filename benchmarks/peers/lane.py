@@ -88,7 +88,7 @@ class Lane:
         try:
             self.worker(CASES[record.case], record.cell, record.system).measure(record)
         except FailedError as error:
-            record.reason = str(error)
+            record.reason, record.rate = str(error), None
         except (OSError, ValueError, IndexError) as error:  # of a system that did not leave what it should
             record.reason = f"{type(error).__name__}: {error}"
 
