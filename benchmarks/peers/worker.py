@@ -135,13 +135,8 @@ class Worker:
             raise FailedError(f"{more} more sentences took no more processor time")
         record.rate, record.peak_mib = more / seconds, long.peak_mib
         record.raw = {
-<<<<<<< HEAD
             "sentences": [short, short + more, short],
-            "model_updates": self.trained,
-=======
-            "sentences": [SHORT, SHORT + more, SHORT],
             "model_updates": int(self.mark.read_text("utf-8")),
->>>>>>> peers
             "symbols_an_output": round(sum(map(len, outputs)) / len(outputs), 3),
             "first_outputs": outputs[:3],
             **_whole([before, long, after]),
