@@ -20,7 +20,7 @@ TEST = spelled_digits(60, 1, 5, seed=9)
 
 @pytest.fixture(scope="module")
 def judgement() -> Judgement:
-    return judge(digits_run().run, TEST)
+    return judge(load(digits_run().run), TEST)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_every_example_is_decoded_and_scored_against_its_own_target(judgement: J
 
 def test_judging_the_development_data_repeats_the_best_validation() -> None:
     files, run, config = digits_run()
-    judged = judge(run, read_examples(files.dev, config.data).examples)
+    judged = judge(load(run), read_examples(files.dev, config.data).examples)
     outputs = [trace.output for trace in load(run).trace(read_examples(files.dev, config.data).examples)]
     assert [trace.output for trace in judged.traces] == outputs
     assert f"exact match {judged.evaluation.exact_match:.2f} %" in (run / "card.md").read_text("utf-8")
@@ -84,7 +84,7 @@ def test_the_written_report_holds_its_text_and_loads_nothing(tmp_path: Path, rep
     ids=["one right", "one wrong", "unknown symbols", "few"],
 )
 def test_few_examples_make_a_report_too(tmp_path: Path, examples: list[Example]) -> None:
-    judged = judge(digits_run().run, examples)
+    judged = judge(load(digits_run().run), examples)
     write_report(tmp_path / "report.html", report_on(digits_run().run, judged, "few", ""))
     assert (tmp_path / "report.html").stat().st_size > 1000
 
@@ -92,6 +92,6 @@ def test_few_examples_make_a_report_too(tmp_path: Path, examples: list[Example])
 def test_a_run_that_was_never_finished_has_a_report_without_its_duration(tmp_path: Path) -> None:
     folder = copy_of(digits_run().run, tmp_path / "run")
     (folder / "log.jsonl").unlink()
-    report = report_on(folder, judge(folder, TEST[:3]), "unfinished", "")
+    report = report_on(folder, judge(load(folder), TEST[:3]), "unfinished", "")
     assert "training" not in dict(report.summary) and report.log == []
     write_report(tmp_path / "report.html", report)

@@ -16,12 +16,35 @@ def test_the_folder_is_known_without_compiling_and_named_by_the_sources() -> Non
     assert folder.name.startswith("kernels-") and len(folder.name) == len("kernels-") + 16
 
 
-def test_a_folder_without_compiled_kernels_is_not_filled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_folder_is_filled_once_all_kernels_are_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    (tmp_path / "a.nbc").write_bytes(b"")
     assert not cache.is_filled()
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "a.nbc").write_bytes(b"")
+    cache.mark_filled()
     assert cache.is_filled()
+    cache.empty()
+    assert not cache.is_filled() and list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_can_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "mine"))
+    folder = cache.cache_folder.__wrapped__()
+    assert folder is not None and folder.parent == tmp_path / "mine" and folder.is_dir()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "file"))
+    assert cache.cache_folder.__wrapped__() is None
+
+
+def test_damaged_kernels_are_compiled_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    (tmp_path / "damaged.nbi").write_bytes(b"")
+
+    def rehearse() -> None:
+        if (tmp_path / "damaged.nbi").exists():
+            raise EOFError("Ran out of input")
+
+    monkeypatch.setattr(choice, "_rehearse", rehearse)
+    assert choice.available.__wrapped__() and cache.is_filled()
 
 
 def test_plain_training_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

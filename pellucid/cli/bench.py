@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,9 @@ peak          the most memory its process had
 first call    what the first step took on the wall beyond the others; kernels (c)ompiled, (l)oaded, or (p)lain PyTorch
 start         from the start of a process to its first update, on the wall, with 2,000 pairs read from a file"""
 
+MOST_THREADS = 1024
+"""As the setting `threads` allows."""
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -69,6 +73,7 @@ def run(arguments: list[str]) -> int:
     """Measure and tell."""
     given = tyro.cli(Arguments, prog="pellucid bench", args=arguments)
     asked = _checked(given)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit that ends the measuring child, too
     if given.scaling is not None:
         _scale(given, asked, given.scaling)
         return 0
@@ -83,6 +88,8 @@ def run(arguments: list[str]) -> int:
 
 def _checked(given: Arguments) -> list[Asked]:
     """All measurements that are asked for; `InputError` for words and numbers that make no sense."""
+    if given.threads > MOST_THREADS:
+        raise InputError(f"--threads: expected {MOST_THREADS} at most, got {given.threads}")
     for name, value, least in (("threads", given.threads, 0), ("repeats", given.repeats, 1)):
         if value < least:
             raise InputError(f"--{name}: expected {least} or more, got {value}")

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
@@ -16,6 +17,9 @@ from pellucid.files import write_atomic, write_text
 from pellucid.look.report import write_report
 from pellucid.look.terminal import CAPTION, legend, render
 from pellucid.search.trace import Trace
+
+if TYPE_CHECKING:
+    from pellucid.search.transducer import Transducer
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Arguments:
     """Columns of the terminal view; 0 takes the terminal's own."""
     ascii: bool = False
     """Draw with ASCII only."""
+    beam: int | None = None
+    """Hypotheses kept for each source at every step, instead of the run's search.beam_width; 1 is greedy."""
     device: Device = "cpu"
     """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
 
@@ -70,9 +76,8 @@ def _traces(given: Arguments, most: int) -> list[Trace]:
     """The first sources of the input, decoded; an unreadable one is an error."""
     # Only now, when the arguments are known to be right, what takes seconds to import.
     from pellucid.model.threads import use_threads
-    from pellucid.training.run import load
 
-    transducer = load(given.run, given.device)
+    transducer = _loaded(given)
     use_threads(transducer.config.threads)
     data = transducer.config.data
     if sys.stdin is None and str(given.file) == "-":
@@ -88,15 +93,22 @@ def _traces(given: Arguments, most: int) -> list[Trace]:
     return transducer.trace(examples)
 
 
+def _loaded(given: Arguments) -> "Transducer":
+    """The run's model, searching as wide as is asked for."""
+    from pellucid.training.run import load
+
+    transducer = load(given.run, given.device)
+    return transducer if given.beam is None else transducer.with_beam(given.beam)
+
+
 def _export_report(given: Arguments, path: Path) -> None:
     """All pairs of the file, judged."""
     from pellucid.look.judgement import judge, report_on
-    from pellucid.training.run import load
 
     if str(given.file) == "-":
         raise InputError("an HTML report is made from a file of pairs: pellucid look DIR FILE --export report.html")
-    reading = read_examples(given.file, load(given.run).config.data)
-    judgement = judge(given.run, reading.examples, given.device)
+    transducer = _loaded(given)
+    judgement = judge(transducer, read_examples(given.file, transducer.config.data).examples)
     introduction = f"The best model of {given.run}, judged on {given.file}."
     write_report(path, report_on(given.run, judgement, f"{given.run.name} on {given.file.name}", introduction))
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from pellucid.kernels.cache import is_filled
+from pellucid.kernels.cache import empty, is_filled, mark_filled
 
 WORTH_LOADING = 500
 """Hypotheses whose search is quicker by as much time as loading the kernels takes, about."""
@@ -74,7 +74,7 @@ def will_compile() -> bool:
 @cache
 def available() -> bool:
     """Whether kernels can be compiled here. The first call compiles them, or takes them from the disk."""
-    return _succeeds(_rehearse, "training runs without compiled kernels")
+    return _succeeds(_rehearse_anew, "everything runs without compiled kernels")
 
 
 @cache
@@ -83,8 +83,18 @@ def available_on_gpu() -> bool:
     return _succeeds(_rehearse_on_gpu, "attention runs without its kernel for GPUs")
 
 
+def _rehearse_anew() -> None:
+    """Take the kernels from the disk, or compile them; if what stands on the disk is damaged, without it."""
+    try:
+        _rehearse()
+    except Exception:  # a damaged file shows as whatever its reader stumbles over
+        empty()
+        _rehearse()
+    mark_filled()
+
+
 def _rehearse() -> None:
-    """Compile the kernels for the processor."""
+    """Load or compile the kernels for the processor."""
     from pellucid.kernels.adam import rehearse as rehearse_adam  # Numba takes a second to import
     from pellucid.kernels.decoding import rehearse as rehearse_decoding
     from pellucid.kernels.loss import rehearse as rehearse_loss

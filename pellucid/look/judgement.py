@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pellucid.config import Device
 from pellucid.data.examples import Example
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.intervals import Interval
@@ -15,7 +14,7 @@ from pellucid.model.threads import use_threads
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.toml import to_toml
-from pellucid.training.run import load, read_log
+from pellucid.training.run import read_log
 
 EXAMPLES = 6
 MISTAKES = 25
@@ -31,9 +30,8 @@ class Judgement(NamedTuple):
     evaluation: Evaluation
 
 
-def judge(folder: Path, examples: Sequence[Example], device: Device = "cpu") -> Judgement:
-    """Decode examples with the best model of a run and score them, each against its own target."""
-    transducer = load(folder, device)
+def judge(transducer: Transducer, examples: Sequence[Example]) -> Judgement:
+    """Decode examples with a trained model and score them, each against its own target."""
     use_threads(transducer.config.threads)
     traces = transducer.trace(examples)
     references: list[tuple[str, ...]] = [(example.target,) for example in examples]

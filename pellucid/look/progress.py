@@ -8,6 +8,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from pellucid.kernels.cache import cache_folder
 from pellucid.training.loop import Started, Stepped, Stopped, Validated
 from pellucid.training.session import Built, Read, RunEvent
 
@@ -94,7 +95,8 @@ class Teller:
             f"{source} source symbols{tags}, {target} target symbols"
         )
         if event.compiles:
-            self._print("compiling kernels for this machine, once: up to half a minute before the first update")
+            kept = "for this machine, once" if cache_folder() else "each time, for want of a folder to keep them in"
+            self._print(f"compiling kernels {kept}: up to a minute before the first update")
 
     def _tell_started(self, event: Started) -> None:
         """How long it will take at most."""

@@ -65,7 +65,7 @@ def _one(request: Request, seed: int) -> Judgement:
     with shown() as teller:
         for event in train_run(Files(data / "train.tsv", data / "dev.tsv"), folder, config):
             teller.tell(event)
-    return judge(folder, test)
+    return judge(load(folder), test)
 
 
 def _run_folder(out: Path, seed: int) -> Path:

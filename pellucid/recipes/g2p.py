@@ -16,7 +16,7 @@ from pellucid.files import make_folder, write_text
 from pellucid.look.judgement import judge, report_on
 from pellucid.look.report import write_report
 from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.training.run import read_log
+from pellucid.training.run import load, read_log
 from pellucid.training.session import Files, train_run
 
 LANGUAGES = ("arm", "bul", "fre", "geo", "gre", "hin", "hun", "ice")
@@ -68,7 +68,7 @@ def _one(folder: Path, out: Path, job: tuple[str, int]) -> Result:
     for _ in train_run(files, run_folder, config):
         pass
     reading = read_examples(folder / "test" / f"{language}_test.tsv", config.data)
-    judgement = judge(run_folder, reading.examples)
+    judgement = judge(load(run_folder), reading.examples)
     title = f"Words to phones: {language}"
     introduction = f"SIGMORPHON 2020, task 1. The published LSTM with attention has a WER of {PUBLISHED[language]}."
     write_report(run_folder / "report.html", report_on(run_folder, judgement, title, introduction))
