@@ -1,8 +1,10 @@
-"""How many threads compute."""
+"""How a process computes: its threads and its memory."""
 
 import os
 
 import torch
+
+from pellucid.kernels.allocation import keep_freed_memory
 
 
 def use_threads(threads: int) -> None:
@@ -11,4 +13,5 @@ def use_threads(threads: int) -> None:
     Threads that share a core wait for each other by spinning, which makes small models many times slower on a busy
     machine: one thread is the safe default.
     """
+    keep_freed_memory()
     torch.set_num_threads(threads or os.cpu_count() or 1)
