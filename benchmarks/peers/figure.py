@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from benchmarks.peers.cases import BEAM, CASES, CELLS, Cell, Task
 from benchmarks.peers.results import Results
 from benchmarks.peers.systems import SYSTEMS
-from benchmarks.peers.table import OURS, SHEETS, numbers
+from benchmarks.peers.table import SHEETS, numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,14 +38,13 @@ def write_figure(results: Results, path: Path) -> bool:
 
 
 def draw(panel: "Axes", results: Results, task: Task, places: Sequence[tuple[str, Cell]]) -> None:
-    """One task: a mark for each system at each case, ours joined by a line."""
+    """One task: a mark for each system at each case."""
     sheet = next(sheet for sheet in SHEETS if sheet.tasks == (task,) and sheet.what == "rate")
     for at, (name, system) in enumerate(SYSTEMS.items()):
         told = [numbers(results, sheet, case, cell)[name] for case, cell in places]
         rates = [float("nan") if number is None else number for number in told]
-        line = "-" if name == OURS else ""
         look = (COLOURS[at], MARKERS[at])
-        panel.plot(range(len(places)), rates, linestyle=line, color=look[0], marker=look[1], label=system.title)
+        panel.plot(range(len(places)), rates, linestyle="", color=look[0], marker=look[1], label=system.title)
     panel.set_yscale("log")
-    panel.set_xticks(range(len(places)), [f"{case}\n{cell.upper()}" for case, cell in places], fontsize=8)
+    panel.set_xticks(range(len(places)), [f"{case}\n{cell.upper()}" for case, cell in places], fontsize=7)
     panel.grid(axis="y", which="both", alpha=0.25)
