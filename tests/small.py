@@ -6,6 +6,7 @@ B batch, S source positions, T target positions.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,8 +16,9 @@ from pellucid.config import Config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenter, Segmenters
-from pellucid.data.vocabulary import PAD, SPECIAL, Vocabularies, Vocabulary
+from pellucid.data.vocabulary import EOS, PAD, SPECIAL, Vocabularies, Vocabulary
 from pellucid.model.network import Network, build_network
+from pellucid.search.decoded import Decoded
 from pellucid.toml import from_settings
 
 SOURCE, TARGET = "abcde", "vwxyz"
@@ -155,3 +157,18 @@ def contents(module: nn.Module) -> dict[str, object]:
         for name, inner in module.named_modules()
         for key, value in vars(inner).items()
     }
+
+
+def hasty(config: Config, seed: int) -> Network:
+    """A network that likes to end, so that what is decoded together does so at different steps."""
+    network = network_of(config, seed)
+    with torch.no_grad():
+        network.decoder.head.projection.bias[EOS] += 1
+    return network
+
+
+def same(one: Decoded, two: Decoded) -> None:
+    """Equal but for the rounding to float32."""
+    assert one.ids.tolist() == two.ids.tolist()
+    for first, second in zip(one, two, strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-6)

@@ -12,16 +12,22 @@ from small import EXAMPLES, SEGMENTERS, vocabularies
 
 from pellucid.config import DataConfig
 from pellucid.data import vocabulary as vocabulary_module
-from pellucid.data.batches import POOL, Batch, Encoded, Ragged, assemble, encode, encode_source, plan_batches, ragged
+from pellucid.data.batches import POOL, Batch, Encoded, Ragged, assemble, encode, encode_symbols, plan_batches, ragged
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters, segmenters
-from pellucid.data.vocabulary import EOS, PAD, SPECIAL, UNK, learn_vocabularies
+from pellucid.data.vocabulary import EOS, PAD, SPECIAL, UNK, Vocabularies, learn_vocabularies
 
 SEQUENCES = st.lists(st.lists(st.integers(1, 99), max_size=5), max_size=8)
 PAIRS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=300)
 UNITS = st.sampled_from(["examples", "tokens"])
 Unit = Literal["examples", "tokens"]
 CUT = segmenters(DataConfig())
+
+
+def encode_source(example: Example, segmenters: Segmenters, vocabularies: Vocabularies) -> list[int]:
+    """`encode_symbols` of an example's features and source."""
+    features, source = segmenters.features.split(example.features), segmenters.source.split(example.source)
+    return encode_symbols(features, source, vocabularies)
 
 
 def encoded_of(pairs: list[tuple[int, int]]) -> Encoded:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import SEEDS, WIDTH, batches, config_of, configs, contents, few, littered, network_of, padded
+from small import SEEDS, WIDTH, batches, config_of, configs, contents, few, hasty, littered, network_of, padded, same
 from torch import Tensor
 
 import pellucid.search.beam as module
@@ -31,14 +31,6 @@ LIMITS = Limits(0, LIMIT)
 WIDTHS = st.integers(1, 6)
 NETWORKS = configs().filter(lambda config: config.decoder.output != "context")
 """Networks whose outputs differ in score: from a context alone, the order of the symbols may not matter."""
-
-
-def hasty(config: Config, seed: int) -> Network:
-    """A network that likes to end, so that hypotheses do so at different steps."""
-    network = network_of(config, seed)
-    with torch.no_grad():
-        network.decoder.head.projection.bias[EOS] += 1
-    return network
 
 
 class Hypothesis(NamedTuple):
@@ -84,13 +76,6 @@ def plain_beam(network: Network, source: Tensor, limits: Limits, width: int) -> 
 def score(decoded: Decoded) -> float:
     """ln p of the whole output."""
     return float(decoded.log_probabilities.sum(dtype=np.float64))
-
-
-def same(one: Decoded, two: Decoded) -> None:
-    """Equal but for the rounding to float32."""
-    assert one.ids.tolist() == two.ids.tolist()
-    for first, second in zip(one, two, strict=True):
-        np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-6)
 
 
 @few

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, WIDTH, batches, config_of, configs, contents, few, littered, network_of, padded
+from small import SEEDS, WIDTH, batches, config_of, configs, contents, few, hasty, littered, network_of, padded, same
 from torch import Tensor
 
 import pellucid.search.greedy as module
@@ -22,19 +22,11 @@ from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
 from pellucid.model.network import Network
-from pellucid.search.decoded import CANDIDATES, Decoded, Limits, closed_symbols, symbol_log_probabilities
+from pellucid.search.decoded import CANDIDATES, Limits, closed_symbols, symbol_log_probabilities
 from pellucid.search.greedy import greedy
 
 LIMIT = 7
 LIMITS = Limits(0, LIMIT)
-
-
-def hasty(config: Config, seed: int) -> Network:
-    """A network that likes to end, so that the rows of a batch do so at different steps."""
-    network = network_of(config, seed)
-    with torch.no_grad():
-        network.decoder.head.projection.bias[EOS] += 1
-    return network
 
 
 class Plain(NamedTuple):
@@ -68,13 +60,6 @@ def plain_greedy(network: Network, source: Tensor, limit: int) -> Plain:
         written.log_probabilities.append(found[symbol])
         written.weights.append(step.attended.weights[0].tolist())
     return written
-
-
-def same(one: Decoded, two: Decoded) -> None:
-    """Equal but for the rounding to float32."""
-    assert one.ids.tolist() == two.ids.tolist()
-    for first, second in zip(one, two, strict=True):
-        np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-6)
 
 
 @few

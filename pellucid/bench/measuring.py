@@ -132,7 +132,8 @@ def _decoding(asked: Asked) -> _Steps:
     written: list[float] = [0.0]
 
     def call() -> None:
-        _ = asked.plain or available()  # a few batches alone would not be worth loading the kernels
+        if not asked.plain:
+            available()  # a few batches alone would not be worth loading the kernels
         traces = session.transducer.trace(next(calls))
         written[0] = sum(len(trace.target) for trace in traces) / len(traces)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import tyro
@@ -23,8 +23,10 @@ from pellucid.bench.child import measured, profiled
 from pellucid.bench.machine import this_machine
 from pellucid.bench.results import Measured, Stage
 from pellucid.bench.scaling import Point, points
+from pellucid.config import Threads
 from pellucid.errors import InputError
 from pellucid.files import write_atomic, write_text
+from pellucid.kernels.environment import plain_is_asked
 
 WIDTH = 124
 """Columns of the table at least: a narrow terminal wraps it rather than losing figures."""
@@ -38,9 +40,7 @@ floor         least time of that step: operations counted from its shapes, at ra
 peak          the most memory its process had
 first call    what the first step took on the wall beyond the others; kernels (c)ompiled, (l)oaded, or (p)lain PyTorch
 start         from the start of a process to its first update, on the wall, with 2,000 pairs read from a file"""
-
-MOST_THREADS = 1024
-"""As the setting `threads` allows."""
+MOST_THREADS = get_args(Threads)[1].le
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _checked(given: Arguments) -> list[Asked]:
 
 def _ways(given: Arguments) -> tuple[bool, ...]:
     """With kernels, in plain PyTorch, or both."""
-    if os.environ.get("PELLUCID_PLAIN", "0") not in ("", "0"):
+    if plain_is_asked():
         return (True,)
     return (False, True) if given.plain else (False,)
 

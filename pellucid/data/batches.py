@@ -80,14 +80,8 @@ def encode_symbols(features: Sequence[str], source: Sequence[str], vocabularies:
     return shifted + vocabularies.source.encode(source)
 
 
-def encode_source(example: Example, segmenters: Segmenters, vocabularies: Vocabularies) -> list[int]:
-    """`encode_symbols` of an example's features and source."""
-    features, source = segmenters.features.split(example.features), segmenters.source.split(example.source)
-    return encode_symbols(features, source, vocabularies)
-
-
 def encode(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Encoded:
-    """Examples as ids, each target closed by EOS: `encode_source` and its like for the target, all at once."""
+    """Examples as ids, each target closed by EOS: `encode_symbols` and its like for the target, all at once."""
     source = _column([example.source for example in examples], segmenters.source, vocabularies.source)
     target = _column([example.target for example in examples], segmenters.target, vocabularies.target)
     features = _column([example.features for example in examples], segmenters.features, vocabularies.features)

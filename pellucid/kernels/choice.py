@@ -4,7 +4,6 @@ Kernels take float32 on a processor, and on a GPU float32 or bfloat16. They are 
 environment has PELLUCID_PLAIN=1, and where they cannot be compiled, which is said once.
 """
 
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -16,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.kernels.cache import empty, is_filled, mark_filled
+from pellucid.kernels.environment import plain_is_asked
 
 WORTH_LOADING = 500
 """Hypotheses whose search is quicker by as much time as loading the kernels takes, about."""
@@ -51,7 +51,7 @@ def chosen_on_gpu(query: Float[Tensor, "R H"], keys: Float[Tensor, "B S A"]) -> 
 
 def _asked_for_plain() -> bool:
     """Whether the plain version was asked for, in the code or in the environment."""
-    return _PLAIN.get() or os.environ.get("PELLUCID_PLAIN", "0") not in ("", "0")
+    return _PLAIN.get() or plain_is_asked()
 
 
 @contextmanager

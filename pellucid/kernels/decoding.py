@@ -4,7 +4,6 @@ B rows, S source positions, T steps, A units of the keys, D memory, H hidden, G 
 """
 
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from pellucid.kernels.attention import Source, laid_out
 from pellucid.kernels.compiling import compiled
 from pellucid.kernels.operands import Looked, Parameters
-from pellucid.kernels.parallel import end_to_end, for_each, parts_of
+from pellucid.kernels.parallel import end_to_end, for_each, parts_of, slices
 from pellucid.kernels.products import product
 from pellucid.kernels.recurrence import across, by_gate
 from pellucid.kernels.sequences import recurrent_plane
@@ -85,7 +84,7 @@ class _Unrolled(torch.autograd.Function):
         given = _Given(*(tensor.detach().contiguous() for tensor in tensors))
         ctx.weights = weights_of(Parameters(*given[: len(Parameters._fields)]))
         task = partial(_forward, ctx.weights, given, symbols.numpy(), lengths.numpy())
-        ctx.done = for_each(task, _slices(len(symbols)))
+        ctx.done = for_each(task, slices(len(symbols), parts_of(len(symbols))))
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
         unrollings = [part.unrolling for part in ctx.done]
@@ -113,12 +112,6 @@ def weights_of(parameters: Parameters) -> Weights:
     turned = (across(recurrent), across(context, size), query.T.contiguous().numpy())
     plain = (by_gate(recurrent).numpy(), by_gate(context, size).numpy(), query.numpy())
     return Weights(table.numpy(), bias.numpy(), *plain, *turned)
-
-
-def _slices(rows: int) -> list[slice]:
-    """The rows in as many parts as there are threads."""
-    ends = [rows * part // parts_of(rows) for part in range(parts_of(rows) + 1)]
-    return [slice(start, end) for start, end in pairwise(ends)]
 
 
 def _forward(

@@ -7,6 +7,7 @@ within stay in the thread that asks for them: threads of a second kind would onl
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -26,6 +27,11 @@ ROWS = 16
 def parts_of(rows: int, sharers: int = 1) -> int:
     """In how many parts a batch is worth cutting, where so many `sharers` each cut it: one for each thread in all."""
     return max(1, min(torch.get_num_threads() // sharers, rows // ROWS))
+
+
+def slices(rows: int, parts: int) -> list[slice]:
+    """So many rows in parts of nearly equal length, in their order."""
+    return [slice(start, end) for start, end in pairwise(rows * part // parts for part in range(parts + 1))]
 
 
 def for_each(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:

@@ -3,7 +3,7 @@
 B rows, S positions, N directions (1 or 2), H units, G all gates (3H or 4H), V rows of the table of projected inputs.
 """
 
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,10 +104,10 @@ class _Recurrence(torch.autograd.Function):
         arrived = (states.contiguous().flatten(0, 2).numpy(), hidden.numpy())
         pairs = list(zip(ctx.parts, runs, strict=True))
         parts = for_each(partial(_run_back, recurrences, arrived), pairs)
-        sums = [torch.zeros_like(tensor) for direction in directions for tensor in direction]
-        for part, gradients in zip(ctx.parts, parts, strict=True):
-            for at, gradient in enumerate(gradients):
-                sums[3 * part.direction + at] += gradient
+        sums: list[Tensor] = []
+        for at in range(len(directions)):
+            own = [gradients for part, gradients in zip(ctx.parts, parts, strict=True) if part.direction == at]
+            sums += [reduce(torch.add, tensors) for tensors in zip(*own, strict=True)]
         return None, None, *sums
 
 

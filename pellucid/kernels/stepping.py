@@ -5,7 +5,6 @@ H hidden, V vocabulary, C as many as R for an LSTM and 0 for a GRU.
 """
 
 from functools import partial
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from pellucid.kernels.cells import gru_forward, lstm_forward, planes_of
 from pellucid.kernels.compiling import compiled
 from pellucid.kernels.decoding import weights_of
 from pellucid.kernels.operands import Head, Looked, Parameters, Taken
-from pellucid.kernels.parallel import end_to_end, for_each, parts_of
+from pellucid.kernels.parallel import end_to_end, for_each, parts_of, slices
 from pellucid.kernels.products import add_product, product
 from pellucid.kernels.unrolling import Weights, add_sums
 
@@ -66,7 +65,8 @@ class Ready(NamedTuple):
         before = hidden.contiguous().numpy()
         cells = before[:0] if cell is None else cell.contiguous().numpy()
         task = partial(_part, self, symbols.numpy(), before, cells)
-        parts = for_each(task, _slices(len(self.sources.rows), len(before)))
+        running = len(self.sources.rows)
+        parts = for_each(task, slices(running, min(running, parts_of(len(before)))))
         return Taken(*(end_to_end(arrays) for arrays in zip(*parts, strict=True)))
 
 
@@ -80,12 +80,6 @@ def prepare(parameters: Parameters, head: Head, looked: Looked) -> Ready:
     laid = laid_out(keys, lengths, len(energy) > 0)
     sources = Sources(laid, memory, lengths, energy, np.arange(len(keys)))
     return Ready(weights_of(parameters), Output(state, context, bias), sources)
-
-
-def _slices(sources: int, hypotheses: int) -> list[slice]:
-    """The running sources in as many parts as there are threads, if there are hypotheses enough."""
-    count = min(sources, parts_of(hypotheses))
-    return [slice(start, end) for start, end in pairwise(sources * part // count for part in range(count + 1))]
 
 
 def _part(

@@ -52,11 +52,8 @@ class _Layer(NamedTuple):
     ids: Int[np.ndarray, "b K"]
     log_probabilities: Float[np.ndarray, "b K"]
     scores: Float[np.ndarray, "b K"]
-
-    def ended(self) -> Bool[np.ndarray, "b K"]:
-        """Which of the extensions are whole outputs."""
-        ended: Bool[np.ndarray, "b K"] = (self.ids == EOS) & np.isfinite(self.scores)
-        return ended
+    ended: Bool[np.ndarray, "b K"]
+    """Which of the extensions are whole outputs."""
 
 
 class _End(NamedTuple):
@@ -86,7 +83,7 @@ def beam(
         layer = _layer(running, step, closed.at(written, limits), room[running.sources])
         layers.append(layer)
         going = _collect(layer, ends, (written, best))
-        room[running.sources] -= layer.ended().sum(axis=1)
+        room[running.sources] -= layer.ended.sum(axis=1)
         if written == limits.maximum:
             _cut(running, layer, ends, written)
         if written == limits.maximum or not going.any():
@@ -111,13 +108,14 @@ def _layer(running: _Beam, step: Step, closed: Bool[Tensor, " V"], room: Int[np.
     weights, top_ids, top_values = (each.reshape(sources, -1, each.shape[-1]) for each in seen)
     inside = np.arange(found.ids.shape[1]) < room[:, None]
     scores = np.where(inside, found.scores, np.float32(-np.inf))
-    chosen = (found.parents, found.ids, found.log_probabilities, scores)
+    ended = (found.ids == EOS) & np.isfinite(scores)
+    chosen = (found.parents, found.ids, found.log_probabilities, scores, ended)
     return _Layer(running.sources, weights, top_ids, top_values, *chosen)
 
 
 def _collect(layer: _Layer, ends: list[list[_End]], at: tuple[int, int]) -> Bool[np.ndarray, " b"]:
     """Note the hypotheses that wrote EOS; which sources go on: those where one of the best outputs can still come."""
-    (step, best), ended = at, layer.ended()
+    (step, best), ended = at, layer.ended
     highest = np.where(ended, -np.inf, layer.scores).max(axis=1)
     going: Bool[np.ndarray, " b"] = np.isfinite(highest)
     for row, place in np.argwhere(ended).tolist():
@@ -130,7 +128,7 @@ def _collect(layer: _Layer, ends: list[list[_End]], at: tuple[int, int]) -> Bool
 
 def _cut(running: _Beam, layer: _Layer, ends: list[list[_End]], step: int) -> None:
     """Note the hypotheses that had reached the greatest length and did not write EOS then."""
-    ended = layer.ended()
+    ended = layer.ended
     for row, source in enumerate(layer.sources.tolist()):
         left = set(np.isfinite(running.scores[row]).nonzero()[0].tolist()) - set(
             layer.parents[row][ended[row]].tolist()
@@ -141,7 +139,7 @@ def _cut(running: _Beam, layer: _Layer, ends: list[list[_End]], step: int) -> No
 def _advance(running: _Beam, state: State, layer: _Layer, going: Bool[np.ndarray, " b"]) -> _Beam:
     """The chosen hypotheses as the next beam, without the finished sources once these are many."""
     device = running.symbols.device
-    over = ~going[:, None] | (layer.ids == EOS)
+    over = ~going[:, None] | layer.ended
     scores = np.where(over, np.float32(-np.inf), layer.scores)
     places = layer.parents + np.arange(len(going))[:, None] * layer.weights.shape[1]
     ids, sources, attendable = layer.ids, layer.sources, running.attendable

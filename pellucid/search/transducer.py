@@ -50,7 +50,8 @@ class Transducer:
     @cached_property
     def _names(self) -> np.ndarray:
         """How each target id is shown."""
-        return np.array([*SPECIAL_NAMES, *self.vocabularies.target.symbols], dtype=object)
+        target = self.vocabularies.target
+        return np.array([target.symbol(identity, SPECIAL_NAMES) for identity in range(len(target))], dtype=object)
 
     def with_beam(self, width: int) -> "Transducer":
         """The same, searching with so many hypotheses; 1 is greedy. `ConfigError` for what is no width."""
