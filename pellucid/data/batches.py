@@ -85,9 +85,9 @@ def encode_symbols(features: Sequence[str], source: Sequence[str], vocabularies:
 def encode(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Encoded:
     """Examples as ids, each target closed by EOS: `encode_symbols` and its like for the target, all at once.
 
-    Ids have the narrowest type that holds them all: with fewer than 257 symbols a byte each.
+    Ids have the narrowest type that holds whatever there may be: a byte each where symbols are few.
     """
-    read, written = (np.min_scalar_type(count - 1) for count in id_counts(vocabularies))
+    read, written = (np.min_scalar_type(count - 1) for count in id_counts(vocabularies, tagged=True))
     source = _column([example.source for example in examples], segmenters.source, vocabularies.source, read)
     target = _column([example.target for example in examples], segmenters.target, vocabularies.target, written)
     features = _column([example.features for example in examples], segmenters.features, vocabularies.features, read)
@@ -97,9 +97,9 @@ def encode(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vo
     return Encoded(source, _joined(target, ends))
 
 
-def id_counts(vocabularies: Vocabularies) -> tuple[int, int]:
-    """How many ids there are to read, features' and source symbols' together, and to write."""
-    return len(vocabularies.source) + len(vocabularies.features), len(vocabularies.target)
+def id_counts(vocabularies: Vocabularies, tagged: bool) -> tuple[int, int]:
+    """How many ids there are to read, with those of features where sources are `tagged` with them, and to write."""
+    return len(vocabularies.source) + (len(vocabularies.features) if tagged else 0), len(vocabularies.target)
 
 
 def _column(texts: Sequence[str], segmenter: Segmenter, vocabulary: Vocabulary, kind: np.dtype[Any]) -> Ragged:

@@ -66,10 +66,10 @@ def write_corpus(path: Path, corpus: Corpus) -> None:
         writer.write_batch(batch)
 
 
-def map_corpus(path: Path, key: str) -> Corpus:
+def map_corpus(path: Path, key: str, tagged: bool) -> Corpus:
     """The corpus of these files and settings, without reading it into memory; `CorpusError` for any other file.
 
-    Every byte of it is checked: it is what was written, and ids are such as there are.
+    Every byte of it is checked: it is what was written, and ids are such as there are (`tagged`: also of features).
     """
     import pyarrow
 
@@ -86,7 +86,8 @@ def map_corpus(path: Path, key: str) -> Corpus:
         raise CorpusError("it is damaged, or no corpus") from error
     if notes.key != key:
         raise CorpusError("it is of other files or settings")
-    if batch.schema.metadata.get(DIGEST) != _digest(encoded, told) or not _is_sound(encoded, notes.vocabularies):
+    whole = batch.schema.metadata.get(DIGEST) == _digest(encoded, told)
+    if not whole or not _is_sound(encoded, id_counts(notes.vocabularies, tagged)):
         raise CorpusError("it is damaged")
     return Corpus(notes.key, notes.found, notes.vocabularies, encoded)
 
@@ -111,8 +112,8 @@ def _digest(encoded: Encoded, notes: bytes) -> bytes:
     return digest.hexdigest().encode()
 
 
-def _is_sound(encoded: Encoded, vocabularies: Vocabularies) -> bool:
-    """Whether each example has symbols on both sides, all of them such as the vocabularies hold."""
+def _is_sound(encoded: Encoded, counts: tuple[int, int]) -> bool:
+    """Whether each example has symbols on both sides, of so many that there are: kernels look them up unchecked."""
     if encoded.source.sequences != encoded.target.sequences or not encoded.source.sequences:
         return False
     return all(
@@ -120,5 +121,5 @@ def _is_sound(encoded: Encoded, vocabularies: Vocabularies) -> bool:
         and column.offsets[-1] == len(column.values)
         and bool((column.lengths > 0).all())
         and int(column.values.max()) < count
-        for column, count in zip(encoded, id_counts(vocabularies), strict=True)
+        for column, count in zip(encoded, counts, strict=True)
     )

@@ -62,7 +62,7 @@ def read_files(files: Files, config: DataConfig, kept: Path) -> Data:
     key, corpus, note = _key(files, config), None, ""
     if key and kept.exists():
         try:
-            corpus = map_corpus(kept, key)
+            corpus = map_corpus(kept, key, bool(config.features_column))
         except CorpusError as error:
             note = f"{kept} is not used, for {error}"
     if corpus is None:
@@ -101,7 +101,7 @@ def keep(path: Path, corpus: Corpus, files: Files, config: DataConfig) -> Corpus
         corpus = corpus._replace(key="")
     write_corpus(path, corpus)
     try:
-        return map_corpus(path, corpus.key)
+        return map_corpus(path, corpus.key, bool(config.features_column))
     except CorpusError:  # of a file system that cannot map: memory has it all the same
         remove(path)
         return corpus
