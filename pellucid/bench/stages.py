@@ -110,7 +110,6 @@ def _trained(session: Session, seconds: float) -> tuple[dict[str, Tick], int]:
     clock.restart()
     began = time.perf_counter()
     while not count or time.perf_counter() - began < seconds:
-        clock.enter(BATCHING)
         next(events)
         clock.enter(OTHER)
         count += 1
@@ -149,7 +148,7 @@ def _watch_feed(session: Session, clock: Clock) -> None:
 
     def watched(plan: list[ndarray]) -> Feed:
         feed = feed_of(plan)
-        setattr(feed, "next", clock.within(WAITING, BATCHING, feed.next))  # noqa: B010 (of this object alone)
+        setattr(feed, "next", clock.within(WAITING, OTHER, feed.next))  # noqa: B010 (of this object alone)
         return feed
 
     setattr(session, "feed", watched)  # noqa: B010 (as above)
