@@ -32,8 +32,8 @@ class Location(NamedTuple):
 
     filters: Float[np.ndarray, "F N"]
     projection: Float[np.ndarray, "A F"]
-    across: Float[np.ndarray, "F A"]
-    """The projection, transposed."""
+    filters_across: Float[np.ndarray, "N F"]
+    projection_across: Float[np.ndarray, "F A"]
     looked: Float[np.ndarray, "B S"]
     """The weights before the first step."""
 

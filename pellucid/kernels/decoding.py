@@ -125,8 +125,9 @@ def location_of(
     projection: Float[Tensor, "Q F"], filters: Float[Tensor, "F N"], looked: Float[np.ndarray, "R S"]
 ) -> Location:
     """What the score by location reads, as the arrays that kernels take."""
-    plain, across = projection.detach().contiguous(), projection.detach().T.contiguous()
-    return Location(filters.detach().contiguous().numpy(), plain.numpy(), across.numpy(), looked)
+    weights = (filters.detach(), projection.detach(), filters.detach().T, projection.detach().T)
+    plain, projected, *across = (weight.contiguous().numpy() for weight in weights)
+    return Location(plain, projected, across[0], across[1], looked)
 
 
 def _forward(

@@ -32,11 +32,11 @@ from pellucid.kernels.products import add_product, product
 class Filtered(NamedTuple):
     """What the score of one row reads of the look before, and what comes of it."""
 
-    around: Flat
-    """α' between zeros, N − 1 in all."""
+    seen: Float[np.ndarray, "N n"]
+    """α'_{s+j}, for each place j of a filter."""
     features: Float[np.ndarray, "F n"]
-    sums: Float[np.ndarray, "A n"]
-    """k + L f, to which the query is still to be added."""
+    added: Float[np.ndarray, "A n"]
+    """L f."""
 
 
 @compiled
@@ -68,31 +68,26 @@ def weigh_located(
     keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat, location: Location, before: Flat, weights: Flat
 ) -> None:
     """α = softmax(e) of one query in place of zeros, as many as there are real positions."""
-    sums = _filtered(keys, location, before).sums
+    added = _filtered(location, before).added
     for unit in range(query.shape[0]):
-        values, asked, share = sums[unit], query[unit], energy[unit]
+        key, more, asked, share = keys[unit], added[unit], query[unit], energy[unit]
         for s in range(weights.shape[0]):
-            weights[s] += share * tangent(asked + values[s])
+            weights[s] += share * tangent(asked + key[s] + more[s])
     softmax(weights)
 
 
 @compiled
-def _filtered(keys: Float[np.ndarray, "A S"], location: Location, before: Flat) -> Filtered:
-    """F ∗ α', and k + L (F ∗ α')."""
+def _filtered(location: Location, before: Flat) -> Filtered:
+    """F ∗ α' and L (F ∗ α')."""
     n, (count, width) = before.shape[0], location.filters.shape
-    around = np.zeros(n + width - 1, np.float32)
+    around, seen = np.zeros(n + width - 1, np.float32), np.empty((width, n), np.float32)
     around[width // 2 : width // 2 + n] = before
-    features, sums = np.zeros((count, n), np.float32), np.empty((keys.shape[0], n), np.float32)
-    for row in range(count):
-        values = features[row]
-        for place in range(width):
-            share, seen = location.filters[row, place], around[place : place + n]
-            for s in range(n):
-                values[s] += share * seen[s]
-    for unit in range(keys.shape[0]):
-        sums[unit] = keys[unit, :n]
-    add_product(location.projection, features, sums)
-    return Filtered(around, features, sums)
+    for place in range(width):
+        seen[place] = around[place : place + n]
+    features, added = np.empty((count, n), np.float32), np.empty((location.projection.shape[0], n), np.float32)
+    product(location.filters, seen, features)
+    product(location.projection, features, added)
+    return Filtered(seen, features, added)
 
 
 @compiled
@@ -112,9 +107,9 @@ def look_located_back(
             add(energies, gradients.weights[row, step, :n])
         add_weighted(source.memory[row], gradients.contexts[row], energies)
         softmax_back(weights[row, step, :n], energies)
-        filtered = _filtered(source.keys[row], source.location, before)
+        filtered = _filtered(source.location, before)
         gradients.queries[row] = queries[row]
-        _score_back(source.energy, sums, row, filtered, energies, gradients.queries[row])
+        _score_back(source, sums, row, filtered.added, energies, gradients.queries[row])
         if step == 0:
             _filters_back(source.location, sums.location, filtered, sums.location.looked[row, :n])
         else:
@@ -122,37 +117,36 @@ def look_located_back(
 
 
 @compiled
-def _score_back(energy: Flat, sums: SourceGradients, row: int, filtered: Filtered, energies: Flat, query: Flat) -> None:
-    """With t the tanh: dv_a += Σ_s de_s t, dk_a += g = v_a de (1 − t²), dq_a = Σ_s g. g takes the place of k + L f."""
-    for unit in range(energy.shape[0]):
-        values, gradient, asked, share = filtered.sums[unit], sums.keys[row, unit], query[unit], energy[unit]
+def _score_back(
+    source: Source, sums: SourceGradients, row: int, added: Float[np.ndarray, "A n"], energies: Flat, query: Flat
+) -> None:
+    """With t the tanh: dv_a += Σ_s de_s t, dk_a += g = v_a de (1 − t²), dq_a = Σ_s g. g takes the place of L f."""
+    keys, gradients, taken_sums = source.keys[row], sums.keys[row], sums.energy
+    for unit in range(query.shape[0]):
+        key, gradient, own, asked, share = keys[unit], gradients[unit], added[unit], query[unit], source.energy[unit]
         through, taken = ZERO, ZERO
         for s in range(energies.shape[0]):
-            bent = tangent(asked + values[s])
+            bent = tangent(asked + key[s] + own[s])
             entered = energies[s] * bent
             taken += entered
             entered = share * (energies[s] - entered * bent)
             through += entered
             gradient[s] += entered
-            values[s] = entered
+            own[s] = entered
         query[unit] = through
-        sums.energy[unit] += taken
+        taken_sums[unit] += taken
 
 
 @compiled
 def _filters_back(location: Location, sums: LocationGradients, filtered: Filtered, looked: Flat) -> None:
     """From g: dL += g fᵀ, df = Lᵀ g, dF_fj += Σ_s df_s α'_{s+j}, and dα'_{s+j} += Σ_f F_fj df_fs into `looked`."""
     n, (count, width) = looked.shape[0], location.filters.shape
-    around, features = np.zeros(n + width - 1, np.float32), np.empty((count, n), np.float32)
-    add_product(filtered.sums, np.ascontiguousarray(filtered.features.T), sums.projection)
-    product(location.across, filtered.sums, features)
-    for row in range(count):
-        values = features[row]
-        for place in range(width):
-            share, seen, given = location.filters[row, place], filtered.around[place : place + n], around[place:]
-            total = ZERO
-            for s in range(n):
-                total += values[s] * seen[s]
-                given[s] += share * values[s]
-            sums.filters[row, place] += total
+    features, seen = np.empty((count, n), np.float32), np.empty((width, n), np.float32)
+    add_product(filtered.added, np.ascontiguousarray(filtered.features.T), sums.projection)
+    product(location.projection_across, filtered.added, features)
+    add_product(features, np.ascontiguousarray(filtered.seen.T), sums.filters)
+    product(location.filters_across, features, seen)
+    around = np.zeros(n + width - 1, np.float32)
+    for place in range(width):
+        add(around[place : place + n], seen[place])
     add(looked, around[width // 2 : width // 2 + n])
