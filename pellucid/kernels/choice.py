@@ -100,12 +100,14 @@ def _rehearse() -> None:
     from pellucid.kernels.loss import rehearse as rehearse_loss
     from pellucid.kernels.ranking import rehearse as rehearse_ranking
     from pellucid.kernels.recurrence import rehearse as rehearse_recurrence
+    from pellucid.kernels.searching import rehearse as rehearse_searching
     from pellucid.kernels.stepping import rehearse as rehearse_stepping
 
     rehearse_recurrence()
     rehearse_decoding()
     rehearse_stepping()
     rehearse_ranking()
+    rehearse_searching()
     rehearse_adam()
     rehearse_loss()
 

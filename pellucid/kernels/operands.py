@@ -7,7 +7,8 @@ cell has none.
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Float, Int
+import numpy as np
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -48,6 +49,18 @@ class Looked(NamedTuple):
     keys: Float[Tensor, "B S A"]
     memory: Float[Tensor, "B S D"]
     lengths: Int[Tensor, " B"]
+
+
+class Rules(NamedTuple):
+    """What a whole search may write, and what of it is kept."""
+
+    closed_early: Bool[np.ndarray, " V"]
+    """Symbols that cannot be written before the shortest output."""
+    closed: Bool[np.ndarray, " V"]
+    minimum: int
+    maximum: int
+    candidates: int
+    """Likeliest symbols that each step keeps."""
 
 
 class Taken(NamedTuple):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
 from pellucid.kernels.choice import chosen
+from pellucid.kernels.operands import Rules
 
 CANDIDATES = 5
 """Symbols a step keeps beside the one it wrote."""
@@ -86,6 +87,12 @@ def closed_symbols(vocabulary_size: int, device: torch.device | None = None) -> 
     before_minimum = after.clone()
     before_minimum[EOS] = True
     return Closed(before_minimum, after)
+
+
+def rules_of(vocabulary_size: int, limits: Limits) -> Rules:
+    """What a kernel must know of a search."""
+    closed = closed_symbols(vocabulary_size)
+    return Rules(closed.before_minimum.numpy(), closed.after.numpy(), *limits, candidates(vocabulary_size))
 
 
 def symbol_log_probabilities(

@@ -1,0 +1,122 @@
+"""A whole greedy search of a batch in one call: every step, its choice, and the rows that it ends.
+
+N sources, R rows that still run, S source positions, T steps, V vocabulary, C candidates kept for inspection, H hidden,
+n as many as N for an LSTM and 0 for a GRU.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from pellucid.data.vocabulary import BOS, EOS
+from pellucid.kernels.compiling import compiled
+from pellucid.kernels.operands import Head, Looked, Parameters, Prepared, Rules
+from pellucid.kernels.parallel import for_each, parts_of, slices
+from pellucid.kernels.ranking import rank
+from pellucid.kernels.stepping import Output, Ready, Sources, prepare, step
+from pellucid.kernels.unrolling import Weights
+
+
+class Start(NamedTuple):
+    """The states that a search begins with."""
+
+    hidden: Float[np.ndarray, "N H"]
+    cell: Float[np.ndarray, "n H"]
+
+
+class Searched(NamedTuple):
+    """All outputs of some sources side by side; what lies beyond an output's `steps` means nothing."""
+
+    top_ids: Int[np.ndarray, "N T C"]
+    top_log_probabilities: Float[np.ndarray, "N T C"]
+    weights: Float[np.ndarray, "N T S"]
+    steps: Int[np.ndarray, " N"]
+
+
+class Seen(NamedTuple):
+    """One step: the rows that ran, and what they saw and found."""
+
+    rows: Int[np.ndarray, " R"]
+    weights: Float[np.ndarray, "R S"]
+    top_ids: Int[np.ndarray, "R C"]
+    top_log_probabilities: Float[np.ndarray, "R C"]
+
+
+def search_greedily(
+    prepared: Prepared, hidden: Float[Tensor, "N H"], cell: Float[Tensor, "N H"] | None, rules: Rules
+) -> list[Searched]:
+    """The likeliest symbol at every step for all sources, in parts of the rows that follow each other."""
+    assert isinstance(prepared, Ready), "made by `prepare`"
+    task = partial(_part, prepared, started(hidden, cell), rules)
+    return for_each(task, slices(len(hidden), parts_of(len(hidden))))
+
+
+def started(hidden: Float[Tensor, "N H"], cell: Float[Tensor, "N H"] | None) -> Start:
+    """The first states as arrays."""
+    first = hidden.contiguous().numpy()
+    return Start(first, first[:0] if cell is None else cell.contiguous().numpy())
+
+
+def _part(ready: Ready, start: Start, rules: Rules, part: slice) -> Searched:
+    """One part's search."""
+    sources = ready.sources._replace(rows=ready.sources.rows[part])
+    return greedy_steps(ready.weights, ready.output, sources, Start(start.hidden[part], start.cell[part]), rules)
+
+
+@compiled
+def greedy_steps(weights: Weights, output: Output, sources: Sources, start: Start, rules: Rules) -> Searched:
+    """All steps: those of a row end with EOS, which may come one step after the longest output."""
+    rows, (hidden, cell) = np.arange(start.hidden.shape[0]), start
+    symbols, steps = np.full(rows.shape[0], BOS), np.zeros(rows.shape[0], np.int64)
+    seen = []
+    for written in range(rules.maximum + 1):
+        closed = rules.closed_early if written < rules.minimum else rules.closed
+        taken = taken_from(sources, rows)
+        hidden, cell, _, looks, logits = step(weights, output, taken, symbols, hidden, cell)
+        ids, values = rank(logits, closed, rules.candidates)
+        seen.append(Seen(rows, looks, ids, values))
+        symbols = ids[:, 0].copy()
+        ended = symbols == EOS
+        for place in range(rows.shape[0]):
+            if ended[place] or written < rules.maximum:
+                steps[rows[place]] = written + 1
+        if ended.any():
+            kept = np.flatnonzero(~ended)
+            if kept.shape[0] == 0:
+                break
+            rows, symbols, hidden = rows[kept], symbols[kept], hidden[kept]
+            cell = cell[kept] if cell.shape[0] else cell
+    return _side_by_side(seen, steps)
+
+
+@compiled
+def taken_from(sources: Sources, places: Int[np.ndarray, " R"]) -> Sources:
+    """The sources in these places of those that run."""
+    return Sources(sources.keys, sources.memory, sources.lengths, sources.energy, sources.rows[places])
+
+
+@compiled
+def _side_by_side(seen: list[Seen], steps: Int[np.ndarray, " N"]) -> Searched:
+    """The steps of each row."""
+    shape, positions, candidates = (steps.shape[0], len(seen)), seen[0].weights.shape[1], seen[0].top_ids.shape[1]
+    top_ids = np.zeros((*shape, candidates), np.int64)
+    values, weights = np.zeros((*shape, candidates), np.float32), np.zeros((*shape, positions), np.float32)
+    for at in range(len(seen)):
+        rows, own, ids, likely = seen[at]
+        for place in range(rows.shape[0]):
+            row = rows[place]
+            weights[row, at], top_ids[row, at], values[row, at] = own[place], ids[place], likely[place]
+    return Searched(top_ids, values, weights, steps)
+
+
+def rehearse() -> None:
+    """Compile everything here by running the smallest example."""
+    empty, square, one = torch.zeros(3, 1), torch.zeros(1, 1), torch.ones(1, dtype=torch.int64)
+    parameters = Parameters(torch.zeros(4, 3), torch.zeros(1), empty, empty, square, torch.zeros(1))
+    head, looked = Head(torch.zeros(4, 1), torch.zeros(4, 1), torch.zeros(4)), Looked(square[None], square[None], one)
+    closed = np.zeros(4, np.bool_)
+    search_greedily(prepare(parameters, head, looked), square, None, Rules(closed, closed, 0, 1, 1))
