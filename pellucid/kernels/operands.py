@@ -1,8 +1,8 @@
 """What kernels are given and give, as tensors; to know them, Numba is not needed.
 
 B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G all gates (3H or
-4H), V symbols, N and M as many or 0, Q units of the query, C as many as there are cells or biases, 0 where the kind of
-cell has none.
+4H), V symbols, T steps, N and M as many or 0 (in `Searched`, N outputs), Q units of the query, C as many as there are
+cells or biases, 0 where the kind of cell has none (in `Searched`, candidates of a step).
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -61,6 +61,17 @@ class Rules(NamedTuple):
     maximum: int
     candidates: int
     """Likeliest symbols that each step keeps."""
+
+
+class Searched(NamedTuple):
+    """What a whole search gives: outputs side by side; what lies beyond an output's `steps` means nothing."""
+
+    ids: Int[np.ndarray, "N T"]
+    log_probabilities: Float[np.ndarray, "N T"]
+    weights: Float[np.ndarray, "N T S"]
+    top_ids: Int[np.ndarray, "N T C"]
+    top_log_probabilities: Float[np.ndarray, "N T C"]
+    steps: Int[np.ndarray, " N"]
 
 
 class Taken(NamedTuple):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
 from pellucid.kernels.compiling import compiled
-from pellucid.kernels.operands import Head, Looked, Parameters, Prepared, Rules
+from pellucid.kernels.operands import Head, Looked, Parameters, Prepared, Rules, Searched
 from pellucid.kernels.parallel import for_each, parts_of, slices
 from pellucid.kernels.ranking import rank
 from pellucid.kernels.stepping import Output, Ready, Sources, prepare, step
@@ -26,15 +26,6 @@ class Start(NamedTuple):
 
     hidden: Float[np.ndarray, "N H"]
     cell: Float[np.ndarray, "n H"]
-
-
-class Searched(NamedTuple):
-    """All outputs of some sources side by side; what lies beyond an output's `steps` means nothing."""
-
-    top_ids: Int[np.ndarray, "N T C"]
-    top_log_probabilities: Float[np.ndarray, "N T C"]
-    weights: Float[np.ndarray, "N T S"]
-    steps: Int[np.ndarray, " N"]
 
 
 class Seen(NamedTuple):
@@ -100,23 +91,43 @@ def taken_from(sources: Sources, places: Int[np.ndarray, " R"]) -> Sources:
 
 
 @compiled
+def blank(shape: tuple[int, int], positions: int, candidates: int) -> Searched:
+    """Room for so many outputs of so many steps."""
+    return Searched(
+        np.zeros(shape, np.int64),
+        np.zeros(shape, np.float32),
+        np.zeros((*shape, positions), np.float32),
+        np.zeros((*shape, candidates), np.int64),
+        np.zeros((*shape, candidates), np.float32),
+        np.zeros(shape[0], np.int64),
+    )
+
+
+@compiled
 def _side_by_side(seen: list[Seen], steps: Int[np.ndarray, " N"]) -> Searched:
     """The steps of each row."""
-    shape, positions, candidates = (steps.shape[0], len(seen)), seen[0].weights.shape[1], seen[0].top_ids.shape[1]
-    top_ids = np.zeros((*shape, candidates), np.int64)
-    values, weights = np.zeros((*shape, candidates), np.float32), np.zeros((*shape, positions), np.float32)
+    outputs = blank((steps.shape[0], len(seen)), seen[0].weights.shape[1], seen[0].top_ids.shape[1])
+    outputs.steps[:] = steps
     for at in range(len(seen)):
-        rows, own, ids, likely = seen[at]
+        rows, weights, ids, values = seen[at]
         for place in range(rows.shape[0]):
             row = rows[place]
-            weights[row, at], top_ids[row, at], values[row, at] = own[place], ids[place], likely[place]
-    return Searched(top_ids, values, weights, steps)
+            outputs.weights[row, at] = weights[place]
+            outputs.top_ids[row, at], outputs.top_log_probabilities[row, at] = ids[place], values[place]
+            outputs.ids[row, at], outputs.log_probabilities[row, at] = ids[place, 0], values[place, 0]
+    return outputs
 
 
-def rehearse() -> None:
-    """Compile everything here by running the smallest example."""
+def smallest() -> tuple[Ready, Float[Tensor, "1 1"], Rules]:
+    """The smallest example of a search: what is prepared, the first state, the rules."""
     empty, square, one = torch.zeros(3, 1), torch.zeros(1, 1), torch.ones(1, dtype=torch.int64)
     parameters = Parameters(torch.zeros(4, 3), torch.zeros(1), empty, empty, square, torch.zeros(1))
     head, looked = Head(torch.zeros(4, 1), torch.zeros(4, 1), torch.zeros(4)), Looked(square[None], square[None], one)
     closed = np.zeros(4, np.bool_)
-    search_greedily(prepare(parameters, head, looked), square, None, Rules(closed, closed, 0, 1, 1))
+    return prepare(parameters, head, looked), square, Rules(closed, closed, 0, 1, 1)
+
+
+def rehearse() -> None:
+    """Compile everything here by running it."""
+    ready, state, rules = smallest()
+    search_greedily(ready, state, None, rules)

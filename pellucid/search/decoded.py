@@ -4,6 +4,7 @@ N outputs, S source positions, T steps, V vocabulary, C candidates kept for insp
 hypotheses of each before a step, K after it.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
 from pellucid.kernels.choice import chosen
-from pellucid.kernels.operands import Rules
+from pellucid.kernels.operands import Rules, Searched
 
 CANDIDATES = 5
 """Symbols a step keeps beside the one it wrote."""
@@ -67,6 +68,13 @@ def blank(outputs: int, steps: int, positions: int, candidates: int) -> Written:
         top_ids=np.zeros((outputs, steps, candidates), np.int64),
         top_log_probabilities=np.zeros((outputs, steps, candidates), np.float32),
     )
+
+
+def outputs_of(searched: Searched, positions: Sequence[int]) -> list[Decoded]:
+    """The outputs that a kernel found, each with so many source positions."""
+    *arrays, steps = searched
+    written = Written(*arrays)
+    return [written.output(row, *size) for row, size in enumerate(zip(steps.tolist(), positions, strict=True))]
 
 
 class Closed(NamedTuple):

@@ -24,6 +24,7 @@ from pellucid.search.decoded import (
     blank,
     closed_symbols,
     likeliest,
+    outputs_of,
     rules_of,
 )
 
@@ -46,24 +47,23 @@ def greedy(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " 
     state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
     if attendable.prepared is not None:
         return _compiled(attendable.prepared, memory, state, rules_of(network.vocabulary_size, limits))
-    return _stepwise(network, state, attendable, limits)
+    return stepwise(network, state, attendable, limits)
 
 
 def _compiled(prepared: Prepared, memory: Memory, state: State, rules: Rules) -> list[Decoded]:
     """All steps by a kernel."""
     from pellucid.kernels.searching import search_greedily  # Numba takes a second to import
 
-    outputs = list[Decoded]()
-    sizes = iter(memory.lengths.tolist())
-    for part in search_greedily(prepared, state.hidden[:, 0], None if state.cell is None else state.cell[:, 0], rules):
-        ids, values, weights, steps = part
-        written = Written(ids[:, :, 0], values[:, :, 0], weights, ids, values)
-        outputs += [written.output(row, count, next(sizes)) for row, count in enumerate(steps.tolist())]
+    cell = None if state.cell is None else state.cell[:, 0]
+    outputs, lengths = list[Decoded](), memory.lengths.tolist()
+    for part in search_greedily(prepared, state.hidden[:, 0], cell, rules):
+        first = len(outputs)
+        outputs += outputs_of(part, lengths[first : first + len(part.steps)])
     return outputs
 
 
-def _stepwise(network: Network, state: State, attendable: Attendable, limits: Limits) -> list[Decoded]:
-    """One step of all rows after the other."""
+def stepwise(network: Network, state: State, attendable: Attendable, limits: Limits) -> list[Decoded]:
+    """The search by steps of the decoder, one of all rows after the other."""
     lengths = attendable.memory.lengths
     symbols = torch.full_like(lengths, BOS)
     rows, steps, recorded = np.arange(len(lengths)), np.zeros(len(lengths), np.int64), list[_Recorded]()
