@@ -1,7 +1,8 @@
 """Transducer: a trained network with all it needs to turn texts into Traces."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -76,7 +77,8 @@ class Transducer:
         read = [self._encode(example, number) for number, example in enumerate(examples, start=1)]
         order = sorted((row for row in range(len(read)) if read[row].ids), key=lambda row: len(read[row].ids))
         decoded: dict[int, Decoded] = {}
-        with for_answers(len(order) * self.config.search.beam_width, next(self.network.parameters()).device):
+        device = next(self.network.parameters()).device
+        with evaluating(self.network), for_answers(len(order) * self.config.search.beam_width, device):
             for start in range(0, len(order), self.config.search.batch_size):
                 rows = order[start : start + self.config.search.batch_size]
                 decoded.update(zip(rows, self._decode([read[row].ids for row in rows]), strict=True))
@@ -96,19 +98,14 @@ class Transducer:
         return _Read(example.source, (*features, *source), len(features), ids)
 
     def _decode(self, ids: list[list[int]]) -> list[Decoded]:
-        """One batch through the network, in evaluation mode; the mode it was in comes back."""
-        training = self.network.training
-        self.network.eval()
-        try:
-            device = next(self.network.parameters()).device
-            source, lengths = ragged(ids).padded(np.arange(len(ids)))
-            limits = Limits(self.config.search.minimum_length, self.maximum_length)
-            given = (self.network, source.to(device), lengths.to(device), limits)
-            if self.config.search.beam_width == 1:
-                return greedy(*given)
-            return [outputs[0] for outputs in beam(*given, self.config.search.beam_width)]
-        finally:
-            self.network.train(training)
+        """One batch through the network, in evaluation mode."""
+        device = next(self.network.parameters()).device
+        source, lengths = ragged(ids).padded(np.arange(len(ids)))
+        limits = Limits(self.config.search.minimum_length, self.maximum_length)
+        given = (self.network, source.to(device), lengths.to(device), limits)
+        if self.config.search.beam_width == 1:
+            return greedy(*given)
+        return [outputs[0] for outputs in beam(*given, self.config.search.beam_width)]
 
     def _trace(self, read: "_Read", decoded: Decoded | None) -> Trace:
         """Ids back to symbols."""
@@ -130,6 +127,19 @@ class Transducer:
             top_symbols=tuple(map(tuple, self._names[found.top_ids].tolist())),
             top_log_probabilities=found.top_log_probabilities,
         )
+
+
+@contextmanager
+def evaluating(network: Network) -> Iterator[None]:
+    """Within, the network is in evaluation mode; afterwards in the one it was in. Most often there is nothing to do."""
+    if not network.training:
+        yield
+        return
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train()
 
 
 class _Read(NamedTuple):
