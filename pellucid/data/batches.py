@@ -74,21 +74,20 @@ def ragged(sequences: Iterable[Sequence[int]]) -> Ragged:
     return Ragged(np.concatenate(kept) if kept else np.zeros(0, dtype=np.int32), _offsets(lengths))
 
 
-def encode_symbols(features: Sequence[str], source: Sequence[str], vocabularies: Vocabularies) -> list[int]:
-    """The ids the encoder reads: the features, numbered after all source symbols, then the source."""
-    shifted = [len(vocabularies.source) + feature for feature in vocabularies.features.encode(features)]
-    return shifted + vocabularies.source.encode(source)
-
-
 def encode(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Encoded:
-    """Examples as ids, each target closed by EOS: `encode_symbols` and its like for the target, all at once."""
-    source = _column([example.source for example in examples], segmenters.source, vocabularies.source)
+    """Examples as ids, each target closed by EOS."""
     target = _column([example.target for example in examples], segmenters.target, vocabularies.target)
-    features = _column([example.features for example in examples], segmenters.features, vocabularies.features)
-    if len(features.values):
-        source = _joined(features._replace(values=features.values + np.int32(len(vocabularies.source))), source)
     ends = Ragged(np.full(target.sequences, EOS, dtype=np.int32), np.arange(len(target.offsets)))
-    return Encoded(source, _joined(target, ends))
+    return Encoded(encode_sources(examples, segmenters, vocabularies), _joined(target, ends))
+
+
+def encode_sources(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Ragged:
+    """What the encoder reads of examples, as ids: the features, numbered after all source symbols, then the source."""
+    source = _column([example.source for example in examples], segmenters.source, vocabularies.source)
+    features = _column([example.features for example in examples], segmenters.features, vocabularies.features)
+    if not len(features.values):
+        return source
+    return _joined(features._replace(values=features.values + np.int32(len(vocabularies.source))), source)
 
 
 def _column(texts: Sequence[str], segmenter: Segmenter, vocabulary: Vocabulary) -> Ragged:
