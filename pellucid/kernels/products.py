@@ -22,7 +22,7 @@ from numba.extending import get_cython_function_address, intrinsic
 from threadpoolctl import ThreadpoolController
 
 from pellucid.kernels.arithmetic import ONE, ZERO
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.compiling import in_place
 
 SYMBOL = "pellucid_sgemm"
 """The name under which compiled code, kept on the disk, finds the product in whatever process it is loaded into."""
@@ -119,19 +119,19 @@ def _sgemm(
     return signature, generate
 
 
-@compiled
+@in_place
 def product(left: Rows, right: Across, result: Result) -> None:
     """Result = left right. Within a row, numbers stand side by side; rows may stand apart."""
     _multiply(left, right, ZERO, result)
 
 
-@compiled
+@in_place
 def add_product(left: Rows, right: Across, result: Result) -> None:
     """Result += left right."""
     _multiply(left, right, ONE, result)
 
 
-@compiled
+@in_place
 def _multiply(left: Rows, right: Across, beta: np.float32, result: Result) -> None:
     """Result = beta result + left right; an empty inner size leaves beta result."""
     n, k, columns = left.shape[0], left.shape[1], right.shape[1]

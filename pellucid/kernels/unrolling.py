@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from pellucid.kernels.arithmetic import Flat, add
 from pellucid.kernels.attention import LookGradients, Source, SourceGradients, double_exponents, look, look_back
 from pellucid.kernels.cells import Planes, gru_backward, gru_forward, lstm_backward, lstm_forward, planes_of
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.compiling import compiled, in_place
 from pellucid.kernels.products import add_product, product
 from pellucid.kernels.sequences import add_recurrent, add_recurrent_back, give_inputs, take_inputs
 
@@ -85,21 +85,30 @@ def unroll(
     contexts = np.empty((count, rows, source.memory.shape[1]), np.float32)
     looks = np.zeros((rows, count, source.memory.shape[2]), np.float32)
     kept = np.empty((planes_of(lstm), count * rows * size), np.float32)
-    for step in range(count):
-        before, first = hiddens[step], step * rows * size
+    done = Unrolling(hiddens, cells, queries, contexts, looks, kept)
+    _unroll_steps(weights, symbols, source, done)
+    return done
+
+
+@in_place
+def _unroll_steps(weights: Weights, symbols: Int[np.ndarray, "T B"], source: Source, done: Unrolling) -> None:
+    """The steps of `unroll`, from the initial state, which stands in its place."""
+    lstm, additive = weights.recurrent.shape[0] == 4, source.energy.shape[0] > 0
+    for step in range(symbols.shape[0]):
+        before, after, first = done.hidden[step], done.hidden[step + 1].reshape(-1), step * done.hidden[0].size
+        query = done.queries[step] if additive else before
         if additive:
-            product(before, weights.query_across, queries[step])
-            double_exponents(queries[step].ravel())
-        look(source, queries[step] if additive else before, step, looks, contexts[step])
-        add_sums(weights, symbols[step], contexts[step], before, kept, first)
+            product(before, weights.query_across, query)
+            double_exponents(query.reshape(-1))
+        look(source, query, step, done.weights, done.contexts[step])
+        add_sums(weights, symbols[step], done.contexts[step], before, done.kept, first)
         if lstm:
-            lstm_forward(kept, first, cells[step].ravel(), cells[step + 1].ravel(), hiddens[step + 1].ravel())
+            lstm_forward(done.kept, first, done.cell[step].reshape(-1), done.cell[step + 1].reshape(-1), after)
         else:
-            gru_forward(kept, first, before.ravel(), hiddens[step + 1].ravel())
-    return Unrolling(hiddens, cells, queries, contexts, looks, kept)
+            gru_forward(done.kept, first, before.reshape(-1), after)
 
 
-@compiled
+@in_place
 def add_sums(
     weights: Weights,
     symbols: Int[np.ndarray, " B"],
@@ -121,33 +130,44 @@ def unroll_back(
     weights: Weights, symbols: Int[np.ndarray, "T B"], source: Source, done: Unrolling, arrived: Arrived
 ) -> UnrollingGradients:
     """The way back through all steps; the gradients of the sums take the places of what `done` kept."""
-    count, rows, size = symbols.shape[0], symbols.shape[1], done.hidden.shape[2]
-    lstm, additive = weights.recurrent.shape[0] == 4, source.energy.shape[0] > 0
+    (count, rows), additive = symbols.shape, source.energy.shape[0] > 0
     queries = np.empty((count if additive else 1, rows, source.keys.shape[1]), np.float32)
     energies, table = np.zeros(done.weights.shape, np.float32), np.zeros(weights.table.shape, np.float32)
-    sums = SourceGradients(
-        np.zeros((rows if additive else 0, *source.keys.shape[1:]), np.float32),
-        np.zeros(source.energy.shape, np.float32),
-    )
-    for step in range(count - 1, -1, -1):
-        hidden, first = arrived.hidden[step + 1], step * rows * size
+    keys = np.zeros((rows if additive else 0, *source.keys.shape[1:]), np.float32)
+    gradients = UnrollingGradients(queries, energies, table, keys, np.zeros(source.energy.shape, np.float32))
+    _unroll_steps_back(weights, symbols, source, (done, arrived), gradients)
+    return gradients
+
+
+@in_place
+def _unroll_steps_back(
+    weights: Weights,
+    symbols: Int[np.ndarray, "T B"],
+    source: Source,
+    steps: tuple[Unrolling, Arrived],
+    gradients: UnrollingGradients,
+) -> None:
+    """The steps of `unroll_back`."""
+    (done, arrived), sums = steps, SourceGradients(gradients.keys, gradients.energy)
+    lstm, additive = weights.recurrent.shape[0] == 4, source.energy.shape[0] > 0
+    for step in range(symbols.shape[0] - 1, -1, -1):
+        hidden, first = arrived.hidden[step + 1], step * done.hidden[0].size
         if lstm:
-            lstm_backward(done.kept, first, hidden.ravel(), arrived.cell.ravel(), done.cell[step].ravel())
+            lstm_backward(done.kept, first, hidden.reshape(-1), arrived.cell.reshape(-1), done.cell[step].reshape(-1))
         else:
-            gru_backward(done.kept, first, hidden.ravel(), done.hidden[step].ravel())
-        give_inputs(done.kept, first, symbols[step], table)
+            gru_backward(done.kept, first, hidden.reshape(-1), done.hidden[step].reshape(-1))
+        give_inputs(done.kept, first, symbols[step], gradients.table)
         for gate in range(weights.context.shape[0]):
             plane = done.kept[gate, first : first + hidden.size]
             add_product(plane.reshape(hidden.shape), weights.context[gate], arrived.contexts[step])
-        asked = queries[step if additive else 0]
-        look_gradients = LookGradients(arrived.contexts[step], arrived.weights, energies, asked)
+        asked = gradients.queries[step if additive else 0]
+        look_gradients = LookGradients(arrived.contexts[step], arrived.weights, gradients.energies, asked)
         before = done.queries[step] if additive else done.hidden[step]
         look_back(source, look_gradients, sums, step, before, done.weights)
         through = arrived.hidden[step]
-        add(through.ravel(), hidden.ravel())
+        add(through.reshape(-1), hidden.reshape(-1))
         add_recurrent_back(done.kept, first, weights.recurrent, through)
         if additive:
             add_product(asked, weights.query, through)
         else:
-            add(through.ravel(), asked.ravel())
-    return UnrollingGradients(queries, energies, table, sums.keys, sums.energy)
+            add(through.reshape(-1), asked.reshape(-1))
