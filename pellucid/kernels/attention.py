@@ -55,8 +55,8 @@ class LookGradients(NamedTuple):
 
 @compiled
 def laid_out(values: Float[np.ndarray, "B S U"], lengths: Int[np.ndarray, " B"], doubled_exponent: bool) -> Laid:
-    """Values with the positions innermost, as they are or as e^{2v}; zeros beyond the lengths."""
-    laid = np.zeros((values.shape[0], values.shape[2], values.shape[1]), np.float32)
+    """Values with the positions innermost, as they are or as e^{2v}; beyond the lengths, anything."""
+    laid = np.empty((values.shape[0], values.shape[2], values.shape[1]), np.float32)
     for row in range(values.shape[0]):
         for first in range(0, values.shape[2], BLOCK):
             for position in range(lengths[row]):
@@ -65,6 +65,16 @@ def laid_out(values: Float[np.ndarray, "B S U"], lengths: Int[np.ndarray, " B"],
         if doubled_exponent:
             for unit in range(values.shape[2]):
                 double_exponents(laid[row, unit, : lengths[row]])
+    return laid
+
+
+@compiled
+def doubled_exponents(keys: Laid) -> Laid:
+    """e^{2k} of keys that stand with the positions innermost."""
+    laid = np.empty_like(keys)
+    given, result = keys.reshape(-1), laid.reshape(-1)
+    for i in range(given.shape[0]):
+        result[i] = exponential(TWO * given[i])
     return laid
 
 

@@ -97,12 +97,14 @@ def _rehearse() -> None:
     """Load or compile the kernels for the processor."""
     from pellucid.kernels.adam import rehearse as rehearse_adam  # Numba takes a second to import
     from pellucid.kernels.decoding import rehearse as rehearse_decoding
+    from pellucid.kernels.keys import rehearse as rehearse_keys
     from pellucid.kernels.loss import rehearse as rehearse_loss
     from pellucid.kernels.ranking import rehearse as rehearse_ranking
     from pellucid.kernels.recurrence import rehearse as rehearse_recurrence
     from pellucid.kernels.stepping import rehearse as rehearse_stepping
 
     rehearse_recurrence()
+    rehearse_keys()
     rehearse_decoding()
     rehearse_stepping()
     rehearse_ranking()

@@ -12,11 +12,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pellucid.kernels.attention import Source, laid_out
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.arithmetic import Flat
+from pellucid.kernels.attention import Laid, Source, doubled_exponents, laid_out
+from pellucid.kernels.compiling import in_place
 from pellucid.kernels.operands import Looked, Parameters
 from pellucid.kernels.parallel import end_to_end, for_each, parts_of, slices
-from pellucid.kernels.products import product
+from pellucid.kernels.products import product_over
 from pellucid.kernels.recurrence import across, by_gate
 from pellucid.kernels.sequences import recurrent_plane
 from pellucid.kernels.unrolling import Arrived, Unrolling, UnrollingGradients, Weights, unroll, unroll_back
@@ -81,7 +82,7 @@ class _Unrolled(torch.autograd.Function):
         *tensors: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Hidden states, contexts and weights of all steps, and the last cell."""
-        given = _Given(*(tensor.detach().contiguous() for tensor in tensors))
+        given = _Given(*(tensor.detach() for tensor in tensors))
         ctx.weights = weights_of(Parameters(*given[: len(Parameters._fields)]))
         task = partial(_forward, ctx.weights, given, symbols.numpy(), lengths.numpy())
         ctx.done = for_each(task, slices(len(symbols), parts_of(len(symbols))))
@@ -122,11 +123,19 @@ def _forward(
     rows: slice,
 ) -> _Done:
     """One part's steps."""
-    keys, memory, hidden, cell = (tensor[rows].numpy() for tensor in given[-4:])
-    energy, own = given.energy.numpy(), lengths[rows]
-    source = Source(laid_out(keys, own, len(energy) > 0), laid_out(memory, own, False), own, energy)
+    memory, hidden, cell = (tensor[rows].contiguous().numpy() for tensor in given[-3:])
+    energy, own = given.energy.contiguous().numpy(), lengths[rows]
+    source = Source(_laid_keys(given.keys[rows], own, energy), laid_out(memory, own, False), own, energy)
     steps = np.ascontiguousarray(symbols[rows].T)
     return _Done(rows, steps, source, unroll(weights, steps, source, hidden, cell))
+
+
+def _laid_keys(keys: Float[Tensor, "B S A"], lengths: Int[np.ndarray, " B"], energy: Flat) -> Laid:
+    """The keys as the steps read them, from keys that stand as `kernels.keys` left them, or in any other way."""
+    laid = keys.transpose(1, 2)
+    if not laid.is_contiguous():
+        return laid_out(keys.contiguous().numpy(), lengths, len(energy) > 0)
+    return doubled_exponents(laid.numpy()) if len(energy) else laid.numpy()
 
 
 def _backward(weights: Weights, arrived: tuple[Tensor | None, ...], done: _Done) -> _Given:
@@ -180,13 +189,13 @@ def _over_steps(weights: Float[np.ndarray, "B T S"], vectors: Float[np.ndarray, 
     return torch.from_numpy(result)
 
 
-@compiled
+@in_place
 def sum_over_steps(
     weights: Float[np.ndarray, "B T S"], vectors: Float[np.ndarray, "T B D"], result: Float[np.ndarray, "B S D"]
 ) -> None:
     """`_over_steps` into its result."""
     for row in range(weights.shape[0]):
-        product(np.ascontiguousarray(weights[row].T), vectors[:, row], result[row])
+        product_over(weights[row], vectors[:, row], result[row])
 
 
 def _joined(name: str, parts: tuple[Tensor, ...]) -> Tensor:
