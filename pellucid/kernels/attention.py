@@ -59,9 +59,10 @@ def laid_out(values: Float[np.ndarray, "B S U"], lengths: Int[np.ndarray, " B"],
     laid = np.empty((values.shape[0], values.shape[2], values.shape[1]), np.float32)
     for row in range(values.shape[0]):
         for first in range(0, values.shape[2], BLOCK):
-            for position in range(lengths[row]):
-                for unit in range(first, min(first + BLOCK, values.shape[2])):
-                    laid[row, unit, position] = values[row, position, unit]
+            for unit in range(first, min(first + BLOCK, values.shape[2])):
+                own = laid[row, unit]
+                for position in range(lengths[row]):
+                    own[position] = values[row, position, unit]
         if doubled_exponent:
             for unit in range(values.shape[2]):
                 double_exponents(laid[row, unit, : lengths[row]])

@@ -62,6 +62,13 @@ class _Given(NamedTuple):
     cell: Tensor
 
 
+class _Whole(NamedTuple):
+    """Gradients into which every part writes those of its rows. For the additive score the keys' stand turned."""
+
+    keys: Float[Tensor, "B S A"]
+    memory: Float[Tensor, "B S D"]
+
+
 class _Done(NamedTuple):
     """One part of the rows: which they are, and what the kernel was given and gave."""
 
@@ -98,12 +105,21 @@ class _Unrolled(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *arrived: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """From the gradients of what `forward` gave to those of what it took."""
-        _ = ctx.saved_tensors  # refuses parameters that were changed in between: the parts hold them as arrays
+        given = _Given(*ctx.saved_tensors)  # refuses parameters that were changed in between: the parts hold arrays
         if ctx.done is None:
             raise RuntimeError("these gradients were taken already, and are taken only once")
         done, ctx.done = ctx.done, None
-        parts = for_each(partial(_backward, ctx.weights, arrived), done)
+        whole = _whole(given)
+        parts = for_each(partial(_backward, ctx.weights, arrived, whole), done)
         return None, None, *map(_joined, _Given._fields, zip(*parts, strict=True))
+
+
+def _whole(given: _Given) -> _Whole:
+    """Room for the gradients of all rows."""
+    keys = torch.empty(given.keys.shape)
+    if len(given.energy):
+        keys = torch.empty(given.keys.transpose(1, 2).shape).transpose(1, 2)
+    return _Whole(keys, torch.empty(given.memory.shape))
 
 
 def weights_of(parameters: Parameters) -> Weights:
@@ -138,7 +154,7 @@ def _laid_keys(keys: Float[Tensor, "B S A"], lengths: Int[np.ndarray, " B"], ene
     return doubled_exponents(laid.numpy()) if len(energy) else laid.numpy()
 
 
-def _backward(weights: Weights, arrived: tuple[Tensor | None, ...], done: _Done) -> _Given:
+def _backward(weights: Weights, arrived: tuple[Tensor | None, ...], whole: _Whole, done: _Done) -> _Given:
     """One part's gradients, of parameters the part's share."""
     unrolling, hidden = done.unrolling, np.zeros_like(done.unrolling.hidden)
     own = [None if gradient is None else gradient[done.rows] for gradient in arrived]
@@ -150,24 +166,26 @@ def _backward(weights: Weights, arrived: tuple[Tensor | None, ...], done: _Done)
         cell[:] = own[3].numpy()
     looks = np.zeros((0, 0, 0), np.float32) if own[2] is None else own[2].contiguous().numpy()
     given = Arrived(hidden, cell, contexts, looks)
-    return _gradients(weights, done, given, unroll_back(weights, done.symbols, done.source, unrolling, given))
+    keys, memory = whole.keys[done.rows], whole.memory[done.rows].numpy()
+    laid = keys.transpose(1, 2).numpy() if len(done.source.energy) else np.empty((0, 0, 0), np.float32)
+    factors = unroll_back(weights, done.symbols, done.source, unrolling, given, laid)
+    sum_over_steps(unrolling.weights, contexts, memory)
+    if not len(done.source.energy):
+        sum_over_steps(factors.energies, unrolling.hidden[:-1], keys.numpy())
+    return _gradients(weights, done, given, factors, whole)
 
 
-def _gradients(weights: Weights, done: _Done, arrived: Arrived, factors: UnrollingGradients) -> _Given:
+def _gradients(weights: Weights, done: _Done, arrived: Arrived, factors: UnrollingGradients, whole: _Whole) -> _Given:
     """Products over all steps of what the kernel left."""
     gates, size = weights.recurrent.shape[:2]
     planes = torch.from_numpy(done.unrolling.kept).view(len(done.unrolling.kept), -1, size)
-    before, contexts = done.unrolling.hidden[:-1], torch.from_numpy(done.unrolling.contexts).flatten(0, 1)
-    states = torch.from_numpy(before).flatten(0, 1)
+    contexts = torch.from_numpy(done.unrolling.contexts).flatten(0, 1)
+    states = torch.from_numpy(done.unrolling.hidden[:-1]).flatten(0, 1)
     recurrent, context = torch.empty(gates, size, size), torch.empty(gates, size, contexts.shape[1])
     for gate in range(gates):
         torch.mm(planes[recurrent_plane(gates, gate)].T, states, out=recurrent[gate])
         torch.mm(planes[gate].T, contexts, out=context[gate])
-    if len(factors.energy):
-        query = torch.from_numpy(factors.queries).flatten(0, 1).T @ states
-        keys = torch.from_numpy(factors.keys).transpose(1, 2)
-    else:
-        query, keys = torch.zeros(0, size), _over_steps(factors.energies, before)
+    query = torch.from_numpy(factors.queries).flatten(0, 1).T @ states if len(factors.energy) else torch.zeros(0, size)
     return _Given(
         table=torch.from_numpy(factors.table),
         candidate_bias=planes[-1].sum(dim=0) if len(weights.candidate_bias) else torch.zeros(0),
@@ -175,34 +193,27 @@ def _gradients(weights: Weights, done: _Done, arrived: Arrived, factors: Unrolli
         context=context.flatten(0, 1),
         query=query,
         energy=torch.from_numpy(factors.energy),
-        keys=keys,
-        memory=_over_steps(done.unrolling.weights, arrived.contexts),
+        keys=whole.keys,
+        memory=whole.memory,
         hidden=torch.from_numpy(arrived.hidden[0]),
         cell=torch.from_numpy(arrived.cell),
     )
-
-
-def _over_steps(weights: Float[np.ndarray, "B T S"], vectors: Float[np.ndarray, "T B D"]) -> Float[Tensor, "B S D"]:
-    """Σ_t weights_ts vector_t, row by row."""
-    result = np.empty((weights.shape[0], weights.shape[2], vectors.shape[2]), np.float32)
-    sum_over_steps(weights, vectors, result)
-    return torch.from_numpy(result)
 
 
 @in_place
 def sum_over_steps(
     weights: Float[np.ndarray, "B T S"], vectors: Float[np.ndarray, "T B D"], result: Float[np.ndarray, "B S D"]
 ) -> None:
-    """`_over_steps` into its result."""
+    """Σ_t weights_ts vector_t, row by row."""
     for row in range(weights.shape[0]):
         product_over(weights[row], vectors[:, row], result[row])
 
 
 def _joined(name: str, parts: tuple[Tensor, ...]) -> Tensor:
-    """The gradient from those of all parts: rows end to end, parameters summed."""
-    if len(parts) == 1:
+    """The gradient from those of all parts: rows end to end, parameters summed; some have all rows already."""
+    if len(parts) == 1 or name in _Whole._fields:
         return parts[0]
-    return torch.cat(parts) if name in ("keys", "memory", "hidden", "cell") else torch.stack(parts).sum(dim=0)
+    return torch.cat(parts) if name in ("hidden", "cell") else torch.stack(parts).sum(dim=0)
 
 
 def rehearse() -> None:

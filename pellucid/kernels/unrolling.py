@@ -127,13 +127,21 @@ def add_sums(
 
 @compiled
 def unroll_back(
-    weights: Weights, symbols: Int[np.ndarray, "T B"], source: Source, done: Unrolling, arrived: Arrived
+    weights: Weights,
+    symbols: Int[np.ndarray, "T B"],
+    source: Source,
+    done: Unrolling,
+    arrived: Arrived,
+    keys: Float[np.ndarray, "K A S"],
 ) -> UnrollingGradients:
-    """The way back through all steps; the gradients of the sums take the places of what `done` kept."""
+    """The way back through all steps; the gradients of the sums take the places of what `done` kept.
+
+    Those of the keys are written into `keys`, which has no rows unless the score is additive.
+    """
     (count, rows), additive = symbols.shape, source.energy.shape[0] > 0
     queries = np.empty((count if additive else 1, rows, source.keys.shape[1]), np.float32)
     energies, table = np.zeros(done.weights.shape, np.float32), np.zeros(weights.table.shape, np.float32)
-    keys = np.zeros((rows if additive else 0, *source.keys.shape[1:]), np.float32)
+    keys[:] = 0
     gradients = UnrollingGradients(queries, energies, table, keys, np.zeros(source.energy.shape, np.float32))
     _unroll_steps_back(weights, symbols, source, (done, arrived), gradients)
     return gradients
