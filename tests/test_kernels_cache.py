@@ -26,6 +26,40 @@ def test_a_folder_is_filled_once_all_kernels_are_there(monkeypatch: pytest.Monke
     assert not cache.is_filled() and list(tmp_path.iterdir()) == []
 
 
+def test_a_changed_kernel_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    (tmp_path / "inner").mkdir()
+    kernel = tmp_path / "inner" / "a.nbc"
+    kernel.write_bytes(b"machine code")
+    cache.mark_filled()
+    assert not cache.is_damaged()
+    (tmp_path / "inner" / "later.nbc").write_bytes(b"added by Numba")
+    assert not cache.is_damaged()
+    kernel.write_bytes(b"machine kode")
+    assert cache.is_damaged()
+    kernel.unlink()
+    assert cache.is_damaged()
+
+
+def test_a_changed_kernel_is_compiled_again_with_a_word(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    kernel = tmp_path / "a.nbc"
+    monkeypatch.setattr(choice, "_rehearse", lambda: kernel.write_bytes(b"right"))
+    assert choice.available.__wrapped__()
+    kernel.write_bytes(b"wrong")
+    with pytest.warns(UserWarning, match="damaged and are compiled again"):
+        assert choice.available.__wrapped__()
+    assert kernel.read_bytes() == b"right" and not cache.is_damaged()
+
+
+def test_the_name_goes_by_place_and_time_of_the_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    decisive = list(cache._decisive())
+    assert any(isinstance(each, tuple) and each[0].endswith("vocabulary.py") for each in decisive)
+    before = cache.cache_folder.__wrapped__()
+    monkeypatch.setattr(cache, "version", lambda name: "0.0")
+    assert cache.cache_folder.__wrapped__() != before
+
+
 def test_the_folder_can_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "mine"))
     folder = cache.cache_folder.__wrapped__()

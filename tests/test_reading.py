@@ -250,16 +250,14 @@ def test_a_file_system_that_cannot_map_does_without(tmp_path: Path, monkeypatch:
     assert_same_outcome(straight, tmp_path / "run")
 
 
-def test_a_disk_that_is_full_ends_as_for_any_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_too_full_for_a_corpus_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: object) -> None:
         raise OSError(28, "No space left on device")
 
     files = copy_files(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr("pyarrow.RecordBatchFileWriter.write_batch", refuse)
-        with pytest.raises(RunError) as caught:
-            begun(files, tmp_path / "run")
-    assert str(caught.value) == f"cannot write {tmp_path / 'run' / 'corpus.arrow'}: no space left on device"
+        begun(files, tmp_path / "run")
     assert not [path for path in (tmp_path / "run").iterdir() if "corpus" in path.name]
     train_to_end(files, tmp_path / "run", CONFIG)
     train_to_end(files, tmp_path / "fresh", CONFIG)

@@ -2,25 +2,23 @@
 
 import hashlib
 import os
+import platform
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 COMPLETE = "complete"
-"""The file that stands beside the kernels once all of them do: a compilation may be interrupted."""
+"""The file that stands beside the kernels once all of them do, with their digests: a compilation may be interrupted,
+and a damaged kernel computes something else without a word."""
 
 
 @cache
 def cache_folder() -> Path | None:
-    """A folder of their own for each state of the kernels' sources; None where nothing can be written.
-
-    Numba notices a change of a function's own file only, not one of a function that is compiled into it.
-    """
-    sources = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        sources.update(path.read_bytes())
-    name = f"kernels-{sources.hexdigest()[:16]}"
+    """A folder of their own for each state of the kernels' sources; None where nothing can be written."""
+    name = f"kernels-{hashlib.sha256(repr(list(_decisive())).encode()).hexdigest()[:16]}"
     for folder in _places():
         try:
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -29,6 +27,21 @@ def cache_folder() -> Path | None:
         if os.access(folder / name, os.W_OK):
             return folder / name
     return None
+
+
+def _decisive() -> Iterator[object]:
+    """All that decides what is compiled, or whether Numba takes it for the same.
+
+    Numba notices a change of a function's own file only, not one of a function that is compiled into it; and it goes by
+    the place and the time of the file, by its own version, and by the processor.
+    """
+    kernels = Path(__file__).resolve().parent
+    for path in (*sorted(kernels.glob("*.py")), kernels.parent / "data" / "vocabulary.py"):
+        yield str(path), path.stat().st_mtime_ns, path.read_bytes()
+    yield platform.python_version(), version("numba"), platform.machine(), platform.processor()
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+        yield sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU"))})
 
 
 def _places() -> list[Path]:
@@ -49,7 +62,26 @@ def mark_filled() -> None:
     folder = cache_folder()
     if folder is not None:
         with suppress(OSError):
-            (folder / COMPLETE).touch()
+            (folder / COMPLETE).write_text("".join(f"{digest} {name}\n" for name, digest in _digests(folder)), "utf-8")
+
+
+def is_damaged() -> bool:
+    """Whether a kernel is no longer what was compiled. What Numba adds later is not judged."""
+    folder = cache_folder()
+    if folder is None or not is_filled():
+        return False
+    try:
+        noted = (folder / COMPLETE).read_text("utf-8").splitlines()
+        found = dict(_digests(folder))
+    except (OSError, UnicodeDecodeError):
+        return True
+    return any(found.get(line.partition(" ")[2]) != line.partition(" ")[0] for line in noted)
+
+
+def _digests(folder: Path) -> Iterator[tuple[str, str]]:
+    """The name of each file of machine code, and a hash of its bytes."""
+    for path in sorted(folder.rglob("*.nbc")):
+        yield path.relative_to(folder).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def empty() -> None:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from pellucid.kernels.cache import empty, is_filled, mark_filled
+from pellucid.kernels.cache import empty, is_damaged, is_filled, mark_filled
 from pellucid.kernels.environment import plain_is_asked
 
 WORTH_LOADING = 500
@@ -85,14 +85,24 @@ def available_on_gpu() -> bool:
 
 def _rehearse_anew() -> None:
     """Take the kernels from the disk, or compile them; if what stands on the disk is damaged, without it."""
+    if is_damaged():
+        _begin_again()
+    filled = is_filled()
     try:
         _rehearse()
-    except Exception:  # a damaged file shows as whatever its reader stumbles over
-        if is_filled():
-            warnings.warn("the compiled kernels on the disk are damaged and are compiled again", stacklevel=4)
-        empty()
+    except Exception:  # what is damaged elsewhere shows as whatever its reader stumbles over
+        _begin_again()
         _rehearse()
-    mark_filled()
+        filled = False
+    if not filled:
+        mark_filled()
+
+
+def _begin_again() -> None:
+    """Remove the kernels on the disk, with a word if all of them were there."""
+    if is_filled():
+        warnings.warn("the compiled kernels on the disk are damaged and are compiled again", stacklevel=5)
+    empty()
 
 
 def _rehearse() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.kernels.interrupts import held_back
 from pellucid.kernels.products import in_one_thread
 
 Part = TypeVar("Part")
@@ -43,8 +44,8 @@ def for_each(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Resu
 
 
 def _alone(task: Callable[[Part], Result], part: Part) -> Result:
-    """The task, with its products in this thread."""
-    with in_one_thread():
+    """The task, with its products in this thread, and uninterrupted."""
+    with held_back(), in_one_thread():
         return task(part)
 
 

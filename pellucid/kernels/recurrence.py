@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pellucid.kernels.interrupts import held_back
 from pellucid.kernels.operands import Direction
 from pellucid.kernels.parallel import for_each, parts_of
 from pellucid.kernels.sequences import Packing, Recurrence, Run, pack, recurrent_plane, run, run_back
@@ -60,7 +61,8 @@ def _part(
     symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], rows: Int[np.ndarray, " R"], at: tuple[int, int]
 ) -> Part:
     """Where everything stands when rows run step by step, the finished ones last and left out."""
-    return Part(at[0], rows, pack(symbols, lengths, rows, at))
+    with held_back():
+        return Part(at[0], rows, pack(symbols, lengths, rows, at))
 
 
 def _run_all(

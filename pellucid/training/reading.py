@@ -4,6 +4,7 @@ import hashlib
 import os
 import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from pellucid.data.corpus import Corpus, CorpusError, Found, map_corpus, write_c
 from pellucid.data.examples import BadLine, Example, read_examples
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import learn_vocabularies
-from pellucid.errors import DataError
+from pellucid.errors import DataError, RunError
 from pellucid.files import remove
 
 WORTH_KEEPING = 1 << 23
@@ -96,14 +97,15 @@ def keep(path: Path, corpus: Corpus, files: Files, config: DataConfig) -> Corpus
     """
     if sum(len(column.values) for column in corpus.encoded) < WORTH_KEEPING:
         return corpus
-    remove(path)
     if corpus.key != _key(files, config):
         corpus = corpus._replace(key="")
-    write_corpus(path, corpus)
     try:
-        return map_corpus(path, corpus.key, bool(config.features_column))
-    except CorpusError:  # of a file system that cannot map: memory has it all the same
         remove(path)
+        write_corpus(path, corpus)
+        return map_corpus(path, corpus.key, bool(config.features_column))
+    except (CorpusError, RunError):  # of a disk that is full, or that cannot map: memory has it all the same
+        with suppress(RunError):
+            remove(path)
         return corpus
 
 
