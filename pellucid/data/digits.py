@@ -4,7 +4,7 @@ N samples, S input positions, T target positions. Inputs and targets are padded 
 masks tell them apart.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,14 +50,16 @@ def text_of(numbers: Int[np.ndarray, " L"]) -> str:
     return "".join(SYMBOLS[number] for number in numbers)
 
 
-def draw(count: int, minimum: int, maximum: int, generator: np.random.Generator) -> Digits:
-    """Samples of `minimum` to `maximum` digits, lengths and digits uniform.
+def draw(
+    count: int, minimum: int, maximum: int, generator: np.random.Generator, words: Sequence[int] = range(10)
+) -> Digits:
+    """Samples of `minimum` to `maximum` digits, lengths and digits (of those in `words`) uniform.
 
     Inputs are as wide as the longest of them, targets maximum + 1. `ValueError` unless 1 ≤ minimum ≤ maximum.
     """
     if not 1 <= minimum <= maximum:
         raise ValueError(f"expected 1 ≤ minimum ≤ maximum, got {minimum} and {maximum}")
-    digits = generator.integers(0, 10, size=(count, maximum))
+    digits = np.array(words)[generator.integers(0, len(words), size=(count, maximum))]
     amounts = generator.integers(minimum, maximum + 1, size=count)
     inside = np.arange(maximum + 1) < amounts[:, None]
     sizes = np.where(inside[:, :-1], _SIZES[digits], 0)
@@ -74,6 +76,17 @@ def draw(count: int, minimum: int, maximum: int, generator: np.random.Generator)
         target_masks=written.astype(np.float32),
         starts=starts,
     )
+
+
+def backwards(samples: Digits) -> Digits:
+    """The same samples, each input read from its last letter to its first; the targets stay."""
+    lengths = samples.lengths[:, None]
+    mirrored = lengths - 1 - np.arange(samples.inputs.shape[1])
+    inputs = np.take_along_axis(samples.inputs, np.maximum(mirrored, 0), axis=1)
+    inputs[mirrored < 0] = 0
+    # A word that ended before the space at stop − 1 now begins behind it.
+    starts = lengths + 1 - np.concatenate([samples.starts[:, 1:], samples.starts[:, -1:]], axis=1)
+    return samples._replace(inputs=inputs, starts=starts)
 
 
 def _spelled(

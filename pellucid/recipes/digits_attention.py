@@ -27,11 +27,11 @@ NUMBERS = ("31415926535897932384", "27182818284590452353", "11111111112222222222
 """Lines to show: the first digits of π and of e, and a row of equal ones, where it is easy to lose one's place."""
 
 INTRODUCTION = """A both-ways GRU encoder of 5 + 5 units reads twenty digits spelled out, about 99 characters; a GRU
-decoder of 10 units with additive attention writes them as digits. Every training pair was seen
-once; the pairs it is judged on are fresh.
+decoder of 10 units with additive attention writes them as digits. Every training pair was seen once; the pairs it is
+judged on are fresh.
 
-The 2016 notebook this repeats reached 89.2 % of the symbols at best, with twice the samples and as many units; without
-attention its encoder-decoder stayed at a quarter."""
+The 2016 notebook this repeats reached 89.2 % of the symbols at best, with twice the samples and as many units;
+without attention its encoder-decoder stayed at a quarter."""
 
 
 def run(request: Request) -> Iterator[str]:

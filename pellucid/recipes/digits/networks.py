@@ -22,14 +22,15 @@ from pellucid.model.memory import Memory
 from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step
 from pellucid.model.recurrence import RecurrentCell
 
+Kind = Literal["repeat", "initialise", "attention"]
+"""The code at every step, the code as the first state, or attention."""
 UNITS, ATTENTION_UNITS, SPREAD = 10, 20, 0.1
 
 
 class Design(NamedTuple):
     """Which network: the lessons' own, unless told otherwise."""
 
-    decoder: Literal["repeat", "initialise", "attention"] = "repeat"
-    """The code at every step, the code as the first state, or attention."""
+    decoder: Kind = "repeat"
     cell: CellKind = "gru"
     """The cell of the encoder."""
     directions: Literal["forward", "both"] = "forward"
@@ -63,7 +64,9 @@ class DigitsNetwork(nn.Module):
             case "initialise":
                 self.decoder = InitialisedByCode(size, UNITS)
             case "attention":
-                self.decoder = ContextDecoder(size, UNITS, ATTENTION_UNITS)
+                self.decoder = ContextDecoder(size, Kind = Literal["repeat", "initialise", "attention"]
+"""The code at every step, the code as the first state, or attention."""
+UNITS, ATTENTION_UNITS)
         self.output = nn.Linear(size if design.decoder == "attention" else UNITS, OUTPUTS)
         for module in self.modules():
             if isinstance(module, RecurrentCell):

@@ -13,13 +13,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.digits import OUTPUTS, Digits, draw
+from pellucid.data.digits import OUTPUTS, Digits, backwards, draw
 from pellucid.evaluation.alignment import Agreement, Spans, agreement
+from pellucid.kernels.choice import available
 from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
-from pellucid.recipes.digits.networks import Design, DigitsNetwork
+from pellucid.recipes.digits.networks import Design, DigitsNetwork, Kind
 
 BATCH, CHUNK = 100, 500
+BUDGETS: Mapping[Kind, int] = {"repeat": 300_000, "attention": 150_000}
+"""The samples of the notebook's two runs."""
 OPTIMIZERS: Mapping[str, Callable[[list[nn.Parameter], float], torch.optim.Optimizer]] = {
     "adam": lambda parameters, rate: torch.optim.Adam(parameters, rate),
     "sgd": lambda parameters, rate: torch.optim.SGD(parameters, rate),
@@ -45,6 +48,15 @@ class Plan(NamedTuple):
     every: int = 5_000
     """Samples between validations."""
     validation: int = 5_000
+    words: tuple[int, ...] = tuple(range(10))
+    """The digits that occur."""
+    backwards: bool = False
+    """Whether inputs are read from their end to their beginning."""
+
+    def samples_from(self, count: int, generator: np.random.Generator) -> Digits:
+        """So many samples of this kind."""
+        drawn = draw(count, *self.digits, generator, self.words)
+        return backwards(drawn) if self.backwards else drawn
 
 
 class Point(NamedTuple):
@@ -97,9 +109,10 @@ class Outcome(NamedTuple):
 def conduct(study: Study) -> Outcome:
     """Train and judge, on one thread; the outcome is a function of the study, its seconds apart."""
     use_threads(1)
+    available()  # compiling and loading kernels is no part of any training
     torch.manual_seed(study.seed)
     network = DigitsNetwork(study.design)
-    validation = draw(study.plan.validation, *study.plan.digits, np.random.default_rng([study.seed, 1]))
+    validation = study.plan.samples_from(study.plan.validation, np.random.default_rng([study.seed, 1]))
     curve, seconds = [], 0.0
     started = time.perf_counter()
     for samples, cost in train(network, study.plan, study.seed):
@@ -119,7 +132,7 @@ def train(network: DigitsNetwork, plan: Plan, seed: int) -> Iterator[tuple[int, 
     for update in range(updates):
         if plan.decay == "cosine":
             optimizer.param_groups[0]["lr"] = plan.rate * (1 + math.cos(math.pi * update / updates)) / 2
-        cost = _cost(network, draw(BATCH, *plan.digits, generator), plan.masked)
+        cost = _cost(network, plan.samples_from(BATCH, generator), plan.masked)
         gradients = torch.autograd.grad(cost, parameters)
         for parameter, gradient in zip(parameters, clipped(list(gradients)), strict=True):
             parameter.grad = gradient
