@@ -64,9 +64,7 @@ class DigitsNetwork(nn.Module):
             case "initialise":
                 self.decoder = InitialisedByCode(size, UNITS)
             case "attention":
-                self.decoder = ContextDecoder(size, Kind = Literal["repeat", "initialise", "attention"]
-"""The code at every step, the code as the first state, or attention."""
-UNITS, ATTENTION_UNITS)
+                self.decoder = ContextDecoder(size, UNITS, ATTENTION_UNITS)
         self.output = nn.Linear(size if design.decoder == "attention" else UNITS, OUTPUTS)
         for module in self.modules():
             if isinstance(module, RecurrentCell):
