@@ -11,6 +11,7 @@ from pellucid.errors import InputError, nearest
 from pellucid.toml import load_config
 
 ABOUT = {
+    "digits-data": "the lessons' samples, symbols, shapes, parameters and gradients",
     "digits-repeat": "the blog's and the notebook's first network: no attention, the code at every step",
     "digits-init": "the second way to hand over the code: as the decoder's first state",
     "digits-attention-faithful": "the notebook's attention decoder, to the letter",
@@ -19,6 +20,7 @@ ABOUT = {
     "digits-embedding": "exercise: one-hot against learnt symbols",
     "digits-optimizers": "exercise: six optimisers",
     "digits-cells": "exercise: GRU against LSTM, accuracy and speed",
+    "digits-positions": "exercise: why the plots of accuracy by position look as they do",
     "digits-jigsaw": "exercise: why the validation curve of a long run looks like a jig-saw",
     "digits-attention": "spelled digits to digits with attention: 20 digits, 10 + 10 hidden units, 75,000 samples",
     "g2p": "words to phones in eight languages of SIGMORPHON 2020, one default configuration for all",

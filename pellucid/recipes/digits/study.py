@@ -108,6 +108,11 @@ class Outcome(NamedTuple):
 
 def conduct(study: Study) -> Outcome:
     """Train and judge, on one thread; the outcome is a function of the study, its seconds apart."""
+    return conduct_and_keep(study)[1]
+
+
+def conduct_and_keep(study: Study) -> tuple[DigitsNetwork, Outcome]:
+    """As `conduct`, with the trained network."""
     use_threads(1)
     available()  # compiling and loading kernels is no part of any training
     torch.manual_seed(study.seed)
@@ -120,7 +125,7 @@ def conduct(study: Study) -> Outcome:
         judged = judge(network, validation)
         curve.append(Point(samples, cost, judged.symbol_accuracy, judged.exact_match))
         started = time.perf_counter()
-    return Outcome(study, parameter_count(network), seconds, curve, judge(network, validation))
+    return network, Outcome(study, parameter_count(network), seconds, curve, judge(network, validation))
 
 
 def train(network: DigitsNetwork, plan: Plan, seed: int) -> Iterator[tuple[int, float]]:
@@ -182,19 +187,19 @@ def _written(
     network: DigitsNetwork, samples: Digits, part: slice
 ) -> tuple[Int[np.ndarray, "N T"], Float[np.ndarray, "N T S"] | None]:
     """The likeliest symbols of some of the samples, and the weights."""
-    written = network(*_inputs(samples, part), samples.targets.shape[1])
+    written = network(*inputs_of(samples, part), samples.targets.shape[1])
     weights = None if written.attention is None else written.attention.numpy()
     return written.logits.argmax(dim=-1).numpy(), weights
 
 
-def _inputs(samples: Digits, part: slice = slice(None)) -> tuple[Int[Tensor, "N S"], Int[Tensor, " N"]]:
+def inputs_of(samples: Digits, part: slice = slice(None)) -> tuple[Int[Tensor, "N S"], Int[Tensor, " N"]]:
     """Inputs and their lengths."""
     return torch.from_numpy(samples.inputs[part]).long(), torch.from_numpy(samples.lengths[part])
 
 
 def _cost(network: DigitsNetwork, batch: Digits, masked: bool) -> Float[Tensor, ""]:
     """Mean cross-entropy of the symbols, with padding or without."""
-    logits = network(*_inputs(batch), batch.targets.shape[1]).logits
+    logits = network(*inputs_of(batch), batch.targets.shape[1]).logits
     targets = torch.from_numpy(batch.targets).long()
     if masked:
         targets = targets.masked_fill(torch.from_numpy(batch.target_masks) == 0, -100)
