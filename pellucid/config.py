@@ -14,6 +14,7 @@ Size = Literal["tiny", "small", "base", "large"]
 Cell = Literal["gru", "lstm"]
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
 Embedding = Literal["learnt", "frozen", "one-hot"]
+Feedback = Literal["learnt", "frozen", "one-hot", "none"]
 Normalisation = Literal["none", "nfc", "nfd"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
@@ -106,10 +107,10 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     """Stacked layers."""
     start: Literal["zero", "final", "mean"] = "final"
     """Initial state: zero, or a learnt projection of the encoder's final state or of its mean."""
-    embedding: Embedding = "learnt"
-    """Fed-back target symbols as learnt vectors, random frozen ones, or one-hot."""
+    embedding: Feedback = "learnt"
+    """Fed-back target symbols as learnt vectors, random frozen ones, or one-hot; or none: no symbol is fed back."""
     embedding_size: Count
-    """Size of a symbol's vector (one-hot ignores it)."""
+    """Size of a symbol's vector (one-hot and none ignore it)."""
     output: Literal["state", "context", "state-and-context"] = "state-and-context"
     """What the next symbol is predicted from."""
     dropout: Share

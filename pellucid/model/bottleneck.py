@@ -39,9 +39,7 @@ class InitialisedByCode(nn.Module):
         super().__init__()
         fits = code_size == hidden_size
         self.projection = nn.Identity() if fits else nn.Linear(code_size, hidden_size, bias=False)
-        self.cell = RecurrentCell("gru", 1, hidden_size)
-        del self.cell.input_weight
-        self.cell.register_buffer("input_weight", torch.zeros(3 * hidden_size, 1), persistent=False)
+        self.cell = RecurrentCell("gru", 0, hidden_size)
 
     def forward(self, code: Float[Tensor, "B D"], steps: int) -> Float[Tensor, "B T H"]:
         """The states of all steps."""

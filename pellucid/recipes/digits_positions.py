@@ -39,8 +39,9 @@ code to the digit at each place."""
 
 
 class Found(NamedTuple):
-    """A study's outcome, what a probe reads from the code at each position, and how far the words' starts spread."""
+    """A study, its outcome, what a probe reads from the code at each position, and how far the words' starts spread."""
 
+    study: Study
     outcome: Outcome
     probed: list[float]
     spread: list[float]
@@ -56,8 +57,7 @@ def run(request: Request) -> Iterator[str]:
     ]
     found = list(in_parallel(examine, studies))
     groups = [
-        Group(study.name, [each.outcome for each in found if each.outcome.study.name == study.name])
-        for study in STUDIES
+        Group(study.name, [each.outcome for each in found if each.outcome.name == study.name]) for study in STUDIES
     ]
     for group in groups:
         yield from lines_of(group)
@@ -77,7 +77,7 @@ def examine(study: Study) -> Found:
     generator = np.random.default_rng([study.seed, 2])
     fitted, judged = (study.plan.samples_from(PROBED, generator) for _ in range(2))
     probed = probe(network, fitted, judged) if study.design.decoder == "repeat" else []
-    return Found(outcome, probed, judged.starts.std(axis=0).tolist())
+    return Found(study, outcome, probed, judged.starts.std(axis=0).tolist())
 
 
 def probe(network: DigitsNetwork, fitted: Digits, judged: Digits) -> list[float]:
@@ -95,7 +95,7 @@ def probe(network: DigitsNetwork, fitted: Digits, judged: Digits) -> list[float]
         value.backward()  # type: ignore[no-untyped-call]
         return value
 
-    optimizer.step(cost)  # type: ignore[arg-type]
+    optimizer.step(cost)  # type: ignore[no-untyped-call]
     codes, answers = codes_of(network, judged)
     with torch.no_grad():
         read = regression((codes - mean) / deviation).view(*answers.shape, OUTPUTS).argmax(dim=-1)
@@ -112,18 +112,18 @@ def codes_of(network: DigitsNetwork, samples: Digits) -> tuple[Float[Tensor, "N 
 
 def _probes(found: Sequence[Found]) -> Iterator[Part]:
     """What the decoder wrote beside what the code held."""
-    probed = [each for each in found if each.probed and each.outcome.study.seed == 1]
+    probed = [each for each in found if each.probed and each.outcome.seed == 1]
     title = "What the code holds"
     for each in probed:
-        held = each.outcome._replace(final=each.outcome.final._replace(per_position=each.probed))
-        groups = [Group(f"{each.outcome.study.name}: written", [each.outcome]), Group("read by the probe", [held])]
+        reading = each.outcome._replace(final=each.outcome.final._replace(per_position=each.probed))
+        groups = [Group(f"{each.outcome.name}: written", [each.outcome]), Group("read by the probe", [reading])]
         yield Picture(title, "Seed 1.", svg(position_figure(groups)))
     lines = []
     for each in probed:
         written, held = np.array(each.outcome.final.per_position[:-1]), np.array(each.probed[:-1])
         agree = float(np.corrcoef(written, held)[0, 1])
         lines.append(
-            f"{each.outcome.study.name}: mean accuracy of the digits {written.mean():.3f} written, {held.mean():.3f} "
+            f"{each.outcome.name}: mean accuracy of the digits {written.mean():.3f} written, {held.mean():.3f} "
             f"read by the probe; over positions the two go together with a correlation of {agree:.2f}. First five "
             f"places {written[:5].mean():.3f}, last five {written[-5:].mean():.3f}."
         )
@@ -133,21 +133,19 @@ def _probes(found: Sequence[Found]) -> Iterator[Part]:
 def _lengths(found: Sequence[Found]) -> Iterator[Part]:
     """Accuracy of attention beside the spread of the words' starts."""
     title = "What unequal words do to attention"
-    looked = [
-        each for each in found if each.outcome.study.design.decoder == "attention" and each.outcome.study.seed == 1
-    ]
+    looked = [each for each in found if each.study.design.decoder == "attention" and each.outcome.seed == 1]
     rows = [
         [str(place + 1), *(f"{value:.3f}" for each in looked for value in _place(each, place))]
         for place in range(len(looked[0].spread) - 1)
     ]
     heads = ["position"]
     for each in looked:
-        heads += [f"{each.outcome.study.name}: right", "letters of spread"]
+        heads += [f"{each.outcome.name}: right", "letters of spread"]
     yield Table(title, "Spread: the standard deviation of the place where the word begins. Seed 1.", heads, rows)
     lines = []
     for each in looked:
         right = np.array(each.outcome.final.per_position[:-1])
-        words = f"{each.outcome.study.name}: first ten digits {right[:10].mean():.3f}, last ten {right[10:].mean():.3f}"
+        words = f"{each.outcome.name}: first ten digits {right[:10].mean():.3f}, last ten {right[10:].mean():.3f}"
         lines.append(f"{words}; the last word begins within ± {each.spread[-2]:.1f} letters.")
     yield Passage(title, "\n\n".join(lines))
 
@@ -159,4 +157,4 @@ def _place(found: Found, place: int) -> tuple[float, float]:
 
 def _tag(found: Found) -> str:
     """A run's name and seed."""
-    return f"{found.outcome.study.name}, seed {found.outcome.study.seed}"
+    return f"{found.outcome.name}, seed {found.outcome.seed}"

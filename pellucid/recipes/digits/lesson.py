@@ -53,7 +53,7 @@ def lines_of(group: Group) -> Iterator[str]:
         final, agreed = outcome.final, outcome.final.agreement
         looked = f", alignment error {100 * agreed.error:.2f} %" if agreed else ""
         yield (
-            f"{group.name}, seed {outcome.study.seed}: {final.symbol_accuracy:.4f} of the symbols, "
+            f"{group.name}, seed {outcome.seed}: {final.symbol_accuracy:.4f} of the symbols, "
             f"{final.exact_match:.4f} of the sequences{looked}; {outcome.parameters:,} parameters, "
             f"{outcome.curve[-1].samples:,} samples in {outcome.seconds:,.0f} s"
         )
@@ -62,15 +62,28 @@ def lines_of(group: Group) -> Iterator[str]:
 def write_lesson(request: Request, lesson: Lesson) -> str:
     """Write report.html and report.json into the folder asked for; the line that says where."""
     write_report(request.out / "report.html", _report(lesson, request))
-    write_text(request.out / "report.json", _json(lesson))
+    write_text(request.out / "report.json", report_json(lesson))
     return f"report: {request.out / 'report.html'}"
 
 
 def _report(lesson: Lesson, request: Request) -> Report:
     """The page."""
+    first = lesson.groups[0].median
+    summary = [
+        ("symbols right", f"{100 * first.accuracy:.2f} % (median of {request.seeds} seeds: {lesson.groups[0].name})"),
+        ("whole sequences right", f"{100 * first.final.exact_match:.2f} % (the same run)"),
+        ("parameters", f"{first.parameters:,}"),
+        ("samples", f"{first.curve[-1].samples:,}"),
+        ("training", f"{first.seconds:,.0f} s (one thread)"),
+    ]
+    return Report(title=lesson.title, introduction=lesson.introduction, summary=summary, parts=parts_of(lesson))
+
+
+def parts_of(lesson: Lesson) -> list[Part]:
+    """The pictures and tables of a lesson, and what it adds."""
     longest = max(outcome.curve[-1].samples for group in lesson.groups for outcome in group.outcomes)
     theirs = " Dashed: the authors' own runs, from their stored plots." if lesson.references else ""
-    parts: list[Part] = [
+    return [
         Picture(
             "Validation while training",
             f"Symbols right of 5,000 validation samples. A thick line is the run whose final accuracy is the median, a "
@@ -86,15 +99,6 @@ def _report(lesson: Lesson, request: Request) -> Report:
         *_attention(lesson.groups),
         *lesson.parts,
     ]
-    first = lesson.groups[0].median
-    summary = [
-        ("symbols right", f"{100 * first.accuracy:.2f} % (median of {request.seeds} seeds: {lesson.groups[0].name})"),
-        ("whole sequences right", f"{100 * first.final.exact_match:.2f} % (the same run)"),
-        ("parameters", f"{first.parameters:,}"),
-        ("samples", f"{first.curve[-1].samples:,}"),
-        ("training", f"{first.seconds:,.0f} s (one thread)"),
-    ]
-    return Report(title=lesson.title, introduction=lesson.introduction, summary=summary, parts=parts)
 
 
 def _attention(groups: Sequence[Group]) -> Iterator[Part]:
@@ -104,7 +108,7 @@ def _attention(groups: Sequence[Group]) -> Iterator[Part]:
         if mean is not None:
             yield Picture(
                 "Where it looks on average",
-                f"{group.name}, seed {group.median.study.seed}: mean weights over 5,000 validation samples, a line for "
+                f"{group.name}, seed {group.median.seed}: mean weights over 5,000 validation samples, a line for "
                 "each target position; below, the same as an image.",
                 svg(mean_weights_figure(np.array(mean))),
             )
@@ -136,7 +140,7 @@ def _row(group: Group, outcome: Outcome) -> list[str]:
     """One run in numbers."""
     final, agreed = outcome.final, outcome.final.agreement
     return [
-        f"{group.name}, seed {outcome.study.seed}",
+        f"{group.name}, seed {outcome.seed}",
         f"{100 * final.symbol_accuracy:.2f} %",
         f"{100 * final.exact_match:.2f} %",
         f"{100 * agreed.error:.2f} %" if agreed else "–",
@@ -146,7 +150,7 @@ def _row(group: Group, outcome: Outcome) -> list[str]:
     ]
 
 
-def _json(lesson: Lesson) -> str:
+def report_json(lesson: Lesson) -> str:
     """report.json: the median run of the lesson's own network above, all runs below, shares of 1."""
     report = {
         "name": lesson.name,
@@ -163,7 +167,7 @@ def _numbers(outcome: Outcome) -> dict[str, Any]:
     """One run."""
     curve, final = outcome.curve, outcome.final
     return {
-        "seed": outcome.study.seed,
+        "seed": outcome.seed,
         "parameters": outcome.parameters,
         "samples": curve[-1].samples,
         "seconds": outcome.seconds,

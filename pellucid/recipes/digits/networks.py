@@ -2,8 +2,8 @@
 
 B batch, S input positions, T target positions, D memory, H hidden units, A attention units, V symbols written.
 
-All of them start from weights N(0, 0.1) and biases of zero, read one-hot symbols, have one bias a gate, and feed no
-symbol back: what is written at t depends on the source alone.
+All of them read one-hot symbols, have one bias a gate, and feed no symbol back: what is written at t depends on the
+source alone. The authors' weights start as N(0, 0.1), their biases at zero.
 """
 
 from typing import Literal, NamedTuple
@@ -39,6 +39,8 @@ class Design(NamedTuple):
     """Learnt ones start as one-hot: the lesson's line that froze them, taken away."""
     attends_padding: bool = True
     """Whether attention sees what lies beyond an input's end, as the 2016 notebook's did."""
+    initial: Literal["narrow", "scaled"] = "narrow"
+    """Weights from N(0, 0.1), or uniform by their sizes (Glorot & Bengio 2010), orthogonal from state to state."""
 
 
 class Written(NamedTuple):
@@ -69,8 +71,11 @@ class DigitsNetwork(nn.Module):
         for module in self.modules():
             if isinstance(module, RecurrentCell):
                 _one_bias(module)
-        for name, parameter in self.named_parameters():
-            (nn.init.zeros_ if "bias" in name else _spread)(parameter.data)
+        if design.initial == "narrow":
+            for name, parameter in self.named_parameters():
+                (nn.init.zeros_ if "bias" in name else _spread)(parameter.data)
+        elif isinstance(self.decoder, ContextDecoder):
+            self.decoder.scale()
         nn.init.xavier_uniform_(self.output.weight)
         if design.embedding == "learnt":
             nn.init.eye_(self.encoder.table.weight)
@@ -122,6 +127,15 @@ class ContextDecoder(nn.Module):
             sums = looked.context @ self.context_weight.T + state.hidden @ self.hidden_weight.T + self.bias
             state = self.take(sums, state, peepholes)
         return torch.stack(contexts, dim=1), torch.stack(weights, dim=1)
+
+    def scale(self) -> None:
+        """Take weights of a size that keeps the size of what passes through, gate by gate; peepholes start shut."""
+        for gate in range(4):
+            rows = slice(gate * self.units, (gate + 1) * self.units)
+            nn.init.xavier_uniform_(self.context_weight.data[rows])
+            nn.init.orthogonal_(self.hidden_weight.data[rows])
+        for peephole in (self.enter_peephole, self.forget_peephole, self.leave_peephole):
+            nn.init.zeros_(peephole)
 
 
 def with_padding(memory: Memory) -> Memory:

@@ -20,7 +20,8 @@ from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
 from pellucid.recipes.digits.networks import Design, DigitsNetwork, Kind
 
-BATCH, CHUNK = 100, 500
+CHUNK = 500
+"""Samples that are judged at a time."""
 BUDGETS: Mapping[Kind, int] = {"repeat": 300_000, "attention": 150_000}
 """The samples of the notebook's two runs."""
 OPTIMIZERS: Mapping[str, Callable[[list[nn.Parameter], float], torch.optim.Optimizer]] = {
@@ -37,6 +38,7 @@ class Plan(NamedTuple):
     """How a network is trained: as in the lessons, unless told otherwise."""
 
     samples: int = 300_000
+    batch: int = 100
     digits: tuple[int, int] = (20, 20)
     """Fewest and most digits of a sample."""
     masked: bool = False
@@ -91,9 +93,10 @@ class Study(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a study."""
+    """What came of one training."""
 
-    study: Study
+    name: str
+    seed: int
     parameters: int
     seconds: float
     """Training alone, without validations."""
@@ -125,7 +128,8 @@ def conduct_and_keep(study: Study) -> tuple[DigitsNetwork, Outcome]:
         judged = judge(network, validation)
         curve.append(Point(samples, cost, judged.symbol_accuracy, judged.exact_match))
         started = time.perf_counter()
-    return network, Outcome(study, parameter_count(network), seconds, curve, judge(network, validation))
+    final = judge(network, validation)
+    return network, Outcome(study.name, study.seed, parameter_count(network), seconds, curve, final)
 
 
 def train(network: DigitsNetwork, plan: Plan, seed: int) -> Iterator[tuple[int, float]]:
@@ -133,18 +137,18 @@ def train(network: DigitsNetwork, plan: Plan, seed: int) -> Iterator[tuple[int, 
     generator = np.random.default_rng([seed, 0])
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimizer = OPTIMIZERS[plan.optimizer](parameters, plan.rate)
-    updates, costs = math.ceil(plan.samples / BATCH), list[float]()
+    updates, costs = math.ceil(plan.samples / plan.batch), list[float]()
     for update in range(updates):
         if plan.decay == "cosine":
             optimizer.param_groups[0]["lr"] = plan.rate * (1 + math.cos(math.pi * update / updates)) / 2
-        cost = _cost(network, plan.samples_from(BATCH, generator), plan.masked)
+        cost = _cost(network, plan.samples_from(plan.batch, generator), plan.masked)
         gradients = torch.autograd.grad(cost, parameters)
         for parameter, gradient in zip(parameters, clipped(list(gradients)), strict=True):
             parameter.grad = gradient
         optimizer.step()
         costs.append(cost.item())
-        samples = (update + 1) * BATCH
-        if samples % plan.every == 0 or update + 1 == updates:
+        samples = (update + 1) * plan.batch
+        if samples // plan.every > (samples - plan.batch) // plan.every or update + 1 == updates:
             yield samples, float(np.mean(costs))
             costs.clear()
 
