@@ -59,7 +59,8 @@ def run(request: Request) -> Iterator[str]:
         for name, (design, plan) in WITH.items()
         for seed in seeds
     ]
-    outcomes = list(in_parallel(_one, [*own, *theirs]))
+    jobs: list[Task | Study] = [*own, *theirs]
+    outcomes = list(in_parallel(_one, jobs))
     groups = [Group(name, [outcome for outcome in outcomes if outcome.name == name]) for name in (*WITHOUT, *WITH)]
     for group in groups:
         yield from lines_of(group)
