@@ -27,6 +27,7 @@ Epochs = Annotated[float, Meta(ge=0.0, le=1e6)]
 Interval = Annotated[float, Meta(ge=1e-6)]
 Threads = Annotated[int, Meta(ge=0, le=1024)]
 Width = Annotated[int, Meta(ge=1, le=1024)]
+Radius = Annotated[int, Meta(ge=0, le=1024)]
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
 
@@ -90,10 +91,14 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
 class AttentionConfig(Settings, frozen=True, kw_only=True):
     """Where the decoder looks."""
 
-    score: Literal["additive", "dot", "general", "scaled-dot", "none"] = "additive"
-    """Score of a source position: additive (Bahdanau), dot, general, scaled-dot (Luong), or none (the bottleneck)."""
+    score: Literal["additive", "location", "dot", "general", "scaled-dot", "none"] = "additive"
+    """Score of a position: additive, location (additive, and sees its last look), dot, general, scaled-dot, or none."""
     units: Count
-    """Units of the additive score (the others ignore it)."""
+    """Units of the additive and the location score (the others ignore it)."""
+    filters: Count = 10
+    """Filters that the location score slides over the weights of the step before (the others ignore it)."""
+    filter_radius: Radius = 7
+    """Positions that a filter covers on either side of its middle: 7 makes it 15 wide."""
 
 
 class DecoderConfig(Settings, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ SIZES = st.integers(1, 4)
 LAYERS = st.sampled_from([1, 1, 2, 3])
 CELLS = st.sampled_from(["gru", "lstm"])
 EMBEDDINGS = st.sampled_from(["learnt", "frozen", "one-hot"])
-SCORES = ["additive", "dot", "general", "scaled-dot", "none"]
+SCORES = ["additive", "location", "dot", "general", "scaled-dot", "none"]
 ENCODERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "cell": CELLS,
@@ -80,7 +80,8 @@ def configs(draw: st.DrawFn) -> Config:
     if score in ("dot", "scaled-dot"):
         both = encoder["directions"] == "both" and encoder["merge"] == "concatenate"
         decoder["hidden_size"] = encoder["hidden_size"] * (2 if both else 1)
-    return config_of({"encoder": encoder, "decoder": decoder, "attention": {"score": score, "units": draw(SIZES)}})
+    attention = {"score": score, "units": draw(SIZES), "filters": draw(SIZES), "filter_radius": draw(SIZES) - 1}
+    return config_of({"encoder": encoder, "decoder": decoder, "attention": attention})
 
 
 def vocabulary(symbols: Iterable[str]) -> Vocabulary:

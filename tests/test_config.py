@@ -141,6 +141,8 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"data": {"header": 1}}, "data.header: expected `bool`, got 1"),
         ({"data": {"source_column": 1}}, "data.source_column: expected `str`, got 1"),
         ({"encoder": {"hidden_size": 0}}, "encoder.hidden_size: expected `int` >= 1, got 0"),
+        ({"attention": {"filters": 0}}, "attention.filters: expected `int` >= 1, got 0"),
+        ({"attention": {"filter_radius": -1}}, "attention.filter_radius: expected `int` >= 0, got -1"),
         ({"seed": -1}, "seed: expected `int` >= 0, got -1"),
         ({"seed": 2**32}, f"seed: expected `int` <= {2**32 - 1}, got {2**32}"),
         ({"encoder": {"dropout": 1.0}}, "encoder.dropout: expected `float` < 1.0, got 1.0"),

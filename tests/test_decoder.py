@@ -29,6 +29,9 @@ def same_states(one: State, two: State, tolerance: float = 1e-12) -> None:
     assert (one.cell is None) == (two.cell is None)
     if one.cell is not None and two.cell is not None:
         near(one.cell, two.cell, tolerance)
+    assert (one.looked is None) == (two.looked is None)
+    if one.looked is not None and two.looked is not None:
+        near(one.looked, two.looked, tolerance)
 
 
 def advance_by_definition(decoder: Decoder, inputs: Tensor, layer: int, state: State) -> tuple[Tensor, Tensor | None]:
@@ -48,7 +51,7 @@ def advance_by_definition(decoder: Decoder, inputs: Tensor, layer: int, state: S
 
 def step_by_definition(decoder: Decoder, symbols: Tensor, state: State, attendable: Attendable) -> tuple[Tensor, State]:
     """c = attention(s of the top layer), the cells in turn, and W [s; c] + b."""
-    attended: Attended = decoder.attention(state.hidden[:, -1], attendable)
+    attended: Attended = decoder.attention(state.hidden[:, -1], attendable, state.looked)
     inputs = torch.cat([decoder.table.weight[symbols], attended.context], dim=1)
     layers = []
     for layer in range(decoder.config.layers):
@@ -58,7 +61,8 @@ def step_by_definition(decoder: Decoder, symbols: Tensor, state: State, attendab
     head = decoder.head.projection
     logits = torch.cat(parts[decoder.config.output], dim=1) @ head.weight.T + head.bias
     cells = [cell for _, cell in layers if cell is not None]
-    return logits, State(torch.stack([hidden for hidden, _ in layers], 1), torch.stack(cells, 1) if cells else None)
+    hidden = torch.stack([hidden for hidden, _ in layers], 1)
+    return logits, State(hidden, torch.stack(cells, 1) if cells else None, looked=attended.looked)
 
 
 @few
@@ -150,6 +154,25 @@ def test_an_override_forces_where_a_step_looks_and_its_own_weights_change_no_bit
     assert not torch.isclose(forced.state.hidden, own.state.hidden).flatten(1).all(dim=1).any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@torch.no_grad()
+def test_by_location_the_next_step_sees_the_weights_that_were_forced(dtype: torch.dtype) -> None:
+    """In single precision by a kernel, in double by plain PyTorch; the step after is not the one after free weights."""
+    network = network_of(config_of({"attention": {"score": "location"}}), 1, dtype)
+    override = torch.eye(4, dtype=dtype)[[3, 0]]
+    (free, memory), (forced, _) = first_step(network), first_step(network, override)
+    assert forced.state.looked is not None and torch.equal(forced.state.looked, override)
+    decoder, attendable = network.decoder, network.decoder.prepare(memory)
+    states = [
+        forced.state,
+        forced.state._replace(looked=override.clone()),
+        forced.state._replace(looked=free.state.looked),
+    ]
+    after, same, other = (decoder.step(torch.tensor([4, 5]), state, attendable).attended.weights for state in states)
+    assert torch.equal(after, same)
+    assert not torch.isclose(after[0], other[0]).all()
+
+
 TINY: list[dict[str, Any]] = [
     {"cell": "gru", "start": "mean", "output": "state"},
     {"cell": "lstm", "start": "final", "output": "state-and-context", "layers": 2},
@@ -158,7 +181,7 @@ TINY: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", TINY)
-@pytest.mark.parametrize("score", ["additive", "general", "none"])
+@pytest.mark.parametrize("score", ["additive", "location", "general", "none"])
 def test_gradients_through_the_unrolled_decoder_equal_finite_differences(settings: dict[str, Any], score: str) -> None:
     decoder = {"hidden_size": 2, "embedding_size": 2, **settings}
     network = network_of(config_of({"decoder": decoder, "attention": {"score": score, "units": 2}}), 1)

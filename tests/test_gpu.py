@@ -182,7 +182,7 @@ class OnlyOn(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return given
 
 
-@pytest.mark.parametrize("score", ["additive", "dot", "scaled-dot", "general", "none"])
+@pytest.mark.parametrize("score", ["additive", "location", "dot", "scaled-dot", "general", "none"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize(("start", "merge"), [("zero", "concatenate"), ("final", "sum"), ("mean", "product")])
 def test_an_update_stays_on_its_device_and_looks_at_no_number(

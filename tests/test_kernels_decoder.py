@@ -30,13 +30,14 @@ from pellucid.search.transducer import Transducer
 from pellucid.toml import from_settings
 from pellucid.training.loop import Session, Stepped, build_optimizer, fit
 
-Score = Literal["additive", "dot", "scaled-dot", "general", "none"]
-SCORES: st.SearchStrategy[Score] = st.sampled_from(["additive", "dot", "scaled-dot", "general"])
+Score = Literal["additive", "location", "dot", "scaled-dot", "general", "none"]
+SCORES: st.SearchStrategy[Score] = st.sampled_from(["additive", "location", "location", "dot", "scaled-dot", "general"])
 
 
 def small_decoder(score: Score, cell: Cell, size: int, memory_size: int, units: int = 3) -> Decoder:
     config = DecoderConfig(cell=cell, hidden_size=size, embedding_size=4, dropout=0.25)
-    return Decoder(config, AttentionConfig(score=score, units=units), memory_size, 6)
+    attention = AttentionConfig(score=score, units=units, filters=size, filter_radius=units // 2)
+    return Decoder(config, attention, memory_size, 6)
 
 
 def memory_of(states: torch.Tensor, lengths: torch.Tensor) -> Memory:
@@ -96,7 +97,7 @@ def test_large_keys_and_queries_that_cancel(shift: float, seed: int) -> None:
     torch.testing.assert_close(got["output 0"].double(), wanted[0].detach(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("score", ["additive", "dot"])
+@pytest.mark.parametrize("score", ["additive", "location", "dot"])
 def test_what_stands_beyond_a_length_is_never_read(score: Score) -> None:
     torch.manual_seed(0)
     decoder, lengths = small_decoder(score, "lstm", 3, 3).eval(), torch.tensor([2, 4])
@@ -121,10 +122,11 @@ def test_what_stands_beyond_a_length_is_never_read(score: Score) -> None:
     assert (results[0]["output 1"][0, :, 2:] == 0).all()
 
 
-def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("score", ["additive", "location"])
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, score: Score) -> None:
     monkeypatch.setattr(parallel, "ROWS", 1)
     torch.manual_seed(0)
-    decoder, lengths = small_decoder("additive", "lstm", 5, 4).eval(), torch.tensor([2, 6, 3, 1, 5])
+    decoder, lengths = small_decoder(score, "lstm", 5, 4).eval(), torch.tensor([2, 6, 3, 1, 5])
     states, symbols = torch.randn(5, 6, 4, requires_grad=True), torch.randint(0, 6, (5, 4))
 
     def outputs() -> list[torch.Tensor]:
@@ -162,7 +164,7 @@ def losses(cell: Cell, score: Score, dropout: float) -> Iterator[float]:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-@pytest.mark.parametrize(("cell", "score"), [("gru", "additive"), ("lstm", "general")])
+@pytest.mark.parametrize(("cell", "score"), [("gru", "additive"), ("gru", "location"), ("lstm", "general")])
 def test_trainings_have_the_same_losses(cell: Cell, score: Score, dropout: float) -> None:
     fused = list(losses(cell, score, dropout))
     with plain():

@@ -13,6 +13,7 @@ from pellucid.config import Cell, Config
 from pellucid.data.batches import Batch
 from pellucid.kernels import parallel
 from pellucid.kernels.choice import plain
+from pellucid.model.attention import LocationAttention
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import Attendable, Memory, State, Step
 from pellucid.search.beam import beam
@@ -33,13 +34,15 @@ def parts(step: Step) -> dict[str, torch.Tensor]:
     """All that a step gives, by name."""
     cell = {} if step.state.cell is None else {"cell": step.state.cell}
     looked = {"context": step.attended.context, "weights": step.attended.weights}
-    return {"logits": step.logits, "hidden": step.state.hidden, **cell, **looked}
+    carried = {} if step.state.looked is None else {"looked": step.state.looked}
+    return {"logits": step.logits, "hidden": step.state.hidden, **cell, **looked, **carried}
 
 
-def random_state(decoder: Decoder, rows: int) -> State:
-    """Some state of so many hypotheses."""
+def random_state(decoder: Decoder, rows: int, positions: int) -> State:
+    """Some state of so many hypotheses; what a look left may stand beyond a length, where nobody reads it."""
     hidden, cell = torch.randn(2, rows, 1, decoder.config.hidden_size)
-    return State(hidden, cell if decoder.config.cell == "lstm" else None)
+    looked = torch.randn(rows, positions) if isinstance(decoder.attention, LocationAttention) else None
+    return State(hidden, cell if decoder.config.cell == "lstm" else None, looked=looked)
 
 
 @given(st.data(), CELLS, SCORES, SIZES, SEEDS, st.integers(1, 4), st.integers(1, 3))
@@ -58,7 +61,7 @@ def test_steps_equal_plain_ones(
     before, rows = torch.get_num_threads(), parallel.ROWS
     for rounds in range(2):
         symbols = torch.randint(0, 6, (each * len(compiled.whole().keys),))
-        state = random_state(decoder, len(symbols))
+        state = random_state(decoder, len(symbols), positions)
         try:
             torch.set_num_threads(threads)
             parallel.ROWS = 1
@@ -78,7 +81,7 @@ def test_forced_weights_are_read_from_the_rows_that_were_taken() -> None:
     compiled, uncompiled = attendables(decoder, memory_of(torch.randn(4, 5, 4), torch.tensor([5, 3, 4, 2])))
     rows, override = torch.tensor([3, 1]), torch.zeros(2, 5)
     override[:, 1] = 1
-    given_ = (torch.tensor([4, 5]), random_state(decoder, 2))
+    given_ = (torch.tensor([4, 5]), random_state(decoder, 2, 5))
     got = parts(decoder.step(*given_, compiled.take(rows), override))
     assert_equal(got, parts(decoder.step(*given_, uncompiled.take(rows), override)))
     assert torch.equal(got["weights"], override)

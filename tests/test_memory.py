@@ -34,9 +34,10 @@ def check(value: State | Attendable, rows: list[int]) -> None:
             assert new.tolist() == [old[row].tolist() for row in rows]
 
 
-@given(ROWS, st.booleans(), st.booleans())
-def test_a_state_takes_rows_of_every_part_it_has(rows: list[int], cell: bool, context: bool) -> None:
-    check(State(numbered(4, 2, 3), numbered(4, 2, 3) if cell else None, numbered(4, 5) if context else None), rows)
+@given(ROWS, st.booleans(), st.booleans(), st.booleans())
+def test_a_state_takes_rows_of_every_part_it_has(rows: list[int], cell: bool, context: bool, looked: bool) -> None:
+    shapes = ((cell, (4, 2, 3)), (context, (4, 5)), (looked, (4, 6)))
+    check(State(numbered(4, 2, 3), *(numbered(*shape) if there else None for there, shape in shapes)), rows)
 
 
 @given(ROWS, st.booleans())

@@ -134,7 +134,7 @@ def test_a_forward_pass_stores_nothing(config: Config, batch: Batch, seed: int) 
     assert contents(network) == before
 
 
-@pytest.mark.parametrize("score", ["additive", "dot", "general", "scaled-dot"])
+@pytest.mark.parametrize("score", ["additive", "location", "dot", "general", "scaled-dot"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_every_parameter_is_trained(score: str, cell: str) -> None:
     sides = {"encoder": {"cell": cell, "layers": 2}, "decoder": {"cell": cell, "layers": 2}}

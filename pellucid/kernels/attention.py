@@ -27,6 +27,25 @@ HIGHEST = np.float32(1e18)
 """What 1 + e^{2q} e^{2k} counts as at most, so that the product of two stays finite; u is then 10⁻¹⁸, not less."""
 
 
+class Location(NamedTuple):
+    """What the score by location reads of the look before (see location.py); without filters, nothing."""
+
+    filters: Float[np.ndarray, "F N"]
+    projection: Float[np.ndarray, "A F"]
+    filters_across: Float[np.ndarray, "N F"]
+    projection_across: Float[np.ndarray, "F A"]
+    looked: Float[np.ndarray, "B S"]
+    """The weights before the first step."""
+
+
+class LocationGradients(NamedTuple):
+    """The gradients of filters and projection, and of the weights before the first step."""
+
+    filters: Float[np.ndarray, "F N"]
+    projection: Float[np.ndarray, "A F"]
+    looked: Float[np.ndarray, "B S"]
+
+
 class Source(NamedTuple):
     """What is looked at. `energy` is v of the additive score; where it is empty, the score is q · k."""
 
@@ -35,6 +54,7 @@ class Source(NamedTuple):
     memory: Laid
     lengths: Int[np.ndarray, " B"]
     energy: Flat
+    location: Location
 
 
 class SourceGradients(NamedTuple):
@@ -42,6 +62,7 @@ class SourceGradients(NamedTuple):
 
     keys: Laid
     energy: Flat
+    location: LocationGradients
 
 
 class LookGradients(NamedTuple):
@@ -87,7 +108,7 @@ def look(
     for row in range(queries.shape[0]):
         own = weights[row, step, : source.lengths[row]]
         weigh(source.keys[row], queries[row], source.energy, own)
-        _products(source.memory[row], own, contexts[row])
+        row_products(source.memory[row], own, contexts[row])
 
 
 @compiled
@@ -96,8 +117,8 @@ def weigh(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat, weights: Fl
     if energy.shape[0] > 0:
         _additive_energies(keys, query, energy, weights)
     else:
-        _add_products(keys, query, weights)
-    _softmax(weights)
+        add_weighted(keys, query, weights)
+    softmax(weights)
 
 
 @compiled
@@ -115,12 +136,12 @@ def look_back(
         own, energies = weights[row, step, :n], gradients.energies[row, step, :n]
         if gradients.weights.shape[0] > 0:
             energies[:] = gradients.weights[row, step, :n]
-        _add_products(source.memory[row], gradients.contexts[row], energies)
-        _softmax_back(own, energies)
+        add_weighted(source.memory[row], gradients.contexts[row], energies)
+        softmax_back(own, energies)
         if source.energy.shape[0] > 0:
             _additive_back(source, sums, row, queries[row], energies, gradients.queries[row])
         else:
-            _products(source.keys[row], energies, gradients.queries[row])
+            row_products(source.keys[row], energies, gradients.queries[row])
 
 
 @compiled
@@ -177,7 +198,7 @@ def highest(values: Flat) -> np.float32:
 
 
 @compiled
-def _softmax(values: Flat) -> None:
+def softmax(values: Flat) -> None:
     """Every value e becomes α = exp(e − max e) / Σ."""
     top = highest(values)
     for s in range(values.shape[0]):
@@ -191,7 +212,7 @@ def _softmax(values: Flat) -> None:
 
 
 @compiled
-def _softmax_back(weights: Flat, gradients: Flat) -> None:
+def softmax_back(weights: Flat, gradients: Flat) -> None:
     """Every dα becomes de = α (dα − Σ α dα)."""
     mean = ZERO
     for s in range(weights.shape[0]):
@@ -201,7 +222,7 @@ def _softmax_back(weights: Flat, gradients: Flat) -> None:
 
 
 @compiled
-def _add_products(matrix: Float[np.ndarray, "U S"], vector: Flat, sums: Flat) -> None:
+def add_weighted(matrix: Float[np.ndarray, "U S"], vector: Flat, sums: Flat) -> None:
     """Sums_s += Σ_u vector_u matrix_us."""
     for unit in range(matrix.shape[0]):
         values, share = matrix[unit], vector[unit]
@@ -210,7 +231,7 @@ def _add_products(matrix: Float[np.ndarray, "U S"], vector: Flat, sums: Flat) ->
 
 
 @compiled
-def _products(matrix: Float[np.ndarray, "U S"], vector: Flat, results: Flat) -> None:
+def row_products(matrix: Float[np.ndarray, "U S"], vector: Flat, results: Flat) -> None:
     """Results_u = Σ_s matrix_us vector_s over as many s as the vector has."""
     for unit in range(matrix.shape[0]):
         values, total = matrix[unit], ZERO

@@ -12,9 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pellucid.kernels.attention import Source, laid_out
+from pellucid.kernels.attention import Location, Source, laid_out
 from pellucid.kernels.compiling import compiled
-from pellucid.kernels.operands import Looked, Parameters
+from pellucid.kernels.operands import NOTHING, Looked, Parameters
 from pellucid.kernels.parallel import end_to_end, for_each, parts_of, slices
 from pellucid.kernels.products import product
 from pellucid.kernels.recurrence import across, by_gate
@@ -38,10 +38,14 @@ def unroll_decoder(
     looked: Looked,
     hidden: Float[Tensor, "B H"],
     cell: Float[Tensor, "B H"] | None,
+    before: Float[Tensor, "B S"] | None = None,
 ) -> Decoded:
-    """Attend from the state before, then step, over known symbols; gradients flow to and from everything."""
-    start = hidden[:0] if cell is None else cell
-    given = [*parameters, looked.keys, looked.memory, hidden, start]
+    """Attend from the state before, then step, over known symbols; gradients flow to and from everything.
+
+    The score by location is given the weights before the first step.
+    """
+    start, weights_before = hidden[:0] if cell is None else cell, NOTHING if before is None else before
+    given = [*parameters, looked.keys, looked.memory, hidden, start, weights_before]
     hiddens, contexts, weights, cells = _Unrolled.apply(symbols, looked.lengths, *given)  # type: ignore[no-untyped-call]
     return Decoded(hiddens, contexts, weights, hiddens[:, -1], cells)
 
@@ -55,10 +59,13 @@ class _Given(NamedTuple):
     context: Tensor
     query: Tensor
     energy: Tensor
+    location: Tensor
+    filters: Tensor
     keys: Tensor
     memory: Tensor
     hidden: Tensor
     cell: Tensor
+    before: Tensor
 
 
 class _Done(NamedTuple):
@@ -107,11 +114,20 @@ class _Unrolled(torch.autograd.Function):
 
 def weights_of(parameters: Parameters) -> Weights:
     """The parameters as the arrays that kernels take, those of several gates apart for each."""
-    table, bias, recurrent, context, query, _ = (tensor.detach().contiguous() for tensor in parameters)
+    table, bias, recurrent, context, query, *_ = (tensor.detach().contiguous() for tensor in parameters)
     size = recurrent.shape[1]
     turned = (across(recurrent), across(context, size), query.T.contiguous().numpy())
     plain = (by_gate(recurrent).numpy(), by_gate(context, size).numpy(), query.numpy())
     return Weights(table.numpy(), bias.numpy(), *plain, *turned)
+
+
+def location_of(
+    projection: Float[Tensor, "Q F"], filters: Float[Tensor, "F N"], looked: Float[np.ndarray, "R S"]
+) -> Location:
+    """What the score by location reads, as the arrays that kernels take."""
+    weights = (filters.detach(), projection.detach(), filters.detach().T, projection.detach().T)
+    plain, projected, *across = (weight.contiguous().numpy() for weight in weights)
+    return Location(plain, projected, across[0], across[1], looked)
 
 
 def _forward(
@@ -122,9 +138,10 @@ def _forward(
     rows: slice,
 ) -> _Done:
     """One part's steps."""
-    keys, memory, hidden, cell = (tensor[rows].numpy() for tensor in given[-4:])
-    energy, own = given.energy.numpy(), lengths[rows]
-    source = Source(laid_out(keys, own, len(energy) > 0), laid_out(memory, own, False), own, energy)
+    keys, memory, hidden, cell, before = (tensor[rows].numpy() for tensor in given[-5:])
+    energy, own, location = given.energy.numpy(), lengths[rows], location_of(given.location, given.filters, before)
+    laid = laid_out(keys, own, len(energy) > 0 and not len(location.filters))
+    source = Source(laid, laid_out(memory, own, False), own, energy, location)
     steps = np.ascontiguousarray(symbols[rows].T)
     return _Done(rows, steps, source, unroll(weights, steps, source, hidden, cell))
 
@@ -166,10 +183,13 @@ def _gradients(weights: Weights, done: _Done, arrived: Arrived, factors: Unrolli
         context=context.flatten(0, 1),
         query=query,
         energy=torch.from_numpy(factors.energy),
+        location=torch.from_numpy(factors.location.projection),
+        filters=torch.from_numpy(factors.location.filters),
         keys=keys,
         memory=_over_steps(done.unrolling.weights, arrived.contexts),
         hidden=torch.from_numpy(arrived.hidden[0]),
         cell=torch.from_numpy(arrived.cell),
+        before=torch.from_numpy(factors.location.looked),
     )
 
 
@@ -193,7 +213,7 @@ def _joined(name: str, parts: tuple[Tensor, ...]) -> Tensor:
     """The gradient from those of all parts: rows end to end, parameters summed."""
     if len(parts) == 1:
         return parts[0]
-    return torch.cat(parts) if name in ("keys", "memory", "hidden", "cell") else torch.stack(parts).sum(dim=0)
+    return torch.cat(parts) if name in ("keys", "memory", "hidden", "cell", "before") else torch.stack(parts).sum(dim=0)
 
 
 def rehearse() -> None:

@@ -1,14 +1,19 @@
 """What kernels are given and give, as tensors; to know them, Numba is not needed.
 
 B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G all gates (3H or
-4H), V symbols, N and M as many or 0, Q units of the query, C as many as there are cells or biases, 0 where the kind of
-cell has none.
+4H), V symbols, N and M as many or 0, Q units of the query, F filters, C as many as there are cells or biases, 0 where
+the kind of cell has none.
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+with torch.inference_mode(False):
+    NOTHING = torch.empty(0, 0)
+    """Stands for the parameters that a score does not have."""
 
 
 class Direction(NamedTuple):
@@ -22,7 +27,10 @@ class Direction(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """The parameters of a decoder's step. Additive score: e = energyᵀ tanh(query h + key); both empty: e = h · key."""
+    """The parameters of a decoder's step. Additive score: e = energyᵀ tanh(query h + key); both empty: e = h · key.
+
+    By location: e = energyᵀ tanh(query h + key + location f), f the filters over the weights of the step before.
+    """
 
     table: Float[Tensor, "V G"]
     """The projected symbols, with every bias that nothing multiplies."""
@@ -32,6 +40,8 @@ class Parameters(NamedTuple):
     context: Float[Tensor, "G D"]
     query: Float[Tensor, "Q H"]
     energy: Float[Tensor, " Q"]
+    location: Float[Tensor, "Q F"] = NOTHING
+    filters: Float[Tensor, "F N"] = NOTHING
 
 
 class Head(NamedTuple):
@@ -71,6 +81,10 @@ class Prepared(Protocol):
         """The numbers of the running sources."""
 
     def step(
-        self, symbols: Int[Tensor, " R"], hidden: Float[Tensor, "R H"], cell: Float[Tensor, "R H"] | None
+        self,
+        symbols: Int[Tensor, " R"],
+        hidden: Float[Tensor, "R H"],
+        cell: Float[Tensor, "R H"] | None,
+        looked: Float[Tensor, "R S"] | None = None,
     ) -> Taken:
-        """One step of all hypotheses, those of a source one after the other."""
+        """One step of all hypotheses, those of a source one after the other; by location, given the weights before."""

@@ -13,11 +13,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.kernels.arithmetic import Flat
-from pellucid.kernels.attention import Laid, double_exponents, laid_out, weigh
+from pellucid.kernels.attention import Laid, Location, double_exponents, laid_out, weigh
 from pellucid.kernels.cells import gru_forward, lstm_forward, planes_of
 from pellucid.kernels.compiling import compiled
-from pellucid.kernels.decoding import weights_of
-from pellucid.kernels.operands import Head, Looked, Parameters, Taken
+from pellucid.kernels.decoding import location_of, weights_of
+from pellucid.kernels.location import weigh_located
+from pellucid.kernels.operands import NOTHING, Head, Looked, Parameters, Taken
 from pellucid.kernels.parallel import end_to_end, for_each, parts_of, slices
 from pellucid.kernels.products import add_product, product
 from pellucid.kernels.unrolling import Weights, add_sums
@@ -33,6 +34,8 @@ class Sources(NamedTuple):
     energy: Flat
     rows: Int[np.ndarray, " b"]
     """Which of the sources run; a search drops the finished ones by their numbers alone."""
+    location: Location
+    """The weights in it are those of the step before, of all hypotheses."""
 
 
 class Output(NamedTuple):
@@ -59,15 +62,26 @@ class Ready(NamedTuple):
         return torch.from_numpy(self.sources.rows)
 
     def step(
-        self, symbols: Int[Tensor, " R"], hidden: Float[Tensor, "R H"], cell: Float[Tensor, "R H"] | None
+        self,
+        symbols: Int[Tensor, " R"],
+        hidden: Float[Tensor, "R H"],
+        cell: Float[Tensor, "R H"] | None,
+        looked: Float[Tensor, "R S"] | None = None,
     ) -> Taken:
-        """One step of all hypotheses, those of a source one after the other."""
+        """One step of all hypotheses, those of a source one after the other; by location, given the weights before."""
         before = hidden.contiguous().numpy()
         cells = before[:0] if cell is None else cell.contiguous().numpy()
-        task = partial(_part, self, symbols.numpy(), before, cells)
+        task = partial(_part, self._after(looked), symbols.numpy(), before, cells)
         running = len(self.sources.rows)
         parts = for_each(task, slices(running, min(running, parts_of(len(before)))))
         return Taken(*(end_to_end(arrays) for arrays in zip(*parts, strict=True)))
+
+    def _after(self, looked: Float[Tensor, "R S"] | None) -> "Ready":
+        """The same, where the step before looked with these weights."""
+        if looked is None:
+            return self
+        location = self.sources.location._replace(looked=looked.contiguous().numpy())
+        return self._replace(sources=self.sources._replace(location=location))
 
 
 def prepare(parameters: Parameters, head: Head, looked: Looked) -> Ready:
@@ -77,8 +91,9 @@ def prepare(parameters: Parameters, head: Head, looked: Looked) -> Ready:
         part.detach().T.contiguous().numpy() if part.dim() == 2 else part.detach().numpy() for part in head
     )
     energy = parameters.energy.detach().numpy()
-    laid = laid_out(keys, lengths, len(energy) > 0)
-    sources = Sources(laid, memory, lengths, energy, np.arange(len(keys)))
+    location = location_of(parameters.location, parameters.filters, NOTHING.numpy())
+    laid = laid_out(keys, lengths, len(energy) > 0 and not len(location.filters))
+    sources = Sources(laid, memory, lengths, energy, np.arange(len(keys)), location)
     return Ready(weights_of(parameters), Output(state, context, bias), sources)
 
 
@@ -92,7 +107,8 @@ def _part(
     """One part's step."""
     sources, each = ready.sources, len(hidden) // len(ready.sources.rows)
     rows = slice(part.start * each, part.stop * each)
-    sources = sources._replace(rows=sources.rows[part])
+    location = sources.location._replace(looked=sources.location.looked[rows])
+    sources = sources._replace(rows=sources.rows[part], location=location)
     return step(ready.weights, ready.output, sources, symbols[rows], hidden[rows], cell[rows])
 
 
@@ -119,7 +135,8 @@ def step(
     if sources.energy.shape[0] > 0:
         queries = np.empty((rows, sources.energy.shape[0]), np.float32)
         product(before, weights.query_across, queries)
-        double_exponents(queries.ravel())
+        if sources.location.filters.shape[0] == 0:
+            double_exponents(queries.ravel())
         look(sources, queries, looks, contexts)
     else:
         look(sources, before, looks, contexts)
@@ -145,7 +162,11 @@ def look(
         row, first = sources.rows[place], place * each
         length = sources.lengths[row]
         for query in range(first, first + each):
-            weigh(sources.keys[row], queries[query], sources.energy, looks[query, :length])
+            if sources.location.filters.shape[0] > 0:
+                before, own = sources.location.looked[query, :length], looks[query, :length]
+                weigh_located(sources.keys[row], queries[query], sources.energy, sources.location, before, own)
+            else:
+                weigh(sources.keys[row], queries[query], sources.energy, looks[query, :length])
         own = looks[first : first + each, :length]
         product(own, sources.memory[row, :length], contexts[first : first + each])
 

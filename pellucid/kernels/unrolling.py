@@ -11,9 +11,18 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from pellucid.kernels.arithmetic import Flat, add
-from pellucid.kernels.attention import LookGradients, Source, SourceGradients, double_exponents, look, look_back
+from pellucid.kernels.attention import (
+    LocationGradients,
+    LookGradients,
+    Source,
+    SourceGradients,
+    double_exponents,
+    look,
+    look_back,
+)
 from pellucid.kernels.cells import Planes, gru_backward, gru_forward, lstm_backward, lstm_forward, planes_of
 from pellucid.kernels.compiling import compiled
+from pellucid.kernels.location import look_located, look_located_back
 from pellucid.kernels.products import add_product, product
 from pellucid.kernels.sequences import add_recurrent, add_recurrent_back, give_inputs, take_inputs
 
@@ -40,7 +49,7 @@ class Unrolling(NamedTuple):
     hidden: Float[np.ndarray, "T1 B H"]
     cell: Float[np.ndarray, "T1 B H"]
     queries: Float[np.ndarray, "T B A"]
-    """For the additive score e^{2q}, else nothing: the query is the state before."""
+    """For the additive score e^{2q}, by location q, else nothing: the query is the state before."""
     contexts: Float[np.ndarray, "T B D"]
     weights: Float[np.ndarray, "B T S"]
     kept: Planes
@@ -65,6 +74,7 @@ class UnrollingGradients(NamedTuple):
     table: Float[np.ndarray, "V G"]
     keys: Float[np.ndarray, "K A S"]
     energy: Flat
+    location: LocationGradients
 
 
 @compiled
@@ -78,6 +88,7 @@ def unroll(
     """Take all steps from the initial hidden state (and cell, which is empty for a GRU)."""
     count, (rows, size) = symbols.shape[0], hidden.shape
     lstm, additive = weights.recurrent.shape[0] == 4, source.energy.shape[0] > 0
+    located = source.location.filters.shape[0] > 0
     hiddens = np.empty((count + 1, rows, size), np.float32)
     cells = np.empty((count + 1, cell.shape[0], size), np.float32)
     hiddens[0], cells[0] = hidden, cell
@@ -89,8 +100,12 @@ def unroll(
         before, first = hiddens[step], step * rows * size
         if additive:
             product(before, weights.query_across, queries[step])
-            double_exponents(queries[step].ravel())
-        look(source, queries[step] if additive else before, step, looks, contexts[step])
+        if located:
+            look_located(source, queries[step], step, looks, contexts[step])
+        else:
+            if additive:
+                double_exponents(queries[step].ravel())
+            look(source, queries[step] if additive else before, step, looks, contexts[step])
         add_sums(weights, symbols[step], contexts[step], before, kept, first)
         if lstm:
             lstm_forward(kept, first, cells[step].ravel(), cells[step + 1].ravel(), hiddens[step + 1].ravel())
@@ -125,10 +140,7 @@ def unroll_back(
     lstm, additive = weights.recurrent.shape[0] == 4, source.energy.shape[0] > 0
     queries = np.empty((count if additive else 1, rows, source.keys.shape[1]), np.float32)
     energies, table = np.zeros(done.weights.shape, np.float32), np.zeros(weights.table.shape, np.float32)
-    sums = SourceGradients(
-        np.zeros((rows if additive else 0, *source.keys.shape[1:]), np.float32),
-        np.zeros(source.energy.shape, np.float32),
-    )
+    sums, located = _zero_sums(source), source.location.filters.shape[0] > 0
     for step in range(count - 1, -1, -1):
         hidden, first = arrived.hidden[step + 1], step * rows * size
         if lstm:
@@ -142,7 +154,10 @@ def unroll_back(
         asked = queries[step if additive else 0]
         look_gradients = LookGradients(arrived.contexts[step], arrived.weights, energies, asked)
         before = done.queries[step] if additive else done.hidden[step]
-        look_back(source, look_gradients, sums, step, before, done.weights)
+        if located:
+            look_located_back(source, look_gradients, sums, step, before, done.weights)
+        else:
+            look_back(source, look_gradients, sums, step, before, done.weights)
         through = arrived.hidden[step]
         add(through.ravel(), hidden.ravel())
         add_recurrent_back(done.kept, first, weights.recurrent, through)
@@ -150,4 +165,16 @@ def unroll_back(
             add_product(asked, weights.query, through)
         else:
             add(through.ravel(), asked.ravel())
-    return UnrollingGradients(queries, energies, table, sums.keys, sums.energy)
+    return UnrollingGradients(queries, energies, table, sums.keys, sums.energy, sums.location)
+
+
+@compiled
+def _zero_sums(source: Source) -> SourceGradients:
+    """Room for the gradients of keys, v, and what the score by location reads; of keys only where v is read."""
+    keys = (source.keys.shape[0] if source.energy.shape[0] > 0 else 0, *source.keys.shape[1:])
+    location = LocationGradients(
+        np.zeros(source.location.filters.shape, np.float32),
+        np.zeros(source.location.projection.shape, np.float32),
+        np.zeros(source.location.looked.shape, np.float32),
+    )
+    return SourceGradients(np.zeros(keys, np.float32), np.zeros(source.energy.shape, np.float32), location)

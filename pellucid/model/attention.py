@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from pellucid.config import AttentionConfig
 from pellucid.kernels.choice import chosen_on_gpu
+from pellucid.kernels.operands import NOTHING
 from pellucid.model.memory import Attendable, Attended, Memory
 
 
@@ -40,10 +41,12 @@ def by_source(rows: Float[Tensor, "R N"], memory: Memory) -> Float[Tensor, "B K 
 
 
 class QueryWeights(NamedTuple):
-    """W and v of the additive score; both empty where the score is q · key."""
+    """W and v of the additive score, L and F of that by location; all empty where the score is q · key."""
 
     projection: Float[Tensor, "Q H"]
     energy: Float[Tensor, " Q"]
+    location: Float[Tensor, "Q F"] = NOTHING
+    filters: Float[Tensor, "F N"] = NOTHING
 
 
 class Attention(nn.Module, ABC):
@@ -55,9 +58,13 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, query: Float[Tensor, "R H"], attendable: Attendable, override: Float[Tensor, "R S"] | None = None
+        self,
+        query: Float[Tensor, "R H"],
+        attendable: Attendable,
+        looked: Float[Tensor, "R S"] | None,
+        override: Float[Tensor, "R S"] | None = None,
     ) -> Attended:
-        """One look from each query."""
+        """One look from each query, given what the look before it left (`start` at first)."""
 
     @abstractmethod
     def query_weights(self) -> QueryWeights | None:
@@ -67,16 +74,24 @@ class Attention(nn.Module, ABC):
         """The memory with its keys."""
         return Attendable(memory, self.keys(memory))
 
+    def start(self, memory: Memory) -> Float[Tensor, "B S"] | None:
+        """What the first look is given as left by one before; None where no look depends on another."""
+        return None
+
 
 class ScoredAttention(Attention):
-    """Attention by a score of each position, softmax over positions, and the weighted mean of the states."""
+    """Attention by a score of query and state alone, softmax over positions, and the weighted mean of the states."""
 
     @abstractmethod
     def scores(self, query: Float[Tensor, "B K H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B K S"]:
         """The score e_s of each position."""
 
     def forward(
-        self, query: Float[Tensor, "R H"], attendable: Attendable, override: Float[Tensor, "R S"] | None = None
+        self,
+        query: Float[Tensor, "R H"],
+        attendable: Attendable,
+        looked: Float[Tensor, "R S"] | None,
+        override: Float[Tensor, "R S"] | None = None,
     ) -> Attended:
         """α = softmax(e), context = Σ α_s h_s."""
         scores = self.scores(by_source(query, attendable.memory), attendable.keys)
@@ -105,11 +120,15 @@ class AdditiveAttention(ScoredAttention):
         return energies
 
     def forward(
-        self, query: Float[Tensor, "R H"], attendable: Attendable, override: Float[Tensor, "R S"] | None = None
+        self,
+        query: Float[Tensor, "R H"],
+        attendable: Attendable,
+        looked: Float[Tensor, "R S"] | None,
+        override: Float[Tensor, "R S"] | None = None,
     ) -> Attended:
         """As any scored attention; on a GPU by a kernel, where there is one."""
         if override is not None or not chosen_on_gpu(query, attendable.keys):
-            return super().forward(query, attendable, override)
+            return super().forward(query, attendable, looked, override)
         from pellucid.kernels.gpu import attend  # Triton is an extra
 
         asked, memory = self.query_projection(query), attendable.memory
@@ -162,6 +181,55 @@ class GeneralAttention(ProductAttention):
         return keys
 
 
+class LocationAttention(Attention):
+    """e_s = vᵀ tanh(W q + U h_s + b + L f_s): the additive score, which sees where the step before looked.
+
+    f_s = Σ_j F_j α'_{s+j}, j from −radius to radius: filters that slide over the weights α' of the step before. α' is
+    zero outside a row's positions, and everywhere at the first step: nothing has been looked at, and no end of the
+    source is taken for its beginning. Source: Chorowski et al. 2015, section 2.1, equations 8 and 9.
+    """
+
+    def __init__(self, query_size: int, memory_size: int, units: int, filters: int, radius: int) -> None:
+        """W: query_size → units, U and b: memory_size → units, L: filters → units, v: units, F: 2 radius + 1 wide."""
+        super().__init__()
+        self.query_projection = nn.Linear(query_size, units, bias=False)
+        self.key_projection = nn.Linear(memory_size, units)
+        self.location_projection = nn.Linear(filters, units, bias=False)
+        self.filters = nn.Conv1d(1, filters, 2 * radius + 1, padding=radius, bias=False)
+        self.energy = nn.Parameter(torch.empty(units).uniform_(-1, 1) * (3 / units) ** 0.5)
+
+    def start(self, memory: Memory) -> Float[Tensor, "B S"]:
+        """Zeros."""
+        return memory.states.new_zeros(memory.states.shape[:2])
+
+    def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
+        """U h_s + b."""
+        keys: Tensor = self.key_projection(memory.states)
+        return keys
+
+    def forward(
+        self,
+        query: Float[Tensor, "R H"],
+        attendable: Attendable,
+        looked: Float[Tensor, "R S"] | None,
+        override: Float[Tensor, "R S"] | None = None,
+    ) -> Attended:
+        """α = softmax(e), context = Σ α_s h_s. A forced α is what the next step sees, as any other."""
+        assert looked is not None, "where the step before looked"
+        memory = attendable.memory
+        asked: Tensor = self.query_projection(by_source(query, memory))
+        seen = by_source(looked, memory).masked_fill(~memory.mask()[:, None], 0)
+        located = self.location_projection(self.filters(seen.flatten(0, 1)[:, None]).transpose(1, 2))
+        summed = asked[:, :, None] + attendable.keys[:, None] + located.unflatten(0, asked.shape[:2])
+        attended = read((torch.tanh(summed) @ self.energy).flatten(0, 1), memory, override)
+        return attended._replace(looked=attended.weights)
+
+    def query_weights(self) -> QueryWeights:
+        """W, v, L and F."""
+        filters = self.filters.weight[:, 0]
+        return QueryWeights(self.query_projection.weight, self.energy, self.location_projection.weight, filters)
+
+
 class NoAttention(Attention):
     """The bottleneck: the context is the encoder's final state at every step. Its weights are zero: it looks nowhere.
 
@@ -173,7 +241,11 @@ class NoAttention(Attention):
         return memory.states[:, :, :0]
 
     def forward(
-        self, query: Float[Tensor, "R H"], attendable: Attendable, override: Float[Tensor, "R S"] | None = None
+        self,
+        query: Float[Tensor, "R H"],
+        attendable: Attendable,
+        looked: Float[Tensor, "R S"] | None,
+        override: Float[Tensor, "R S"] | None = None,
     ) -> Attended:
         """The final state of the top layer; an override reads the states it names instead."""
         memory = attendable.memory
@@ -198,5 +270,7 @@ def build_attention(config: AttentionConfig, query_size: int, memory_size: int) 
             return ScaledDotAttention()
         case "general":
             return GeneralAttention(query_size, memory_size)
+        case "location":
+            return LocationAttention(query_size, memory_size, config.units, config.filters, config.filter_radius)
         case "none":
             return NoAttention()

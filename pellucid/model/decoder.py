@@ -50,16 +50,16 @@ class Decoder(nn.Module):
 
     def start(self, memory: Memory) -> State:
         """s_0: zero, or hidden = tanh(W m + b) and cell = W' m + b' from the final or the mean encoder state m."""
-        shape = (memory.states.shape[0], self.config.layers, self.config.hidden_size)
+        shape, looked = (len(memory.states), self.config.layers, self.config.hidden_size), self.attention.start(memory)
         if self.bridge is None:
             zero = memory.states.new_zeros(shape)
-            return State(zero, zero if self.config.cell == "lstm" else None)
+            return State(zero, zero if self.config.cell == "lstm" else None, looked=looked)
         if self.config.start == "mean":
             summary = memory.states.sum(dim=1) / memory.lengths[:, None]
         else:
             summary = memory.final.hidden[:, -1]
         parts = self.bridge(summary).to(summary.dtype).unflatten(-1, (-1, *shape[1:]))
-        return State(torch.tanh(parts[:, 0]), parts[:, 1] if self.config.cell == "lstm" else None)
+        return State(torch.tanh(parts[:, 0]), parts[:, 1] if self.config.cell == "lstm" else None, looked=looked)
 
     def step(
         self,
@@ -75,9 +75,11 @@ class Decoder(nn.Module):
         """
         layers = _layers(state)
         if attendable.prepared is not None and override is None and not self.training:
-            return _step_compiled(symbols, layers[0], attendable.prepared)
-        attended, layers = self._advance(self._project(symbols), layers, attendable.whole(), override)
-        return Step(self.head(self._dropped(layers[-1].hidden), attended.context), _stacked(layers), attended)
+            return _step_compiled(symbols, state, attendable.prepared)
+        attended = self._look(layers, attendable.whole(), state.looked, override)
+        layers = self._advance(self._project(symbols), layers, attended)
+        logits = self.head(self._dropped(layers[-1].hidden), attended.context)
+        return Step(logits, _stacked(layers, attended.looked), attended)
 
     def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
         """The same steps over symbols known beforehand (the target shifted by one, BOS first).
@@ -105,36 +107,46 @@ class Decoder(nn.Module):
         from pellucid.kernels.decoding import unroll_decoder  # Numba takes a second to import
 
         start = _layers(state)[0]
-        done = unroll_decoder(self._step_parameters(), symbols, _looked(attendable), start.hidden, start.cell)
+        parameters, looked = self._step_parameters(), _looked(attendable)
+        done = unroll_decoder(parameters, symbols, looked, start.hidden, start.cell, state.looked)
         last = LayerState(done.last, None if start.cell is None else done.cell)
-        return Unrolled(self.head(self._dropped(done.hidden), done.contexts), done.weights, _stacked([last]))
+        after = _stacked([last], None if state.looked is None else done.weights[:, -1])
+        return Unrolled(self.head(self._dropped(done.hidden), done.contexts), done.weights, after)
 
     def _unroll_plain(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
         """Step by step in PyTorch."""
-        layers = _layers(state)
+        layers, looked = _layers(state), state.looked
         looks: list[Attended] = []
         tops: list[Float[Tensor, "B H"]] = []
         for projected in self._project(symbols).unbind(dim=1):
-            attended, layers = self._advance(projected, layers, attendable, None)
+            attended = self._look(layers, attendable, looked, None)
+            layers, looked = self._advance(projected, layers, attended), attended.looked
             looks.append(attended)
             tops.append(layers[-1].hidden)
         contexts = torch.stack([look.context for look in looks], dim=1)
         weights = torch.stack([look.weights for look in looks], dim=1)
-        return Unrolled(self.head(self._dropped(torch.stack(tops, dim=1)), contexts), weights, _stacked(layers))
+        logits = self.head(self._dropped(torch.stack(tops, dim=1)), contexts)
+        return Unrolled(logits, weights, _stacked(layers, looked))
 
     def _project(self, symbols: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape G"]:
         """The fed-back symbols' share of the first cell's gates, its bias included."""
         return nn.functional.linear(self.table(symbols), self.cells[0].input_weight, self.cells[0].input_bias)
 
-    def _advance(
+    def _look(
         self,
-        projected: Float[Tensor, "R G"],
         layers: list[LayerState],
         attendable: Attendable,
+        looked: Float[Tensor, "R S"] | None,
         override: Float[Tensor, "R S"] | None,
-    ) -> tuple[Attended, list[LayerState]]:
-        """Attend from the state before, then take every cell one step."""
-        attended: Attended = self.attention(layers[-1].hidden, attendable, override)
+    ) -> Attended:
+        """Attend from the state before, which the look before belongs to."""
+        attended: Attended = self.attention(layers[-1].hidden, attendable, looked, override)
+        return attended
+
+    def _advance(
+        self, projected: Float[Tensor, "R G"], layers: list[LayerState], attended: Attended
+    ) -> list[LayerState]:
+        """Take every cell one step."""
         gates = projected + self.context_projection(attended.context)
         advanced: list[LayerState] = []
         for cell, old in zip(self.cells, layers, strict=True):
@@ -142,7 +154,7 @@ class Decoder(nn.Module):
                 below = self._dropped(advanced[-1].hidden)
                 gates = nn.functional.linear(below, cell.input_weight, cell.input_bias)
             advanced.append(cell.advance(gates, old))
-        return attended, advanced
+        return advanced
 
     def _dropped(self, values: Float[Tensor, "*shape H"]) -> Float[Tensor, "*shape H"]:
         """Dropout, in training."""
@@ -154,11 +166,13 @@ def _looked(attendable: Attendable) -> Looked:
     return Looked(attendable.keys, attendable.memory.states, attendable.memory.lengths)
 
 
-def _step_compiled(symbols: Int[Tensor, " R"], state: LayerState, prepared: Prepared) -> Step:
+def _step_compiled(symbols: Int[Tensor, " R"], state: State, prepared: Prepared) -> Step:
     """One step by a kernel."""
-    taken = prepared.step(symbols, state.hidden, state.cell)
-    after = LayerState(taken.hidden, None if state.cell is None else taken.cell)
-    return Step(taken.logits, _stacked([after]), Attended(taken.contexts, taken.looks))
+    layer = _layers(state)[0]
+    taken = prepared.step(symbols, layer.hidden, layer.cell, state.looked)
+    after = LayerState(taken.hidden, None if layer.cell is None else taken.cell)
+    looked = None if state.looked is None else taken.looks
+    return Step(taken.logits, _stacked([after], looked), Attended(taken.contexts, taken.looks, looked))
 
 
 def _layers(state: State) -> list[LayerState]:
@@ -168,7 +182,8 @@ def _layers(state: State) -> list[LayerState]:
     return [LayerState(*parts) for parts in zip(hidden, cells, strict=True)]
 
 
-def _stacked(layers: list[LayerState]) -> State:
-    """The layers as one state."""
+def _stacked(layers: list[LayerState], looked: Float[Tensor, "R S"] | None) -> State:
+    """The layers as one state, and what attention carries."""
     cells = [layer.cell for layer in layers if layer.cell is not None]
-    return State(torch.stack([layer.hidden for layer in layers], dim=1), torch.stack(cells, dim=1) if cells else None)
+    hidden = torch.stack([layer.hidden for layer in layers], dim=1)
+    return State(hidden, torch.stack(cells, dim=1) if cells else None, looked=looked)

@@ -21,12 +21,13 @@ class State(NamedTuple):
     """The cell of an LSTM; a GRU has none."""
     context: Float[Tensor, "B D"] | None = None
     """The context fed to the next step, in decoders that feed it."""
+    looked: Float[Tensor, "B S"] | None = None
+    """What attention carries from a look to the next, zero beyond a row's length; None where it carries nothing."""
 
     def take(self, rows: Int[Tensor, " R"]) -> "State":
         """The state of the chosen rows, in their order: all that search needs to know of recurrence."""
-        cell = None if self.cell is None else self.cell.index_select(0, rows)
-        context = None if self.context is None else self.context.index_select(0, rows)
-        return State(self.hidden.index_select(0, rows), cell, context)
+        cell, context, looked = (None if part is None else part.index_select(0, rows) for part in self[1:])
+        return State(self.hidden.index_select(0, rows), cell, context, looked)
 
 
 class Memory(NamedTuple):
@@ -74,6 +75,8 @@ class Attended(NamedTuple):
 
     context: Float[Tensor, "R D"]
     weights: Float[Tensor, "R S"]
+    looked: Float[Tensor, "R S"] | None = None
+    """What the next look is given of this one; None where it needs nothing."""
 
 
 class Step(NamedTuple):
