@@ -91,10 +91,10 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
 class AttentionConfig(Settings, frozen=True, kw_only=True):
     """Where the decoder looks."""
 
-    score: Literal["additive", "location", "dot", "general", "scaled-dot", "none"] = "additive"
-    """Score of a position: additive, location (additive, and sees its last look), dot, general, scaled-dot, or none."""
+    score: Literal["additive", "location", "monotonic", "dot", "general", "scaled-dot", "none"] = "additive"
+    """Score: additive, location (sees its last look), monotonic (only forward), dot, general, scaled-dot, or none."""
     units: Count
-    """Units of the additive and the location score (the others ignore it)."""
+    """Units of the additive, the location and the monotonic score (the others ignore it)."""
     filters: Count = 10
     """Filters that the location score slides over the weights of the step before (the others ignore it)."""
     filter_radius: Radius = 7

@@ -121,7 +121,7 @@ class ContextDecoder(nn.Module):
         contexts: list[Tensor] = []
         weights: list[Tensor] = []
         for _ in range(steps):
-            looked = self.attention(state.hidden, attendable)
+            looked = self.attention(state.hidden, attendable, None)
             contexts.append(looked.context)
             weights.append(looked.weights)
             sums = looked.context @ self.context_weight.T + state.hidden @ self.hidden_weight.T + self.bias
