@@ -35,14 +35,14 @@ def run(request: Request) -> Iterator[str]:
     """Train one model a seed, judge each on fresh pairs, show a few lines, and write report.html and report.json."""
     results = [
         train_and_judge(
-            Task("run", request.out, seed, request.samples or SAMPLES, recipe_config(NAME, {"seed": seed}))._replace(
+            Task("", request.out, seed, request.samples or SAMPLES, recipe_config(NAME, {"seed": seed}))._replace(
                 digits=DIGITS, development=DEVELOPMENT, test=TEST
             )
         )
         for seed in range(1, request.seeds + 1)
     ]
     yield from _lines(results[0].folder)
-    group = Group("with attention", [result.outcome for result in results])
+    group = Group("attention", [result.outcome for result in results])
     lesson = Lesson(NAME, TITLE, INTRODUCTION, [group], _references(request.data), POSITIONS_ATTENTION)
     report = report_on(results[0].folder, results[0].judgement, TITLE, INTRODUCTION)
     write_report(request.out / "report.html", replace(report, parts=parts_of(lesson)))

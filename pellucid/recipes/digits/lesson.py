@@ -177,6 +177,10 @@ def _numbers(outcome: Outcome) -> dict[str, Any]:
         "exact_match": [point.exact_match for point in curve],
         "per_position": final.per_position,
         "attention_mean": final.attention_mean,
-        "alignment_error": final.agreement.error if final.agreement else None,
-        "alignment_mass": final.agreement.mass if final.agreement else None,
+        "final": {
+            "symbol_accuracy": final.symbol_accuracy,
+            "exact_match": final.exact_match,
+            "alignment_error": final.agreement.error if final.agreement else None,
+            "alignment_mass": final.agreement.mass if final.agreement else None,
+        },
     }

@@ -32,6 +32,7 @@ class Task(NamedTuple):
     """One training: its name, where it goes, what it sees."""
 
     name: str
+    """Empty where there is only one of a seed."""
     out: Path
     seed: int
     samples: int
@@ -51,7 +52,7 @@ class Result(NamedTuple):
 
 def train_and_judge(task: Task) -> Result:
     """Train on pairs that are each seen once, and judge on pairs that were not seen."""
-    tag = f"{task.name.replace(' ', '-')}-seed-{task.seed}"
+    tag = f"{task.name} seed {task.seed}".strip().replace(" ", "-")
     data, folder = task.out / "data" / tag, task.out / "runs" / tag
     make_folder(data)
     counts = {"train": task.samples, "dev": task.development, "test": task.test}
