@@ -24,6 +24,7 @@ ABOUT = {
     "digits-jigsaw": "exercise: why the validation curve of a long run looks like a jig-saw",
     "digits-attention": "spelled digits to digits with attention: 20 digits, 10 + 10 hidden units, 75,000 samples",
     "digits-fewest": "the fewest samples to 99 % of the symbols, and what each ingredient saves",
+    "digits-extrapolate": "trained on at most 20 digits, tested on up to 100, with three kinds of attention",
     "g2p": "words to phones in eight languages of SIGMORPHON 2020, one default configuration for all",
 }
 """Every recipe, and what it is."""

@@ -35,7 +35,7 @@ def curve_figure(groups: Sequence[Group], references: Sequence[Curve], longest: 
     """Accuracy over samples: every run as a hairline, each group's median run as a line, the authors' runs dashed."""
     figure = empty_figure(7.2, 4.0)
     axes = figure.add_subplot()
-    for group, color in zip(groups, _colors(len(groups)), strict=True):
+    for group, color in zip(groups, colors(len(groups)), strict=True):
         for outcome in group.outcomes:
             strong = outcome is group.median
             xs, ys = zip(*((point.samples, point.symbol_accuracy) for point in outcome.curve), strict=True)
@@ -53,7 +53,7 @@ def position_figure(groups: Sequence[Group], reference: Sequence[float] = (), re
     """Accuracy at each target position, counted from 1: the mean of a group's runs, and their range as a band."""
     figure = empty_figure(7.2, 3.6)
     axes = figure.add_subplot()
-    for group, color in zip(groups, _colors(len(groups)), strict=True):
+    for group, color in zip(groups, colors(len(groups)), strict=True):
         runs = np.array([outcome.final.per_position for outcome in group.outcomes])
         places = np.arange(1, runs.shape[1] + 1)
         axes.fill_between(places, runs.min(axis=0), runs.max(axis=0), color=color, alpha=0.15, linewidth=0)
@@ -68,7 +68,7 @@ def position_figure(groups: Sequence[Group], reference: Sequence[float] = (), re
     return settled(figure)
 
 
-def _colors(count: int) -> list[str]:
+def colors(count: int) -> list[str]:
     """So many colours that are told apart, the first one the accent."""
     palette = ["#1f5fc0", "#c2410c", "#15803d", "#7c3aed", "#be185d", "#0e7490"]
     return (

@@ -37,7 +37,8 @@ class Task(NamedTuple):
     seed: int
     samples: int
     config: Config
-    digits: int = 20
+    digits: tuple[int, int] = (20, 20)
+    """Fewest and most of a pair."""
     development: int = 1_000
     test: int = 5_000
 
@@ -57,7 +58,7 @@ def train_and_judge(task: Task) -> Result:
     make_folder(data)
     counts = {"train": task.samples, "dev": task.development, "test": task.test}
     pairs = {
-        name: spelled_digits(count, task.digits, task.digits, 10 * task.seed + place)
+        name: spelled_digits(count, *task.digits, 10 * task.seed + place)
         for place, (name, count) in enumerate(counts.items())
     }
     for name, examples in pairs.items():
