@@ -38,12 +38,12 @@ def curve_figure(groups: Sequence[Group], references: Sequence[Curve], longest: 
     for group, color in zip(groups, colors(len(groups)), strict=True):
         for outcome in group.outcomes:
             strong = outcome is group.median
-            xs, ys = zip(*((point.samples, point.symbol_accuracy) for point in outcome.curve), strict=True)
+            xs, ys = [point.samples for point in outcome.curve], [point.symbol_accuracy for point in outcome.curve]
             name = group.name if strong else None
             axes.plot(xs, ys, color=color, linewidth=1.8 if strong else 0.7, alpha=1 if strong else 0.6, label=name)
     for reference, color in zip(references, AUTHORS, strict=False):
-        xs, ys = zip(*reference.until(longest).points, strict=True)
-        axes.plot(xs, ys, "--", color=color, linewidth=1.3, label=f"{reference.name}, as stored")
+        points = reference.until(longest).points
+        axes.plot([x for x, _ in points], [y for _, y in points], "--", color=color, linewidth=1.3, label=f"{reference.name}, as stored")
     _finish(axes, "samples seen")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
     return settled(figure)
@@ -81,7 +81,7 @@ def colors(count: int) -> list[str]:
 def _finish(axes: Axes, x_title: str) -> None:
     """Axes from nothing to all, and the names of the lines."""
     tidy(axes)
-    highest = max(float(np.max(line.get_ydata())) for line in axes.lines)
+    highest = max(float(np.max(line.get_ydata(), initial=0.1)) for line in axes.lines)
     axes.set_ylim(0.0, min(1.02, 1.25 * highest))
     axes.set_ylabel("symbols right", color=MUTED)
     axes.set_xlabel(x_title, color=MUTED)

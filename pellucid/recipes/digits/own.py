@@ -83,7 +83,7 @@ def outcome_of(task: Task, folder: Path, judgement: Judgement) -> Outcome:
         symbol_accuracy=evaluation.symbol_accuracy / 100,
         exact_match=evaluation.exact_match / 100,
         per_position=[position.right / max(position.total, 1) for position in evaluation.positions],
-        attention_mean=mean_attention(judgement.traces).tolist(),
+        attention_mean=mean_attention(judgement.traces)[: len(evaluation.positions)].tolist(),
         agreement=agreement_of(judgement.traces, [target for (target,) in judgement.references]),
     )
     seconds = [record["seconds"] for record in log if record["event"] == "stopped"][-1]
