@@ -40,6 +40,7 @@ class InitialisedByCode(nn.Module):
         fits = code_size == hidden_size
         self.projection = nn.Identity() if fits else nn.Linear(code_size, hidden_size, bias=False)
         self.cell = RecurrentCell("gru", 0, hidden_size)
+        self.cell.input_weight.requires_grad_(False)  # it has no numbers
 
     def forward(self, code: Float[Tensor, "B D"], steps: int) -> Float[Tensor, "B T H"]:
         """The states of all steps."""

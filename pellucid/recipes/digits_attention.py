@@ -36,7 +36,7 @@ def run(request: Request) -> Iterator[str]:
     results = [
         train_and_judge(
             Task("", request.out, seed, request.samples or SAMPLES, recipe_config(NAME, {"seed": seed}))._replace(
-                digits=(DIGITS, DIGITS), development=DEVELOPMENT, test=TEST
+                digits=(DIGITS, DIGITS), development=DEVELOPMENT, test=TEST, shown=True
             )
         )
         for seed in range(1, request.seeds + 1)

@@ -67,7 +67,7 @@ def run(request: Request) -> Iterator[str]:
     table = _table(groups)
     yield from ("  ".join(row) for row in table.rows)
     references = curves(request.data, "attention")
-    shown = [groups[0], groups[len(WITHOUT)]]
+    shown = [groups[0], *groups[len(WITHOUT) : len(WITHOUT) + 1]]
     lesson = Lesson("digits-fewest", "How few samples are enough", INTRODUCTION, shown, references, POSITIONS_ATTENTION)
     numbers = {
         "samples_to_99": {f"{outcome.name}, seed {outcome.seed}": samples_to(outcome, ENOUGH) for outcome in outcomes},

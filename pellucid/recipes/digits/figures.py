@@ -43,7 +43,14 @@ def curve_figure(groups: Sequence[Group], references: Sequence[Curve], longest: 
             axes.plot(xs, ys, color=color, linewidth=1.8 if strong else 0.7, alpha=1 if strong else 0.6, label=name)
     for reference, color in zip(references, AUTHORS, strict=False):
         points = reference.until(longest).points
-        axes.plot([x for x, _ in points], [y for _, y in points], "--", color=color, linewidth=1.3, label=f"{reference.name}, as stored")
+        axes.plot(
+            [x for x, _ in points],
+            [y for _, y in points],
+            "--",
+            color=color,
+            linewidth=1.3,
+            label=f"{reference.name}, as stored",
+        )
     _finish(axes, "samples seen")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
     return settled(figure)

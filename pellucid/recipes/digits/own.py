@@ -41,6 +41,8 @@ class Task(NamedTuple):
     """Fewest and most of a pair."""
     development: int = 1_000
     test: int = 5_000
+    shown: bool = False
+    """Whether its progress is shown; of trainings side by side it is not."""
 
 
 class Result(NamedTuple):
@@ -63,9 +65,14 @@ def train_and_judge(task: Task) -> Result:
     }
     for name, examples in pairs.items():
         write_pairs(data / f"{name}.tsv", examples)
-    with shown() as teller:
-        for event in train_run(Files(data / "train.tsv", data / "dev.tsv"), folder, task.config):
-            teller.tell(event)
+    events = train_run(Files(data / "train.tsv", data / "dev.tsv"), folder, task.config)
+    if task.shown:
+        with shown() as teller:
+            for event in events:
+                teller.tell(event)
+    else:
+        for _ in events:
+            pass
     judgement = judge(load(folder), pairs["test"])
     return Result(folder, judgement, outcome_of(task, folder, judgement))
 
