@@ -23,7 +23,8 @@ def written_out(stops: np.ndarray, looked: np.ndarray) -> np.ndarray:
 
 def shares(generator: np.random.Generator, rows: int, positions: int) -> np.ndarray:
     drawn = generator.random((rows, positions))
-    return drawn / drawn.sum(axis=1, keepdims=True)
+    result: np.ndarray = drawn / drawn.sum(axis=1, keepdims=True)
+    return result
 
 
 @given(st.integers(1, 4), st.integers(1, 9), SEEDS)

@@ -15,7 +15,8 @@ def drawn(*shape: int) -> Tensor:
 
 
 def sigmoid(values: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-values))
+    result: np.ndarray = 1 / (1 + np.exp(-values))
+    return result
 
 
 def given(seed: int) -> tuple[Tensor, Cell, Peepholes]:
