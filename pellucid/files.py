@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from pellucid.errors import InputError, RunError
 
@@ -24,7 +25,14 @@ def refusals(action: str, path: Path, kind: type[InputError] = RunError) -> Iter
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write `content` to `path` so that a reader sees the old file or the new one, never a part.
+    """Write `content` to `path` as `replaced` does."""
+    with replaced(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which takes the name `path` at the end: a reader sees the old file or the new, never a part.
 
     The bytes go to a temporary file in the same folder, reach the disk, and take the name in one step. Where that
     fails (no space, no permission) the old file is untouched, the temporary one is gone, and `RunError` says why.
@@ -34,7 +42,7 @@ def write_atomic(path: Path, content: bytes) -> None:
         try:
             descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
             with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(temporary, 0o666 & ~_umask())
@@ -43,6 +51,13 @@ def write_atomic(path: Path, content: bytes) -> None:
             if temporary and os.path.exists(temporary):
                 os.unlink(temporary)
             raise
+
+
+def remove(path: Path) -> None:
+    """Remove a file, and what a process that was killed left of writing it; what is not there is no error."""
+    with refusals("remove", path):
+        for each in (path, *path.parent.glob(f".{path.name}.*")):
+            each.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -14,14 +14,15 @@ from pellucid.config import DataConfig
 from pellucid.data import vocabulary as vocabulary_module
 from pellucid.data.batches import POOL, Batch, Encoded, Ragged, assemble, encode, encode_symbols, plan_batches, ragged
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenters, segmenters
-from pellucid.data.vocabulary import EOS, PAD, SPECIAL, UNK, Vocabularies, learn_vocabularies
+from pellucid.data.symbols import Segmenter, Segmenters, segmenters
+from pellucid.data.vocabulary import EOS, PAD, SPECIAL, UNK, Vocabularies, Vocabulary, learn_vocabularies
 
 SEQUENCES = st.lists(st.lists(st.integers(1, 99), max_size=5), max_size=8)
 PAIRS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=300)
 UNITS = st.sampled_from(["examples", "tokens"])
 Unit = Literal["examples", "tokens"]
 CUT = segmenters(DataConfig())
+CUT_AS_IS = Segmenters(*(Segmenter("characters", "none"),) * 3)
 
 
 def encode_source(example: Example, segmenters: Segmenters, vocabularies: Vocabularies) -> list[int]:
@@ -92,7 +93,27 @@ def test_all_at_once_gives_the_ids_of_one_by_one(
     target = ragged([*learnt.target.encode(cut.target.split(example.target)), EOS] for example in examples)
     for column, expected in zip(encoded, (source, target), strict=True):
         for found, wanted in zip(column, expected, strict=True):
-            assert found.dtype == wanted.dtype and found.tolist() == wanted.tolist()
+            assert found.tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize(("symbols", "kind"), [(248, "uint8"), (253, "uint16"), (65528, "uint16"), (65533, "uint32")])
+def test_ids_take_no_more_bytes_than_the_last_of_them_needs(symbols: int, kind: str) -> None:
+    letters = tuple(map(chr, range(SPECIAL, SPECIAL + symbols)))
+    many, few = Vocabulary(letters, (1,) * symbols), Vocabulary(("a",), (1,))
+    examples = [Example(letters[-1], "a", "a"), Example(letters[0], letters[-1], "a")]
+    for known, sides in (
+        (Vocabularies(many, few, Vocabulary((), ()), 1, 1), (kind, "uint8")),
+        (Vocabularies(few, many, Vocabulary((), ()), 1, 1), ("uint8", kind)),
+    ):
+        encoded = encode([example._replace(features="") for example in examples], CUT_AS_IS, known)
+        assert (encoded.source.values.dtype.name, encoded.target.values.dtype.name) == sides
+        source = [known.source.encode([example.source])[0] for example in examples]
+        target = [known.target.encode([example.target])[0] for example in examples]
+        assert encoded.source.values.tolist() == source
+        assert encoded.target.values.tolist() == [target[0], EOS, target[1], EOS]
+    features = Vocabularies(few, few, many, 1, 1)
+    encoded = encode([Example("a", "a", letters[-1])], CUT_AS_IS, features)
+    assert encoded.source.values.tolist() == [len(few) + len(many) - 1, SPECIAL]
 
 
 def test_a_batch_moves_whole_to_another_device() -> None:

@@ -4,6 +4,7 @@ import json
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 import safetensors.torch
 import torch
@@ -106,8 +107,12 @@ def test_the_file_is_safetensors_with_readable_notes(tmp_path: Path) -> None:
     assert told == {f"{n.removeprefix('network.')}.{part}" for n in trained for part in ("count", "mean", "square")}
 
 
-def test_parameters_alone_come_back(tmp_path: Path) -> None:
-    one, other = new_session(small_config({"epochs": 9}), 3), new_session(small_config({"epochs": 9}))
+@pytest.mark.parametrize("score", ["additive", "location"])
+def test_parameters_alone_come_back(tmp_path: Path, score: str) -> None:
+    config = small_config({"epochs": 9})
+    attention = msgspec.structs.replace(config.attention, score=score)
+    config = msgspec.structs.replace(config, attention=attention)
+    one, other = new_session(config, 3), new_session(config)
     save_network(tmp_path / "a.safetensors", one.transducer.network)
     load_network(tmp_path / "a.safetensors", other.transducer.network)
     for (name, value), again in zip(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.errors import DataError, InputError, RunError
-from pellucid.files import make_folder, read_bytes, reason, refusals, write_atomic, write_text
+from pellucid.files import make_folder, read_bytes, reason, refusals, remove, replaced, write_atomic, write_text
 
 
 @pytest.fixture
@@ -151,3 +151,26 @@ def test_refusals_tell_the_system_from_everything_else() -> None:
 
 def test_reason_without_the_systems_words() -> None:
     assert reason(OSError("Odd Thing")) == "odd thing"
+
+
+def test_a_file_that_is_written_in_parts_takes_its_name_at_the_end(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a.bin", b"old")
+    with replaced(tmp_path / "a.bin") as file:
+        file.write(b"n")
+        assert (tmp_path / "a.bin").read_bytes() == b"old" and len(listed(tmp_path)) == 2
+        file.write(b"ew")
+    assert (tmp_path / "a.bin").read_bytes() == b"new" and listed(tmp_path) == ["a.bin"]
+    with pytest.raises(ValueError, match="mine"), replaced(tmp_path / "a.bin") as file:
+        raise ValueError("mine")
+    assert (tmp_path / "a.bin").read_bytes() == b"new" and listed(tmp_path) == ["a.bin"]
+
+
+def test_removing_takes_what_a_killed_process_left_as_well(tmp_path: Path) -> None:
+    for name in ("a.bin", ".a.bin.x1", ".a.bin.x2", "b.bin", ".b.bin.x1"):
+        (tmp_path / name).write_bytes(b"")
+    remove(tmp_path / "a.bin")
+    remove(tmp_path / "a.bin")
+    assert listed(tmp_path) == [".b.bin.x1", "b.bin"]
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(RunError, match=r"^cannot remove .*/folder: "):
+        remove(tmp_path / "folder")

@@ -22,7 +22,10 @@ ORDER = (
     *("look", "api", "recipes", "bench", "cli"),
 )
 """The path of the data: a file imports from its own folder and from what stands before it here."""
-DATA_ORDER = ("symbols", "lines", "columns", "formats", "examples", "vocabulary", "batches", "synthetic", "digits")
+DATA_ORDER = (
+    *("symbols", "lines", "columns", "formats", "examples", "vocabulary", "batches"),
+    *("corpus", "prefetching", "synthetic", "digits"),
+)
 """The same for the files of data/, one by one."""
 ALLOWANCES: Mapping[str, Mapping[str, str]] = {
     "pellucid/search/trace.py": {"pellucid.look": "a value knows how to show itself; imported when shown"},

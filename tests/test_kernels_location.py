@@ -25,11 +25,10 @@ def test_weights_equal_the_equation_in_double_precision(n: int, units: int, coun
     ]
     scores = energy @ np.tanh(query[:, None] + keys[:, :n] + projection @ np.array(features))
     expected = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
-    singles = [array.astype(np.float32) for array in (keys, query, energy, projection, filters, before)]
-    weights, (*given_, projection, filters, before) = np.zeros(n, np.float32), singles
-    across = (np.ascontiguousarray(filters.T), np.ascontiguousarray(projection.T))
-    location = Location(filters, projection, *across, before[None])
-    weigh_located(*given_, location, before, weights)
+    singles = [array.astype(np.float32) for array in (filters, projection, filters.T, projection.T, before[None])]
+    location = Location(*map(np.ascontiguousarray, singles))
+    weights, (key, asked, share) = np.zeros(n, np.float32), (each.astype(np.float32) for each in (keys, query, energy))
+    weigh_located(key, asked, share, location, location.looked[0], weights)
     np.testing.assert_allclose(weights, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -39,8 +38,9 @@ def test_no_sum_is_too_large() -> None:
     location = Location(filters, filters, filters, filters, empty)
     for key in (0.0, 50.0, 1e4, 1e30):
         keys, weights = np.array([[key, -key]], np.float32), np.zeros(2, np.float32)
-        weigh_located(keys, np.float32([0.5 - key]), np.ones(1, np.float32), location, empty[0], weights)
-        expected = np.exp(np.tanh(np.float64([np.float32(0.5 - key) + np.float32(key), 0.5 - 2 * key])))
+        query = np.array([0.5 - key], np.float32)
+        weigh_located(keys, query, np.ones(1, np.float32), location, empty[0], weights)
+        expected = np.exp(np.tanh((keys[0] + query).astype(np.float64)))
         np.testing.assert_allclose(weights, expected / expected.sum(), rtol=1e-5)
 
 

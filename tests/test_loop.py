@@ -1,7 +1,8 @@
 """The loop of events: what comes when, what is judged best, what reaches the gradients, and resuming anywhere."""
 
 import math
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -250,3 +251,49 @@ def test_a_session_saved_at_any_event_goes_on_to_the_same_bits(
     assert (events[-1].progress.plateau_factor < 1) == (schedule == "plateau"), "the plateau is not reached"
     for at in range(1, len(events)):
         assert timeless(resumed(tmp_path / f"{at}.safetensors", config)) == timeless(events[at:]), at
+
+
+def trained(ahead: bool) -> tuple[list[float], list[Tensor]]:
+    """The losses and the parameters of a training whose batches are prepared in one way or the other."""
+    session = new_session(small_config({"epochs": 4, "batch_size": 40, "batch_by": "tokens"}, dropout=0.4))
+    session.ahead = ahead
+    losses = [event.loss for event in fit(session) if isinstance(event, Stepped)]
+    return losses, [parameter.detach() for parameter in session.transducer.network.parameters()]
+
+
+def workers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("pellucid-ahead")]
+
+
+def test_batches_prepared_ahead_change_no_bit() -> None:
+    (losses, parameters), (ahead, others) = trained(ahead=False), trained(ahead=True)
+    assert len(losses) > 10 and losses == ahead
+    assert all(torch.equal(one, other) for one, other in zip(parameters, others, strict=True))
+    assert workers() == []
+
+
+@pytest.mark.parametrize("kind", [Started, Stepped, Validated])
+def test_whoever_stops_listening_leaves_no_thread(kind: type[Event]) -> None:
+    session = new_session(small_config({"epochs": 2, "validate_every": 0.5}))
+    assert not session.ahead, "nothing is gained on a processor"
+    session.ahead = True
+    events = fit(session)
+    assert isinstance(next(event for event in events if isinstance(event, kind)), kind)
+    assert isinstance(events, Generator)
+    events.close()
+    assert workers() == []
+
+
+def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = new_session(small_config({"epochs": 2}))
+    session.ahead = True
+
+    def fail(*given: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    events = fit(session)
+    next(event for event in events if isinstance(event, Stepped))
+    monkeypatch.setattr(loop, "assemble", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        list(events)
+    assert workers() == []

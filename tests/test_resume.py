@@ -22,6 +22,7 @@ from trained_runs import (
 
 from pellucid.config import Config
 from pellucid.data.examples import Example
+from pellucid.training import reading
 from pellucid.training import session as session_module
 from pellucid.training.loop import Started, Stepped, Stopped, Validated
 from pellucid.training.run import load
@@ -82,16 +83,20 @@ def states_of(run: Path, events: Iterator[RunEvent], copies_in: Path) -> Iterato
 
 
 @pytest.mark.parametrize(
-    ("save_seconds", "skipped"), [(1000.0, 3), (-1.0, 5)], ids=["saved at validations", "saved at every update"]
+    ("save_seconds", "skipped", "worth"),
+    [(1000.0, 3, 1 << 20), (-1.0, 5, 1 << 20), (1000.0, 3, 0)],
+    ids=["saved at validations", "saved at every update", "with a corpus"],
 )
 def test_a_process_killed_at_any_event_goes_on_to_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_seconds: float, skipped: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save_seconds: float, skipped: int, worth: int
 ) -> None:
+    """Whether the examples are read again or mapped, the run that was never interrupted had them in memory."""
     files, straight, config = copies_run()
     monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
+    monkeypatch.setattr(reading, "WORTH_KEEPING", worth)
     events = train_run(files, tmp_path / "run", config)
     left = list(states_of(tmp_path / "run", events, tmp_path / "left"))
-    assert len(left) > 20
+    assert len(left) > 20 and any((folder / "corpus.arrow").exists() for folder in left) == (not worth)
     for folder in left[::skipped]:
         train_to_end(files, folder, config)
         assert_same_outcome(straight, folder)

@@ -1,9 +1,9 @@
 """Where the time of a training goes: the real loop, with a clock that always runs in one stage.
 
 Nothing is estimated. Hooks on the network's parts and on the gradients that pass between them switch the clock, so the
-stages of an update follow each other without a gap and their shares sum to one. Reading and encoding are measured on
-the same pairs; all times are for a training that sees each pair once. Waiting and work of other threads count for the
-stage during which they happen.
+stages of an update follow each other without a gap and their shares sum to one. Reading, encoding, and the corpus that
+is written, checked and mapped are measured on the same pairs; all times are for a training that sees each pair once.
+Work of other threads counts for the stage during which it happens: batches that are prepared ahead, for waiting.
 """
 
 import tempfile
@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
+from numpy import ndarray
 from torch import Tensor
 
 from pellucid.bench.cases import BATCHES, Asked, config_of
@@ -20,16 +21,21 @@ from pellucid.bench.floor import MILLI
 from pellucid.bench.measuring import encoded_of, examples_of, session_of, updates, write_pairs
 from pellucid.bench.results import Stage
 from pellucid.bench.timing import SKIPPED, Tick, now
+from pellucid.data.batches import Encoded
+from pellucid.data.corpus import Corpus, Found, map_corpus, write_corpus
 from pellucid.data.examples import read_examples
+from pellucid.data.prefetching import Feed
+from pellucid.data.vocabulary import Vocabularies
 from pellucid.kernels.choice import plain
 from pellucid.model.memory import Attendable, Memory
 from pellucid.model.threads import use_threads
 from pellucid.training.loop import Session
 
-READING, ENCODING, BATCHING = "reading", "encoding", "batching"
+READING, ENCODING, CORPUS, BATCHING, WAITING = "reading", "encoding", "corpus", "batching", "waiting"
 ENCODER, KEYS, DECODER, HEAD = "encoder forward", "attention keys", "decoder forward", "head and loss"
 DECODER_BACK, ENCODER_BACK, UPDATE, OTHER = "decoder backward", "encoder backward", "clip and update", "other"
-STAGES = (READING, ENCODING, BATCHING, ENCODER, KEYS, DECODER, HEAD, DECODER_BACK, ENCODER_BACK, UPDATE, OTHER)
+ONCE = (READING, ENCODING, CORPUS)
+STAGES = (*ONCE, BATCHING, WAITING, ENCODER, KEYS, DECODER, HEAD, DECODER_BACK, ENCODER_BACK, UPDATE, OTHER)
 """In the order of an update; the keys' and the head's stages include their way back."""
 
 Result = TypeVar("Result")
@@ -40,6 +46,10 @@ class Clock:
 
     def __init__(self) -> None:
         """Runs from now on, for nothing in particular."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what has passed."""
         self.spent = dict.fromkeys(STAGES, Tick(0.0, 0.0))
         self.stage, self.since = OTHER, now()
 
@@ -69,29 +79,37 @@ def profile(asked: Asked) -> list[Stage]:
     with tempfile.TemporaryDirectory() as folder, plain() if asked.plain else nullcontext():
         path, pairs = Path(folder) / "train.tsv", examples_of(asked, BATCHES * asked.case.batch)
         write_pairs(path, pairs)
-        encoded_of(asked, pairs[:1])  # loads what is loaded once
+        _mapped(Path(folder), *encoded_of(asked, pairs[:1]))  # loads what is loaded once
         clock = Clock()
         clock.enter(READING)
         examples = read_examples(path, config_of(asked).data).examples
         clock.enter(ENCODING)
-        prepared = encoded_of(asked, examples)
+        vocabularies, encoded = encoded_of(asked, examples)
+        clock.enter(CORPUS)
+        encoded = _mapped(Path(folder), vocabularies, encoded)
         clock.enter(OTHER)
-        session = session_of(asked, prepared, examples)
-        spent = {stage: (clock.spent[stage], BATCHES) for stage in (READING, ENCODING)}
+        session = session_of(asked, (vocabularies, encoded), examples)
+        spent = {stage: (clock.spent[stage], BATCHES) for stage in ONCE}
         updated, count = _trained(session, asked.seconds)
     return shares({stage: (tick, count) for stage, tick in updated.items()} | spent)
 
 
+def _mapped(folder: Path, vocabularies: Vocabularies, encoded: Encoded) -> Encoded:
+    """The same examples, in a file."""
+    write_corpus(folder / "corpus.arrow", Corpus("", Found((), 0, 0), vocabularies, encoded))
+    return map_corpus(folder / "corpus.arrow", "", tagged=False).encoded
+
+
 def _trained(session: Session, seconds: float) -> tuple[dict[str, Tick], int]:
     """The time of each stage over some updates, and how many they were."""
+    clock, count = Clock(), 0
+    watch(session, clock)
     events = updates(session)
     for _ in range(SKIPPED):
         next(events)
-    clock, count = Clock(), 0
-    watch(session, clock)
+    clock.restart()
     began = time.perf_counter()
     while not count or time.perf_counter() - began < seconds:
-        clock.enter(BATCHING)
         next(events)
         clock.enter(OTHER)
         count += 1
@@ -99,12 +117,13 @@ def _trained(session: Session, seconds: float) -> tuple[dict[str, Tick], int]:
 
 
 def watch(session: Session, clock: Clock) -> None:
-    """Switch the clock wherever an update of the session passes from one stage to the next.
+    """Switch the clock wherever an update of a session that has not begun passes from one stage to the next.
 
     Forward: modules and functions as they begin and end. Backward: gradients as they arrive, that of the head's inputs
     when the decoder's turn comes, that of the keys when it has ended, that of the memory when the encoder's comes. The
     update begins when all is done.
     """
+    _watch_feed(session, clock)
     encoder, decoder = session.transducer.network.encoder, session.transducer.network.decoder
     encoder.register_forward_pre_hook(lambda module, given: clock.enter(ENCODER))
     encoder.register_forward_hook(lambda module, given, memory: _encoded(clock, memory.states))
@@ -118,6 +137,21 @@ def watch(session: Session, clock: Clock) -> None:
     setattr(decoder, "prepare", prepared)  # noqa: B010 (a method in another's place, on this object alone)
     decoder.head.register_forward_pre_hook(lambda module, given: _decoded(clock, given))
     setattr(session.optimizer, "update", clock.within(UPDATE, OTHER, session.optimizer.update))  # noqa: B010
+
+
+def _watch_feed(session: Session, clock: Clock) -> None:
+    """Batches are planned and assembled within the waiting for them, unless another thread does it meanwhile."""
+    if not session.ahead:
+        for name in ("plan", "prepare"):
+            setattr(session, name, clock.within(BATCHING, WAITING, getattr(session, name)))
+    feed_of = session.feed
+
+    def watched(plan: list[ndarray]) -> Feed:
+        feed = feed_of(plan)
+        setattr(feed, "next", clock.within(WAITING, OTHER, feed.next))  # noqa: B010 (of this object alone)
+        return feed
+
+    setattr(session, "feed", watched)  # noqa: B010 (as above)
 
 
 def _encoded(clock: Clock, states: Tensor) -> None:

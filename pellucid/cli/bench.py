@@ -158,9 +158,7 @@ def _tell(given: Arguments, records: Sequence[dict[str, Any]]) -> None:
             way = " plain" if record["plain"] else ""
             _print(_stages(f"{record['case']} {record['cell']}{way}", msgspec.convert(record["profile"], list[Stage])))
     if given.profile:
-        print(
-            "Milliseconds of a batch in a training that sees each pair once: further passes read and encode nothing.\n"
-        )
+        print("Milliseconds of a batch in a training that sees each pair once: further passes begin with batching.\n")
     _tell_machine(records[0]["machine"], results[0].threads)
 
 

@@ -4,11 +4,11 @@ B counts examples, S source positions, T target positions, N all symbols of a co
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 from torch import Tensor
 
 from pellucid.data.examples import Example
@@ -22,7 +22,7 @@ POOL = 16
 class Ragged(NamedTuple):
     """Sequences of unequal length, end to end: sequence i is values[offsets[i]:offsets[i + 1]]."""
 
-    values: Int[np.ndarray, " N"]
+    values: Integer[np.ndarray, " N"]
     offsets: Int[np.ndarray, " M1"]
 
     @property
@@ -63,8 +63,10 @@ class Batch(NamedTuple):
     target_lengths: Int[Tensor, " B"]
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device."""
-        return Batch(*(tensor.to(device) for tensor in self))
+        """The same batch on another device; a GPU fetches it while the host goes on."""
+        if device.type != "cuda" or self.source.is_cuda:
+            return Batch(*(tensor.to(device) for tensor in self))
+        return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in self))
 
 
 def ragged(sequences: Iterable[Sequence[int]]) -> Ragged:
@@ -81,27 +83,36 @@ def encode_symbols(features: Sequence[str], source: Sequence[str], vocabularies:
 
 
 def encode(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Encoded:
-    """Examples as ids, each target closed by EOS: `encode_symbols` and its like for the target, all at once."""
-    source = _column([example.source for example in examples], segmenters.source, vocabularies.source)
-    target = _column([example.target for example in examples], segmenters.target, vocabularies.target)
-    features = _column([example.features for example in examples], segmenters.features, vocabularies.features)
+    """Examples as ids, each target closed by EOS: `encode_symbols` and its like for the target, all at once.
+
+    Ids have the narrowest type that holds whatever there may be: a byte each where symbols are few.
+    """
+    read, written = (np.min_scalar_type(count - 1) for count in id_counts(vocabularies, tagged=True))
+    source = _column([example.source for example in examples], segmenters.source, vocabularies.source, read)
+    target = _column([example.target for example in examples], segmenters.target, vocabularies.target, written)
+    features = _column([example.features for example in examples], segmenters.features, vocabularies.features, read)
     if len(features.values):
-        source = _joined(features._replace(values=features.values + np.int32(len(vocabularies.source))), source)
-    ends = Ragged(np.full(target.sequences, EOS, dtype=np.int32), np.arange(len(target.offsets)))
+        source = _joined(features._replace(values=features.values + read.type(len(vocabularies.source))), source)
+    ends = Ragged(np.full(target.sequences, EOS, dtype=written), np.arange(len(target.offsets)))
     return Encoded(source, _joined(target, ends))
 
 
-def _column(texts: Sequence[str], segmenter: Segmenter, vocabulary: Vocabulary) -> Ragged:
+def id_counts(vocabularies: Vocabularies, tagged: bool) -> tuple[int, int]:
+    """How many ids there are to read, with those of features where sources are `tagged` with them, and to write."""
+    return len(vocabularies.source) + (len(vocabularies.features) if tagged else 0), len(vocabularies.target)
+
+
+def _column(texts: Sequence[str], segmenter: Segmenter, vocabulary: Vocabulary, kind: np.dtype[Any]) -> Ragged:
     """The ids of a column of texts. Characters are looked up in an array, other symbols in a dictionary."""
     if not any(texts):
-        return Ragged(np.zeros(0, dtype=np.int32), np.zeros(len(texts) + 1, dtype=np.int64))
+        return Ragged(np.zeros(0, dtype=kind), np.zeros(len(texts) + 1, dtype=np.int64))
     if segmenter.kind != "characters":
         lengths: list[int] = []
-        values = vocabulary.encode_array(segmenter.symbols(texts, lengths))
+        values = vocabulary.encode_array(segmenter.symbols(texts, lengths)).astype(kind)
         return Ragged(values, _offsets(np.array(lengths)))
     texts = [segmenter.normalised(text) for text in texts]
     offsets = _offsets(np.fromiter(map(len, texts), np.int64, len(texts)))
-    values, start = np.empty(offsets[-1], dtype=np.int32), 0
+    values, start = np.empty(offsets[-1], dtype=kind), 0
     for points in code_points(texts):
         values[start : start + len(points)] = vocabulary.encode_points(points)
         start += len(points)
@@ -119,7 +130,7 @@ def _joined(first: Ragged, second: Ragged) -> Ragged:
     """Sequence i of the one followed by sequence i of the other."""
     lengths = np.stack([first.lengths, second.lengths], axis=1)
     in_first = np.repeat(np.tile([True, False], len(lengths)), lengths.ravel())
-    values = np.empty(len(in_first), dtype=np.int32)
+    values = np.empty(len(in_first), dtype=first.values.dtype)
     values[in_first] = first.values
     values[~in_first] = second.values
     return Ragged(values, first.offsets + second.offsets)

@@ -44,6 +44,7 @@ def unroll_decoder(
 
     The score by location is given the weights before the first step.
     """
+    assert before is not None or not len(parameters.filters), "by location needs the weights before"
     start, weights_before = hidden[:0] if cell is None else cell, NOTHING if before is None else before
     given = [*parameters, looked.keys, looked.memory, hidden, start, weights_before]
     hiddens, contexts, weights, cells = _Unrolled.apply(symbols, looked.lengths, *given)  # type: ignore[no-untyped-call]

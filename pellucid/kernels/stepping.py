@@ -78,6 +78,7 @@ class Ready(NamedTuple):
 
     def _after(self, looked: Float[Tensor, "R S"] | None) -> "Ready":
         """The same, where the step before looked with these weights."""
+        assert looked is not None or not len(self.sources.location.filters), "by location needs the weights before"
         if looked is None:
             return self
         location = self.sources.location._replace(looked=looked.contiguous().numpy())

@@ -33,8 +33,15 @@ class Gradients:
         self.device = self.parameters[0].device
         self.replayed = Replayed(self._there_and_back, self.device) if config.graphs else None
 
+    def prepared(self, batch: Batch) -> Batch:
+        """What can be done for a batch before its turn: padded to a recorded shape, or else sent to the device.
+
+        A recording stays on the host until then, for no other thread may speak to a GPU while one is made.
+        """
+        return bucketed(batch) if self.replayed is not None else batch.to(self.device)
+
     def __call__(self, batch: Batch) -> Found:
-        """The loss, without its history, and the gradients."""
+        """The loss, without its history, and the gradients, of a batch that may have been prepared."""
         if self.replayed is None:
             loss = self.loss(batch.to(self.device))
             return Found(loss.detach(), torch.autograd.grad(loss, self.parameters, allow_unused=True))

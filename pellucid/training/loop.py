@@ -7,7 +7,9 @@ the session is whole: whoever stops listening can save it and go on later, to th
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +20,7 @@ from torch import nn
 from pellucid.config import Config, Metric, TrainingConfig
 from pellucid.data.batches import Batch, Encoded, assemble, encode, plan_batches
 from pellucid.data.examples import Example
+from pellucid.data.prefetching import Ahead, Feed, Prompt, Upcoming, in_order
 from pellucid.errors import RunError
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.metrics import evaluate, metrics_for_log
@@ -74,10 +77,13 @@ class Session:
     development: Sequence[Example]
     progress: Progress = field(default_factory=Progress)
     gradients: Gradients = field(init=False)
+    ahead: bool = field(init=False)
+    """Whether the next batch is prepared during an update: on a processor nothing would be gained."""
 
     def __post_init__(self) -> None:
         """What computes gradients stays with the network: it may have recorded how."""
         self.gradients = Gradients(self.transducer.network, self.config)
+        self.ahead = self.gradients.device.type == "cuda"
 
     @property
     def config(self) -> Config:
@@ -88,6 +94,21 @@ class Session:
     def epochs(self) -> float:
         """The longest training, in passes: as set, or derived from the number of examples."""
         return self.config.training.epochs or derived_epochs(self.training.source.sequences)
+
+    def plan(self, epoch: int) -> list[np.ndarray]:
+        """The rows of each batch of an epoch."""
+        training, seed = self.config.training, self.config.seed
+        return plan_batches(self.training, training.batch_size, training.batch_by, seed, epoch)
+
+    def prepare(self, rows: np.ndarray) -> Batch:
+        """The batch of these rows, where an update wants it."""
+        return self.gradients.prepared(assemble(self.training, rows))
+
+    def feed(self, plan: list[np.ndarray]) -> Feed:
+        """All batches from where the session stands: the rest of the epoch of this plan, and every epoch after it."""
+        plans = chain([plan], map(self.plan, count(self.progress.epoch + 1)))
+        batches = in_order(plans, self.progress.batch, self.prepare)
+        return Ahead(batches) if self.ahead else Prompt(batches)
 
 
 class Started(NamedTuple):
@@ -143,17 +164,20 @@ def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:
 
 def fit(session: Session) -> Iterator[Event]:
     """Train to the end of the longest training, or until patience ends it, from wherever the session stands."""
-    plan = _plan(session)
-    yield Started(session.progress, session.epochs, math.ceil(session.epochs * len(plan)))
-    while not session.progress.finished:
-        due = _validations_due(session, len(plan))
-        if session.progress.validations < due:
-            yield _validate(session, due, _is_over(session, len(plan)))
-            continue
-        if session.progress.batch == len(plan):
-            session.progress = msgspec.structs.replace(session.progress, epoch=session.progress.epoch + 1, batch=0)
-            plan = _plan(session)
-        yield _step(session, plan)
+    plan = session.plan(session.progress.epoch)
+    batches = len(plan)
+    yield Started(session.progress, session.epochs, math.ceil(session.epochs * batches))
+    with closing(session.feed(plan)) as feed:
+        while not session.progress.finished:
+            due = _validations_due(session, batches)
+            if session.progress.validations < due:
+                yield _validate(session, due, _is_over(session, batches))
+                continue
+            if session.progress.batch == batches:
+                session.progress = msgspec.structs.replace(session.progress, epoch=session.progress.epoch + 1, batch=0)
+            began, upcoming = time.perf_counter(), feed.next()
+            batches = upcoming.batches
+            yield _step(session, upcoming, began)
     yield Stopped(session.progress)
 
 
@@ -161,12 +185,6 @@ def rank(metrics: dict[str, float], metric: Metric) -> tuple[float, float, float
     """A validation's worth, higher is better: the chosen metric; where it is equal the symbol error rate, the loss."""
     sign = -1.0 if metric in ("symbol_error_rate", "loss") else 1.0
     return sign * metrics[metric], -metrics["symbol_error_rate"], -metrics["loss"]
-
-
-def _plan(session: Session) -> list[np.ndarray]:
-    """The batches of the session's present epoch."""
-    training, config = session.config.training, session.config
-    return plan_batches(session.training, training.batch_size, training.batch_by, config.seed, session.progress.epoch)
 
 
 def _passes(progress: Progress, batches: int) -> float:
@@ -186,23 +204,22 @@ def _validations_due(session: Session, batches: int) -> int:
     return last if _is_over(session, batches) else due
 
 
-def _step(session: Session, plan: list[np.ndarray]) -> Stepped:
-    """One update: forward, backward, clip, step."""
-    began, progress, config = time.perf_counter(), session.progress, session.config.training
-    rows = plan[progress.batch]
-    passed = min(1.0, (_passes(progress, len(plan)) + 0.5 / len(plan)) / session.epochs)
+def _step(session: Session, upcoming: Upcoming, began: float) -> Stepped:
+    """One update, which began with asking for its batch: forward, backward, clip, step."""
+    progress, config, batches = session.progress, session.config.training, upcoming.batches
+    passed = min(1.0, (_passes(progress, batches) + 0.5 / batches) / session.epochs)
     rate = learning_rate(config, passed, progress.plateau_factor)
     with torch.random.fork_rng(devices=generators(session.gradients.device)):
         # The randomness of an update is a function of seed and update: nothing of it has to be saved to resume.
         state = np.random.SeedSequence([session.config.seed, progress.update]).generate_state(1)
         seed(int(state[0]), session.gradients.device)
-        loss, norm = _update(session, assemble(session.training, rows), rate)
+        loss, norm = _update(session, upcoming.batch, rate)
     session.progress = msgspec.structs.replace(
         progress,
         loss_sum=loss + (progress.loss_sum if progress.update % LOSS_WINDOW else 0.0),
         batch=progress.batch + 1,
         update=progress.update + 1,
-        samples=progress.samples + len(rows),
+        samples=progress.samples + len(upcoming.batch.source),
         seconds=progress.seconds + time.perf_counter() - began,
     )
     return Stepped(session.progress, passed, loss, rate, norm)

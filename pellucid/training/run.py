@@ -4,6 +4,7 @@ config.toml           every setting, each with its meaning
 vocabulary.json       symbols, as learnt from the training file
 model.safetensors     the parameters of the best validation
 training.safetensors  the last checkpoint: parameters, optimiser, where training stands
+corpus.arrow          while training is unfinished, a large training file in ids
 log.jsonl             one line an event
 card.md               what the model is, what it was trained on, how good it is
 """
@@ -29,6 +30,7 @@ CONFIG = "config.toml"
 VOCABULARY = "vocabulary.json"
 MODEL = "model.safetensors"
 TRAINING = "training.safetensors"
+CORPUS = "corpus.arrow"
 LOG = "log.jsonl"
 CARD = "card.md"
 LOCK = ".lock"
@@ -42,7 +44,7 @@ NUMBERS = {
     "stopped": COUNTED,
 }
 """The events of a log, and the numbers each of them has."""
-FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, LOG, CARD)
+FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, LOG, CARD)
 
 
 def load(run: str | Path, device: Device = "cpu") -> Transducer:

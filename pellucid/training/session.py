@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from pellucid.config import Config
-from pellucid.data.batches import Encoded, encode
-from pellucid.data.examples import BadLine, Example, Reading, read_examples, resolve_format
-from pellucid.data.symbols import segmenters
-from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
-from pellucid.errors import DataError
-from pellucid.files import write_text
+from pellucid.data.batches import Encoded
+from pellucid.data.corpus import Corpus
+from pellucid.data.examples import Example, resolve_format
+from pellucid.data.vocabulary import Vocabularies
+from pellucid.files import remove, write_text
 from pellucid.kernels.choice import will_compile
 from pellucid.model.device import find_device, place, use_determinism
 from pellucid.model.network import build_network, parameter_count
@@ -36,29 +36,14 @@ from pellucid.training.loop import (
     build_optimizer,
     fit,
 )
+from pellucid.training.reading import Files, Read, encoded, keep, read_files
+
+__all__ = ["Built", "Files", "Keeper", "Read", "RunEvent", "Saved", "train_run"]
 
 SAVE_SECONDS = 120.0
 """A checkpoint is written at every validation, and between two of them at least this often."""
-
-
-class Files(NamedTuple):
-    """Where the pairs are; the targets apart where source and target are two parallel files."""
-
-    train: Path
-    dev: Path
-    train_target: Path | None = None
-    dev_target: Path | None = None
-
-
-class Read(NamedTuple):
-    """A file was read."""
-
-    path: Path
-    examples: int
-    bad: Sequence[BadLine]
-    blank: int
-    note: str
-    """What a person should know of it; empty if nothing."""
+BLOCK = 1 << 20
+"""Ids that are hashed at once."""
 
 
 class Built(NamedTuple):
@@ -99,15 +84,17 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
     run.check_same_config(folder, config)
     use_threads(config.threads)
     use_determinism(config)
-    training = read_examples(files.train, data, files.train_target)
-    development = read_examples(files.dev, data, files.dev_target)
-    note = _overlap(training.examples, development.examples, files)
-    reads = [_read_event(files.train, training, ""), _read_event(files.dev, development, note)]
+    read = read_files(files, data, folder / run.CORPUS)
+    reads, development, mapped = read.reads, read.development, read.corpus is not None
     yield from reads
     with run.locked(folder):
         run.check_same_config(folder, config)
-        session, fingerprint, built = _open(folder, config, training.examples, development.examples)
-        del training  # the texts of a large file, of which training needs only the ids
+        corpus = encoded(read, data)
+        del read  # the texts of a large file, of which training needs only the ids
+        session, fingerprint, built = _open(folder, config, corpus, development)
+        if not (mapped or session.progress.finished):
+            session.training = keep(folder / run.CORPUS, corpus, files, data).encoded
+        del corpus
         yield built
         if session.progress.finished:
             _conclude(session, folder)
@@ -116,21 +103,17 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
             yield from _recorded(session, folder, fingerprint, reads)
 
 
-def _open(
-    folder: Path, config: Config, training: Sequence[Example], development: Sequence[Example]
-) -> tuple[Session, str, Built]:
+def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Example]) -> tuple[Session, str, Built]:
     """The session of a run: a new one, or the saved one of the same configuration and data."""
-    cut = segmenters(config.data)
-    vocabularies = learn_vocabularies(training, cut, config.data.minimum_count)
-    encoded = encode(training, cut, vocabularies)
-    fingerprint = _fingerprint((config, vocabularies, development), encoded)
+    vocabularies = corpus.vocabularies
+    fingerprint = _fingerprint((config, vocabularies, development), corpus.encoded)
     resumed = (folder / run.TRAINING).exists()
     if not resumed:
         run.begin(folder, config, vocabularies)
     network = build_network(config, vocabularies)
     place(network, find_device(config.device))
     transducer = Transducer(config, vocabularies, network)
-    session = Session(transducer, build_optimizer(network, config.training), encoded, development)
+    session = Session(transducer, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
         restore_session(folder / run.TRAINING, session, fingerprint)
         run.check_same_vocabularies(folder, vocabularies)
@@ -198,6 +181,7 @@ def _conclude(session: Session, folder: Path) -> None:
         run.append_log(folder, {"event": "stopped", **_counted(session.progress), "reason": session.progress.finished})
     if not ended or not (folder / run.CARD).exists():
         write_text(folder / run.CARD, card(session, run.read_log(folder)))
+    remove(folder / run.CORPUS)  # only going on needs it, and it may be larger than all the rest
 
 
 def _record(event: Event) -> dict[str, Any] | None:
@@ -225,34 +209,18 @@ def _counted(progress: Progress) -> dict[str, Any]:
     return {**counted, "seconds": round(progress.seconds, 3)}
 
 
-def _read_event(path: Path, reading: Reading, note: str) -> Read:
-    """What was read from a file."""
-    return Read(path, len(reading.examples), reading.bad, reading.blank, note)
-
-
 def _read_record(read: Read) -> dict[str, Any]:
     """The log line of a file that was read: every bad line stands in it."""
     counted = {"examples": read.examples, "blank_lines": read.blank, "bad_lines": [str(line) for line in read.bad]}
     return {"event": "read", "path": str(read.path), **counted}
 
 
-def _overlap(training: Sequence[Example], development: Sequence[Example], files: Files) -> str:
-    """Refuse development data that is the training data; say how much of it stands in both."""
-    known = set(training)
-    shared = sum(example in known for example in development)
-    if shared == len(development) and len(set(development)) == len(known):
-        raise DataError(
-            f"{files.dev} holds the same examples as {files.train}: a model judged by what it was trained on "
-            f"says nothing; give examples that are not in the training file"
-        )
-    return f"{shared:,} of {len(development):,} examples are also in {files.train}" if shared else ""
-
-
 def _fingerprint(told: tuple[Config, Vocabularies, Sequence[Example]], encoded: Encoded) -> str:
     """A hash of the settings and of all that training and validation see: a resumed run must have the same."""
     digest = hashlib.sha256()
     for column in encoded:
-        digest.update(column.values.data)
+        for start in range(0, len(column.values), BLOCK):
+            digest.update(column.values[start : start + BLOCK].astype(np.int32).data)
         digest.update(column.offsets.data)
     digest.update(msgspec.json.encode(told))
     return digest.hexdigest()

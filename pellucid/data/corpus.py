@@ -1,0 +1,125 @@
+"""A corpus: the encoded training examples as one Arrow file, written once, mapped into memory from then on.
+
+Its pages are read when a batch asks for them and given up when memory is wanted elsewhere. With the columns, large
+lists of ids, it keeps what a person is told of the files they came from, so that going on need not read those again.
+"""
+
+import hashlib
+import json
+import mmap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from pellucid.data.batches import Encoded, Ragged, id_counts
+from pellucid.data.columns import BadLine
+from pellucid.data.vocabulary import Vocabularies
+from pellucid.files import replaced
+
+NOTES, DIGEST = b"pellucid", b"sha256"
+"""The keys of the schema's metadata."""
+
+
+class CorpusError(Exception):
+    """Why a corpus is of no use. Whoever asked for it reads the files themselves instead."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What reading the files found beside training examples."""
+
+    bad: tuple[BadLine, ...]
+    blank: int
+    shared: int
+    """Development examples that are training examples as well."""
+
+
+class Corpus(NamedTuple):
+    """Encoded examples, and all that their files taught."""
+
+    key: str
+    """Which files and settings they are of."""
+    found: Found
+    vocabularies: Vocabularies
+    encoded: Encoded
+
+
+class _Notes(msgspec.Struct, frozen=True):
+    """What stands in the file beside the columns."""
+
+    key: str
+    found: Found
+    vocabularies: Vocabularies
+
+
+def write_corpus(path: Path, corpus: Corpus) -> None:
+    """Write a corpus, whole or not at all; `RunError` where the system refuses."""
+    import pyarrow
+
+    # The json module spells a file name that is no Unicode, where msgspec would refuse it.
+    notes = json.dumps(msgspec.to_builtins(_Notes(*corpus[:3]))).encode()
+    lists = [pyarrow.LargeListArray.from_arrays(column.offsets, column.values) for column in corpus.encoded]
+    batch = pyarrow.record_batch(lists, names=Encoded._fields)
+    batch = batch.replace_schema_metadata({NOTES: notes, DIGEST: _digest(corpus.encoded, notes)})
+    with replaced(path) as file, pyarrow.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def map_corpus(path: Path, key: str, tagged: bool) -> Corpus:
+    """The corpus of these files and settings, without reading it into memory; `CorpusError` for any other file.
+
+    Every byte of it is checked: it is what was written, and ids are such as there are (`tagged`: also of features).
+    """
+    import pyarrow
+
+    try:
+        with path.open("rb") as file:
+            # The system's map, which knows every path that Python does.
+            content = pyarrow.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        batch = pyarrow.ipc.open_file(content).get_batch(0)
+        batch.validate(full=True)
+        told = batch.schema.metadata[NOTES]
+        notes = msgspec.convert(json.loads(told), _Notes)
+        encoded = Encoded(*(_column(batch.column(name)) for name in Encoded._fields))
+    except (pyarrow.ArrowException, msgspec.ValidationError, OSError, ValueError, LookupError, TypeError) as error:
+        raise CorpusError("it is damaged, or no corpus") from error
+    if notes.key != key:
+        raise CorpusError("it is of other files or settings")
+    whole = batch.schema.metadata.get(DIGEST) == _digest(encoded, told)
+    if not whole or not _is_sound(encoded, id_counts(notes.vocabularies, tagged)):
+        raise CorpusError("it is damaged")
+    return Corpus(notes.key, notes.found, notes.vocabularies, encoded)
+
+
+def _column(lists: Any) -> Ragged:  # noqa: ANN401 (an Arrow array)
+    """A column of lists of ids as it lies in the file; `ValueError` for a column of anything else."""
+    import pyarrow
+
+    kinds = (pyarrow.large_list(kind) for kind in (pyarrow.uint8(), pyarrow.uint16(), pyarrow.uint32()))
+    if lists.type not in kinds or lists.null_count or lists.values.null_count:
+        raise ValueError("not a list of ids")
+    return Ragged(lists.values.to_numpy(), lists.offsets.to_numpy())
+
+
+def _digest(encoded: Encoded, notes: bytes) -> bytes:
+    """A hash of everything in a corpus."""
+    digest = hashlib.sha256(notes)
+    for column in encoded:
+        for part in column:
+            digest.update(f"{part.dtype} {len(part)}".encode())
+            digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest().encode()
+
+
+def _is_sound(encoded: Encoded, counts: tuple[int, int]) -> bool:
+    """Whether each example has symbols on both sides, of so many that there are: kernels look them up unchecked."""
+    if encoded.source.sequences != encoded.target.sequences or not encoded.source.sequences:
+        return False
+    return all(
+        column.offsets[0] == 0
+        and column.offsets[-1] == len(column.values)
+        and bool((column.lengths > 0).all())
+        and int(column.values.max()) < count
+        for column, count in zip(encoded, counts, strict=True)
+    )

@@ -1,0 +1,145 @@
+"""From files to what training sees: read and encoded, or found in the corpus that a run keeps of them."""
+
+import hashlib
+import os
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from pellucid import __version__
+from pellucid.config import DataConfig
+from pellucid.data.batches import encode
+from pellucid.data.corpus import Corpus, CorpusError, Found, map_corpus, write_corpus
+from pellucid.data.examples import BadLine, Example, read_examples
+from pellucid.data.symbols import segmenters
+from pellucid.data.vocabulary import learn_vocabularies
+from pellucid.errors import DataError
+from pellucid.files import remove
+
+WORTH_KEEPING = 1 << 20
+"""Symbols from which on a corpus is kept: fewer are read and encoded in the time it takes to load Arrow."""
+
+
+class Files(NamedTuple):
+    """Where the pairs are; the targets apart where source and target are two parallel files."""
+
+    train: Path
+    dev: Path
+    train_target: Path | None = None
+    dev_target: Path | None = None
+
+
+class Read(NamedTuple):
+    """A file was read."""
+
+    path: Path
+    examples: int
+    bad: Sequence[BadLine]
+    blank: int
+    note: str
+    """What a person should know of it; empty if nothing."""
+
+
+class Data(NamedTuple):
+    """What the files hold: the training examples as texts, or as ids in a corpus that was kept."""
+
+    key: str
+    found: Found
+    training: Sequence[Example]
+    corpus: Corpus | None
+    development: Sequence[Example]
+    reads: tuple[Read, Read]
+
+
+def read_files(files: Files, config: DataConfig, kept: Path) -> Data:
+    """Read the files, the training file only where `kept` is no corpus of these very files and settings.
+
+    `DataError` for what cannot be read, and for development data that is the training data.
+    """
+    key, corpus, note = _key(files, config), None, ""
+    if key and kept.exists():
+        try:
+            corpus = map_corpus(kept, key, bool(config.features_column))
+        except CorpusError as error:
+            note = f"{kept} is not used, for {error}"
+    if corpus is None:
+        training, bad, blank = _examples(files.train, config, files.train_target)
+    else:
+        training, bad, blank = [], list(corpus.found.bad), corpus.found.blank
+    development, dev_bad, dev_blank = _examples(files.dev, config, files.dev_target)
+    shared = _shared(training, development, files) if corpus is None else corpus.found.shared
+    overlap = f"{shared:,} of {len(development):,} examples are also in {files.train}" if shared else ""
+    count = len(training) if corpus is None else corpus.encoded.source.sequences
+    reads = (
+        Read(files.train, count, bad, blank, note),
+        Read(files.dev, len(development), dev_bad, dev_blank, overlap),
+    )
+    return Data(key, Found(tuple(bad), blank, shared), training, corpus, development, reads)
+
+
+def encoded(data: Data, config: DataConfig) -> Corpus:
+    """The training examples as ids, as they were kept, or encoded now."""
+    if data.corpus is not None:
+        return data.corpus
+    cut = segmenters(config)
+    vocabularies = learn_vocabularies(data.training, cut, config.minimum_count)
+    return Corpus(data.key, data.found, vocabularies, encode(data.training, cut, vocabularies))
+
+
+def keep(path: Path, corpus: Corpus, files: Files, config: DataConfig) -> Corpus:
+    """Write a corpus that is worth it to the disk, and give up its memory for pages of the file.
+
+    A corpus whose files have changed while they were read, or cannot be read twice, has no key that will be found.
+    """
+    if sum(len(column.values) for column in corpus.encoded) < WORTH_KEEPING:
+        return corpus
+    remove(path)
+    if corpus.key != _key(files, config):
+        corpus = corpus._replace(key="")
+    write_corpus(path, corpus)
+    try:
+        return map_corpus(path, corpus.key, bool(config.features_column))
+    except CorpusError:  # of a file system that cannot map: memory has it all the same
+        remove(path)
+        return corpus
+
+
+def _examples(path: Path, config: DataConfig, target: Path | None) -> tuple[list[Example], list[BadLine], int]:
+    """The examples of a file, its bad lines, and how many of its lines were blank."""
+    reading = read_examples(path, config, target)
+    return reading.examples, reading.bad, reading.blank
+
+
+def _key(files: Files, config: DataConfig) -> str:
+    """A hash of all that decides what is read: program, settings, names, and every byte.
+
+    Empty for a pipe, which can be read only once, and for what cannot be read at all.
+    """
+    digest = hashlib.sha256(msgspec.json.encode((__version__, unicodedata.unidata_version, config)))
+    for path in files:
+        digest.update(b"\0" if path is None else os.fsencode(path) + b"\0")
+        if path is None:
+            continue
+        if not os.path.isfile(path):
+            return ""
+        try:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError:
+            return ""
+    return digest.hexdigest()
+
+
+def _shared(training: Sequence[Example], development: Sequence[Example], files: Files) -> int:
+    """How many development examples are training examples too; `DataError` where the two files hold the same."""
+    both = set(development).intersection(training)
+    shared = sum(example in both for example in development)
+    if shared == len(development) and all(example in both for example in training):
+        raise DataError(
+            f"{files.dev} holds the same examples as {files.train}: a model judged by what it was trained on "
+            f"says nothing; give examples that are not in the training file"
+        )
+    return shared

@@ -1,0 +1,279 @@
+"""What training sees: read from files or found in a corpus, and the same words either way."""
+
+import os
+import re
+import shutil
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from trained_runs import assert_same_outcome, contents, copies, copies_run, copy_files, small_config, train_to_end
+
+from pellucid.config import Config
+from pellucid.data.examples import read_examples
+from pellucid.errors import RunError
+from pellucid.look.progress import shown
+from pellucid.training import reading
+from pellucid.training.loop import Started, Stepped
+from pellucid.training.reading import Files, encoded, keep, read_files
+from pellucid.training.run import load
+from pellucid.training.session import Read, RunEvent, train_run
+
+CONFIG = small_config({"epochs": 2}, data={"on_bad_line": "skip"})
+DATA = CONFIG.data
+
+
+@pytest.fixture(autouse=True)
+def every_corpus_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "WORTH_KEEPING", 0)
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Each file that is read, as it is."""
+    paths: list[Path] = []
+
+    def watched(path: Path, *rest: Any) -> Any:  # noqa: ANN401
+        paths.append(path)
+        return read_examples(path, *rest)
+
+    monkeypatch.setattr("pellucid.training.reading.read_examples", watched)
+    return paths
+
+
+def spoilt_files(folder: Path) -> Files:
+    """Files with bad lines, blank lines and examples that stand in both."""
+    files = copy_files(folder)
+    files.train.write_text("a\ta\n\nonly one\n" + files.train.read_text() + "b\t\n\n")
+    files.dev.write_text("a\ta\nbad\n" + files.dev.read_text())
+    return files
+
+
+def begun(files: Files, folder: Path, config: Config = CONFIG, updates: int = 2) -> list[RunEvent]:
+    """The events of a training up to an update, after which it was interrupted."""
+    events, told = train_run(files, folder, config), []
+    for event in events:
+        told.append(event)
+        if isinstance(event, Stepped) and event.progress.update >= updates:
+            events.close()
+    return told
+
+
+def test_a_second_start_reads_no_training_file_and_says_the_same(
+    tmp_path: Path, parsed: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = spoilt_files(tmp_path)
+
+    def said() -> list[str]:
+        with shown() as teller:
+            for event in begun(files, tmp_path / "run"):
+                if isinstance(event, Read):
+                    teller.tell(event)
+        return capsys.readouterr().err.splitlines()
+
+    first = said()
+    assert (tmp_path / "run" / "corpus.arrow").exists() and parsed == [files.train, files.dev]
+    assert said() == first and parsed[2:] == [files.dev]
+    assert first[0] == f"{files.train}: 41 examples, 2 blank lines passed over, 2 bad lines skipped"
+    assert first[1] == f"  {files.train}:3: expected 2 columns, got 1 (tabs separate columns)"
+    assert re.fullmatch(r"  note: \d+ of 11 examples are also in .*train\.tsv", first[-1])
+
+
+def test_a_corpus_lasts_as_long_as_its_training(tmp_path: Path) -> None:
+    files, straight, config = copies_run()
+    begun(files, tmp_path / "run", config)
+    assert stat.S_IMODE((tmp_path / "run" / "corpus.arrow").stat().st_mode) == stat.S_IMODE(
+        (tmp_path / "run" / "config.toml").stat().st_mode
+    )
+    (tmp_path / "run" / ".corpus.arrow.k1lled").write_bytes(b"half")
+    train_to_end(files, tmp_path / "run", config)
+    assert sorted(contents(tmp_path / "run")) == sorted(contents(straight))
+    assert_same_outcome(straight, tmp_path / "run")
+    before = contents(tmp_path / "run")
+    train_to_end(files, tmp_path / "run", config)
+    assert contents(tmp_path / "run") == before
+
+
+def test_little_is_not_worth_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "WORTH_KEEPING", 1 << 20)
+    begun(copy_files(tmp_path), tmp_path / "run")
+    assert not (tmp_path / "run" / "corpus.arrow").exists()
+
+
+def test_training_is_on_pages_of_the_file(tmp_path: Path) -> None:
+    files = copy_files(tmp_path)
+    (tmp_path / "run").mkdir()
+    data = read_files(files, DATA, tmp_path / "none")
+    corpus = encoded(data, DATA)
+    kept = keep(tmp_path / "run" / "corpus.arrow", corpus, files, DATA)
+    assert all(column.values.flags.writeable for column in corpus.encoded)
+    assert not any(column.values.flags.writeable for column in kept.encoded)
+    again = read_files(files, DATA, tmp_path / "run" / "corpus.arrow")
+    assert (again.training, again.reads, again.found) == ([], data.reads, data.found)
+    assert encoded(again, DATA) is again.corpus
+    assert again.corpus is not None and again.corpus.vocabularies == corpus.vocabularies
+    for one, other in zip(again.corpus.encoded, corpus.encoded, strict=True):
+        assert one.values.tolist() == other.values.tolist() and one.offsets.tolist() == other.offsets.tolist()
+
+
+def touch(path: Path, change: Callable[[str], str]) -> None:
+    path.write_text(change(path.read_text("utf-8")), "utf-8")
+
+
+@pytest.mark.parametrize("which", ["train", "dev"])
+@pytest.mark.parametrize("worth", [0, 1 << 20])
+def test_changed_data_are_refused_as_ever(
+    tmp_path: Path, which: str, worth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "WORTH_KEEPING", worth)
+    files = copy_files(tmp_path)
+    begun(files, tmp_path / "run")
+    touch(getattr(files, which), lambda text: text + "a\tb\n")
+    before = contents(tmp_path / "run")
+    with pytest.raises(RunError) as caught:
+        begun(files, tmp_path / "run")
+    assert str(caught.value) == (
+        f"{tmp_path / 'run'} was trained on other data; name another run folder, or give the data it had"
+    )
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_changed_byte_of_the_same_length_and_time_is_seen(tmp_path: Path) -> None:
+    files = copy_files(tmp_path)
+    begun(files, tmp_path / "run")
+    moment = files.train.stat()
+    touch(files.train, lambda text: text.replace("a", "b", 1))
+    os.utime(files.train, ns=(moment.st_atime_ns, moment.st_mtime_ns))
+    with pytest.raises(RunError, match="was trained on other data"):
+        begun(files, tmp_path / "run")
+
+
+def test_a_vocabulary_that_was_changed_is_refused_as_ever(tmp_path: Path) -> None:
+    files = copy_files(tmp_path)
+    begun(files, tmp_path / "run")
+    touch(tmp_path / "run" / "vocabulary.json", lambda text: text.replace('"a"', '"z"'))
+    with pytest.raises(RunError, match=r"vocabulary\.json is not the vocabulary of the training data"):
+        begun(files, tmp_path / "run")
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flip(path: Path) -> None:
+    """One bit, in the schema that is read: an Arrow file has it twice."""
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"longest_source") - 1] ^= 1
+    path.write_bytes(content)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("spoil", [cut, flip, empty])
+def test_a_damaged_corpus_is_said_and_made_anew(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    files, straight, config = copies_run()
+    begun(files, tmp_path / "run", config)
+    corpus = tmp_path / "run" / "corpus.arrow"
+    whole = corpus.read_bytes()
+    spoil(corpus)
+    told = begun(files, tmp_path / "run", config, updates=4)
+    (note,) = [event.note for event in told if isinstance(event, Read) and event.path == files.train]
+    assert note.startswith(f"{corpus} is not used, for it is damaged") and corpus.read_bytes() == whole
+    train_to_end(files, tmp_path / "run", config)
+    assert_same_outcome(straight, tmp_path / "run")
+
+
+def test_a_corpus_of_another_run_is_not_used(tmp_path: Path) -> None:
+    files, straight, config = copies_run()
+    begun(copy_files(tmp_path, training=50), tmp_path / "other", config)
+    begun(files, tmp_path / "run", config)
+    shutil.copy(tmp_path / "other" / "corpus.arrow", tmp_path / "run" / "corpus.arrow")
+    told = train_to_end(files, tmp_path / "run", config)
+    notes = [event.note for event in told if isinstance(event, Read)]
+    assert notes[0] == f"{tmp_path / 'run' / 'corpus.arrow'} is not used, for it is of other files or settings"
+    assert_same_outcome(straight, tmp_path / "run")
+
+
+def test_settings_and_names_belong_to_the_key(tmp_path: Path) -> None:
+    """Another name would be in other messages; other settings would give other ids."""
+    files = copy_files(tmp_path)
+    both = files._replace(train_target=files.train, dev_target=files.dev)
+    moved = Files(files.train.rename(tmp_path / "moved.tsv"), files.dev)
+    shutil.copy(moved.train, files.train)
+    keys = [reading._key(one, DATA) for one in (files, moved, both, Files(files.dev, files.train))]
+    changed = {"minimum_count": 2, "source_symbols": "words", "format": "tsv", "maximum_length": 9, "header": True}
+    keys += [reading._key(files, msgspec.structs.replace(DATA, **{name: value})) for name, value in changed.items()]
+    assert all(keys) and len(set(keys)) == len(keys)
+    assert reading._key(files, DATA) == keys[0]
+    assert (
+        reading._key(Files(tmp_path / "none", files.dev), DATA) == reading._key(Files(tmp_path, files.dev), DATA) == ""
+    )
+
+
+def test_a_pipe_is_read_once_and_its_corpus_never_found_again(tmp_path: Path) -> None:
+    files, config = copy_files(tmp_path), small_config({"epochs": 2})
+    os.mkfifo(tmp_path / "pipe")
+    piped = Files(tmp_path / "pipe", files.dev)
+    for _ in range(2):
+        writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(files.train.read_bytes()))
+        writer.start()
+        told = begun(piped, tmp_path / "run", config)
+        writer.join()
+        assert [event.examples for event in told if isinstance(event, Read)] == [40, 10]
+    assert any(isinstance(event, Started) for event in told)
+
+
+def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = copy_files(tmp_path)
+    data = read_files(files, DATA, tmp_path / "none")
+    touch(files.train, lambda text: text + "a\tb\n")
+    keep(tmp_path / "corpus.arrow", encoded(data, DATA), files, DATA)
+    again = read_files(files, DATA, tmp_path / "corpus.arrow")
+    assert again.corpus is None and len(again.training) == 41
+
+
+def test_a_file_system_that_cannot_map_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object, **options: object) -> None:
+        raise OSError(19, "No such device")
+
+    monkeypatch.setattr("pellucid.data.corpus.mmap.mmap", refuse)
+    files, straight, config = copies_run()
+    begun(files, tmp_path / "run", config)
+    assert not (tmp_path / "run" / "corpus.arrow").exists()
+    train_to_end(files, tmp_path / "run", config)
+    assert_same_outcome(straight, tmp_path / "run")
+
+
+def test_a_disk_that_is_full_ends_as_for_any_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    files = copy_files(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("pyarrow.RecordBatchFileWriter.write_batch", refuse)
+        with pytest.raises(RunError) as caught:
+            begun(files, tmp_path / "run")
+    assert str(caught.value) == f"cannot write {tmp_path / 'run' / 'corpus.arrow'}: no space left on device"
+    assert not [path for path in (tmp_path / "run").iterdir() if "corpus" in path.name]
+    train_to_end(files, tmp_path / "run", CONFIG)
+    train_to_end(files, tmp_path / "fresh", CONFIG)
+    assert_same_outcome(tmp_path / "run", tmp_path / "fresh")
+
+
+def test_a_run_with_a_corpus_is_a_run_folder(tmp_path: Path) -> None:
+    files, config = copy_files(tmp_path), small_config({"epochs": 3})
+    begun(files, tmp_path / "run", config, updates=6)
+    assert (tmp_path / "run" / "corpus.arrow").exists() and load(tmp_path / "run").predict(["a"])[0].source == ("a",)
+
+
+def test_the_overlap_is_counted_without_a_copy_of_the_training_data() -> None:
+    training, files = copies(30, seed=1), Files(Path("a"), Path("b"))
+    for development in (copies(30, seed=2), training[:3], [*training[:3], training[0]]):
+        known = set(training)
+        assert reading._shared(training, development, files) == sum(example in known for example in development)
