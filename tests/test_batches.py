@@ -12,7 +12,7 @@ from small import EXAMPLES, SEGMENTERS, vocabularies
 
 from pellucid.config import DataConfig
 from pellucid.data import vocabulary as vocabulary_module
-from pellucid.data.batches import POOL, Batch, Encoded, Ragged, assemble, encode, encode_symbols, plan_batches, ragged
+from pellucid.data.batches import POOL, Batch, Encoded, Ragged, assemble, encode, plan_batches, ragged
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenter, Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, PAD, SPECIAL, UNK, Vocabularies, Vocabulary, learn_vocabularies
@@ -26,9 +26,10 @@ CUT_AS_IS = Segmenters(*(Segmenter("characters", "none"),) * 3)
 
 
 def encode_source(example: Example, segmenters: Segmenters, vocabularies: Vocabularies) -> list[int]:
-    """`encode_symbols` of an example's features and source."""
+    """What the encoder reads of an example: the features, numbered after all source symbols, then the source."""
     features, source = segmenters.features.split(example.features), segmenters.source.split(example.source)
-    return encode_symbols(features, source, vocabularies)
+    shifted = [len(vocabularies.source) + feature for feature in vocabularies.features.encode(features)]
+    return shifted + vocabularies.source.encode(source)
 
 
 def encoded_of(pairs: list[tuple[int, int]]) -> Encoded:

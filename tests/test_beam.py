@@ -171,7 +171,7 @@ def test_every_hypothesis_has_the_scores_and_the_attention_of_the_network_forced
 
 
 def test_the_memory_is_not_copied_for_the_hypotheses(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = network_of(config_of({}), 1, torch.float32)
+    network = network_of(config_of({}), 1)
     seen: list[tuple[int, int]] = []
     step = network.decoder.step
 

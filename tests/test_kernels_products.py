@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kernel_cases import SEEDS, SIZES
 
 from pellucid.kernels import products
-from pellucid.kernels.products import add_product, product
+from pellucid.kernels.products import add_product, product, product_of_rows, product_over
 
 
 @given(SIZES, st.sampled_from([0, 1, 2, 17, 40]), SIZES, SEEDS, st.booleans())
@@ -24,6 +24,21 @@ def test_products_equal_numpys(rows: int, inner: int, columns: int, seed: int, a
     add_product(left, right, result[:, 0])
     np.testing.assert_allclose(result[:, 0], 2 * wanted, rtol=1e-5, atol=1e-5)
     assert (result[:, 1:] == 7).all()
+    result[:] = 7
+    product_of_rows(left, columns_of(right), result[:, 0])
+    np.testing.assert_allclose(result[:, 0], wanted, rtol=1e-5, atol=1e-5)
+    assert (result[:, 1:] == 7).all()
+    result[:] = 7
+    product_over(columns_of(left), right, result[:, 0])
+    np.testing.assert_allclose(result[:, 0], wanted, rtol=1e-5, atol=1e-5)
+    assert (result[:, 1:] == 7).all()
+
+
+def columns_of(matrix: np.ndarray) -> np.ndarray:
+    """The transposed matrix, in memory of its own; its rows stand apart."""
+    apart = np.empty((matrix.shape[1], 2, matrix.shape[0]), np.float32)
+    apart[:, 0] = matrix.T
+    return apart[:, 0]
 
 
 def test_what_is_not_a_number_shows() -> None:

@@ -76,25 +76,31 @@ def ragged(sequences: Iterable[Sequence[int]]) -> Ragged:
     return Ragged(np.concatenate(kept) if kept else np.zeros(0, dtype=np.int32), _offsets(lengths))
 
 
-def encode_symbols(features: Sequence[str], source: Sequence[str], vocabularies: Vocabularies) -> list[int]:
-    """The ids the encoder reads: the features, numbered after all source symbols, then the source."""
-    shifted = [len(vocabularies.source) + feature for feature in vocabularies.features.encode(features)]
-    return shifted + vocabularies.source.encode(source)
-
-
 def encode(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Encoded:
-    """Examples as ids, each target closed by EOS: `encode_symbols` and its like for the target, all at once.
+    """Examples as ids, each target closed by EOS.
 
     Ids have the narrowest type that holds whatever there may be: a byte each where symbols are few.
     """
-    read, written = (np.min_scalar_type(count - 1) for count in id_counts(vocabularies, tagged=True))
-    source = _column([example.source for example in examples], segmenters.source, vocabularies.source, read)
+    _, written = id_types(vocabularies)
     target = _column([example.target for example in examples], segmenters.target, vocabularies.target, written)
-    features = _column([example.features for example in examples], segmenters.features, vocabularies.features, read)
-    if len(features.values):
-        source = _joined(features._replace(values=features.values + read.type(len(vocabularies.source))), source)
     ends = Ragged(np.full(target.sequences, EOS, dtype=written), np.arange(len(target.offsets)))
-    return Encoded(source, _joined(target, ends))
+    return Encoded(encode_sources(examples, segmenters, vocabularies), _joined(target, ends))
+
+
+def encode_sources(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Ragged:
+    """What the encoder reads of examples, as ids: the features, numbered after all source symbols, then the source."""
+    read, _ = id_types(vocabularies)
+    source = _column([example.source for example in examples], segmenters.source, vocabularies.source, read)
+    features = _column([example.features for example in examples], segmenters.features, vocabularies.features, read)
+    if not len(features.values):
+        return source
+    return _joined(features._replace(values=features.values + read.type(len(vocabularies.source))), source)
+
+
+def id_types(vocabularies: Vocabularies) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """The narrowest types that hold the ids to read and to write."""
+    read, written = (np.min_scalar_type(count - 1) for count in id_counts(vocabularies, tagged=True))
+    return read, written
 
 
 def id_counts(vocabularies: Vocabularies, tagged: bool) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.kernels.arithmetic import Flat
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.compiling import in_place
 
 
 def turn_to_changes(
@@ -22,7 +22,7 @@ def turn_to_changes(
     _turn_to_changes(gradient.numpy(), mean.numpy(), square.numpy(), np.array(numbers, dtype=np.float32))
 
 
-@compiled
+@in_place
 def _turn_to_changes(gradient: Flat, mean: Flat, square: Flat, numbers: Float[np.ndarray, "4"]) -> None:
     """Every number by itself, so that the vectors of a processor are full."""
     mean_weight, square_weight, step, epsilon = numbers[0], numbers[1], numbers[2], numbers[3]

@@ -6,7 +6,7 @@ Constants are float32 one by one: a Python float or integer among them would mak
 import numpy as np
 from jaxtyping import Float
 
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.compiling import in_place
 
 Flat = Float[np.ndarray, " N"]
 
@@ -19,14 +19,14 @@ E2, E3, E4 = np.float32(1 / 2), np.float32(1 / 6), np.float32(1 / 24)
 E5, E6, E7 = np.float32(1 / 120), np.float32(1 / 720), np.float32(1 / 5040)
 
 
-@compiled
+@in_place
 def clamped(x: np.float32, limit: np.float32) -> np.float32:
     """X within ±limit; NaN stays NaN, because the comparisons leave it as it is."""
     below = limit if x > limit else x
     return -limit if below < -limit else below
 
 
-@compiled
+@in_place
 def exponential(x: np.float32) -> np.float32:
     """e^x = 2^n e^r with n = round(x / ln 2), |r| ≤ ln 2 / 2 and Taylor's series to r⁷; x counts as within ±87."""
     within = clamped(x, EXPONENT_LIMIT)
@@ -45,7 +45,7 @@ Q0, Q2 = np.float32(4.89352518554385e-03), np.float32(2.26843463243900e-03)
 Q4, Q6 = np.float32(1.18534705686654e-04), np.float32(1.19825839466702e-06)
 
 
-@compiled
+@in_place
 def tangent(x: np.float32) -> np.float32:
     """Tanh x as a quotient of polynomials, right to about 1e-7. Coefficients: Eigen, MathFunctionsImpl.h."""
     within = clamped(x, TANH_LIMIT)
@@ -55,22 +55,29 @@ def tangent(x: np.float32) -> np.float32:
     return above / (Q0 + square * (Q2 + square * (Q4 + square * Q6)))
 
 
-@compiled
+@in_place
 def sigmoids(values: Flat) -> None:
     """Every value v becomes σ(v) = ½ + ½ tanh(v / 2)."""
     for i in range(values.shape[0]):
         values[i] = HALF + HALF * tangent(HALF * values[i])
 
 
-@compiled
+@in_place
 def tangents(values: Flat) -> None:
     """Every value v becomes tanh v."""
     for i in range(values.shape[0]):
         values[i] = tangent(values[i])
 
 
-@compiled
+@in_place
 def add(values: Flat, more: Flat) -> None:
     """Values += more."""
     for i in range(values.shape[0]):
         values[i] += more[i]
+
+
+@in_place
+def put(values: Flat, more: Flat) -> None:
+    """Values = more."""
+    for i in range(values.shape[0]):
+        values[i] = more[i]

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.arithmetic import ONE, TWO, ZERO, Flat, exponential
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.arithmetic import ONE, TWO, ZERO, Flat, exponential, put
+from pellucid.kernels.compiling import compiled, in_place
 
 Laid = Float[np.ndarray, "B U S"]
 BLOCK = 16
@@ -76,13 +76,14 @@ class LookGradients(NamedTuple):
 
 @compiled
 def laid_out(values: Float[np.ndarray, "B S U"], lengths: Int[np.ndarray, " B"], doubled_exponent: bool) -> Laid:
-    """Values with the positions innermost, as they are or as e^{2v}; zeros beyond the lengths."""
-    laid = np.zeros((values.shape[0], values.shape[2], values.shape[1]), np.float32)
+    """Values with the positions innermost, as they are or as e^{2v}; beyond the lengths, anything."""
+    laid = np.empty((values.shape[0], values.shape[2], values.shape[1]), np.float32)
     for row in range(values.shape[0]):
         for first in range(0, values.shape[2], BLOCK):
-            for position in range(lengths[row]):
-                for unit in range(first, min(first + BLOCK, values.shape[2])):
-                    laid[row, unit, position] = values[row, position, unit]
+            for unit in range(first, min(first + BLOCK, values.shape[2])):
+                own = laid[row, unit]
+                for position in range(lengths[row]):
+                    own[position] = values[row, position, unit]
         if doubled_exponent:
             for unit in range(values.shape[2]):
                 double_exponents(laid[row, unit, : lengths[row]])
@@ -90,13 +91,23 @@ def laid_out(values: Float[np.ndarray, "B S U"], lengths: Int[np.ndarray, " B"],
 
 
 @compiled
+def doubled_exponents(keys: Laid) -> Laid:
+    """e^{2k} of keys that stand with the positions innermost."""
+    laid = np.empty_like(keys)
+    given, result = keys.reshape(-1), laid.reshape(-1)
+    for i in range(given.shape[0]):
+        result[i] = exponential(TWO * given[i])
+    return laid
+
+
+@in_place
 def double_exponents(values: Flat) -> None:
     """Every value v becomes e^{2v}."""
     for i in range(values.shape[0]):
         values[i] = exponential(TWO * values[i])
 
 
-@compiled
+@in_place
 def look(
     source: Source,
     queries: Float[np.ndarray, "B A"],
@@ -111,7 +122,7 @@ def look(
         row_products(source.memory[row], own, contexts[row])
 
 
-@compiled
+@in_place
 def weigh(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat, weights: Flat) -> None:
     """α = softmax(e) of one query in place of zeros, as many as there are real positions."""
     if energy.shape[0] > 0:
@@ -121,7 +132,7 @@ def weigh(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat, weights: Fl
     softmax(weights)
 
 
-@compiled
+@in_place
 def look_back(
     source: Source,
     gradients: LookGradients,
@@ -135,7 +146,7 @@ def look_back(
         n = source.lengths[row]
         own, energies = weights[row, step, :n], gradients.energies[row, step, :n]
         if gradients.weights.shape[0] > 0:
-            energies[:] = gradients.weights[row, step, :n]
+            put(energies, gradients.weights[row, step, :n])
         add_weighted(source.memory[row], gradients.contexts[row], energies)
         softmax_back(own, energies)
         if source.energy.shape[0] > 0:
@@ -144,7 +155,7 @@ def look_back(
             row_products(source.keys[row], energies, gradients.queries[row])
 
 
-@compiled
+@in_place
 def _additive_energies(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat, energies: Flat) -> None:
     """e_s = Σ_a −2 v_a u_as: less by Σ v than vᵀ tanh(q + k), to which the softmax is blind.
 
@@ -165,7 +176,7 @@ def _additive_energies(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat
             energies[s] += share / (ONE + asked * key[s])
 
 
-@compiled
+@in_place
 def _additive_back(source: Source, sums: SourceGradients, row: int, query: Flat, energies: Flat, asked: Flat) -> None:
     """With g = de ⊙ 4 (u − u²): dk_a += v_a g, dq_a = v_a Σ_s g_s, dv_a += Σ_s −2 de u, because Σ de = 0."""
     keys, gradients, energy, taken_sums = source.keys[row], sums.keys[row], source.energy, sums.energy
@@ -183,7 +194,7 @@ def _additive_back(source: Source, sums: SourceGradients, row: int, query: Flat,
         taken_sums[unit] -= TWO * taken
 
 
-@compiled
+@in_place
 def highest(values: Flat) -> np.float32:
     """The greatest value, by the order of the bits, in which NaN is greater than all numbers.
 
@@ -197,7 +208,7 @@ def highest(values: Flat) -> np.float32:
     return np.int32(top ^ ((top >> SIGN) & POSITIVE)).view(np.float32)
 
 
-@compiled
+@in_place
 def softmax(values: Flat) -> None:
     """Every value e becomes α = exp(e − max e) / Σ."""
     top = highest(values)
@@ -211,7 +222,7 @@ def softmax(values: Flat) -> None:
         values[s] *= share
 
 
-@compiled
+@in_place
 def softmax_back(weights: Flat, gradients: Flat) -> None:
     """Every dα becomes de = α (dα − Σ α dα)."""
     mean = ZERO
@@ -221,7 +232,7 @@ def softmax_back(weights: Flat, gradients: Flat) -> None:
         gradients[s] = weights[s] * (gradients[s] - mean)
 
 
-@compiled
+@in_place
 def add_weighted(matrix: Float[np.ndarray, "U S"], vector: Flat, sums: Flat) -> None:
     """Sums_s += Σ_u vector_u matrix_us."""
     for unit in range(matrix.shape[0]):
@@ -230,7 +241,7 @@ def add_weighted(matrix: Float[np.ndarray, "U S"], vector: Flat, sums: Flat) -> 
             sums[s] += share * values[s]
 
 
-@compiled
+@in_place
 def row_products(matrix: Float[np.ndarray, "U S"], vector: Flat, results: Flat) -> None:
     """Results_u = Σ_s matrix_us vector_s over as many s as the vector has."""
     for unit in range(matrix.shape[0]):

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from pellucid.kernels.arithmetic import ONE, Flat, sigmoids, tangent, tangents
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.compiling import in_place
 
 Planes = Float[np.ndarray, "P F"]
 
@@ -21,13 +21,13 @@ PIECE = 1024
 """Numbers of a plane that are taken at once."""
 
 
-@compiled
+@in_place
 def planes_of(lstm: bool) -> int:
     """How many planes a step has."""
     return LSTM_PLANES if lstm else GRU_PLANES
 
 
-@compiled
+@in_place
 def gru_forward(planes: Planes, first: int, before: Flat, after: Flat) -> None:
     """`after` = h' from `before` = h. `planes` hold the sums W x + b + U h of r and z, W x + b of n, and U_n h + c_n.
 
@@ -46,7 +46,7 @@ def gru_forward(planes: Planes, first: int, before: Flat, after: Flat) -> None:
             result[i] = n[i] + z[i] * (h[i] - n[i])
 
 
-@compiled
+@in_place
 def gru_backward(planes: Planes, first: int, hidden: Flat, before: Flat) -> None:
     """From dh' in `hidden`: the gradients of the sums take the places of r, z, n and u, and z ⊙ dh' that of dh'."""
     for start in range(0, before.shape[0], PIECE):
@@ -61,7 +61,7 @@ def gru_backward(planes: Planes, first: int, hidden: Flat, before: Flat) -> None
             r[i] = dr
 
 
-@compiled
+@in_place
 def _gru_candidate_back(z: Flat, n: Flat, dh: Flat, h: Flat) -> None:
     """dz, dn and z ⊙ dh' in the places of z, n and dh'."""
     for i in range(z.shape[0]):
@@ -71,7 +71,7 @@ def _gru_candidate_back(z: Flat, n: Flat, dh: Flat, h: Flat) -> None:
         z[i] = dz
 
 
-@compiled
+@in_place
 def lstm_forward(planes: Planes, first: int, cell: Flat, cell_after: Flat, after: Flat) -> None:
     """`after`, `cell_after` = h', c' from `cell` = c. `planes` hold the sums W x + b + U h of i, f, g, o.
 
@@ -94,7 +94,7 @@ def lstm_forward(planes: Planes, first: int, cell: Flat, cell_after: Flat, after
             result[i] = leave[i] * bent[i]
 
 
-@compiled
+@in_place
 def lstm_backward(planes: Planes, first: int, hidden: Flat, cell: Flat, before: Flat) -> None:
     """From dh' in `hidden` and dc' in `cell`, `before` being c: the sums' gradients take the places of i, f, g, o.
 
@@ -117,7 +117,7 @@ def lstm_backward(planes: Planes, first: int, hidden: Flat, cell: Flat, before: 
             dc[i] = carried
 
 
-@compiled
+@in_place
 def _lstm_entrance_back(enter: Flat, candidate: Flat, dc: Flat) -> None:
     """di and dg in the places of i and g."""
     for i in range(dc.shape[0]):

@@ -96,16 +96,22 @@ def _rehearse_anew() -> None:
 def _rehearse() -> None:
     """Load or compile the kernels for the processor."""
     from pellucid.kernels.adam import rehearse as rehearse_adam  # Numba takes a second to import
+    from pellucid.kernels.beams import rehearse as rehearse_beams
     from pellucid.kernels.decoding import rehearse as rehearse_decoding
+    from pellucid.kernels.keys import rehearse as rehearse_keys
     from pellucid.kernels.loss import rehearse as rehearse_loss
     from pellucid.kernels.ranking import rehearse as rehearse_ranking
     from pellucid.kernels.recurrence import rehearse as rehearse_recurrence
+    from pellucid.kernels.searching import rehearse as rehearse_searching
     from pellucid.kernels.stepping import rehearse as rehearse_stepping
 
     rehearse_recurrence()
+    rehearse_keys()
     rehearse_decoding()
     rehearse_stepping()
     rehearse_ranking()
+    rehearse_searching()
+    rehearse_beams()
     rehearse_adam()
     rehearse_loss()
 

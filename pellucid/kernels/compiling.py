@@ -20,9 +20,23 @@ def compiled(function: Function) -> Function:
     training that diverges must be seen to. Errors as in NumPy: without this, every division is tested for zero, and a
     loop with a test in it stays scalar. `unwrap` passes by the checks of shapes that tests wrap every function in.
     """
+    return _compiled(function, counts=True)
+
+
+def in_place(function: Function) -> Function:
+    """As `compiled`, for a function that makes no array and returns none: it works on what its caller holds.
+
+    So nothing counts who still reads an array, which every slice and every call otherwise does, twice, in a way that
+    all threads see: a tenth of an update where sums are short.
+    """
+    return _compiled(function, counts=False)
+
+
+def _compiled(function: Function, counts: bool) -> Function:
+    """The function, compiled with or without the counting of references to arrays."""
     flags = {"reassoc", "contract", "arcp", "nsz"}
     with _kept_in(CACHE):
-        options = numba.njit(fastmath=flags, error_model="numpy", nogil=True, cache=CACHE is not None)
+        options = numba.njit(fastmath=flags, error_model="numpy", nogil=True, cache=CACHE is not None, _nrt=counts)
         result: Function = options(inspect.unwrap(function))
     return result
 

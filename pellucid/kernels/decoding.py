@@ -12,11 +12,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pellucid.kernels.attention import Location, Source, laid_out
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.attention import Laid, Location, Source, doubled_exponents, laid_out
+from pellucid.kernels.compiling import in_place
 from pellucid.kernels.operands import NOTHING, Looked, Parameters
 from pellucid.kernels.parallel import end_to_end, for_each, parts_of, slices
-from pellucid.kernels.products import product
+from pellucid.kernels.products import product_over
 from pellucid.kernels.recurrence import across, by_gate
 from pellucid.kernels.sequences import recurrent_plane
 from pellucid.kernels.unrolling import Arrived, Unrolling, UnrollingGradients, Weights, unroll, unroll_back
@@ -69,6 +69,13 @@ class _Given(NamedTuple):
     before: Tensor
 
 
+class _Whole(NamedTuple):
+    """Gradients into which every part writes those of its rows. For the additive score the keys' stand turned."""
+
+    keys: Float[Tensor, "B S A"]
+    memory: Float[Tensor, "B S D"]
+
+
 class _Done(NamedTuple):
     """One part of the rows: which they are, and what the kernel was given and gave."""
 
@@ -89,7 +96,7 @@ class _Unrolled(torch.autograd.Function):
         *tensors: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Hidden states, contexts and weights of all steps, and the last cell."""
-        given = _Given(*(tensor.detach().contiguous() for tensor in tensors))
+        given = _Given(*(tensor.detach() for tensor in tensors))
         ctx.weights = weights_of(Parameters(*given[: len(Parameters._fields)]))
         task = partial(_forward, ctx.weights, given, symbols.numpy(), lengths.numpy())
         ctx.done = for_each(task, slices(len(symbols), parts_of(len(symbols))))
@@ -105,12 +112,21 @@ class _Unrolled(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *arrived: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """From the gradients of what `forward` gave to those of what it took."""
-        _ = ctx.saved_tensors  # refuses parameters that were changed in between: the parts hold them as arrays
+        given = _Given(*ctx.saved_tensors)  # refuses parameters that were changed in between: the parts hold arrays
         if ctx.done is None:
             raise RuntimeError("these gradients were taken already, and are taken only once")
         done, ctx.done = ctx.done, None
-        parts = for_each(partial(_backward, ctx.weights, arrived), done)
+        whole = _whole(given)
+        parts = for_each(partial(_backward, ctx.weights, arrived, whole), done)
         return None, None, *map(_joined, _Given._fields, zip(*parts, strict=True))
+
+
+def _whole(given: _Given) -> _Whole:
+    """Room for the gradients of all rows."""
+    keys = torch.empty(given.keys.shape)
+    if len(given.energy):
+        keys = torch.empty(given.keys.transpose(1, 2).shape).transpose(1, 2)
+    return _Whole(keys, torch.empty(given.memory.shape))
 
 
 def weights_of(parameters: Parameters) -> Weights:
@@ -139,15 +155,24 @@ def _forward(
     rows: slice,
 ) -> _Done:
     """One part's steps."""
-    keys, memory, hidden, cell, before = (tensor[rows].numpy() for tensor in given[-5:])
-    energy, own, location = given.energy.numpy(), lengths[rows], location_of(given.location, given.filters, before)
-    laid = laid_out(keys, own, len(energy) > 0 and not len(location.filters))
-    source = Source(laid, laid_out(memory, own, False), own, energy, location)
+    memory, hidden, cell, before = (tensor[rows].contiguous().numpy() for tensor in given[-4:])
+    energy, own = given.energy.contiguous().numpy(), lengths[rows]
+    location = location_of(given.location, given.filters, before)
+    keys = _laid_keys(given.keys[rows], own, len(energy) > 0 and not len(location.filters))
+    source = Source(keys, laid_out(memory, own, False), own, energy, location)
     steps = np.ascontiguousarray(symbols[rows].T)
     return _Done(rows, steps, source, unroll(weights, steps, source, hidden, cell))
 
 
-def _backward(weights: Weights, arrived: tuple[Tensor | None, ...], done: _Done) -> _Given:
+def _laid_keys(keys: Float[Tensor, "B S A"], lengths: Int[np.ndarray, " B"], doubled: bool) -> Laid:
+    """The keys as the steps read them, from keys that stand as `kernels.keys` left them, or in any other way."""
+    laid = keys.transpose(1, 2)
+    if not laid.is_contiguous():
+        return laid_out(keys.contiguous().numpy(), lengths, doubled)
+    return doubled_exponents(laid.numpy()) if doubled else laid.numpy()
+
+
+def _backward(weights: Weights, arrived: tuple[Tensor | None, ...], whole: _Whole, done: _Done) -> _Given:
     """One part's gradients, of parameters the part's share."""
     unrolling, hidden = done.unrolling, np.zeros_like(done.unrolling.hidden)
     own = [None if gradient is None else gradient[done.rows] for gradient in arrived]
@@ -159,24 +184,26 @@ def _backward(weights: Weights, arrived: tuple[Tensor | None, ...], done: _Done)
         cell[:] = own[3].numpy()
     looks = np.zeros((0, 0, 0), np.float32) if own[2] is None else own[2].contiguous().numpy()
     given = Arrived(hidden, cell, contexts, looks)
-    return _gradients(weights, done, given, unroll_back(weights, done.symbols, done.source, unrolling, given))
+    keys, memory = whole.keys[done.rows], whole.memory[done.rows].numpy()
+    laid = keys.transpose(1, 2).numpy() if len(done.source.energy) else np.empty((0, 0, 0), np.float32)
+    factors = unroll_back(weights, done.symbols, done.source, unrolling, given, laid)
+    sum_over_steps(unrolling.weights, contexts, memory)
+    if not len(done.source.energy):
+        sum_over_steps(factors.energies, unrolling.hidden[:-1], keys.numpy())
+    return _gradients(weights, done, given, factors, whole)
 
 
-def _gradients(weights: Weights, done: _Done, arrived: Arrived, factors: UnrollingGradients) -> _Given:
+def _gradients(weights: Weights, done: _Done, arrived: Arrived, factors: UnrollingGradients, whole: _Whole) -> _Given:
     """Products over all steps of what the kernel left."""
     gates, size = weights.recurrent.shape[:2]
     planes = torch.from_numpy(done.unrolling.kept).view(len(done.unrolling.kept), -1, size)
-    before, contexts = done.unrolling.hidden[:-1], torch.from_numpy(done.unrolling.contexts).flatten(0, 1)
-    states = torch.from_numpy(before).flatten(0, 1)
+    contexts = torch.from_numpy(done.unrolling.contexts).flatten(0, 1)
+    states = torch.from_numpy(done.unrolling.hidden[:-1]).flatten(0, 1)
     recurrent, context = torch.empty(gates, size, size), torch.empty(gates, size, contexts.shape[1])
     for gate in range(gates):
         torch.mm(planes[recurrent_plane(gates, gate)].T, states, out=recurrent[gate])
         torch.mm(planes[gate].T, contexts, out=context[gate])
-    if len(factors.energy):
-        query = torch.from_numpy(factors.queries).flatten(0, 1).T @ states
-        keys = torch.from_numpy(factors.keys).transpose(1, 2)
-    else:
-        query, keys = torch.zeros(0, size), _over_steps(factors.energies, before)
+    query = torch.from_numpy(factors.queries).flatten(0, 1).T @ states if len(factors.energy) else torch.zeros(0, size)
     return _Given(
         table=torch.from_numpy(factors.table),
         candidate_bias=planes[-1].sum(dim=0) if len(weights.candidate_bias) else torch.zeros(0),
@@ -186,35 +213,28 @@ def _gradients(weights: Weights, done: _Done, arrived: Arrived, factors: Unrolli
         energy=torch.from_numpy(factors.energy),
         location=torch.from_numpy(factors.location.projection),
         filters=torch.from_numpy(factors.location.filters),
-        keys=keys,
-        memory=_over_steps(done.unrolling.weights, arrived.contexts),
+        keys=whole.keys,
+        memory=whole.memory,
         hidden=torch.from_numpy(arrived.hidden[0]),
         cell=torch.from_numpy(arrived.cell),
         before=torch.from_numpy(factors.location.looked),
     )
 
 
-def _over_steps(weights: Float[np.ndarray, "B T S"], vectors: Float[np.ndarray, "T B D"]) -> Float[Tensor, "B S D"]:
-    """Σ_t weights_ts vector_t, row by row."""
-    result = np.empty((weights.shape[0], weights.shape[2], vectors.shape[2]), np.float32)
-    sum_over_steps(weights, vectors, result)
-    return torch.from_numpy(result)
-
-
-@compiled
+@in_place
 def sum_over_steps(
     weights: Float[np.ndarray, "B T S"], vectors: Float[np.ndarray, "T B D"], result: Float[np.ndarray, "B S D"]
 ) -> None:
-    """`_over_steps` into its result."""
+    """Σ_t weights_ts vector_t, row by row."""
     for row in range(weights.shape[0]):
-        product(np.ascontiguousarray(weights[row].T), vectors[:, row], result[row])
+        product_over(weights[row], vectors[:, row], result[row])
 
 
 def _joined(name: str, parts: tuple[Tensor, ...]) -> Tensor:
-    """The gradient from those of all parts: rows end to end, parameters summed."""
-    if len(parts) == 1:
+    """The gradient from those of all parts: rows end to end, parameters summed; some have all rows already."""
+    if len(parts) == 1 or name in _Whole._fields:
         return parts[0]
-    return torch.cat(parts) if name in ("keys", "memory", "hidden", "cell", "before") else torch.stack(parts).sum(dim=0)
+    return torch.cat(parts) if name in ("hidden", "cell", "before") else torch.stack(parts).sum(dim=0)
 
 
 def rehearse() -> None:

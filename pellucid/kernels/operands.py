@@ -1,14 +1,15 @@
 """What kernels are given and give, as tensors; to know them, Numba is not needed.
 
 B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G all gates (3H or
-4H), V symbols, N and M as many or 0, Q units of the query, F filters, C as many as there are cells or biases, 0 where
-the kind of cell has none.
+4H), V symbols, T steps, N and M as many or 0 (in `Searched`, N outputs), Q units of the query, F filters, C as many as
+there are cells or biases, 0 where the kind of cell has none (in `Searched`, candidates of a step).
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 with torch.inference_mode(False):
@@ -58,6 +59,37 @@ class Looked(NamedTuple):
     keys: Float[Tensor, "B S A"]
     memory: Float[Tensor, "B S D"]
     lengths: Int[Tensor, " B"]
+
+
+class First(NamedTuple):
+    """The states that a search begins with: the cell of an LSTM, and the weights before the first look, if read."""
+
+    hidden: Float[Tensor, "N H"]
+    cell: Float[Tensor, "N H"] | None
+    looked: Float[Tensor, "N S"] | None
+
+
+class Rules(NamedTuple):
+    """What a whole search may write, and what of it is kept."""
+
+    closed_early: Bool[np.ndarray, " V"]
+    """Symbols that cannot be written before the shortest output."""
+    closed: Bool[np.ndarray, " V"]
+    minimum: int
+    maximum: int
+    candidates: int
+    """Likeliest symbols that each step keeps."""
+
+
+class Searched(NamedTuple):
+    """What a whole search gives: outputs side by side; what lies beyond an output's `steps` means nothing."""
+
+    ids: Int[np.ndarray, "N T"]
+    log_probabilities: Float[np.ndarray, "N T"]
+    weights: Float[np.ndarray, "N T S"]
+    top_ids: Int[np.ndarray, "N T C"]
+    top_log_probabilities: Float[np.ndarray, "N T C"]
+    steps: Int[np.ndarray, " N"]
 
 
 class Taken(NamedTuple):

@@ -1,4 +1,4 @@
-"""Products of matrices inside compiled kernels: C = A B and C += A B, in single precision.
+"""Products of matrices inside compiled kernels: C = A B, C += A B, C = A Bᵀ and C = Aᵀ B, in single precision.
 
 n rows, K columns of the left, N columns of the right. NumPy's own `dot` in a kernel goes to SciPy's OpenBLAS. PyTorch
 carries a library of its own (Intel's MKL on most processors), which is half as fast again at 64 rows and twice at 32,
@@ -22,10 +22,12 @@ from numba.extending import get_cython_function_address, intrinsic
 from threadpoolctl import ThreadpoolController
 
 from pellucid.kernels.arithmetic import ONE, ZERO
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.compiling import in_place
 
 SYMBOL = "pellucid_sgemm"
 """The name under which compiled code, kept on the disk, finds the product in whatever process it is loaded into."""
+
+PLAIN, TURNED = ord("N"), ord("T")
 
 Rows = Float[np.ndarray, "n K"]
 Across = Float[np.ndarray, "K N"]
@@ -90,10 +92,11 @@ def _sgemm(
 ) -> tuple[Any, Callable[..., Any]]:
     """Call SGEMM on rows that stand one after the other, each operand a pointer and the distance between its rows.
 
-    Fortran counts columns where C counts rows: C = A B is asked for as Cᵀ = Bᵀ Aᵀ.
+    Fortran counts columns where C counts rows: C = A B is asked for as Cᵀ = Bᵀ Aᵀ. After the three sizes
+    stands a letter for the left and one for the right: TURNED where the operand is to be transposed, else PLAIN.
     """
     operand = types.Tuple((types.voidptr, types.int64))
-    signature = types.void(types.UniTuple(types.int64, 3), operand, operand, types.float32, operand)
+    signature = types.void(types.UniTuple(types.int64, 5), operand, operand, types.float32, operand)
     integer, number, letter = ir.IntType(32), ir.FloatType(), ir.IntType(8)
     pointer = letter.as_pointer()
 
@@ -107,10 +110,11 @@ def _sgemm(
             return stored(builder.trunc(value, integer))
 
         n, k, columns = (counted(builder.extract_value(arguments[0], at)) for at in range(3))
-        places = [builder.extract_value(each, 0) for each in (arguments[1], arguments[2], arguments[4])]
-        strides = [counted(builder.extract_value(each, 1)) for each in (arguments[1], arguments[2], arguments[4])]
-        plain, one = stored(ir.Constant(letter, ord("N"))), stored(ir.Constant(number, 1.0))
-        given = [plain, plain, columns, n, k, one, places[1], strides[1], places[0], strides[0]]
+        places = [builder.extract_value(arguments[at], 0) for at in (1, 2, 4)]
+        strides = [counted(builder.extract_value(arguments[at], 1)) for at in (1, 2, 4)]
+        turned = [stored(builder.trunc(builder.extract_value(arguments[0], at), letter)) for at in (4, 3)]
+        one = stored(ir.Constant(number, 1.0))
+        given = [*turned, columns, n, k, one, places[1], strides[1], places[0], strides[0]]
         kind = ir.FunctionType(ir.VoidType(), [pointer] * 13)
         function = cgutils.get_or_insert_function(builder.module, kind, SYMBOL)
         builder.call(function, [*given, stored(arguments[3]), places[2], strides[2]])
@@ -119,22 +123,41 @@ def _sgemm(
     return signature, generate
 
 
-@compiled
+@in_place
 def product(left: Rows, right: Across, result: Result) -> None:
     """Result = left right. Within a row, numbers stand side by side; rows may stand apart."""
-    _multiply(left, right, ZERO, result)
+    _multiply(left, right, (PLAIN, PLAIN), ZERO, result)
 
 
-@compiled
+@in_place
 def add_product(left: Rows, right: Across, result: Result) -> None:
     """Result += left right."""
-    _multiply(left, right, ONE, result)
+    _multiply(left, right, (PLAIN, PLAIN), ONE, result)
 
 
-@compiled
-def _multiply(left: Rows, right: Across, beta: np.float32, result: Result) -> None:
-    """Result = beta result + left right; an empty inner size leaves beta result."""
-    n, k, columns = left.shape[0], left.shape[1], right.shape[1]
+@in_place
+def product_of_rows(left: Rows, right: Float[np.ndarray, "N K"], result: Result) -> None:
+    """Result = left rightᵀ."""
+    _multiply(left, right, (PLAIN, TURNED), ZERO, result)
+
+
+@in_place
+def product_over(left: Float[np.ndarray, "K n"], right: Across, result: Result) -> None:
+    """Result = leftᵀ right."""
+    _multiply(left, right, (TURNED, PLAIN), ZERO, result)
+
+
+@in_place
+def _multiply(
+    left: Float[np.ndarray, "l L"],
+    right: Float[np.ndarray, "r R"],
+    turned: tuple[int, int],
+    beta: np.float32,
+    result: Result,
+) -> None:
+    """Result = beta result + the product, either operand turned or not; an empty inner size leaves beta result."""
+    n, columns = result.shape
+    k = left.shape[0] if turned[0] == TURNED else left.shape[1]
     if n == 0 or columns == 0:
         return
     if k == 0:
@@ -142,9 +165,9 @@ def _multiply(left: Rows, right: Across, beta: np.float32, result: Result) -> No
         return
     size = np.int64(left.itemsize)
     _sgemm(
-        (n, k, columns),
-        (left.ctypes, max(left.strides[0] // size, k)),
-        (right.ctypes, max(right.strides[0] // size, columns)),
+        (n, k, columns, turned[0], turned[1]),
+        (left.ctypes, max(left.strides[0] // size, left.shape[1])),
+        (right.ctypes, max(right.strides[0] // size, right.shape[1])),
         beta,
         (result.ctypes, max(result.strides[0] // size, columns)),
     )

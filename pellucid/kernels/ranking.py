@@ -20,10 +20,9 @@ def rank(
 ) -> tuple[Int[np.ndarray, "R C"], Float[np.ndarray, "R C"]]:
     """The likeliest symbols of each hypothesis, likeliest first, and ln p of them over all that are not closed."""
     ids, values = np.zeros((logits.shape[0], count), np.int64), np.empty((logits.shape[0], count), np.float32)
-    likely = np.empty(logits.shape[1], np.float32)
+    likely = _log_probabilities(logits, closed)
     for row in range(logits.shape[0]):
-        _log_probabilities(logits[row], closed, likely)
-        _keep_best(likely, ids[row], values[row])
+        _keep_best(likely[row], ids[row], values[row])
     return ids, values
 
 
@@ -42,38 +41,52 @@ def extend(
 ]:
     """`rank`, and the best K of the k·V extensions of each source: their numbers, ln p of their symbols, their scores.
 
-    An extension's number is that of its hypothesis within the source, times V, plus its symbol.
+    An extension's number is that of its hypothesis within the source, times V, plus its symbol. None of the best K
+    extends a hypothesis by a symbol that is not among its own best K.
     """
     (sources, each), vocabulary, (count, width) = scores.shape, logits.shape[1], counts
-    ids, values = np.zeros((logits.shape[0], count), np.int64), np.empty((logits.shape[0], count), np.float32)
+    entering = min(width, vocabulary)
+    ids, values = rank(logits, closed, max(count, entering))
     numbers, own = np.zeros((sources, width), np.int64), np.empty((sources, width), np.float32)
-    totals, likely = np.empty((sources, width), np.float32), np.empty((each, vocabulary), np.float32)
-    summed = np.empty(each * vocabulary, np.float32)
+    totals, summed = np.empty((sources, width), np.float32), np.empty(each * entering, np.float32)
+    places = np.empty(width, np.int64)
     for source in range(sources):
+        first = source * each
         for place in range(each):
-            row = source * each + place
-            _log_probabilities(logits[row], closed, likely[place])
-            _keep_best(likely[place], ids[row], values[row])
-            for symbol in range(vocabulary):
-                summed[place * vocabulary + symbol] = likely[place, symbol] + scores[source, place]
-        _keep_best(summed, numbers[source], totals[source])
+            for rank_ in range(entering):
+                summed[place * entering + rank_] = values[first + place, rank_] + scores[source, place]
+        _keep_best(summed, places, totals[source])
         for kept in range(width):
-            number = numbers[source, kept]
-            own[source, kept] = likely[number // vocabulary, number % vocabulary]
-    return ids, values, numbers, own, totals
+            place, chosen = places[kept] // entering, places[kept] % entering
+            numbers[source, kept] = place * vocabulary + ids[first + place, chosen]
+            own[source, kept] = values[first + place, chosen]
+    return ids[:, :count].copy(), values[:, :count].copy(), numbers, own, totals
 
 
 @compiled
-def _log_probabilities(logits: Flat, closed: Bool[np.ndarray, " V"], likely: Flat) -> None:
-    """Ln of the softmax over what is not closed; −∞ for the rest."""
-    for symbol in range(logits.shape[0]):
-        likely[symbol] = NOTHING if closed[symbol] else logits[symbol]
-    top, total = highest(likely), ZERO
-    for symbol in range(logits.shape[0]):
-        total += ZERO if closed[symbol] else exponential(likely[symbol] - top)
-    norm = top + np.log(total)
-    for symbol in range(logits.shape[0]):
-        likely[symbol] -= norm
+def _log_probabilities(logits: Float[np.ndarray, "R V"], closed: Bool[np.ndarray, " V"]) -> Float[np.ndarray, "R V"]:
+    """Ln of the softmax over what is not closed; −∞ for the rest.
+
+    All exponentials follow each other in one loop, which fills the vectors however few the symbols are.
+    """
+    likely = logits.copy()
+    for symbol in range(closed.shape[0]):
+        if closed[symbol]:
+            likely[:, symbol] = NOTHING
+    for row in range(logits.shape[0]):
+        likely[row] -= highest(likely[row])
+    powers, flat = np.empty(likely.size, np.float32), likely.ravel()
+    for at in range(flat.shape[0]):
+        powers[at] = exponential(flat[at])
+    shares = powers.reshape(likely.shape)
+    for row in range(logits.shape[0]):
+        total = ZERO
+        for symbol in range(closed.shape[0]):
+            total += ZERO if closed[symbol] else shares[row, symbol]
+        norm = np.log(total)
+        for symbol in range(closed.shape[0]):
+            likely[row, symbol] -= norm
+    return likely
 
 
 @compiled

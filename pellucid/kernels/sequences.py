@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.arithmetic import Flat, add
+from pellucid.kernels.arithmetic import Flat, add, put
 from pellucid.kernels.cells import GRU_PLANES, Planes, gru_backward, gru_forward, lstm_backward, lstm_forward, planes_of
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.compiling import compiled, in_place
 from pellucid.kernels.products import add_product
 
 CANDIDATE, RESET_SUM = 2, 3
@@ -82,23 +82,37 @@ def run(recurrence: Recurrence, packing: Packing, states: Float[np.ndarray, "M H
     kept, before = np.empty((planes_of(lstm), room * size), np.float32), np.zeros((room, size), np.float32)
     cell_before = np.zeros((room if lstm else 0, size), np.float32)
     hidden, cell = np.zeros((rows, size), np.float32), np.zeros((rows if lstm else 0, size), np.float32)
-    start = 0
+    done = Run(before, cell_before, kept, hidden)
+    _run_steps(recurrence, packing, done, cell, states)
+    return done
+
+
+@in_place
+def _run_steps(
+    recurrence: Recurrence,
+    packing: Packing,
+    done: Run,
+    cell: Float[np.ndarray, "C H"],
+    states: Float[np.ndarray, "M H"],
+) -> None:
+    """The steps of `run`; what it keeps has room for all of them, or for one, which they then share."""
+    keep, start = done.before.shape[0] == packing.places.shape[0], 0
     for step in range(packing.counts.shape[0]):
         n = packing.counts[step]
         first = start if keep else 0
-        at = first * size
-        before[first : first + n] = hidden[:n]
-        take_inputs(recurrence.table, packing.symbols[start : start + n], recurrence.candidate_bias, kept, at)
-        add_recurrent(before[first : first + n], recurrence.across, kept, at)
-        if lstm:
-            cell_before[first : first + n] = cell[:n]
-            lstm_forward(kept, at, cell_before[first : first + n].ravel(), cell[:n].ravel(), hidden[:n].ravel())
+        at, before, hidden = first * done.hidden.shape[1], done.before[first : first + n], done.hidden[:n].reshape(-1)
+        put(before.reshape(-1), hidden)
+        take_inputs(recurrence.table, packing.symbols[start : start + n], recurrence.candidate_bias, done.kept, at)
+        add_recurrent(before, recurrence.across, done.kept, at)
+        if cell.shape[0]:
+            cell_before, own = done.cell_before[first : first + n].reshape(-1), cell[:n].reshape(-1)
+            put(cell_before, own)
+            lstm_forward(done.kept, at, cell_before, own, hidden)
         else:
-            gru_forward(kept, at, before[first : first + n].ravel(), hidden[:n].ravel())
+            gru_forward(done.kept, at, before.reshape(-1), hidden)
         for row in range(n):
-            states[packing.places[start + row]] = hidden[row]
+            put(states[packing.places[start + row]], done.hidden[row])
         start += n
-    return Run(before, cell_before, kept, hidden)
 
 
 @compiled
@@ -113,26 +127,38 @@ def run_back(
 
     The gradients of the sums take the places of what the run kept.
     """
-    gates, size = recurrence.recurrent.shape[0], recurrence.recurrent.shape[1]
-    lstm, rows, end = gates == 4, packing.counts[0], packing.places.shape[0]
+    lstm, rows, size = recurrence.recurrent.shape[0] == 4, packing.counts[0], recurrence.recurrent.shape[1]
     table, cell = np.zeros(recurrence.table.shape, np.float32), np.zeros((rows if lstm else 0, size), np.float32)
+    _run_steps_back(recurrence, packing, done, (states, hidden, cell), table)
+    return table
+
+
+@in_place
+def _run_steps_back(
+    recurrence: Recurrence,
+    packing: Packing,
+    done: Run,
+    arrived: tuple[Float[np.ndarray, "M H"], Float[np.ndarray, "B H"], Float[np.ndarray, "C H"]],
+    table: Float[np.ndarray, "V G"],
+) -> None:
+    """The steps of `run_back`, from the gradients of states, hidden and cell."""
+    (states, hidden, cell), end, size = arrived, packing.places.shape[0], recurrence.recurrent.shape[1]
     for step in range(packing.counts.shape[0] - 1, -1, -1):
         n = packing.counts[step]
         start = end - n
         for row in range(n):
             add(hidden[row], states[packing.places[start + row]])
         at, own = start * size, hidden[:n]
-        if lstm:
-            lstm_backward(done.kept, at, own.ravel(), cell[:n].ravel(), done.cell_before[start:end].ravel())
+        if cell.shape[0]:
+            lstm_backward(done.kept, at, own.reshape(-1), cell[:n].reshape(-1), done.cell_before[start:end].reshape(-1))
         else:
-            gru_backward(done.kept, at, own.ravel(), done.before[start:end].ravel())
+            gru_backward(done.kept, at, own.reshape(-1), done.before[start:end].reshape(-1))
         give_inputs(done.kept, at, packing.symbols[start:end], table)
         add_recurrent_back(done.kept, at, recurrence.recurrent, own)
         end = start
-    return table
 
 
-@compiled
+@in_place
 def take_inputs(
     table: Float[np.ndarray, "V G"], symbols: Int[np.ndarray, " n"], bias: Flat, planes: Planes, first: int
 ) -> None:
@@ -152,7 +178,7 @@ def take_inputs(
                 plane[row * size + j] = bias[j]
 
 
-@compiled
+@in_place
 def give_inputs(planes: Planes, first: int, symbols: Int[np.ndarray, " n"], table: Float[np.ndarray, "V G"]) -> None:
     """The gradients of W x + b added to the rows of the table that the symbols name."""
     gates = 3 if planes.shape[0] == GRU_PLANES else 4
@@ -165,13 +191,13 @@ def give_inputs(planes: Planes, first: int, symbols: Int[np.ndarray, " n"], tabl
                 inputs[gate * size + j] += plane[row * size + j]
 
 
-@compiled
+@in_place
 def recurrent_plane(gates: int, gate: int) -> int:
     """The plane of U h of a gate: its own, but that of a GRU's n, which the reset gate multiplies, apart."""
     return RESET_SUM if gates == 3 and gate == CANDIDATE else gate
 
 
-@compiled
+@in_place
 def add_recurrent(
     before: Float[np.ndarray, "n H"], across: Float[np.ndarray, "Q H H"], planes: Planes, first: int
 ) -> None:
@@ -181,7 +207,7 @@ def add_recurrent(
         add_product(before, across[gate], plane.reshape(before.shape))
 
 
-@compiled
+@in_place
 def add_recurrent_back(
     planes: Planes, first: int, recurrent: Float[np.ndarray, "Q H H"], hidden: Float[np.ndarray, "n H"]
 ) -> None:

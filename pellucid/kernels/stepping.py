@@ -168,8 +168,27 @@ def look(
                 weigh_located(sources.keys[row], queries[query], sources.energy, sources.location, before, own)
             else:
                 weigh(sources.keys[row], queries[query], sources.energy, looks[query, :length])
-        own = looks[first : first + each, :length]
-        product(own, sources.memory[row, :length], contexts[first : first + each])
+        if each == 1:
+            _mean(sources.memory[row], looks[first, :length], contexts[first])
+        else:
+            own = looks[first : first + each, :length]
+            product(own, sources.memory[row, :length], contexts[first : first + each])
+
+
+@compiled
+def _mean(memory: Float[np.ndarray, "S D"], weights: Flat, context: Flat) -> None:
+    """Σ α h of one hypothesis, four positions at once: where units are few, in half the time of a product."""
+    context[:] = 0
+    fours = weights.shape[0] // 4 * 4
+    for at in range(0, fours, 4):
+        first, second, third, fourth = memory[at], memory[at + 1], memory[at + 2], memory[at + 3]
+        a, b, c, d = weights[at], weights[at + 1], weights[at + 2], weights[at + 3]
+        for unit in range(context.shape[0]):
+            context[unit] += a * first[unit] + b * second[unit] + c * third[unit] + d * fourth[unit]
+    for at in range(fours, weights.shape[0]):
+        state, share = memory[at], weights[at]
+        for unit in range(context.shape[0]):
+            context[unit] += share * state[unit]
 
 
 @compiled

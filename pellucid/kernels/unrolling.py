@@ -21,7 +21,7 @@ from pellucid.kernels.attention import (
     look_back,
 )
 from pellucid.kernels.cells import Planes, gru_backward, gru_forward, lstm_backward, lstm_forward, planes_of
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.compiling import compiled, in_place
 from pellucid.kernels.location import look_located, look_located_back
 from pellucid.kernels.products import add_product, product
 from pellucid.kernels.sequences import add_recurrent, add_recurrent_back, give_inputs, take_inputs
@@ -88,7 +88,6 @@ def unroll(
     """Take all steps from the initial hidden state (and cell, which is empty for a GRU)."""
     count, (rows, size) = symbols.shape[0], hidden.shape
     lstm, additive = weights.recurrent.shape[0] == 4, source.energy.shape[0] > 0
-    located = source.location.filters.shape[0] > 0
     hiddens = np.empty((count + 1, rows, size), np.float32)
     cells = np.empty((count + 1, cell.shape[0], size), np.float32)
     hiddens[0], cells[0] = hidden, cell
@@ -96,25 +95,48 @@ def unroll(
     contexts = np.empty((count, rows, source.memory.shape[1]), np.float32)
     looks = np.zeros((rows, count, source.memory.shape[2]), np.float32)
     kept = np.empty((planes_of(lstm), count * rows * size), np.float32)
-    for step in range(count):
-        before, first = hiddens[step], step * rows * size
-        if additive:
-            product(before, weights.query_across, queries[step])
-        if located:
-            look_located(source, queries[step], step, looks, contexts[step])
-        else:
-            if additive:
-                double_exponents(queries[step].ravel())
-            look(source, queries[step] if additive else before, step, looks, contexts[step])
-        add_sums(weights, symbols[step], contexts[step], before, kept, first)
-        if lstm:
-            lstm_forward(kept, first, cells[step].ravel(), cells[step + 1].ravel(), hiddens[step + 1].ravel())
-        else:
-            gru_forward(kept, first, before.ravel(), hiddens[step + 1].ravel())
-    return Unrolling(hiddens, cells, queries, contexts, looks, kept)
+    done = Unrolling(hiddens, cells, queries, contexts, looks, kept)
+    if source.location.filters.shape[0] > 0:
+        _unroll_located(weights, symbols, source, done)
+    else:
+        _unroll_steps(weights, symbols, source, done)
+    return done
+
+
+@in_place
+def _unroll_steps(weights: Weights, symbols: Int[np.ndarray, "T B"], source: Source, done: Unrolling) -> None:
+    """The steps of `unroll`, from the initial state, which stands in its place."""
+    for step in range(symbols.shape[0]):
+        query = done.hidden[step]
+        if source.energy.shape[0] > 0:
+            query = done.queries[step]
+            product(done.hidden[step], weights.query_across, query)
+            double_exponents(query.reshape(-1))
+        look(source, query, step, done.weights, done.contexts[step])
+        _advance(weights, symbols, done, step)
 
 
 @compiled
+def _unroll_located(weights: Weights, symbols: Int[np.ndarray, "T B"], source: Source, done: Unrolling) -> None:
+    """As `_unroll_steps`, where the score sees the look before."""
+    for step in range(symbols.shape[0]):
+        product(done.hidden[step], weights.query_across, done.queries[step])
+        look_located(source, done.queries[step], step, done.weights, done.contexts[step])
+        _advance(weights, symbols, done, step)
+
+
+@in_place
+def _advance(weights: Weights, symbols: Int[np.ndarray, "T B"], done: Unrolling, step: int) -> None:
+    """From the contexts of a step to its states."""
+    before, after, first = done.hidden[step], done.hidden[step + 1].reshape(-1), step * done.hidden[0].size
+    add_sums(weights, symbols[step], done.contexts[step], before, done.kept, first)
+    if weights.recurrent.shape[0] == 4:
+        lstm_forward(done.kept, first, done.cell[step].reshape(-1), done.cell[step + 1].reshape(-1), after)
+    else:
+        gru_forward(done.kept, first, before.reshape(-1), after)
+
+
+@in_place
 def add_sums(
     weights: Weights,
     symbols: Int[np.ndarray, " B"],
@@ -133,48 +155,95 @@ def add_sums(
 
 @compiled
 def unroll_back(
-    weights: Weights, symbols: Int[np.ndarray, "T B"], source: Source, done: Unrolling, arrived: Arrived
+    weights: Weights,
+    symbols: Int[np.ndarray, "T B"],
+    source: Source,
+    done: Unrolling,
+    arrived: Arrived,
+    keys: Float[np.ndarray, "K A S"],
 ) -> UnrollingGradients:
-    """The way back through all steps; the gradients of the sums take the places of what `done` kept."""
-    count, rows, size = symbols.shape[0], symbols.shape[1], done.hidden.shape[2]
-    lstm, additive = weights.recurrent.shape[0] == 4, source.energy.shape[0] > 0
+    """The way back through all steps; the gradients of the sums take the places of what `done` kept.
+
+    Those of the keys are written into `keys`, which has no rows unless the score is additive.
+    """
+    (count, rows), additive = symbols.shape, source.energy.shape[0] > 0
     queries = np.empty((count if additive else 1, rows, source.keys.shape[1]), np.float32)
     energies, table = np.zeros(done.weights.shape, np.float32), np.zeros(weights.table.shape, np.float32)
-    sums, located = _zero_sums(source), source.location.filters.shape[0] > 0
-    for step in range(count - 1, -1, -1):
-        hidden, first = arrived.hidden[step + 1], step * rows * size
-        if lstm:
-            lstm_backward(done.kept, first, hidden.ravel(), arrived.cell.ravel(), done.cell[step].ravel())
-        else:
-            gru_backward(done.kept, first, hidden.ravel(), done.hidden[step].ravel())
-        give_inputs(done.kept, first, symbols[step], table)
-        for gate in range(weights.context.shape[0]):
-            plane = done.kept[gate, first : first + hidden.size]
-            add_product(plane.reshape(hidden.shape), weights.context[gate], arrived.contexts[step])
-        asked = queries[step if additive else 0]
-        look_gradients = LookGradients(arrived.contexts[step], arrived.weights, energies, asked)
-        before = done.queries[step] if additive else done.hidden[step]
-        if located:
-            look_located_back(source, look_gradients, sums, step, before, done.weights)
-        else:
-            look_back(source, look_gradients, sums, step, before, done.weights)
-        through = arrived.hidden[step]
-        add(through.ravel(), hidden.ravel())
-        add_recurrent_back(done.kept, first, weights.recurrent, through)
-        if additive:
-            add_product(asked, weights.query, through)
-        else:
-            add(through.ravel(), asked.ravel())
-    return UnrollingGradients(queries, energies, table, sums.keys, sums.energy, sums.location)
-
-
-@compiled
-def _zero_sums(source: Source) -> SourceGradients:
-    """Room for the gradients of keys, v, and what the score by location reads; of keys only where v is read."""
-    keys = (source.keys.shape[0] if source.energy.shape[0] > 0 else 0, *source.keys.shape[1:])
+    keys[:] = 0
     location = LocationGradients(
         np.zeros(source.location.filters.shape, np.float32),
         np.zeros(source.location.projection.shape, np.float32),
         np.zeros(source.location.looked.shape, np.float32),
     )
-    return SourceGradients(np.zeros(keys, np.float32), np.zeros(source.energy.shape, np.float32), location)
+    energy = np.zeros(source.energy.shape, np.float32)
+    gradients = UnrollingGradients(queries, energies, table, keys, energy, location)
+    if source.location.filters.shape[0] > 0:
+        _unroll_located_back(weights, symbols, source, (done, arrived), gradients)
+    else:
+        _unroll_steps_back(weights, symbols, source, (done, arrived), gradients)
+    return gradients
+
+
+@in_place
+def _unroll_steps_back(
+    weights: Weights,
+    symbols: Int[np.ndarray, "T B"],
+    source: Source,
+    steps: tuple[Unrolling, Arrived],
+    gradients: UnrollingGradients,
+) -> None:
+    """The steps of `unroll_back`."""
+    (done, arrived), additive = steps, source.energy.shape[0] > 0
+    sums = SourceGradients(gradients.keys, gradients.energy, gradients.location)
+    for step in range(symbols.shape[0] - 1, -1, -1):
+        _return(weights, symbols[step], steps, gradients.table, step)
+        asked = gradients.queries[step if additive else 0]
+        look_gradients = LookGradients(arrived.contexts[step], arrived.weights, gradients.energies, asked)
+        before = done.queries[step] if additive else done.hidden[step]
+        look_back(source, look_gradients, sums, step, before, done.weights)
+        if additive:
+            add_product(asked, weights.query, arrived.hidden[step])
+        else:
+            add(arrived.hidden[step].reshape(-1), asked.reshape(-1))
+
+
+@compiled
+def _unroll_located_back(
+    weights: Weights,
+    symbols: Int[np.ndarray, "T B"],
+    source: Source,
+    steps: tuple[Unrolling, Arrived],
+    gradients: UnrollingGradients,
+) -> None:
+    """As `_unroll_steps_back`, where the score sees the look before."""
+    (done, arrived), sums = steps, SourceGradients(gradients.keys, gradients.energy, gradients.location)
+    for step in range(symbols.shape[0] - 1, -1, -1):
+        _return(weights, symbols[step], steps, gradients.table, step)
+        asked = gradients.queries[step]
+        look_gradients = LookGradients(arrived.contexts[step], arrived.weights, gradients.energies, asked)
+        look_located_back(source, look_gradients, sums, step, done.queries[step], done.weights)
+        add_product(asked, weights.query, arrived.hidden[step])
+
+
+@in_place
+def _return(
+    weights: Weights,
+    symbols: Int[np.ndarray, " B"],
+    steps: tuple[Unrolling, Arrived],
+    table: Float[np.ndarray, "V G"],
+    step: int,
+) -> None:
+    """From the gradients of a step's states to those of its contexts, of the states before, and of the table."""
+    done, arrived = steps
+    hidden, first = arrived.hidden[step + 1], step * done.hidden[0].size
+    if weights.recurrent.shape[0] == 4:
+        lstm_backward(done.kept, first, hidden.reshape(-1), arrived.cell.reshape(-1), done.cell[step].reshape(-1))
+    else:
+        gru_backward(done.kept, first, hidden.reshape(-1), done.hidden[step].reshape(-1))
+    give_inputs(done.kept, first, symbols, table)
+    for gate in range(weights.context.shape[0]):
+        plane = done.kept[gate, first : first + hidden.size]
+        add_product(plane.reshape(hidden.shape), weights.context[gate], arrived.contexts[step])
+    through = arrived.hidden[step]
+    add(through.reshape(-1), hidden.reshape(-1))
+    add_recurrent_back(done.kept, first, weights.recurrent, through)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pellucid.kernels.choice import chosen_on_gpu
+from pellucid.kernels.choice import chosen, chosen_on_gpu
 from pellucid.kernels.operands import NOTHING
 from pellucid.model.memory import Attendable, Attended, Memory
 
@@ -109,8 +109,7 @@ class AdditiveAttention(ScoredAttention):
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
         """U h_s + b."""
-        keys: Tensor = self.key_projection(memory.states)
-        return keys
+        return _projected(self.key_projection, memory.states)
 
     def scores(self, query: Float[Tensor, "B K H"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B K S"]:
         """vᵀ tanh(W q + keys)."""
@@ -176,8 +175,17 @@ class GeneralAttention(ProductAttention):
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
         """W h_s."""
-        keys: Tensor = self.key_projection(memory.states)
-        return keys
+        return _projected(self.key_projection, memory.states)
+
+
+def _projected(projection: nn.Linear, states: Float[Tensor, "B S D"]) -> Float[Tensor, "B S A"]:
+    """The keys. In training a kernel projects: its keys stand as the one that unrolls the decoder reads them."""
+    if torch.is_grad_enabled() and chosen(states):
+        from pellucid.kernels.keys import project  # Numba takes a second to import
+
+        return project(states, projection.weight, projection.bias)
+    keys: Tensor = projection(states)
+    return keys
 
 
 class LocationAttention(Attention):
@@ -203,8 +211,7 @@ class LocationAttention(Attention):
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
         """U h_s + b."""
-        keys: Tensor = self.key_projection(memory.states)
-        return keys
+        return _projected(self.key_projection, memory.states)
 
     def forward(
         self,

@@ -9,6 +9,7 @@ source, whatever the width. A hypothesis that writes EOS leaves the beam, which 
 source is finished when no hypothesis that still runs can enter the best ones any more.
 """
 
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
+from pellucid.kernels.operands import Prepared, Rules
 from pellucid.model.memory import Attendable, State, Step
 from pellucid.model.network import Network
 from pellucid.search.decoded import (
@@ -28,6 +30,9 @@ from pellucid.search.decoded import (
     blank,
     closed_symbols,
     extend,
+    first_of,
+    outputs_of,
+    rules_of,
 )
 
 
@@ -72,12 +77,37 @@ def beam(
 ) -> list[list[Decoded]]:
     """The `best` outputs (at most `width`) of each source, likeliest first; batch-mates change nothing.
 
-    Outputs that reached the greatest length without EOS come after those that wrote it.
+    Outputs that reached the greatest length without EOS come after those that wrote it. A kernel takes all steps at
+    once where there is one; else they follow each other here.
     """
-    running, layers = _start(network, source, lengths), list[_Layer]()
+    memory = network.encoder(source, lengths)
+    state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
+    if attendable.prepared is not None:
+        rules = rules_of(network.vocabulary_size, limits)
+        return _compiled(attendable.prepared, state, lengths.tolist(), rules, (width, best))
+    return stepwise(network, _start(state, attendable), limits, width, best)
+
+
+def _compiled(
+    prepared: Prepared, state: State, lengths: list[int], rules: Rules, sizes: tuple[int, int]
+) -> list[list[Decoded]]:
+    """All steps by a kernel."""
+    from pellucid.kernels.beams import Sizes, search_beams  # Numba takes a second to import
+
+    found: list[list[Decoded]] = []
+    for outputs, counts in search_beams(prepared, first_of(state), rules, Sizes(*sizes)):
+        own = lengths[len(found) : len(found) + len(counts)]
+        rest = iter(outputs_of(outputs, np.repeat(own, counts).tolist()))
+        found += [list(islice(rest, count)) for count in counts.tolist()]
+    return found
+
+
+def stepwise(network: Network, running: _Beam, limits: Limits, width: int, best: int) -> list[list[Decoded]]:
+    """The search by steps of the decoder, one of all hypotheses after the other."""
+    lengths, layers = running.attendable.memory.lengths, list[_Layer]()
     ends: list[list[_End]] = [[] for _ in lengths]
     room = np.full(len(lengths), width)
-    closed = closed_symbols(network.vocabulary_size, source.device)
+    closed = closed_symbols(network.vocabulary_size, lengths.device)
     for written in range(limits.maximum + 1):
         step = network.decoder.step(running.symbols, running.state, running.attendable)
         layer = _layer(running, step, closed.at(written, limits), room[running.sources])
@@ -92,11 +122,10 @@ def beam(
     return _outputs(layers, [sorted(each)[:best] for each in ends], lengths.tolist())
 
 
-def _start(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> _Beam:
+def _start(state: State, attendable: Attendable) -> _Beam:
     """One empty hypothesis a source."""
-    memory = network.encoder(source, lengths)
+    lengths = attendable.memory.lengths
     scores = np.zeros((len(lengths), 1), np.float32)
-    state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
     return _Beam(np.arange(len(lengths)), scores, torch.full_like(lengths, BOS), state, attendable)
 
 

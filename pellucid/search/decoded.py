@@ -4,6 +4,7 @@ N outputs, S source positions, T steps, V vocabulary, C candidates kept for insp
 hypotheses of each before a step, K after it.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
 from pellucid.kernels.choice import chosen
+from pellucid.kernels.operands import First, Rules, Searched
+from pellucid.model.memory import State
 
 CANDIDATES = 5
 """Symbols a step keeps beside the one it wrote."""
@@ -68,6 +71,13 @@ def blank(outputs: int, steps: int, positions: int, candidates: int) -> Written:
     )
 
 
+def outputs_of(searched: Searched, positions: Sequence[int]) -> list[Decoded]:
+    """The outputs that a kernel found, each with so many source positions."""
+    *arrays, steps = searched
+    written = Written(*arrays)
+    return [written.output(row, *size) for row, size in enumerate(zip(steps.tolist(), positions, strict=True))]
+
+
 class Closed(NamedTuple):
     """Which symbols cannot be written: PAD, BOS and UNK never; EOS not before the shortest output."""
 
@@ -86,6 +96,17 @@ def closed_symbols(vocabulary_size: int, device: torch.device | None = None) -> 
     before_minimum = after.clone()
     before_minimum[EOS] = True
     return Closed(before_minimum, after)
+
+
+def first_of(state: State) -> First:
+    """What a kernel begins with, of a decoder of one layer."""
+    return First(state.hidden[:, 0], None if state.cell is None else state.cell[:, 0], state.looked)
+
+
+def rules_of(vocabulary_size: int, limits: Limits) -> Rules:
+    """What a kernel must know of a search."""
+    closed = closed_symbols(vocabulary_size)
+    return Rules(closed.before_minimum.numpy(), closed.after.numpy(), *limits, candidates(vocabulary_size))
 
 
 def symbol_log_probabilities(

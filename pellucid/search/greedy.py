@@ -11,6 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
+from pellucid.kernels.operands import Prepared, Rules
+from pellucid.model.memory import Attendable, Memory, State
 from pellucid.model.network import Network
 from pellucid.search.decoded import (
     SHRINK,
@@ -21,7 +23,10 @@ from pellucid.search.decoded import (
     array,
     blank,
     closed_symbols,
+    first_of,
     likeliest,
+    outputs_of,
+    rules_of,
 )
 
 
@@ -35,12 +40,34 @@ class _Recorded(NamedTuple):
 
 @torch.inference_mode()
 def greedy(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], limits: Limits) -> list[Decoded]:
-    """Decode each source of the batch to EOS or to the greatest length; batch-mates change nothing."""
+    """Decode each source of the batch to EOS or to the greatest length; batch-mates change nothing.
+
+    A kernel takes all steps at once where there is one; else they follow each other here.
+    """
     memory = network.encoder(source, lengths)
     state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
+    if attendable.prepared is not None:
+        return _compiled(attendable.prepared, memory, state, rules_of(network.vocabulary_size, limits))
+    return stepwise(network, state, attendable, limits)
+
+
+def _compiled(prepared: Prepared, memory: Memory, state: State, rules: Rules) -> list[Decoded]:
+    """All steps by a kernel."""
+    from pellucid.kernels.searching import search_greedily  # Numba takes a second to import
+
+    outputs, lengths = list[Decoded](), memory.lengths.tolist()
+    for part in search_greedily(prepared, first_of(state), rules):
+        first = len(outputs)
+        outputs += outputs_of(part, lengths[first : first + len(part.steps)])
+    return outputs
+
+
+def stepwise(network: Network, state: State, attendable: Attendable, limits: Limits) -> list[Decoded]:
+    """The search by steps of the decoder, one of all rows after the other."""
+    lengths = attendable.memory.lengths
     symbols = torch.full_like(lengths, BOS)
     rows, steps, recorded = np.arange(len(lengths)), np.zeros(len(lengths), np.int64), list[_Recorded]()
-    running, closed = np.ones(len(lengths), np.bool_), closed_symbols(network.vocabulary_size, source.device)
+    running, closed = np.ones(len(lengths), np.bool_), closed_symbols(network.vocabulary_size, lengths.device)
     for written in range(limits.maximum + 1):
         step = network.decoder.step(symbols, state, attendable)
         found = likeliest(step.logits, closed.at(written, limits))
@@ -52,10 +79,10 @@ def greedy(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " 
         if not running.any():
             break
         if running.mean() < SHRINK:
-            kept = torch.from_numpy(running.nonzero()[0]).to(source.device)
+            kept = torch.from_numpy(running.nonzero()[0]).to(lengths.device)
             rows, ids, running = rows[running], ids[running], running[running]
             state, attendable = state.take(kept), attendable.take(kept)
-        symbols = torch.from_numpy(ids).to(source.device)
+        symbols = torch.from_numpy(ids).to(lengths.device)
     outputs = _gathered(recorded, len(lengths))
     sizes = zip(steps.tolist(), lengths.tolist(), strict=True)
     return [outputs.output(row, *size) for row, size in enumerate(sizes)]

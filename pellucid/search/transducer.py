@@ -1,7 +1,8 @@
 """Transducer: a trained network with all it needs to turn texts into Traces."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import msgspec
 import numpy as np
 
 from pellucid.config import Config
-from pellucid.data.batches import encode_symbols, ragged
+from pellucid.data.batches import Ragged, encode_sources
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies
@@ -73,47 +74,52 @@ class Transducer:
 
     def trace(self, examples: Iterable[Example]) -> list[Trace]:
         """Decode examples (their targets are not looked at): near-equal lengths together, results in their order."""
-        read = [self._encode(example, number) for number, example in enumerate(examples, start=1)]
-        order = sorted((row for row in range(len(read)) if read[row].ids), key=lambda row: len(read[row].ids))
+        given = list(examples)
+        read = [self._read(example, number) for number, example in enumerate(given, start=1)]
+        sources = encode_sources(given, self.segmenters, self.vocabularies)
+        order = [row for row in np.argsort(sources.lengths, kind="stable").tolist() if read[row].source]
         decoded: dict[int, Decoded] = {}
-        with for_answers(len(order) * self.config.search.beam_width, next(self.network.parameters()).device):
+        device = next(self.network.parameters()).device
+        with evaluating(self.network), for_answers(len(order) * self.config.search.beam_width, device):
             for start in range(0, len(order), self.config.search.batch_size):
                 rows = order[start : start + self.config.search.batch_size]
-                decoded.update(zip(rows, self._decode([read[row].ids for row in rows]), strict=True))
-        return [self._trace(each, decoded.get(row)) for row, each in enumerate(read)]
+                decoded.update(zip(rows, self._decode(sources, rows), strict=True))
+        unknown = self._unknown(sources)
+        return [self._trace(each, decoded.get(row), tuple(unknown.get(row, ()))) for row, each in enumerate(read)]
 
-    def _encode(self, example: Example, number: int) -> "_Read":
-        """What the encoder reads of one example: nothing where its source has no symbol."""
+    def _read(self, example: Example, number: int) -> "_Read":
+        """The symbols that the encoder reads of one example: none where its source has none."""
         source, limit = self.segmenters.source.split(example.source), self.config.data.maximum_length
         if len(source) > limit:
             raise DataError(f"source {number} has {len(source)} symbols; data.maximum_length is {limit}")
         if example.features and not self.config.data.features_column:
             raise DataError(f"source {number} has features, but the model was trained without (data.features_column)")
         if not source:
-            return _Read(example.source, (), 0, [])
+            return _Read(example.source, (), 0)
         features = self.segmenters.features.split(example.features) if example.features else []
-        ids = encode_symbols(features, source, self.vocabularies)
-        return _Read(example.source, (*features, *source), len(features), ids)
+        return _Read(example.source, (*features, *source), len(features))
 
-    def _decode(self, ids: list[list[int]]) -> list[Decoded]:
-        """One batch through the network, in evaluation mode; the mode it was in comes back."""
-        training = self.network.training
-        self.network.eval()
-        try:
-            device = next(self.network.parameters()).device
-            source, lengths = ragged(ids).padded(np.arange(len(ids)))
-            limits = Limits(self.config.search.minimum_length, self.maximum_length)
-            given = (self.network, source.to(device), lengths.to(device), limits)
-            if self.config.search.beam_width == 1:
-                return greedy(*given)
-            return [outputs[0] for outputs in beam(*given, self.config.search.beam_width)]
-        finally:
-            self.network.train(training)
+    def _unknown(self, sources: Ragged) -> dict[int, list[int]]:
+        """The positions of the symbols that were never seen, of the sources that have such."""
+        places = np.flatnonzero(np.isin(sources.values, (UNK, len(self.vocabularies.source) + UNK)))
+        rows = np.searchsorted(sources.offsets, places, side="right") - 1
+        found: dict[int, list[int]] = {}
+        for row, position in zip(rows.tolist(), (places - sources.offsets[rows]).tolist(), strict=True):
+            found.setdefault(row, []).append(position)
+        return found
 
-    def _trace(self, read: "_Read", decoded: Decoded | None) -> Trace:
+    def _decode(self, sources: Ragged, rows: list[int]) -> list[Decoded]:
+        """One batch through the network, in evaluation mode."""
+        device = next(self.network.parameters()).device
+        source, lengths = sources.padded(np.array(rows))
+        limits = Limits(self.config.search.minimum_length, self.maximum_length)
+        given = (self.network, source.to(device), lengths.to(device), limits)
+        if self.config.search.beam_width == 1:
+            return greedy(*given)
+        return [outputs[0] for outputs in beam(*given, self.config.search.beam_width)]
+
+    def _trace(self, read: "_Read", decoded: Decoded | None, unknown: tuple[int, ...]) -> Trace:
         """Ids back to symbols."""
-        strange = {UNK, len(self.vocabularies.source) + UNK}
-        unknown = () if strange.isdisjoint(read.ids) else (at for at, i in enumerate(read.ids) if i in strange)
         found = decoded if decoded is not None else _nothing()
         finished = bool(len(found.ids)) and int(found.ids[-1]) == EOS
         symbols = tuple(self._names[found.ids].tolist())
@@ -121,10 +127,10 @@ class Transducer:
             text=read.text,
             source=read.source,
             features=read.features,
-            unknown=tuple(unknown),
+            unknown=unknown if read.source else (),
             target=symbols,
             output=self.segmenters.target.join(symbols[:-1] if finished else symbols),
-            finished=finished or not read.ids,
+            finished=finished or not read.source,
             log_probabilities=found.log_probabilities,
             attention=found.weights,
             top_symbols=tuple(map(tuple, self._names[found.top_ids].tolist())),
@@ -132,13 +138,25 @@ class Transducer:
         )
 
 
+@contextmanager
+def evaluating(network: Network) -> Iterator[None]:
+    """Within, the network is in evaluation mode; afterwards in the one it was in. Most often there is nothing to do."""
+    if not network.training:
+        yield
+        return
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train()
+
+
 class _Read(NamedTuple):
-    """One source as the encoder reads it: its symbols, of which the first are features, and their ids."""
+    """One source as the encoder reads it: its symbols, of which the first are features."""
 
     text: str
     source: tuple[str, ...]
     features: int
-    ids: list[int]
 
 
 def _nothing() -> Decoded:

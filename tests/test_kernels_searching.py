@@ -1,0 +1,115 @@
+"""Whole searches in one call against the same search step by step: every output, and all that was seen on the way."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import CELLS, SEEDS
+from small import WIDTH, config_of, network_of, padded
+from test_kernels_decoder import SCORES, Score
+from torch import Tensor
+
+import pellucid.search.beam as beams
+import pellucid.search.greedy as greedily
+from pellucid.config import Cell
+from pellucid.data.vocabulary import EOS
+from pellucid.kernels import parallel
+from pellucid.model.network import Network
+from pellucid.search.decoded import Decoded, Limits
+
+LIMITS = st.builds(lambda minimum, more: Limits(minimum, minimum + more), st.integers(0, 3), st.integers(0, 6))
+LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=7)
+OUTPUTS = st.sampled_from(["state", "context", "state-and-context"])
+
+
+def network_for(data: st.DataObject, cell: Cell, score: Score, seed: int) -> Network:
+    """A network that a kernel takes, of odd sizes, which likes to end now and then."""
+    size, half = data.draw(st.sampled_from([2, 6, 10, 34])), data.draw(st.sampled_from([1, 5, 16]))
+    equal = score in ("dot", "scaled-dot")
+    config = config_of(
+        {
+            "encoder": {"cell": cell, "hidden_size": size // 2 if equal else half},
+            "decoder": {"cell": cell, "hidden_size": size, "output": data.draw(OUTPUTS)},
+            "attention": {"score": score, "units": data.draw(st.integers(1, 20))},
+        }
+    )
+    network = network_of(config, seed, torch.float32)
+    with torch.no_grad():
+        network.decoder.head.projection.bias[EOS] += data.draw(st.sampled_from([-1.0, 0.0, 1.0, 50.0]))
+    return network
+
+
+def stepwise(network: Network, source: Tensor, lengths: Tensor, limits: Limits, width: int) -> list[list[Decoded]]:
+    """Both searches step by step, on the compiled step."""
+    with torch.inference_mode():
+        memory = network.encoder(source, lengths)
+        state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
+        assert attendable.prepared is not None
+        if width == 0:
+            return [[output] for output in greedily.stepwise(network, state, attendable, limits)]
+        running = beams._start(state, attendable)
+        return beams.stepwise(network, running, limits, width, width)
+
+
+def compiled(network: Network, source: Tensor, lengths: Tensor, limits: Limits, width: int) -> list[list[Decoded]]:
+    """Both searches as they are called; a width of zero is greedy search."""
+    if width == 0:
+        return [[output] for output in greedily.greedy(network, source, lengths, limits)]
+    return beams.beam(network, source, lengths, limits, width, width)
+
+
+def assert_same(got: list[list[Decoded]], wanted: list[list[Decoded]]) -> None:
+    """As many outputs of each source, equal to rounding; where the last bit decided a tie, at least their scores."""
+    assert [len(outputs) for outputs in got] == [len(outputs) for outputs in wanted]
+    for one, two in [pair for pairs in zip(got, wanted, strict=True) for pair in zip(*pairs, strict=True)]:
+        if one.ids.tolist() != two.ids.tolist():
+            assert one.log_probabilities.sum() == pytest.approx(two.log_probabilities.sum(), abs=1e-4)
+            continue
+        for first, second in zip(one, two, strict=True):
+            assert first.shape == second.shape and first.dtype == second.dtype
+        np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-4)
+        np.testing.assert_allclose(one.weights, two.weights, atol=1e-4)
+        np.testing.assert_allclose(one.top_log_probabilities, two.top_log_probabilities, atol=1e-4)
+        apart = np.abs(np.diff(two.top_log_probabilities, axis=1)) > 1e-4
+        if apart.all():
+            assert (one.top_ids == two.top_ids).all()
+
+
+@given(st.data(), CELLS, SCORES, LENGTHS, LIMITS, SEEDS, st.integers(0, WIDTH))
+@settings(max_examples=120, deadline=None)
+def test_whole_searches_equal_those_step_by_step(
+    data: st.DataObject, cell: Cell, score: Score, lengths: list[int], limits: Limits, seed: int, width: int
+) -> None:
+    network = network_for(data, cell, score, seed)
+    given_ = (network, padded(lengths, seed), torch.tensor(lengths), limits, width)
+    assert_same(compiled(*given_), stepwise(*given_))
+
+
+@given(st.data(), CELLS, LENGTHS, LIMITS, SEEDS, st.integers(0, 4), st.integers(1, 3))
+@settings(max_examples=30, deadline=None)
+def test_batch_mates_and_threads_change_nothing(
+    data: st.DataObject, cell: Cell, lengths: list[int], limits: Limits, seed: int, width: int, threads: int
+) -> None:
+    network, source = network_for(data, cell, "additive", seed), padded(lengths, seed)
+    alone = [
+        compiled(network, source[row : row + 1, :length], torch.tensor([length]), limits, width)[0]
+        for row, length in enumerate(lengths)
+    ]
+    before, rows = torch.get_num_threads(), parallel.ROWS
+    try:
+        torch.set_num_threads(threads)
+        parallel.ROWS = 1
+        together = compiled(network, source, torch.tensor(lengths), limits, width)
+    finally:
+        torch.set_num_threads(before)
+        parallel.ROWS = rows
+    assert_same(together, alone)
+
+
+@pytest.mark.parametrize("width", [0, 1, 3])
+def test_no_python_runs_between_the_steps(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    network = network_of(config_of({}), 1, torch.float32)
+    monkeypatch.setattr(network.decoder, "step", None)
+    found = compiled(network, padded([3, 2], 1), torch.tensor([3, 2]), Limits(4, 4), width)
+    assert [len(outputs[0].ids) in (4, 5) for outputs in found] == [True, True]
