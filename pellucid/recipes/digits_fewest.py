@@ -14,7 +14,7 @@ from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.workers import in_parallel
 
-SAMPLES, DEVELOPMENT, TEST = 30_000, 500, 2_000
+SAMPLES, DEVELOPMENT, TEST = 15_000, 500, 2_000
 ENOUGH = 0.99
 WITHOUT: Mapping[str, Mapping[str, Any]] = {
     "ours": {},
@@ -27,13 +27,13 @@ WITHOUT: Mapping[str, Mapping[str, Any]] = {
     "constant rate": {"training": {"schedule": "constant"}},
 }
 """What is taken away from our network, one at a time."""
-NOTEBOOK, SHORT = Design("attention"), Plan(SAMPLES)
+NOTEBOOK, SHORT = Design("attention"), Plan(SAMPLES, every=750, validation=DEVELOPMENT)
 WITH: Mapping[str, tuple[Design, Plan]] = {
     "2016": (NOTEBOOK, SHORT),
     "2016, padding masked": (NOTEBOOK._replace(attends_padding=False), SHORT),
     "2016, reads both ways": (NOTEBOOK._replace(directions="both", merge="sum"), SHORT),
     "2016, weights scaled by size": (NOTEBOOK._replace(initial="scaled"), SHORT),
-    "2016, batches of 25": (NOTEBOOK, SHORT._replace(batch=25)),
+    "2016, batches of 10": (NOTEBOOK, SHORT._replace(batch=10)),
     "2016, rate 0.02 falling": (NOTEBOOK, SHORT._replace(rate=0.02, decay="cosine")),
 }
 """What is added to the notebook's network, one at a time."""

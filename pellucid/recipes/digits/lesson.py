@@ -69,8 +69,9 @@ def write_lesson(request: Request, lesson: Lesson) -> str:
 def _report(lesson: Lesson, request: Request) -> Report:
     """The page."""
     first = lesson.groups[0].median
+    which = f"median of {request.seeds} seeds" if request.seeds > 1 else "one seed"
     summary = [
-        ("symbols right", f"{100 * first.accuracy:.2f} % (median of {request.seeds} seeds: {lesson.groups[0].name})"),
+        ("symbols right", f"{100 * first.accuracy:.2f} % ({lesson.groups[0].name}; {which})"),
         ("whole sequences right", f"{100 * first.final.exact_match:.2f} % (the same run)"),
         ("parameters", f"{first.parameters:,}"),
         ("samples", f"{first.curve[-1].samples:,}"),
@@ -115,19 +116,12 @@ def _attention(groups: Sequence[Group]) -> Iterator[Part]:
 
 
 def _table(groups: Sequence[Group]) -> Table:
-    """Every run in numbers."""
-    heads = (
-        "run",
-        "symbols right",
-        "sequences right",
-        "alignment error",
-        "weight on the word",
-        "parameters",
-        "seconds",
-    )
-    return Table(
-        "Validation while training", _MEANING, heads, [_row(group, run) for group in groups for run in group.outcomes]
-    )
+    """Every run in numbers; those of attention where there is any."""
+    looks = any(outcome.final.agreement for group in groups for outcome in group.outcomes)
+    attention = ("alignment error", "weight on the word") if looks else ()
+    heads = ("run", "symbols right", "sequences right", *attention, "parameters", "seconds")
+    rows = [_row(group, outcome, looks) for group in groups for outcome in group.outcomes]
+    return Table("Validation while training", _MEANING if looks else "", heads, rows)
 
 
 _MEANING = (
@@ -136,15 +130,15 @@ _MEANING = (
 )
 
 
-def _row(group: Group, outcome: Outcome) -> list[str]:
+def _row(group: Group, outcome: Outcome, looks: bool) -> list[str]:
     """One run in numbers."""
     final, agreed = outcome.final, outcome.final.agreement
+    attention = [f"{100 * agreed.error:.2f} %", f"{agreed.mass:.3f}"] if agreed else ["–", "–"]
     return [
         f"{group.name}, seed {outcome.seed}",
         f"{100 * final.symbol_accuracy:.2f} %",
         f"{100 * final.exact_match:.2f} %",
-        f"{100 * agreed.error:.2f} %" if agreed else "–",
-        f"{agreed.mass:.3f}" if agreed else "–",
+        *(attention if looks else []),
         f"{outcome.parameters:,}",
         f"{outcome.seconds:,.0f}",
     ]
