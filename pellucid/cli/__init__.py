@@ -5,6 +5,7 @@ Exit codes: 0 done, 2 a mistake in what was given (one message, no traceback), 1
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from io import TextIOWrapper
@@ -54,6 +55,7 @@ def _run(given: list[str]) -> int:
         if getattr(sys, name) is None:
             # A service may have closed it: what nobody reads goes nowhere.
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open to the process's end)
+    warnings.formatwarning = _worded
     run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{given[0]}").run
     return run(given[1:])
 
@@ -83,6 +85,13 @@ def _guarded(given: list[str]) -> int:
         if not any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory")):
             raise
         return _complain("not enough memory; a smaller training.batch_size, search.batch_size or size needs less")
+
+
+def _worded(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning as any other word of ours, without the line of code that it came from."""
+    return f"pellucid: {message}\n"
 
 
 def _complain(message: str) -> int:

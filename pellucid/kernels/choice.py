@@ -88,6 +88,8 @@ def _rehearse_anew() -> None:
     try:
         _rehearse()
     except Exception:  # a damaged file shows as whatever its reader stumbles over
+        if is_filled():
+            warnings.warn("the compiled kernels on the disk are damaged and are compiled again", stacklevel=4)
         empty()
         _rehearse()
     mark_filled()
