@@ -51,7 +51,7 @@ DECODERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "hidden_size": SIZES,
         "layers": LAYERS,
         "start": st.sampled_from(["zero", "final", "mean"]),
-        "embedding": EMBEDDINGS,
+        "embedding": st.sampled_from(["learnt", "frozen", "one-hot", "none"]),
         "embedding_size": SIZES,
         "output": st.sampled_from(["state", "context", "state-and-context"]),
     }
