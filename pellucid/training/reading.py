@@ -19,7 +19,7 @@ from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.errors import DataError
 from pellucid.files import remove
 
-WORTH_KEEPING = 1 << 20
+WORTH_KEEPING = 1 << 23
 """Symbols from which on a corpus is kept: fewer are read and encoded in the time it takes to load Arrow."""
 
 
