@@ -14,6 +14,7 @@ Size = Literal["tiny", "small", "base", "large"]
 Cell = Literal["gru", "lstm"]
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
 Embedding = Literal["learnt", "frozen", "one-hot"]
+Feedback = Literal["learnt", "frozen", "one-hot", "none"]
 Normalisation = Literal["none", "nfc", "nfd"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
@@ -90,10 +91,10 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
 class AttentionConfig(Settings, frozen=True, kw_only=True):
     """Where the decoder looks."""
 
-    score: Literal["additive", "location", "dot", "general", "scaled-dot", "none"] = "additive"
-    """Score of a position: additive, location (additive, and sees its last look), dot, general, scaled-dot, or none."""
+    score: Literal["additive", "location", "monotonic", "dot", "general", "scaled-dot", "none"] = "additive"
+    """Score: additive, location (sees its last look), monotonic (only forward), dot, general, scaled-dot, or none."""
     units: Count
-    """Units of the additive and the location score (the others ignore it)."""
+    """Units of the additive, the location and the monotonic score (the others ignore it)."""
     filters: Count = 10
     """Filters that the location score slides over the weights of the step before (the others ignore it)."""
     filter_radius: Radius = 7
@@ -111,10 +112,10 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     """Stacked layers."""
     start: Literal["zero", "final", "mean"] = "final"
     """Initial state: zero, or a learnt projection of the encoder's final state or of its mean."""
-    embedding: Embedding = "learnt"
-    """Fed-back target symbols as learnt vectors, random frozen ones, or one-hot."""
+    embedding: Feedback = "learnt"
+    """Fed-back target symbols as learnt vectors, random frozen ones, or one-hot; or none: no symbol is fed back."""
     embedding_size: Count
-    """Size of a symbol's vector (one-hot ignores it)."""
+    """Size of a symbol's vector (one-hot and none ignore it)."""
     output: Literal["state", "context", "state-and-context"] = "state-and-context"
     """What the next symbol is predicted from."""
     dropout: Share

@@ -33,7 +33,7 @@ SIZES = st.integers(1, 4)
 LAYERS = st.sampled_from([1, 1, 2, 3])
 CELLS = st.sampled_from(["gru", "lstm"])
 EMBEDDINGS = st.sampled_from(["learnt", "frozen", "one-hot"])
-SCORES = ["additive", "location", "dot", "general", "scaled-dot", "none"]
+SCORES = ["additive", "location", "monotonic", "dot", "general", "scaled-dot", "none"]
 ENCODERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "cell": CELLS,
@@ -51,7 +51,7 @@ DECODERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "hidden_size": SIZES,
         "layers": LAYERS,
         "start": st.sampled_from(["zero", "final", "mean"]),
-        "embedding": EMBEDDINGS,
+        "embedding": st.sampled_from(["learnt", "frozen", "one-hot", "none"]),
         "embedding_size": SIZES,
         "output": st.sampled_from(["state", "context", "state-and-context"]),
     }

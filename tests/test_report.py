@@ -24,7 +24,7 @@ from pellucid.look.charts import (
     round_up,
     short_number,
 )
-from pellucid.look.report import Picture, Report, Shown, report_html, write_report
+from pellucid.look.report import Passage, Picture, Report, Shown, Table, report_html, write_report
 from pellucid.look.terminal import CAPTION, NO_ATTENTION
 from pellucid.look.visible import visible
 from pellucid.search.trace import END, Trace
@@ -99,7 +99,7 @@ def full() -> Report:
         examples=[Shown(small(), ("AB",)), Shown(small(), ("AC", "B"), 1), Shown(hostile(), ())],
         mistakes=[Shown(small(), ("xyz", "ACB"), 7), Shown(hostile(), ("<i>שלום</i>",))],
         config_toml='size = "<base>"\n\n[encoder]\nlayers = 1\n',
-        figures=[Picture("Mean", "over <all>", '<svg xmlns="http://www.w3.org/2000/svg"><script>1</script></svg>')],
+        parts=[Picture("Mean", "over <all>", '<svg xmlns="http://www.w3.org/2000/svg"><script>1</script></svg>')],
     )
 
 
@@ -362,3 +362,11 @@ def test_numbers_for_axes() -> None:
     assert shown == ["0", "0.05", "20", "1.5k", "20k", "1.5M", "2G"]
     assert round_ticks(5.0, 5.0) == [5.0] and round_up(0.0) == 1.0
     assert percent_range([]) == (0.0, 100.0) and percent_range([Accuracy("1", 99, 100, 95.0, 99.0)]) == (80.0, 100.0)
+
+
+def test_tables_and_passages_stand_in_their_order_under_one_title() -> None:
+    table = Table("Numbers", "all <of> them", ("what", "how many"), [("<a>", "1"), ("b", "2")])
+    report = Report(title="t", parts=[Passage("Numbers", "first\n\nsecond"), table, Passage("Words", "third")])
+    page = report_html(report)
+    assert page.count("<h2>") == 2 and page.index("second") < page.index("how many") < page.index("third")
+    assert "&lt;a&gt;" in page and "all &lt;of&gt; them" in page and "<a>" not in page

@@ -27,7 +27,7 @@ class Arguments:
 def run(arguments: list[str]) -> int:
     """List the recipes, or run one."""
     if arguments == ["list"]:
-        print("\n".join(f"{name:<18}{about}" for name, about in ABOUT.items()))
+        print("\n".join(f"{name:<27}{about}" for name, about in ABOUT.items()))
         return 0
     given = tyro.cli(Arguments, prog="pellucid recipe", args=arguments)
     request = Request(given.out, max(1, given.seeds), max(0, given.samples), given.data or data_folder())

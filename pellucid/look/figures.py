@@ -112,7 +112,11 @@ def mean_attention(traces: Sequence[Trace]) -> Float[np.ndarray, "T S"]:
 
 def mean_attention_figure(traces: Sequence[Trace]) -> Figure:
     """Mean attention over many traces: above, one line for each target position; below, the same as an image."""
-    mean = mean_attention(traces)
+    return mean_weights_figure(mean_attention(traces))
+
+
+def mean_weights_figure(mean: Float[np.ndarray, "T S"]) -> Figure:
+    """Mean weights: above, one line for each target position; below, the same as an image."""
     T, S = mean.shape
     figure = empty_figure(7.2, 5.6)
     lines, matrix = figure.subplots(2, 1, sharex=True)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +50,25 @@ class Picture(NamedTuple):
     """The drawing as an SVG document, as `pellucid.look.figures.svg` writes it."""
 
 
+class Table(NamedTuple):
+    """A table; its first column names the rows."""
+
+    title: str
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+class Passage(NamedTuple):
+    """Paragraphs of plain text under a title, with an empty line between."""
+
+    title: str
+    text: str
+
+
+Part = Picture | Table | Passage
+
+
 @dataclass(frozen=True, eq=False)
 class Report:
     """All a report shows. What is left empty is left out."""
@@ -68,7 +89,8 @@ class Report:
     mistakes: Sequence[Shown] = ()
     """Decodings for the table of mistakes, in its order."""
     config_toml: str = ""
-    figures: Sequence[Picture] = ()
+    parts: Sequence[Part] = ()
+    """What else there is to show and to say, in its order; parts of one title that follow each other share it."""
 
 
 def write_report(path: Path, report: Report) -> None:
@@ -84,7 +106,7 @@ def report_html(report: Report) -> str:
         _section("Where it is right", _accuracies(report)),
         _section("Where it looked", _examples(report.examples)),
         _section("Where it went wrong", _mistakes(report.mistakes)),
-        *(_section(picture.title, [_picture(picture)]) for picture in report.figures),
+        *(_section(title, map(_part, parts)) for title, parts in groupby(report.parts, attrgetter("title"))),
         _section("Settings", _settings(report.config_toml)),
     ]
     return (
@@ -99,13 +121,17 @@ def report_html(report: Report) -> str:
 
 def _header(report: Report) -> str:
     """Title, introduction and the numbers that matter most."""
-    paragraphs = [" ".join(part.split()) for part in report.introduction.split("\n\n")]
-    words = "".join(f'<p class="introduction">{_text(words)}</p>\n' for words in paragraphs if words)
+    words = "".join(f'<p class="introduction">{_text(words)}</p>\n' for words in _paragraphs(report.introduction))
     numbers = "".join(
         f"<div><dt>{_text(label)}</dt><dd>{_value(value)}</dd></div>\n" for label, value in report.summary
     )
     summary = f'<dl class="summary">\n{numbers}</dl>\n' if numbers else ""
     return f'<header>\n<h1 dir="auto">{_text(report.title)}</h1>\n{words}{summary}</header>\n'
+
+
+def _paragraphs(text: str) -> list[str]:
+    """The paragraphs of a text, each on one line."""
+    return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
 
 
 def _value(value: str) -> str:
@@ -229,6 +255,28 @@ def _marked(pieces: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
             shown[start] = f"<mark>{shown[start]}"
             shown[stop - 1] += "</mark>"
     return f'<bdi dir="auto">{"".join(shown)}</bdi>'
+
+
+def _part(part: Part) -> str:
+    """A further figure, table or text."""
+    match part:
+        case Picture():
+            return _picture(part)
+        case Table():
+            return _table(part)
+        case Passage():
+            return "".join(f'<p class="introduction">{_text(words)}</p>\n' for words in _paragraphs(part.text))
+
+
+def _table(table: Table) -> str:
+    """A table, wide ones to be moved sideways."""
+    heads = "".join(f'<th scope="col">{_text(head)}</th>' for head in table.heads)
+    rows = "".join(
+        f'<tr><th scope="row">{_text(first)}</th>{"".join(f"<td>{_text(cell)}</td>" for cell in rest)}</tr>\n'
+        for first, *rest in table.rows
+    )
+    caption = f'<p class="note">{_text(table.caption)}</p>\n' if table.caption else ""
+    return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table></div>\n{caption}'
 
 
 def _picture(picture: Picture) -> str:

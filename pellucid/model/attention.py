@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pellucid.config import AttentionConfig
 from pellucid.kernels.choice import chosen, chosen_on_gpu
 from pellucid.kernels.operands import NOTHING
 from pellucid.model.memory import Attendable, Attended, Memory
@@ -264,20 +263,3 @@ class NoAttention(Attention):
 
     def query_weights(self) -> None:
         """There are no scores."""
-
-
-def build_attention(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:
-    """The attention a configuration names."""
-    match config.score:
-        case "additive":
-            return AdditiveAttention(query_size, memory_size, config.units)
-        case "dot":
-            return DotAttention()
-        case "scaled-dot":
-            return ScaledDotAttention()
-        case "general":
-            return GeneralAttention(query_size, memory_size)
-        case "location":
-            return LocationAttention(query_size, memory_size, config.units, config.filters, config.filter_radius)
-        case "none":
-            return NoAttention()

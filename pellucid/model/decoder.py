@@ -11,10 +11,19 @@ from torch import Tensor, nn
 from pellucid.config import AttentionConfig, DecoderConfig
 from pellucid.kernels.choice import chosen
 from pellucid.kernels.operands import Looked, Parameters, Prepared
-from pellucid.model.attention import build_attention
+from pellucid.model.attention import (
+    AdditiveAttention,
+    Attention,
+    DotAttention,
+    GeneralAttention,
+    LocationAttention,
+    NoAttention,
+    ScaledDotAttention,
+)
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.heads import NextSymbol
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
+from pellucid.model.monotonic import MonotonicAttention
 from pellucid.model.recurrence import GATES, LayerState, Stack
 
 
@@ -187,3 +196,22 @@ def _stacked(layers: list[LayerState], looked: Float[Tensor, "R S"] | None) -> S
     cells = [layer.cell for layer in layers if layer.cell is not None]
     hidden = torch.stack([layer.hidden for layer in layers], dim=1)
     return State(hidden, torch.stack(cells, dim=1) if cells else None, looked=looked)
+
+
+def build_attention(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:
+    """The attention a configuration names."""
+    match config.score:
+        case "additive":
+            return AdditiveAttention(query_size, memory_size, config.units)
+        case "dot":
+            return DotAttention()
+        case "scaled-dot":
+            return ScaledDotAttention()
+        case "general":
+            return GeneralAttention(query_size, memory_size)
+        case "location":
+            return LocationAttention(query_size, memory_size, config.units, config.filters, config.filter_radius)
+        case "monotonic":
+            return MonotonicAttention(query_size, memory_size, config.units)
+        case "none":
+            return NoAttention()

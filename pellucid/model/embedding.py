@@ -1,10 +1,10 @@
-"""Ids to vectors: learnt, frozen, or one-hot."""
+"""Ids to vectors: learnt, frozen, one-hot, or of no size, where symbols are not to be read."""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.config import Embedding
+from pellucid.config import Feedback
 
 
 class SymbolTable(nn.Module):
@@ -12,12 +12,14 @@ class SymbolTable(nn.Module):
 
     weight: Tensor
 
-    def __init__(self, kind: Embedding, vocabulary_size: int, embedding_size: int, dropout: float) -> None:
+    def __init__(self, kind: Feedback, vocabulary_size: int, embedding_size: int, dropout: float) -> None:
         """Vectors start as N(0, 1/√E), so that each has about unit length."""
         super().__init__()
         self.dropout = dropout
         if kind == "one-hot":
             self.register_buffer("weight", torch.eye(vocabulary_size), persistent=False)
+        elif kind == "none":
+            self.register_buffer("weight", torch.empty(vocabulary_size, 0), persistent=False)
         else:
             weight = torch.randn(vocabulary_size, embedding_size) * embedding_size**-0.5
             if kind == "learnt":
@@ -27,7 +29,7 @@ class SymbolTable(nn.Module):
 
     @property
     def size(self) -> int:
-        """E, which for a one-hot table is V."""
+        """E, which for a one-hot table is V, and 0 where there is none."""
         return self.weight.shape[1]
 
     def vectors(self) -> Float[Tensor, "V E"]:

@@ -35,7 +35,10 @@ class RecurrentCell(nn.Module):
     """The parameters of one cell: input and hidden weights and biases of all gates, one below the other."""
 
     def __init__(self, cell: Cell, input_size: int, hidden_size: int) -> None:
-        """Glorot-uniform input weights, orthogonal hidden weights a gate, zero biases, forget bias one."""
+        """Glorot-uniform input weights, orthogonal hidden weights a gate, zero biases, forget bias one.
+
+        An input of size 0 is none at all.
+        """
         super().__init__()
         self.cell: Cell = cell
         self.hidden_size = hidden_size
@@ -46,7 +49,8 @@ class RecurrentCell(nn.Module):
         self.hidden_bias = nn.Parameter(torch.zeros(rows))
         for gate in range(GATES[cell]):
             block = slice(gate * hidden_size, (gate + 1) * hidden_size)
-            nn.init.xavier_uniform_(self.input_weight.data[block])
+            if input_size:
+                nn.init.xavier_uniform_(self.input_weight.data[block])
             nn.init.orthogonal_(self.hidden_weight.data[block])
         if cell == "lstm":
             self.input_bias.data[hidden_size : 2 * hidden_size] = 1.0

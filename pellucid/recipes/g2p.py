@@ -1,10 +1,7 @@
 """Words to phones in eight languages: one default configuration, one model a language, greedy decoding."""
 
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
-from os import cpu_count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +13,7 @@ from pellucid.files import make_folder, write_text
 from pellucid.look.judgement import judge, report_on
 from pellucid.look.report import write_report
 from pellucid.recipes.recipe import Request, recipe_config
+from pellucid.recipes.workers import in_parallel
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files, train_run
 
@@ -45,12 +43,10 @@ def run(request: Request) -> Iterator[str]:
         )
     make_folder(request.out)
     jobs = [(language, seed) for seed in range(1, request.seeds + 1) for language in LANGUAGES]
-    workers = min(len(jobs), cpu_count() or 1)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        results = []
-        for result in pool.map(partial(_one, folder, request.out), jobs):
-            yield _row(result)
-            results.append(result)
+    results = []
+    for result in in_parallel(partial(_one, folder, request.out), jobs):
+        yield _row(result)
+        results.append(result)
     macro = sum(result.wer for result in results) / len(results)
     published = sum(PUBLISHED.values()) / len(PUBLISHED)
     yield f"macro WER {macro:.2f} (published, tuned for each language, beam 5: {published:.2f})"

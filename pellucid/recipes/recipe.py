@@ -11,7 +11,20 @@ from pellucid.errors import InputError, nearest
 from pellucid.toml import load_config
 
 ABOUT = {
+    "digits-data": "the lessons' samples, symbols, shapes, parameters and gradients",
+    "digits-repeat": "the blog's and the notebook's first network: no attention, the code at every step",
+    "digits-init": "the second way to hand over the code: as the decoder's first state",
+    "digits-attention-faithful": "the notebook's attention decoder, to the letter",
+    "digits-bidirectional": "exercise: an encoder that reads both ways, merged in three ways",
+    "digits-varying": "exercise: 1 to 20 digits, with the mask in the cost and without",
+    "digits-embedding": "exercise: one-hot against learnt symbols",
+    "digits-optimizers": "exercise: six optimisers",
+    "digits-cells": "exercise: GRU against LSTM, accuracy and speed",
+    "digits-positions": "exercise: why the plots of accuracy by position look as they do",
+    "digits-jigsaw": "exercise: why the validation curve of a long run looks like a jig-saw",
     "digits-attention": "spelled digits to digits with attention: 20 digits, 10 + 10 hidden units, 75,000 samples",
+    "digits-fewest": "the fewest samples to 99 % of the symbols, and what each ingredient saves",
+    "digits-extrapolate": "trained on at most 20 digits, tested on up to 100, with three kinds of attention",
     "g2p": "words to phones in eight languages of SIGMORPHON 2020, one default configuration for all",
 }
 """Every recipe, and what it is."""

@@ -1,0 +1,180 @@
+"""A lesson told: its report as a page and as JSON."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from pellucid.files import make_folder, write_text
+from pellucid.look.figures import mean_weights_figure, svg
+from pellucid.look.report import Part, Picture, Report, Table, write_report
+from pellucid.recipes.digits.figures import Group, curve_figure, position_figure
+from pellucid.recipes.digits.reference import Curve
+from pellucid.recipes.digits.study import Outcome, Study, conduct
+from pellucid.recipes.recipe import Request
+from pellucid.recipes.workers import in_parallel
+
+
+class Lesson(NamedTuple):
+    """What was done, what came out, and what there is to say."""
+
+    name: str
+    title: str
+    introduction: str
+    groups: Sequence[Group]
+    """The lesson's own network first."""
+    references: Sequence[Curve] = ()
+    """The authors' curves."""
+    positions: Sequence[float] = ()
+    """The authors' accuracies by position."""
+    parts: Sequence[Part] = ()
+    """What follows the curves and the positions."""
+    numbers: Mapping[str, Any] = {}
+    """Further numbers for the JSON."""
+
+
+def conducted(studies: Sequence[Study], request: Request) -> Iterator[Group]:
+    """Each study with every seed asked for, one group a study; `request.samples` cuts them short."""
+    jobs = [
+        study._replace(seed=seed, plan=study.plan._replace(samples=request.samples or study.plan.samples))
+        for study in studies
+        for seed in range(1, request.seeds + 1)
+    ]
+    make_folder(request.out)
+    outcomes = in_parallel(conduct, jobs)
+    for study in studies:
+        yield Group(study.name, [next(outcomes) for _ in range(request.seeds)])
+
+
+def lines_of(group: Group) -> Iterator[str]:
+    """One line for each run of a group."""
+    for outcome in group.outcomes:
+        final, agreed = outcome.final, outcome.final.agreement
+        looked = f", alignment error {100 * agreed.error:.2f} %" if agreed else ""
+        yield (
+            f"{group.name}, seed {outcome.seed}: {final.symbol_accuracy:.4f} of the symbols, "
+            f"{final.exact_match:.4f} of the sequences{looked}; {outcome.parameters:,} parameters, "
+            f"{outcome.curve[-1].samples:,} samples in {outcome.seconds:,.0f} s"
+        )
+
+
+def write_lesson(request: Request, lesson: Lesson) -> str:
+    """Write report.html and report.json into the folder asked for; the line that says where."""
+    write_report(request.out / "report.html", _report(lesson, request))
+    write_text(request.out / "report.json", report_json(lesson))
+    return f"report: {request.out / 'report.html'}"
+
+
+def _report(lesson: Lesson, request: Request) -> Report:
+    """The page."""
+    first = lesson.groups[0].median
+    which = f"median of {request.seeds} seeds" if request.seeds > 1 else "one seed"
+    summary = [
+        ("symbols right", f"{100 * first.accuracy:.2f} % ({lesson.groups[0].name}; {which})"),
+        ("whole sequences right", f"{100 * first.final.exact_match:.2f} % (the same run)"),
+        ("parameters", f"{first.parameters:,}"),
+        ("samples", f"{first.curve[-1].samples:,}"),
+        ("training", f"{first.seconds:,.0f} s (one thread)"),
+    ]
+    return Report(title=lesson.title, introduction=lesson.introduction, summary=summary, parts=parts_of(lesson))
+
+
+def parts_of(lesson: Lesson) -> list[Part]:
+    """The pictures and tables of a lesson, and what it adds."""
+    longest = max(outcome.curve[-1].samples for group in lesson.groups for outcome in group.outcomes)
+    theirs = " Dashed: the authors' own runs, from their stored plots." if lesson.references else ""
+    return [
+        Picture(
+            "Validation while training",
+            f"Symbols right of 5,000 validation samples. A thick line is the run whose final accuracy is the median, a "
+            f"thin one another seed.{theirs}",
+            svg(curve_figure(lesson.groups, lesson.references, longest)),
+        ),
+        _table(lesson.groups),
+        Picture(
+            "By position",
+            "Symbols right at each place of the target; the band spans the seeds.",
+            svg(position_figure(lesson.groups, lesson.positions, "the authors' plot")),
+        ),
+        *_attention(lesson.groups),
+        *lesson.parts,
+    ]
+
+
+def _attention(groups: Sequence[Group]) -> Iterator[Part]:
+    """Where the median run of each group with attention looks on average."""
+    for group in groups:
+        mean = group.median.final.attention_mean
+        if mean is not None:
+            yield Picture(
+                "Where it looks on average",
+                f"{group.name}, seed {group.median.seed}: mean weights over 5,000 validation samples, a line for "
+                "each target position; below, the same as an image.",
+                svg(mean_weights_figure(np.array(mean))),
+            )
+
+
+def _table(groups: Sequence[Group]) -> Table:
+    """Every run in numbers; those of attention where there is any."""
+    looks = any(outcome.final.agreement for group in groups for outcome in group.outcomes)
+    attention = ("alignment error", "weight on the word") if looks else ()
+    heads = ("run", "symbols right", "sequences right", *attention, "parameters", "seconds")
+    rows = [_row(group, outcome, looks) for group in groups for outcome in group.outcomes]
+    return Table("Validation while training", _MEANING if looks else "", heads, rows)
+
+
+_MEANING = (
+    "Alignment error: digits whose greatest weight lies outside their own word and the space behind it. Weight on the "
+    "word: the mean weight inside. Both against the generator's own record of where each word stands."
+)
+
+
+def _row(group: Group, outcome: Outcome, looks: bool) -> list[str]:
+    """One run in numbers."""
+    final, agreed = outcome.final, outcome.final.agreement
+    attention = [f"{100 * agreed.error:.2f} %", f"{agreed.mass:.3f}"] if agreed else ["–", "–"]
+    return [
+        f"{group.name}, seed {outcome.seed}",
+        f"{100 * final.symbol_accuracy:.2f} %",
+        f"{100 * final.exact_match:.2f} %",
+        *(attention if looks else []),
+        f"{outcome.parameters:,}",
+        f"{outcome.seconds:,.0f}",
+    ]
+
+
+def report_json(lesson: Lesson) -> str:
+    """report.json: the median run of the lesson's own network above, all runs below, shares of 1."""
+    report = {
+        "name": lesson.name,
+        **_numbers(lesson.groups[0].median),
+        "reference": {curve.name: curve.points for curve in lesson.references},
+        "reference_per_position": list(lesson.positions),
+        "runs": [{"run": group.name, **_numbers(outcome)} for group in lesson.groups for outcome in group.outcomes],
+        **lesson.numbers,
+    }
+    return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
+
+
+def _numbers(outcome: Outcome) -> dict[str, Any]:
+    """One run."""
+    curve, final = outcome.curve, outcome.final
+    return {
+        "seed": outcome.seed,
+        "parameters": outcome.parameters,
+        "samples": curve[-1].samples,
+        "seconds": outcome.seconds,
+        "validation_samples": [point.samples for point in curve],
+        "training_cost": [point.cost for point in curve],
+        "symbol_accuracy": [point.symbol_accuracy for point in curve],
+        "exact_match": [point.exact_match for point in curve],
+        "per_position": final.per_position,
+        "attention_mean": final.attention_mean,
+        "final": {
+            "symbol_accuracy": final.symbol_accuracy,
+            "exact_match": final.exact_match,
+            "alignment_error": final.agreement.error if final.agreement else None,
+            "alignment_mass": final.agreement.mass if final.agreement else None,
+        },
+    }

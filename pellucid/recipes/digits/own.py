@@ -1,0 +1,127 @@
+"""Pellucid's own networks on the lessons' task: trained as any run is, judged as the lessons' networks are.
+
+N traces, T target positions, S source positions.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from pellucid.config import Config
+from pellucid.data.examples import Example
+from pellucid.data.synthetic import DIGIT_WORDS, spelled_digits
+from pellucid.evaluation.alignment import Agreement, Spans, agreement
+from pellucid.files import make_folder, write_text
+from pellucid.look.figures import mean_attention
+from pellucid.look.judgement import Judgement, judge
+from pellucid.look.progress import shown
+from pellucid.model.network import parameter_count
+from pellucid.recipes.digits.study import Judged, Outcome, Point
+from pellucid.search.trace import Trace
+from pellucid.training.run import load, read_log
+from pellucid.training.session import Files, train_run
+
+SIZES = np.array([len(word) + 1 for word in DIGIT_WORDS])
+"""Letters of each word, and the space behind it."""
+
+
+class Task(NamedTuple):
+    """One training: its name, where it goes, what it sees."""
+
+    name: str
+    """Empty where there is only one of a seed."""
+    out: Path
+    seed: int
+    samples: int
+    config: Config
+    digits: tuple[int, int] = (20, 20)
+    """Fewest and most of a pair."""
+    development: int = 1_000
+    test: int = 5_000
+    shown: bool = False
+    """Whether its progress is shown; of trainings side by side it is not."""
+
+
+class Result(NamedTuple):
+    """A trained run, what it is worth, and the same in the lessons' terms."""
+
+    folder: Path
+    judgement: Judgement
+    outcome: Outcome
+
+
+def train_and_judge(task: Task) -> Result:
+    """Train on pairs that are each seen once, and judge on pairs that were not seen."""
+    tag = f"{task.name} seed {task.seed}".strip().replace(" ", "-")
+    data, folder = task.out / "data" / tag, task.out / "runs" / tag
+    make_folder(data)
+    counts = {"train": task.samples, "dev": task.development, "test": task.test}
+    pairs = {
+        name: spelled_digits(count, *task.digits, 10 * task.seed + place)
+        for place, (name, count) in enumerate(counts.items())
+    }
+    for name, examples in pairs.items():
+        write_pairs(data / f"{name}.tsv", examples)
+    events = train_run(Files(data / "train.tsv", data / "dev.tsv"), folder, task.config)
+    if task.shown:
+        with shown() as teller:
+            for event in events:
+                teller.tell(event)
+    else:
+        for _ in events:
+            pass
+    judgement = judge(load(folder), pairs["test"])
+    return Result(folder, judgement, outcome_of(task, folder, judgement))
+
+
+def outcome_of(task: Task, folder: Path, judgement: Judgement) -> Outcome:
+    """A run in the lessons' terms: its log as a curve, its judgement in shares of 1."""
+    log = read_log(folder)
+    curve = [
+        Point(record["samples"], record["loss"], record["symbol_accuracy"] / 100, record["exact_match"] / 100)
+        for record in log
+        if record["event"] == "validated"
+    ]
+    evaluation = judgement.evaluation
+    final = Judged(
+        symbol_accuracy=evaluation.symbol_accuracy / 100,
+        exact_match=evaluation.exact_match / 100,
+        per_position=[position.right / max(position.total, 1) for position in evaluation.positions],
+        attention_mean=mean_attention(judgement.traces)[: len(evaluation.positions)].tolist(),
+        agreement=agreement_of(judgement.traces, [target for (target,) in judgement.references]),
+    )
+    seconds = [record["seconds"] for record in log if record["event"] == "stopped"][-1]
+    return Outcome(task.name, task.seed, parameter_count(judgement.transducer.network), seconds, curve, final)
+
+
+def agreement_of(traces: Sequence[Trace], digits: Sequence[str]) -> Agreement:
+    """The weights of each written symbol against the word of the digit that belongs in its place."""
+    steps = max(len(trace.target) for trace in traces)
+    weights = np.zeros((len(traces), steps, max(len(trace.source) for trace in traces)), np.float32)
+    first, stop = (np.zeros(weights.shape[:2], np.int64) for _ in range(2))
+    known = np.zeros(weights.shape[:2], np.bool_)
+    for row, (trace, answer) in enumerate(zip(traces, digits, strict=True)):
+        count = min(len(trace.target), len(answer))
+        ends = word_ends(answer)[:count]
+        weights[row, : trace.attention.shape[0], : trace.attention.shape[1]] = trace.attention
+        stop[row, :count], known[row, :count] = ends, True
+        first[row, 1:count] = ends[:-1]
+    return agreement(weights, Spans(first, stop, known))
+
+
+def word_ends(digits: str) -> Int[np.ndarray, " T"]:
+    """Where the word of each digit ends, the space behind it included."""
+    return np.cumsum(SIZES[[int(digit) for digit in digits]])
+
+
+def samples_to(outcome: Outcome, accuracy: float) -> int | None:
+    """The samples seen at the first validation that reached so much, if one did."""
+    return next((point.samples for point in outcome.curve if point.symbol_accuracy >= accuracy), None)
+
+
+def write_pairs(path: Path, examples: Sequence[Example]) -> None:
+    """Pairs as TSV."""
+    write_text(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))

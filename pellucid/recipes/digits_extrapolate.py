@@ -1,0 +1,138 @@
+"""Trained on 1 to 20 digits, tested on up to 100: what attention must know to go on."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from pellucid.data.synthetic import spelled_digits
+from pellucid.evaluation.alignment import Agreement
+from pellucid.files import make_folder
+from pellucid.look.figures import MUTED, empty_figure, settled, svg, tidy
+from pellucid.look.judgement import judge
+from pellucid.look.report import Part, Picture, Table
+from pellucid.recipes.digits.figures import Group, colors
+from pellucid.recipes.digits.lesson import Lesson, lines_of, write_lesson
+from pellucid.recipes.digits.own import Task, agreement_of, train_and_judge
+from pellucid.recipes.digits.study import Outcome
+from pellucid.recipes.recipe import Request, recipe_config
+from pellucid.recipes.workers import in_parallel
+from pellucid.training.run import load
+
+SAMPLES, DEVELOPMENT, TEST = 40_000, 300, 1_000
+LENGTHS, EACH = (1, 5, 10, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100), 200
+SCORES = ("location", "additive", "monotonic")
+INTRODUCTION = """Every network here has seen rows of one to twenty digits and nothing longer; then it is asked for up
+to a hundred. Where do they break, and why?
+
+Additive attention finds the next word by what the encoder's states say, so the states must count the words, and they
+have never counted beyond twenty. Location-sensitive attention also sees where it looked last, through filters that
+slide over its own weights: from there the next word is a few letters on, whatever the length. Monotonic attention
+never goes back, but must still know from the states when to stop.
+
+All three start from nothing and write from the context alone: a decoder that begins with the encoder's summary, or
+may guess the end from its own state, learns to count there instead."""
+
+
+class Length(NamedTuple):
+    """What a network makes of rows of so many digits; shares of 1."""
+
+    digits: int
+    symbol_accuracy: float
+    exact_match: float
+    agreement: Agreement
+
+
+class Reached(NamedTuple):
+    """One training, and how far it reaches."""
+
+    outcome: Outcome
+    lengths: list[Length]
+
+
+def run(request: Request) -> Iterator[str]:
+    """Train each kind of attention with every seed, and test each at every length."""
+    make_folder(request.out)
+    tasks = [
+        Task(
+            score,
+            request.out,
+            seed,
+            request.samples or SAMPLES,
+            recipe_config("digits-extrapolate", {"seed": seed, "attention": {"score": score}}),
+        )._replace(digits=(1, 20), development=DEVELOPMENT, test=TEST)
+        for score in SCORES
+        for seed in range(1, request.seeds + 1)
+    ]
+    reached = list(in_parallel(reach, tasks))
+    groups = [Group(score, [each.outcome for each in reached if each.outcome.name == score]) for score in SCORES]
+    for group in groups:
+        yield from lines_of(group)
+    for each in reached:
+        last = each.lengths[-1]
+        yield (
+            f"{_tag(each)}, {last.digits} digits: {100 * last.symbol_accuracy:.2f} % of the symbols, "
+            f"{100 * last.exact_match:.1f} % of the sequences, alignment error {100 * last.agreement.error:.2f} %"
+        )
+    numbers = {"lengths": {_tag(each): [length._asdict() for length in each.lengths] for each in reached}}
+    lesson = Lesson("digits-extrapolate", "Five times as long as any seen", INTRODUCTION, groups)
+    yield write_lesson(request, lesson._replace(parts=_parts(reached), numbers=numbers))
+
+
+def reach(task: Task) -> Reached:
+    """Train, then test at every length."""
+    result = train_and_judge(task)
+    transducer = load(result.folder)
+    lengths = []
+    for digits in LENGTHS:
+        judgement = judge(transducer, spelled_digits(EACH, digits, digits, 1_000 + digits))
+        evaluation = judgement.evaluation
+        agreed = agreement_of(judgement.traces, [target for (target,) in judgement.references])
+        lengths.append(Length(digits, evaluation.symbol_accuracy / 100, evaluation.exact_match / 100, agreed))
+    return Reached(result.outcome, lengths)
+
+
+def _parts(reached: Sequence[Reached]) -> list[Part]:
+    """Accuracy over length, as a figure and in numbers."""
+    caption = (
+        f"Symbols right of {EACH} rows of each length; trained on the lengths in the shade. A hairline is one seed, a "
+        "thick line the mean."
+    )
+    heads = ("digits", *(f"{_tag(each)}: symbols, sequences, alignment error" for each in reached))
+    rows = [
+        (
+            str(digits),
+            *(
+                f"{100 * each.lengths[at].symbol_accuracy:.2f}, {100 * each.lengths[at].exact_match:.1f}, "
+                f"{100 * each.lengths[at].agreement.error:.2f}"
+                for each in reached
+            ),
+        )
+        for at, digits in enumerate(LENGTHS)
+    ]
+    title = "How far each reaches"
+    return [Picture(title, caption, svg(_figure(reached))), Table(title, "All in per cent.", heads, rows)]
+
+
+def _figure(reached: Sequence[Reached]) -> Figure:
+    """Accuracy over length."""
+    figure = empty_figure(7.2, 3.8)
+    axes = figure.add_subplot()
+    axes.axvspan(1, 20, color="#eef2f7", linewidth=0)
+    for score, color in zip(SCORES, colors(len(SCORES)), strict=True):
+        runs = [[length.symbol_accuracy for length in each.lengths] for each in reached if each.outcome.name == score]
+        for values in runs:
+            axes.plot(LENGTHS, values, color=color, linewidth=0.7, alpha=0.6)
+        axes.plot(LENGTHS, np.mean(runs, axis=0), color=color, linewidth=2, label=score)
+    tidy(axes)
+    axes.set_ylim(0.0, 1.02)
+    axes.set_ylabel("symbols right", color=MUTED)
+    axes.set_xlabel("digits of the input", color=MUTED)
+    axes.legend(frameon=False, labelcolor="linecolor", fontsize=9)
+    return settled(figure)
+
+
+def _tag(reached: Reached) -> str:
+    """A run's name and seed."""
+    return f"{reached.outcome.name}, seed {reached.outcome.seed}"

@@ -1,0 +1,32 @@
+"""The notebook's fourth exercise: targets of unequal length, and a cost that leaves their padding out."""
+
+from collections.abc import Iterator
+
+from pellucid.recipes.digits.lesson import Lesson, conducted, lines_of, write_lesson
+from pellucid.recipes.digits.networks import Design
+from pellucid.recipes.digits.study import BUDGETS, Plan, Study
+from pellucid.recipes.recipe import Request
+
+INTRODUCTION = """Inputs of one to twenty digits. Targets are padded with 0, which is also the digit 0: a cost that
+counts the padding teaches the network to write zeros behind the end, and spends its effort there. With the mask in
+the cost only symbols that are there count. Accuracies here count only those in any case."""
+
+
+def run(request: Request) -> Iterator[str]:
+    """Train with the mask in the cost and without, without attention and with it."""
+    studies = [
+        Study(
+            f"{decoder}; {'masked' if masked else 'unmasked'} cost",
+            Design(decoder),
+            Plan(samples, digits=(1, 20), masked=masked),
+            1,
+        )
+        for decoder, samples in BUDGETS.items()
+        for masked in (True, False)
+    ]
+    groups = []
+    for group in conducted(studies, request):
+        yield from lines_of(group)
+        groups.append(group)
+    title = "One to twenty digits"
+    yield write_lesson(request, Lesson("digits-varying", title, INTRODUCTION, groups))
