@@ -16,7 +16,7 @@ BATCH = 100
 # %%
 import numpy as np
 import torch
-from IPython.display import Image, Markdown
+from IPython.display import Image, Markdown, display
 
 from pellucid.data.digits import OUTPUTS, SYMBOLS, draw
 from pellucid.look.figures import ACCENT, MUTED, SHADES, empty_figure, png, settled, tidy
@@ -119,8 +119,8 @@ for name, network in networks.items():
     listed, norms = parameters_of(network), gradient_norms(network, batch)
     total = sum(int(np.prod(shape)) for _, shape in listed)
     rows = [f"| `{each}` | {shape} | {norm:.1e} |" for (each, shape), norm in zip(listed, norms, strict=True)]
-    head = f"**{name.capitalize()}: {total:,} parameters.**\n\n| parameter | shape | norm of its gradient |\n|---|---|--:|\n"
-    display(Markdown(head + "\n".join(rows)))
+    head = f"**{name.capitalize()}: {total:,} parameters.**\n\n| parameter | shape | norm of its gradient |"
+    display(Markdown("\n".join([head, "|---|---|--:|", *rows])))
     assert min(norms) > 0
 
 # %% [markdown]
@@ -145,6 +145,7 @@ Image(png(settled(figure), 100), alt="Gradients at the start, from large at the 
 #
 # A derivative is a limit, so it can be checked without any calculus: move all parameters a little in some direction,
 # there and back, and see how the cost changes. In double precision the two should agree to many digits.
+
 
 # %%
 def slopes(network: DigitsNetwork, size: float = 1e-5) -> tuple[float, float]:

@@ -116,7 +116,8 @@ print(f"accuracy reaches 0.3 at {next((p.samples for p in curve if p.symbol_accu
 # The mean weights over all validation samples, a line for each of the 21 symbols that are written, as in the notebook:
 
 # %%
-Image(png(mean_weights_figure(np.array(judged.attention_mean)), 100), alt="Mean weights, a line for each symbol written")
+figure = mean_weights_figure(np.array(judged.attention_mean))
+Image(png(figure, 100), alt="Mean weights, a line for each symbol written")
 
 # %% [markdown]
 # Each symbol looks further right than the one before it, by about five letters: a word and a space. The peaks are

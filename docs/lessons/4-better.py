@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from IPython.display import Image, Markdown
+from IPython.display import Image, Markdown, display
 
 from pellucid.data.synthetic import spell
 from pellucid.look.figures import attention_figure, mean_weights_figure, png
@@ -77,7 +77,7 @@ theirs = [
     conduct(Study("2016, rate 0.02 falling", notebook, short._replace(rate=0.02, decay="cosine"), seed=1)),
 ]
 figure = curve_figure([Group(run.name, [run]) for run in (ours.outcome, *theirs)], [], SAMPLES)
-Image(png(figure, 100), alt="Accuracy over the samples: Pellucid's network and the network of 2016 with one change each")
+Image(png(figure, 100), alt="Accuracy over the samples: Pellucid's network, and three of 2016")
 
 # %% [markdown]
 # ## Which ingredient does what?

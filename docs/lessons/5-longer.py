@@ -11,7 +11,8 @@
 #
 # * *additive*: scores what the decoder asks against each state, as in lessons 3 and 4;
 # * *location*: additive, and it also sees the weights of the step before, through filters that slide over them;
-# * *monotonic*: scans on from where it stopped last, and stops at each letter with some probability. It never goes back.
+# * *monotonic*: scans on from where it stopped last, and stops at each letter with some probability; it never goes
+#   back.
 #
 # All three start from nothing and write from the context alone, so that nothing but where they look tells them where
 # they are.
@@ -28,7 +29,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from IPython.display import Image, Markdown
+from IPython.display import Image, Markdown, display
 
 from pellucid.data.synthetic import spell, spelled_digits
 from pellucid.look.figures import MUTED, attention_figure, empty_figure, png, settled, tidy

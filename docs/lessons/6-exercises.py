@@ -51,7 +51,8 @@ def groups(*runs: Outcome) -> list[Group]:
 # %%
 forward = trained("forward", Design())
 both = [
-    trained(f"both ways, {merge}", Design(directions="both", merge=merge)) for merge in ("concatenate", "sum", "product")
+    trained(f"both ways, {merge}", Design(directions="both", merge=merge))
+    for merge in ("concatenate", "sum", "product")
 ]
 
 # %%
@@ -66,8 +67,8 @@ Image(png(figure, 100), alt="Accuracy by position: reading forward and both ways
 #
 # ## 2. Targets of unequal length
 #
-# *Let rows have one to twenty digits. Short targets are padded with 0, which is also the digit 0. What does a cost learn
-# that counts padding?*
+# *Let rows have one to twenty digits. Short targets are padded with 0, which is also the digit 0. What does a network
+# learn from a cost that counts padding?*
 
 # %%
 varying = plan._replace(digits=(1, 20))
@@ -85,7 +86,8 @@ Image(png(figure, 100), alt="Accuracy by position of targets of unequal length, 
 #
 # ## 3. Symbols given or learnt
 #
-# *The notebook freezes its embedding at one-hot and suggests to remove that line. What can 27 × 27 more parameters add?*
+# *The notebook freezes its embedding at one-hot and suggests to remove that line. What can 27 × 27 more parameters
+# add?*
 
 # %%
 learnt = trained("learnt embedding", Design(embedding="learnt"))
@@ -134,8 +136,8 @@ Image(png(figure, 100), alt="Accuracy by position with a GRU and with an LSTM")
 #
 # ## 6. Larger weights
 #
-# *Weights start from N(0, 0.1). What if they start at a size that keeps the size of what passes through, and the network
-# looks?*
+# *Weights start from N(0, 0.1). What if those of the attention network start at a size that keeps the size of what
+# passes through?*
 
 # %%
 looking = Plan(LOOKING, every=max(LOOKING // 10, 1), validation=VALIDATION)
