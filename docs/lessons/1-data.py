@@ -124,16 +124,18 @@ for name, network in networks.items():
     assert min(norms) > 0
 
 # %% [markdown]
-# All are connected. But look at the exponents of the second table, drawn below: the gradients of some parameters are a
-# million times smaller than those of others. The query (where the decoder's state asks where to look) gets next to
-# nothing, because at the start all states look alike and all weights are small: what is asked changes nothing yet. This
-# is why attention takes off late, as lesson 3 will show.
+# All are connected. But look at the exponents of the second table, drawn below: they differ by far more than in the
+# first. The query, with which the decoder's state asks where to look, gets next to nothing, because at the start all
+# states look alike and all weights are small: what is asked changes nothing yet. This is why attention takes off late,
+# as [lesson 3](3-attention.md) will show.
 
 # %%
-names = [name for name, _ in parameters_of(networks["with attention"])]
+names, norms = [name for name, _ in listed], gradient_norms(networks["with attention"], batch)
+print(f"the largest gradient is {max(norms) / min(norms):.0e} times the smallest: {names[int(np.argmin(norms))]}")
+
 figure = empty_figure(7.2, 4.2)
 axes = figure.add_subplot()
-axes.barh(names[::-1], gradient_norms(networks["with attention"], batch)[::-1], color=ACCENT, height=0.6)
+axes.barh(names[::-1], norms[::-1], color=ACCENT, height=0.6)
 tidy(axes)
 axes.grid(axis="x", color="#dfe3e8")
 axes.set_xscale("log")

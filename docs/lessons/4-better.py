@@ -133,9 +133,9 @@ part = replace(
 Image(png(attention_figure(part), 90), alt="Where the network looked to write the first seven digits of pi")
 
 # %%
-weights = trace.attention
-peaks = weights.argmax(axis=1)
-print("reads, at the greatest weight:", " ".join(f"{trace.source[at]}@{at + 1}" for at in peaks))
+words = trace.text.split()
+seen = [words[trace.text[:at].count(" ")] for at in trace.attention.argmax(axis=1)]
+print("; ".join(f"{symbol} from {word!r}" for symbol, word in zip(trace.target, seen, strict=True)))
 agreed = ours.outcome.final.agreement
 print(f"the greatest weight lies outside the right word for {100 * agreed.error:.1f} % of the digits of the test set")
 

@@ -16,6 +16,7 @@ EVERY = 10_000
 VALIDATION = 2_000
 
 # %%
+import numpy as np
 from IPython.display import Image
 
 from pellucid.look.figures import png
@@ -74,13 +75,15 @@ Image(png(figure, 100), alt="Accuracy by position: reading forward and both ways
 varying = plan._replace(digits=(1, 20))
 masked = trained("mask in the cost", Design(), varying._replace(masked=True))
 unmasked = trained("no mask in the cost", Design(), varying)
+padding = 1 - varying.samples_from(VALIDATION, np.random.default_rng(1)).target_masks.mean()
+print(f"{100 * padding:.0f} % of the places in the targets are padding")
 
 # %%
 figure = position_figure(groups(masked, unmasked))
 Image(png(figure, 100), alt="Accuracy by position of targets of unequal length, with the mask in the cost and without")
 
 # %% [markdown]
-# Accuracy counts only symbols that are there, in both. Without the mask half of all that the network is paid for is
+# Accuracy counts only symbols that are there, in both. Without the mask much of what the network is paid for is
 # writing zeros behind the end: late places of the target are mostly padding, and it writes 0 there where a digit should
 # stand. With the mask it is paid for digits alone.
 #
@@ -119,7 +122,7 @@ print(f"best: {best.name}, {100 * best.accuracy:.1f} %; worst: {worst.name}, {10
 
 # %% [markdown]
 # Gradients of a recurrent network differ in size by orders of magnitude (lesson 1). Rules that scale each parameter by
-# its own gradients do not mind; plain steps must use one rate for all, a hundred times larger here than Adam's.
+# its own gradients do not mind; plain steps must use one rate for all parameters.
 #
 # ## 5. Other cells
 #
@@ -131,8 +134,8 @@ figure = position_figure(groups(forward, lstm))
 Image(png(figure, 100), alt="Accuracy by position with a GRU and with an LSTM")
 
 # %% [markdown]
-# An LSTM has a quarter of its gates more and a second state. Through a code of ten numbers, that helps or harms only a
-# little: the code is the limit, not the cell.
+# An LSTM has one gate more and a second state. Through a code of ten numbers, that helps or harms only a little: the
+# code is the limit, not the cell.
 #
 # ## 6. Larger weights
 #
