@@ -11,6 +11,7 @@ import base64
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -113,9 +114,10 @@ def main(numbers: Sequence[str]) -> None:
     """Build the lessons with these numbers; all, if none are given."""
     for source in sources():
         if not numbers or source.name[0] in numbers:
-            sys.stdout.write(f"{source.stem}\n")
-            sys.stdout.flush()
+            started = time.monotonic()
             build(source)
+            sys.stdout.write(f"{source.stem}: {time.monotonic() - started:.0f} s\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":
