@@ -56,7 +56,8 @@ for row in range(len(few.inputs)):
     print("input      ", *(f"{number:2d}" for number in few.inputs[row]))
     print("its mask   ", *(f"{number:2.0f}" for number in few.input_masks[row]))
     print("target     ", *(f"{number:2d}" for number in few.targets[row]))
-    print("its mask   ", *(f"{number:2.0f}" for number in few.target_masks[row]), "\n")
+    print("its mask   ", *(f"{number:2.0f}" for number in few.target_masks[row]))
+    print()
 
 # %% [markdown]
 # ## Twenty digits
@@ -70,7 +71,7 @@ for row in range(len(few.inputs)):
 many = draw(SAMPLES, 20, 20, np.random.default_rng(2))
 lengths, spread = many.lengths, many.starts[:, :20].std(axis=0)
 print(f"letters and spaces: {lengths.mean():.1f} on average, {lengths.min()} to {lengths.max()}")
-print(f"the last word begins within ± {spread[-1]:.1f} of its mean place, the second within ± {spread[1]:.1f}")
+print(f"standard deviation of where a word begins: {spread[1]:.1f} for the second, {spread[-1]:.1f} for the last")
 
 shown = (many.inputs[:40] == SYMBOLS.index(" ")) + 0.25 * (many.input_masks[:40] == 0)
 figure = empty_figure(7.2, 2.8)
@@ -125,9 +126,9 @@ for name, network in networks.items():
 
 # %% [markdown]
 # All are connected. But look at the exponents of the second table, drawn below: they differ by far more than in the
-# first. The query, with which the decoder's state asks where to look, gets next to nothing, because at the start all
-# states look alike and all weights are small: what is asked changes nothing yet. This is why attention takes off late,
-# as [lesson 3](3-attention.md) will show.
+# first. The decoder's LSTM and the query, which together ask where to look, get next to nothing: at the start all
+# states of the encoder look alike and all weights are small, so what is asked changes nothing yet. This is why
+# attention takes off late, as [lesson 3](3-attention.md) will show.
 
 # %%
 names, norms = [name for name, _ in listed], gradient_norms(networks["with attention"], batch)
@@ -135,12 +136,14 @@ print(f"the largest gradient is {max(norms) / min(norms):.0e} times the smallest
 
 figure = empty_figure(7.2, 4.2)
 axes = figure.add_subplot()
-axes.barh(names[::-1], norms[::-1], color=ACCENT, height=0.6)
+axes.plot(norms[::-1], names[::-1], "o", color=ACCENT)
 tidy(axes)
-axes.grid(axis="x", color="#dfe3e8")
 axes.set_xscale("log")
 axes.set_xlabel("norm of the gradient at the start", color=MUTED)
-Image(png(settled(figure), 100), alt="Gradients at the start, from large at the output to tiny at the query")
+Image(
+    png(settled(figure), 100),
+    alt="Gradients at the start, from large at the output to tiny at the decoder's LSTM and query",
+)
 
 # %% [markdown]
 # ## Are the gradients right?

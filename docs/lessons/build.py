@@ -50,13 +50,19 @@ def notebook_of(source: Path) -> NotebookNode:
 
 def text_of(notebook: NotebookNode) -> str:
     """A notebook as its file holds it."""
-    return nbformat.writes(notebook) + "\n"
+    text: str = nbformat.writes(notebook)
+    return text + "\n"
 
 
 def execute(notebook: NotebookNode, folder: Path) -> None:
     """Run all cells in a kernel of their own and keep their outputs; `CellExecutionError` where one fails."""
     client = NotebookClient(
-        notebook, timeout=None, kernel_name="python3", record_timing=False, resources={"metadata": {"path": folder}}
+        notebook,
+        timeout=None,
+        kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(folder)}},
     )
     # What the kernel itself says, of debuggers and frozen modules, is no one's concern; errors of cells come back.
     client.execute(env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
