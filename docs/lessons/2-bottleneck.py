@@ -62,8 +62,9 @@ groups = [Group(run.name, [run]) for run in (repeated, first_state)]
 Image(png(curve_figure(groups, theirs, SAMPLES), 100), alt="Validation accuracy without attention, over the samples")
 
 # %% [markdown]
-# Guessing gives 0.143. Both ways end not far above it, our runs where the authors' runs ended. More training helps
-# little: the blog saw ten times as many samples and reached 0.36.
+# Guessing gives 0.143. The repeated code runs along the authors' curves, not far above that. As a first state the code
+# does worse: nothing reminds the decoder of it. More training helps little: the blog saw ten times as many samples and
+# reached 0.36.
 #
 # ## Which digits are right?
 
@@ -80,10 +81,13 @@ for run in (repeated, first_state):
     )
 
 # %% [markdown]
-# The `#` always stands in the same place: it is learnt first and costs nothing. The last digits were read last, and the
-# code still holds them. The beginning of the blog's U, the first digits, comes only with much more training. To see
-# that it is the distance between a letter and the code that decides, train the same network on inputs that are read
-# from their end to their beginning. Now the first digits are nearest to the code. The shape should turn round.
+# The `#` always stands in the same place and is easy. With the repeated code the last digits come next: they were read
+# last, and the code still holds them. The other arm of the blog's U, the first digits, came only with ten times the
+# samples. With the code as first state it is the first digits that are best: they are written while the decoder's
+# state is still close to the code.
+#
+# Is it the distance between a letter and the code that decides? Train the same network on inputs that are read from
+# their end to their beginning. Now the first digits are nearest to the code, and the shape should turn round.
 
 # %%
 backwards_plan = plan._replace(backwards=True)
@@ -97,6 +101,8 @@ for name, run in (("forwards", repeated), ("backwards", backwards)):
     print(f"read {name}: first five digits {right[:5].mean():.3f}, last five {right[15:20].mean():.3f}")
 
 # %% [markdown]
+# The high arm moves from the last digits to the first, if not to the same height.
+#
 # ## What does the code hold?
 #
 # Perhaps the code holds more than the decoder can unpack. A *probe* asks it directly: a softmax regression from the
@@ -116,8 +122,8 @@ print(f"digits right: {written.mean():.3f} by the decoder, {held.mean():.3f} by 
 print(f"over the places the two go together with a correlation of {np.corrcoef(written, held)[0, 1]:.2f}")
 
 # %% [markdown]
-# The probe finds digits where the decoder finds digits. What is not written is not there, or lies in the code in a
-# way that no straight line separates. A larger decoder would not help: the input is forgotten before it is asked for.
+# The probe finds digits where the decoder finds digits. What is not written is not there, or lies in the code in a way
+# that no straight line separates: it is the code that is short of digits, not the decoder that is clumsy.
 #
 # ## Why does the curve of a long run look like a jig-saw?
 #
@@ -140,7 +146,8 @@ for run in (constant, falling):
     )
 
 # %% [markdown]
-# The teeth go with the rate. Where the rate stays high, a good state of the network is left as quickly as it was found.
+# The teeth go with the rate: the same network, the same samples in the same order, and the curve is smooth. Smooth is
+# not better, though. The rate explains the teeth; the level is the code's.
 #
 # ## What to remember
 #
