@@ -107,9 +107,10 @@ print(f"accuracy reaches 0.3 at {next((p.samples for p in curve if p.symbol_accu
 # %% [markdown]
 # At the start all weights are small, so all states of the encoder are nearly the same, all scores are nearly the same,
 # and the context is their plain mean. Then it hardly matters what is asked: the gradient of W passes through v, through
-# differences between states and through a decoder state that is close to zero, and each of these is a small factor.
-# First the encoder must learn to tell letters apart; only then is there something to ask for, and once asking helps a
-# little, everything grows together. It is not the task that is slow but the start.
+# differences between states and through a decoder state that is close to zero, and each of these is a small factor. The
+# output and the encoder learn first; once states differ there is something to ask for, and everything grows together.
+# Accuracy leaves the floor when the query's gradient has caught up with the others. It is not the task that is slow but
+# the start.
 #
 # ## Where does it look?
 #
@@ -122,7 +123,8 @@ Image(png(figure, 100), alt="Mean weights, a line for each symbol written")
 # %% [markdown]
 # Each symbol looks further right than the one before it, by a word and a space. The peaks are narrow first and wide
 # later. That is not doubt. The place of a late word differs more from sample to sample, as lesson
-# 1 has measured, so the mean over samples is wider even where each single look is narrow.
+# 1 has measured, so the mean over samples is wider even where each single look is narrow. The last digits do spread, into
+# the padding on the right. The end, 21, reads no word at all.
 #
 # The generator knows where each word stands, so looking can be judged, too.
 
@@ -143,8 +145,8 @@ figure = position_figure([Group(run.name, [run])], POSITIONS_ATTENTION, "the bet
 Image(png(figure, 100), alt="Accuracy by position with attention")
 
 # %% [markdown]
-# The U of lesson 2 is gone. What is wrong now is wrong late: the network finds the next word by what the states say, so
-# the states must count words, and small errors in counting add up.
+# The U of lesson 2 is gone. What is wrong now is wrong late, with a dip shortly before the end, in our run and in the
+# authors'. Perhaps it is hard to count so many words. Or perhaps there is something near the end that disturbs.
 #
 # ## Looking at padding
 #
@@ -159,8 +161,8 @@ print("share of the weight on padding, for each symbol written:")
 print(*(f"{place}: {share:.2f}" for place, share in enumerate(outside, 1)), sep="  ")
 
 # %% [markdown]
-# Padding is one and the same state many times over, the last one, and each copy gets its weight: for the end of the
-# input that is a large target. Here is the same training with padding out of sight.
+# It does, and just where the dip is. Padding is one and the same state many times over, the last one, and each copy gets
+# its weight: together they outweigh the few letters of a late word. Here is the same training with padding out of sight.
 
 # %%
 masked = conduct(Study("padding masked", Design("attention", attends_padding=False), plan, seed=1))
@@ -172,8 +174,9 @@ figure = position_figure([Group("padding seen", [run]), Group("padding masked", 
 Image(png(figure, 100), alt="Accuracy by position, with padding seen and masked")
 
 # %% [markdown]
-# One seed each: runs of this network differ by more than that from seed to seed, as the authors' two did. What the mask
-# does not change is the late start. [Lesson 4](4-better.md) takes that away.
+# The dip is gone. Counting was not the trouble; a mask that the notebook forgot was. (This is one seed, and such runs
+# differ from seed to seed; but the dip stands in the authors' plot at the same place.) What remains is the late start,
+# which [lesson 4](4-better.md) goes after.
 #
 # ## Try it
 #

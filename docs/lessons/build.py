@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +21,12 @@ import jupytext
 import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
+from PIL import Image
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
+COLORS = 128
+"""Colours of a picture: enough for lines and shades, and a file half as large."""
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -112,7 +116,7 @@ def build(source: Path) -> None:
     for old in (FOLDER / "pictures").glob(f"{source.stem}-*.png"):
         old.unlink()
     for path, picture in page.pictures.items():
-        (FOLDER / path).write_bytes(picture)
+        Image.open(BytesIO(picture)).convert("RGB").quantize(COLORS).save(FOLDER / path, optimize=True)
     source.with_suffix(".md").write_text(page.text, "utf-8")
 
 
