@@ -122,9 +122,9 @@ Image(png(figure, 100), alt="Mean weights, a line for each symbol written")
 
 # %% [markdown]
 # Each symbol looks further right than the one before it, by a word and a space. The peaks are narrow first and wide
-# later. That is not doubt. The place of a late word differs more from sample to sample, as lesson
-# 1 has measured, so the mean over samples is wider even where each single look is narrow. The last digits do spread, into
-# the padding on the right. The end, 21, reads no word at all.
+# later. That is not doubt. The place of a late word differs more from sample to sample, as lesson 1 has measured, so the
+# mean over samples is wider even where each single look is narrow. The last digits do spread, into the padding on the
+# right. The end, 21, reads no word at all.
 #
 # The generator knows where each word stands, so looking can be judged, too.
 
@@ -161,8 +161,9 @@ print("share of the weight on padding, for each symbol written:")
 print(*(f"{place}: {share:.2f}" for place, share in enumerate(outside, 1)), sep="  ")
 
 # %% [markdown]
-# It does, and just where the dip is. Padding is one and the same state many times over, the last one, and each copy gets
-# its weight: together they outweigh the few letters of a late word. Here is the same training with padding out of sight.
+# It does, and just where the dip is. Padding is one and the same state many times over, the last one, and each copy
+# gets its weight: together they outweigh the few letters of a late word. Here is the same training with padding out of
+# sight.
 
 # %%
 masked = conduct(Study("padding masked", Design("attention", attends_padding=False), plan, seed=1))
