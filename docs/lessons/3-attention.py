@@ -122,9 +122,9 @@ Image(png(figure, 100), alt="Mean weights, a line for each symbol written")
 
 # %% [markdown]
 # Each symbol looks further right than the one before it, by a word and a space. The peaks are narrow first and wide
-# later. That is not doubt. The place of a late word differs more from sample to sample, as lesson 1 has measured, so the
-# mean over samples is wider even where each single look is narrow. The last digits do spread, into the padding on the
-# right. The end, 21, reads no word at all.
+# later. That is not doubt. The place of a late word differs more from sample to sample, as lesson 1 has measured, so
+# the mean over samples is wider even where each single look is narrow. The last digits do spread, into the padding on
+# the right. The end, 21, reads no word at all.
 #
 # The generator knows where each word stands, so looking can be judged, too.
 
