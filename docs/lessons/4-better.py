@@ -8,9 +8,9 @@
 # difference?**
 #
 # Here is Pellucid's own network, with as many units and fewer parameters. Like any of Pellucid's it never looks at
-# padding. It differs from the one of lesson 3 in seven more ways: it reads both ways; it is told what it wrote last; its
-# output sees the state beside the context; it starts from the encoder's last state; its batches are small; its rate is
-# higher; and the rate falls. Which of them matter?
+# padding. It differs from the one of lesson 3 in seven more ways: it reads both ways; it is told what it wrote last;
+# its output sees the state beside the context; it starts from the encoder's last state; its batches are small; its rate
+# is higher; and the rate falls. Which of them matter?
 
 # %%
 SAMPLES = 30_000
@@ -143,8 +143,8 @@ agreed = ours.outcome.final.agreement
 print(f"the greatest weight lies outside the right word for {100 * agreed.error:.1f} % of the digits of the test set")
 
 # %% [markdown]
-# Each row moves on by one word. Which letters of a word are looked at is the network's own choice: it reads both ways,
-# so the state at one letter knows its neighbours, too. Spaces get no weight.
+# Each row moves on by one word. How a word's letters share the weight is the network's own choice: it reads both ways,
+# so the state at one letter knows its neighbours, too. Spaces get almost none.
 
 # %%
 figure = mean_weights_figure(np.array(ours.outcome.final.attention_mean))
