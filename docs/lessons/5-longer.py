@@ -113,9 +113,9 @@ Image(png(settled(figure), 100), alt="Where each kind of attention looks, step b
 # Attention by location need not count. It sees where it looked last, and the next word is a few letters further on,
 # wherever that is. This rule is as true at letter 400 as at letter 40.
 #
-# Monotonic attention cannot go back, which is half of the rule. But when to stop it must know from the states, and here
-# it stops too rarely: its line rises faster than the words come, until nothing in the rest of the row stops it. It was
-# trained on where it stops *on average* and is used with stops that are certain, and the two are not yet the same.
+# Monotonic attention cannot go back, which is half of the rule. But where to stop it must know from the states, and
+# here it does not: it passes words by, then stays at one letter for good. It is trained on where it stops *on average*
+# and used with stops that are certain, which makes it harder to train than the other two.
 
 # %%
 for score in scores:

@@ -62,9 +62,9 @@ Image(png(figure, 100), alt="Accuracy by position: reading forward and both ways
 
 # %% [markdown]
 # The code now holds two last states: that of the GRU that has just read the last word, and that of the GRU that has
-# just read the first. So both ends of the input are fresh; the middle is far from both. Concatenated, each has ten
-# numbers of its own; added or multiplied, they share ten. (The original snippet took the backward GRU's state at the
-# last letter, where it has read one letter; its answer stands at the first.)
+# just read the first. So the first digits gain a little; the middle is far from both. Concatenated, each has ten
+# numbers of its own; added or multiplied, they share ten. It is still a bottleneck. (The original snippet took the
+# backward GRU's state at the last letter, where it has read one letter; its answer stands at the first.)
 #
 # ## 2. Targets of unequal length
 #
@@ -101,7 +101,8 @@ Image(png(figure, 100), alt="Accuracy over the samples: one-hot and learnt embed
 
 # %% [markdown]
 # Nothing that could not be said before: the GRU's own matrix already gives each letter any row it likes, and a product
-# of two matrices is a matrix. What changes is the path of the training, since both are moved at once.
+# of two matrices is a matrix. What changes is the path of the training, since both are moved at once. Here both paths
+# end at the same place.
 #
 # ## 4. Other optimisers
 #
@@ -122,7 +123,8 @@ print(f"best: {best.name}, {100 * best.accuracy:.1f} %; worst: {worst.name}, {10
 
 # %% [markdown]
 # Gradients of a recurrent network differ in size by orders of magnitude (lesson 1). Rules that scale each parameter by
-# its own gradients do not mind; plain steps must use one rate for all parameters.
+# its own gradients do not mind: Adam, RMSprop, Adagrad. Plain steps, with momentum or without, must use one rate for all
+# parameters, and stay near the floor. Adadelta scales, too, but its first steps are tiny and it must work its way up.
 #
 # ## 5. Other cells
 #
@@ -152,7 +154,8 @@ figure = curve_figure(groups(narrow, scaled), [], LOOKING)
 Image(png(figure, 100), alt="Accuracy of the attention network over the samples, with two starts")
 
 # %% [markdown]
-# The query's gradient is larger from the first update (lessons 1 and 3), so the network learns earlier where to look.
+# Not much: both climb side by side, and where they end they differ by less than the authors' two runs. So the size of
+# the first weights is not what delays attention. Lesson 4 found what does: too few steps, and too small ones.
 #
 # ## Try it
 #
