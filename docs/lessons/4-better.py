@@ -125,7 +125,7 @@ least = int(trace.log_probabilities.argmin())
 print(f"least certain of symbol {least + 1}: {best!r} with p = {p:.4f}, then {second!r} with p = {q:.4f}")
 
 # %%
-few, letters = 7, 34
+few, letters = 7, 32
 part = replace(
     trace,
     source=trace.source[:letters],

@@ -123,8 +123,9 @@ print(f"best: {best.name}, {100 * best.accuracy:.1f} %; worst: {worst.name}, {10
 
 # %% [markdown]
 # Gradients of a recurrent network differ in size by orders of magnitude (lesson 1). Rules that scale each parameter by
-# its own gradients do not mind: Adam, RMSprop, Adagrad. Plain steps, with momentum or without, must use one rate for all
-# parameters, and stay near the floor. Adadelta scales, too, but its first steps are tiny and it must work its way up.
+# its own gradients do not mind: Adam, RMSprop, Adagrad. Plain steps, with momentum or without, must use one rate for
+# all parameters, and stay near the floor. Adadelta scales, too, but its first steps are tiny and it must work its way
+# up.
 #
 # ## 5. Other cells
 #
