@@ -109,8 +109,8 @@ print(f"accuracy reaches 0.3 at {next((p.samples for p in curve if p.symbol_accu
 # and the context is their plain mean. Then it hardly matters what is asked: the gradient of W passes through v, through
 # differences between states and through a decoder state that is close to zero, and each of these is a small factor. The
 # output and the encoder learn first; once states differ there is something to ask for, and everything grows together.
-# Accuracy leaves the floor when the query's gradient has caught up with the others. It is not the task that is slow but
-# the start.
+# Accuracy leaves the floor when the query's gradient has caught up with the others. That explains the wait; why the
+# climb then takes so long, [lesson 4](4-better.md) will ask.
 #
 # ## Where does it look?
 #
@@ -176,8 +176,8 @@ Image(png(figure, 100), alt="Accuracy by position, with padding seen and masked"
 
 # %% [markdown]
 # The dip is gone. Counting was not the trouble; a mask that the notebook forgot was. (This is one seed, and such runs
-# differ from seed to seed; but the dip stands in the authors' plot at the same place.) What remains is the late start,
-# which [lesson 4](4-better.md) goes after.
+# differ from seed to seed; but the dip stands in the authors' plot at the same place.) What remains is the number of
+# samples it takes: [lesson 4](4-better.md).
 #
 # ## Try it
 #

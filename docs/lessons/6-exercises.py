@@ -155,8 +155,9 @@ figure = curve_figure(groups(narrow, scaled), [], LOOKING)
 Image(png(figure, 100), alt="Accuracy of the attention network over the samples, with two starts")
 
 # %% [markdown]
-# Not much: both climb side by side, and where they end they differ by less than the authors' two runs. So the size of
-# the first weights is not what delays attention. Lesson 4 found what does: too few steps, and too small ones.
+# Not much: both climb side by side, and where they end they differ by less than the authors' two runs. So small first
+# weights may explain the wait at the very beginning (lesson 3), but not the long climb. Lesson 4 found what does: too
+# few steps, and too small ones.
 #
 # ## Try it
 #
