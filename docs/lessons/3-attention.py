@@ -182,8 +182,9 @@ Image(png(figure, 100), alt="Accuracy by position, with padding seen and masked"
 # ## Try it
 #
 # ```sh
-# pellucid recipe digits-attention-faithful --seeds 3 --out runs/faithful
+# pellucid recipe digits-bidirectional --out runs/both-ways
 # ```
 #
-# trains three seeds. In the notebook, take `Design("attention", initial="scaled")`, whose weights start larger: when
+# trains this network with padding masked, and reading both ways; `digits-attention-faithful --seeds 3` trains the
+# original thrice, where the authors' curves are at hand (`--data`). In the notebook, take `Design("attention", initial="scaled")`, whose weights start larger: when
 # does the query's gradient wake up?
