@@ -186,5 +186,5 @@ Image(png(figure, 100), alt="Accuracy by position, with padding seen and masked"
 # ```
 #
 # trains this network with padding masked, and reading both ways; `digits-attention-faithful --seeds 3` trains the
-# original thrice, where the authors' curves are at hand (`--data`). In the notebook, take `Design("attention", initial="scaled")`, whose weights start larger: when
-# does the query's gradient wake up?
+# original thrice, where the authors' curves are at hand (`--data`). In the notebook, take
+# `Design("attention", initial="scaled")`, whose weights start larger: when does the query's gradient wake up?
