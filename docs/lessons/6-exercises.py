@@ -3,10 +3,11 @@
 #
 # [All lessons](README.md) · [this page as a notebook](6-exercises.ipynb) · before: [5. Longer](5-longer.md)
 #
-# **What happens if …? The exercises of 2015 and 2016, each with a short run and an answer.**
+# **What happens if one part is exchanged for another?**
 #
-# Try to answer each question before you run its cell. The runs are shorter than those of the lessons, and each has one
-# seed: they show directions, not decimals. Exercises on the curve's teeth and on accuracy by position stand in
+# Here are the exercises of 2015 and 2016, each with a short run and an answer. Try to answer each question before you
+# run its cell. The runs are shorter than those of the lessons, and each has one seed: they show directions, not
+# decimals. Exercises on the curve's teeth and on accuracy by position stand in
 # [lesson 2](2-bottleneck.md).
 
 # %%
