@@ -6,7 +6,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
     $$python $(SUPPORTED) 2>/dev/null && echo $$python && break; done)
 BIN = .venv/bin
 
-.PHONY: help setup test lint format demo bench-g2p bench-peers clean
+.PHONY: help setup test lint format demo lessons bench-g2p bench-peers clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-11s %s\n", $$1, $$2 }'
@@ -27,6 +27,9 @@ format: .venv/test.stamp ## put the code in its one format
 
 demo: setup ## train on spelled-out digits and look at the result, in runs/demo
 	$(BIN)/pellucid recipe digits-attention --out runs/demo
+
+lessons: .venv/test.stamp ## run the lessons and write their pages, pictures and notebooks, in docs/lessons
+	$(BIN)/python docs/lessons/build.py
 
 bench-g2p: setup ## train and score grapheme-to-phoneme conversion, in runs/g2p
 	$(BIN)/pellucid recipe g2p --out runs/g2p

@@ -20,7 +20,7 @@ from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.workers import in_parallel
 from pellucid.training.run import load
 
-SAMPLES, DEVELOPMENT, TEST = 40_000, 300, 1_000
+SAMPLES, DEVELOPMENT, TEST = 100_000, 300, 1_000
 LENGTHS, EACH = (1, 5, 10, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100), 200
 SCORES = ("location", "additive", "monotonic")
 INTRODUCTION = """Every network here has seen rows of one to twenty digits and nothing longer; then it is asked for up
