@@ -19,7 +19,7 @@ from pellucid.recipes.digits.reference import POSITIONS_ATTENTION, Curve, curves
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.training.run import load
 
-DIGITS, SAMPLES, DEVELOPMENT, TEST = 20, 75_000, 1_000, 5_000
+DIGITS, SAMPLES, DEVELOPMENT, TEST = 20, 60_000, 1_000, 5_000
 NUMBERS = ("31415926535897932384", "27182818284590452353", "11111111112222222222")
 """Lines to show: the first digits of π and of e, and a row of equal ones, where it is easy to lose one's place."""
 NAME, TITLE = "digits-attention", "Spelled digits to digits, with attention"

@@ -22,7 +22,7 @@ ABOUT = {
     "digits-cells": "exercise: GRU against LSTM, accuracy and speed",
     "digits-positions": "exercise: why the plots of accuracy by position look as they do",
     "digits-jigsaw": "exercise: why the validation curve of a long run looks like a jig-saw",
-    "digits-attention": "spelled digits to digits with attention: 20 digits, 10 + 10 hidden units, 75,000 samples",
+    "digits-attention": "spelled digits to digits with attention: 20 digits, 10 + 10 hidden units, 60,000 samples",
     "digits-fewest": "the fewest samples to 99 % of the symbols, and what each ingredient saves",
     "digits-extrapolate": "trained on at most 20 digits, tested on up to 100, with three kinds of attention",
     "g2p": "words to phones in eight languages of SIGMORPHON 2020, one default configuration for all",
