@@ -63,11 +63,6 @@ def test_all_digits_and_lengths_are_as_likely() -> None:
     assert np.abs(amounts / 5_000 - 1).max() < 0.06 and np.abs(digits / 2_000 - 1).max() < 0.1
 
 
-def test_words_may_be_chosen() -> None:
-    samples = draw(50, 5, 5, np.random.default_rng(1), (0, 4, 5, 9))
-    assert set(np.unique(samples.targets[:, :-1])) == {0, 4, 5, 9} and set(samples.lengths) == {24}
-
-
 @pytest.mark.parametrize(("minimum", "maximum"), [(0, 3), (4, 3)])
 def test_impossible_numbers_of_digits_are_refused(minimum: int, maximum: int) -> None:
     with pytest.raises(ValueError, match="expected 1 ≤ minimum ≤ maximum"):

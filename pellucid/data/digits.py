@@ -4,7 +4,7 @@ N samples, S input positions, T target positions. Inputs and targets are padded 
 masks tell them apart.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -50,16 +50,14 @@ def text_of(numbers: Int[np.ndarray, " L"]) -> str:
     return "".join(SYMBOLS[number] for number in numbers)
 
 
-def draw(
-    count: int, minimum: int, maximum: int, generator: np.random.Generator, words: Sequence[int] = range(10)
-) -> Digits:
-    """Samples of `minimum` to `maximum` digits, lengths and digits (of those in `words`) uniform.
+def draw(count: int, minimum: int, maximum: int, generator: np.random.Generator) -> Digits:
+    """Samples of `minimum` to `maximum` digits, lengths and digits uniform.
 
     Inputs are as wide as the longest of them, targets maximum + 1. `ValueError` unless 1 ≤ minimum ≤ maximum.
     """
     if not 1 <= minimum <= maximum:
         raise ValueError(f"expected 1 ≤ minimum ≤ maximum, got {minimum} and {maximum}")
-    digits = np.array(words)[generator.integers(0, len(words), size=(count, maximum))]
+    digits = generator.integers(0, 10, size=(count, maximum))
     amounts = generator.integers(minimum, maximum + 1, size=count)
     inside = np.arange(maximum + 1) < amounts[:, None]
     sizes = np.where(inside[:, :-1], _SIZES[digits], 0)

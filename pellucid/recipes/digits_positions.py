@@ -22,17 +22,17 @@ from pellucid.recipes.workers import in_parallel
 
 PROBED = 20_000
 """Samples that a probe is fitted on; it is judged on as many others."""
-FOUR_LETTERS = (0, 4, 5, 9)
 STUDIES = (
     Study("code", Design("repeat"), Plan(300_000), 1),
     Study("code, input read backwards", Design("repeat"), Plan(300_000, backwards=True), 1),
     Study("attention", Design("attention"), Plan(150_000), 1),
-    Study("attention, words of four letters", Design("attention"), Plan(150_000, words=FOUR_LETTERS), 1),
+    Study("attention, padding masked", Design("attention", attends_padding=False), Plan(150_000), 1),
 )
 INTRODUCTION = """Under its plots of accuracy by position the notebook asks why. Four trainings answer. The first
 network twice, once on inputs that are read backwards: if it is the distance from the letters to the code that
-decides, the shape must turn round with them. The attention network twice, once on words of four letters only (zero,
-four, five, nine): if it is the unequal length of the words that blurs the late positions, the slope must go with it.
+decides, the shape must turn round with them. The attention network twice, once blind to the padding: the notebook's
+looks at it, and what stands there is the encoder's last state over and over, which is also what the last words leave
+behind. If that is what blurs the late positions, the slope and the dip before the end must go with it.
 
 A probe asks what the code holds, whatever the decoder makes of it: a softmax regression from the ten numbers of the
 code to the digit at each place."""
@@ -131,8 +131,8 @@ def _probes(found: Sequence[Found]) -> Iterator[Part]:
 
 
 def _lengths(found: Sequence[Found]) -> Iterator[Part]:
-    """Accuracy of attention beside the spread of the words' starts."""
-    title = "What unequal words do to attention"
+    """Accuracy of attention, with padding and without, beside the spread of the words' starts."""
+    title = "What padding does to attention"
     looked = [each for each in found if each.study.design.decoder == "attention" and each.outcome.seed == 1]
     rows = [
         [str(place + 1), *(f"{value:.3f}" for each in looked for value in _place(each, place))]
@@ -146,7 +146,7 @@ def _lengths(found: Sequence[Found]) -> Iterator[Part]:
     for each in looked:
         right = np.array(each.outcome.final.per_position[:-1])
         words = f"{each.outcome.name}: first ten digits {right[:10].mean():.3f}, last ten {right[10:].mean():.3f}"
-        lines.append(f"{words}; the last word begins within ± {each.spread[-2]:.1f} letters.")
+        lines.append(f"{words}, lowest {right.min():.3f} at {right.argmin() + 1}.")
     yield Passage(title, "\n\n".join(lines))
 
 

@@ -50,14 +50,12 @@ class Plan(NamedTuple):
     every: int = 5_000
     """Samples between validations."""
     validation: int = 5_000
-    words: tuple[int, ...] = tuple(range(10))
-    """The digits that occur."""
     backwards: bool = False
     """Whether inputs are read from their end to their beginning."""
 
     def samples_from(self, count: int, generator: np.random.Generator) -> Digits:
         """So many samples of this kind."""
-        drawn = draw(count, *self.digits, generator, self.words)
+        drawn = draw(count, *self.digits, generator)
         return backwards(drawn) if self.backwards else drawn
 
 
