@@ -47,7 +47,7 @@ def test_a_changed_kernel_is_compiled_again_with_a_word(monkeypatch: pytest.Monk
     monkeypatch.setattr(choice, "_rehearse", lambda: kernel.write_bytes(b"right"))
     assert choice.available.__wrapped__()
     kernel.write_bytes(b"wrong")
-    with pytest.warns(UserWarning, match="damaged and are compiled again"):
+    with pytest.warns(UserWarning, match="were damaged; they are compiled again"):
         assert choice.available.__wrapped__()
     assert kernel.read_bytes() == b"right" and not cache.is_damaged()
 
@@ -79,7 +79,7 @@ def test_damaged_kernels_are_compiled_anew(monkeypatch: pytest.MonkeyPatch, tmp_
             raise EOFError("Ran out of input")
 
     monkeypatch.setattr(choice, "_rehearse", rehearse)
-    with pytest.warns(UserWarning, match="damaged and are compiled again"):
+    with pytest.warns(UserWarning, match="were damaged; they are compiled again"):
         assert choice.available.__wrapped__()
     assert cache.is_filled()
 

@@ -85,24 +85,21 @@ def available_on_gpu() -> bool:
 
 def _rehearse_anew() -> None:
     """Take the kernels from the disk, or compile them; if what stands on the disk is damaged, without it."""
-    if is_damaged():
-        _begin_again()
-    filled = is_filled()
-    try:
+    filled, damaged = is_filled(), is_damaged()
+    if not damaged:
+        try:
+            _rehearse()
+        except ImportError:  # no compiler: nothing that the disk could be blamed for
+            raise
+        except Exception:  # a damaged file shows as whatever its reader stumbles over
+            damaged = True
+    if damaged:
+        empty()
         _rehearse()
-    except Exception:  # what is damaged elsewhere shows as whatever its reader stumbles over
-        _begin_again()
-        _rehearse()
-        filled = False
-    if not filled:
+        if filled:
+            warnings.warn("the compiled kernels on the disk were damaged; they are compiled again", stacklevel=4)
+    if damaged or not filled:
         mark_filled()
-
-
-def _begin_again() -> None:
-    """Remove the kernels on the disk, with a word if all of them were there."""
-    if is_filled():
-        warnings.warn("the compiled kernels on the disk are damaged and are compiled again", stacklevel=5)
-    empty()
 
 
 def _rehearse() -> None:
