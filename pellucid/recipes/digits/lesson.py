@@ -87,7 +87,7 @@ def parts_of(lesson: Lesson) -> list[Part]:
     return [
         Picture(
             "Validation while training",
-            f"Symbols right of 5,000 validation samples. A thick line is the run whose final accuracy is the median, a "
+            f"Symbols right of samples that no training sees. A thick line is the run whose final accuracy is the median, a "
             f"thin one another seed.{theirs}",
             svg(curve_figure(lesson.groups, lesson.references, longest)),
         ),
@@ -109,7 +109,7 @@ def _attention(groups: Sequence[Group]) -> Iterator[Part]:
         if mean is not None:
             yield Picture(
                 "Where it looks on average",
-                f"{group.name}, seed {group.median.seed}: mean weights over 5,000 validation samples, a line for "
+                f"{group.name}, seed {group.median.seed}: mean weights over all samples it is judged on, a line for "
                 "each target position; below, the same as an image.",
                 svg(mean_weights_figure(np.array(mean))),
             )
