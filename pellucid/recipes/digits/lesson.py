@@ -87,8 +87,8 @@ def parts_of(lesson: Lesson) -> list[Part]:
     return [
         Picture(
             "Validation while training",
-            f"Symbols right of samples that no training sees. A thick line is the run whose final accuracy is the median, "
-            f"a thin one another seed.{theirs}",
+            "Symbols right of samples that no training sees. A thick line is the run whose final accuracy is the "
+            f"median, a thin one another seed.{theirs}",
             svg(curve_figure(lesson.groups, lesson.references, longest)),
         ),
         _table(lesson.groups),
