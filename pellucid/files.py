@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
 from pellucid.errors import InputError, RunError
 
 
@@ -63,6 +65,11 @@ def remove(path: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """`write_atomic` for text, in UTF-8; what has no place there (a strange file name) is spelt out."""
     write_atomic(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_json(path: Path, value: object) -> None:
+    """`write_atomic` for plain values and structs, as indented JSON."""
+    write_atomic(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
 
 
 def read_bytes(path: Path, kind: type[InputError] = RunError) -> bytes:

@@ -21,9 +21,8 @@ from pellucid.bench.work import Shape, search_work, training_work
 from pellucid.data.batches import Encoded, encode
 from pellucid.data.examples import Example
 from pellucid.data.symbols import segmenters
-from pellucid.data.synthetic import spelled_digits
+from pellucid.data.synthetic import spelled_digits, write_pairs
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
-from pellucid.files import write_text
 from pellucid.kernels.cache import cache_folder
 from pellucid.kernels.choice import available, plain
 from pellucid.model.network import build_network, parameter_count
@@ -87,11 +86,6 @@ def started(asked: Asked, began: float) -> Start:
 def examples_of(asked: Asked, count: int) -> list[Example]:
     """Numbers spelled out, a function of the count alone."""
     return spelled_digits(count, asked.digits, asked.digits, seed=1)
-
-
-def write_pairs(path: Path, examples: Sequence[Example]) -> None:
-    """Pairs as TSV."""
-    write_text(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))
 
 
 def encoded_of(asked: Asked, examples: Sequence[Example]) -> tuple[Vocabularies, Encoded]:

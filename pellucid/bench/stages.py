@@ -18,13 +18,14 @@ from torch import Tensor
 
 from pellucid.bench.cases import BATCHES, Asked, config_of
 from pellucid.bench.floor import MILLI
-from pellucid.bench.measuring import encoded_of, examples_of, session_of, updates, write_pairs
+from pellucid.bench.measuring import encoded_of, examples_of, session_of, updates
 from pellucid.bench.results import Stage
 from pellucid.bench.timing import SKIPPED, Tick, now
 from pellucid.data.batches import Encoded
 from pellucid.data.corpus import Corpus, Found, map_corpus, write_corpus
 from pellucid.data.examples import read_examples
 from pellucid.data.prefetching import Feed
+from pellucid.data.synthetic import write_pairs
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.kernels.choice import plain
 from pellucid.model.memory import Attendable, Memory

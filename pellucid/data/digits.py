@@ -18,7 +18,7 @@ OUTPUTS = 11
 """The numbers that occur in targets: digits and the end."""
 STOP = SYMBOLS.index("#")
 _WIDEST = max(map(len, DIGIT_WORDS)) + 1
-_SIZES = np.array([len(word) + 1 for word in DIGIT_WORDS])
+WORD_SIZES = np.array([len(word) + 1 for word in DIGIT_WORDS])
 """Letters of each word, and the space behind it."""
 _SPELLED = np.array([[SYMBOLS.index(symbol) for symbol in word.ljust(_WIDEST)] for word in DIGIT_WORDS], np.int32)
 
@@ -60,7 +60,7 @@ def draw(count: int, minimum: int, maximum: int, generator: np.random.Generator)
     digits = generator.integers(0, 10, size=(count, maximum))
     amounts = generator.integers(minimum, maximum + 1, size=count)
     inside = np.arange(maximum + 1) < amounts[:, None]
-    sizes = np.where(inside[:, :-1], _SIZES[digits], 0)
+    sizes = np.where(inside[:, :-1], WORD_SIZES[digits], 0)
     starts = np.concatenate([np.zeros((count, 1), np.int64), sizes.cumsum(axis=1)], axis=1)
     lengths = starts[:, -1] - 1
     inputs = _spelled(digits, starts, lengths)

@@ -1,8 +1,12 @@
 """Endless pairs whose right answer is known: digits spelled out, as in the lessons Pellucid began with."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 
 from pellucid.data.examples import Example
+from pellucid.files import write_text
 
 DIGIT_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -19,3 +23,8 @@ def spelled_digits(count: int, minimum: int, maximum: int, seed: int) -> list[Ex
     rows = generator.integers(0, 10, size=(count, maximum)).tolist()
     targets = ["".join(map(str, row[:length])) for row, length in zip(rows, lengths.tolist(), strict=True)]
     return [Example(spell(target), target) for target in targets]
+
+
+def write_pairs(path: Path, examples: Sequence[Example]) -> None:
+    """Pairs such as these, whose texts hold neither tab nor line break, as TSV."""
+    write_text(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pellucid.data.synthetic import spell
 from pellucid.errors import DataError
-from pellucid.files import write_text
+from pellucid.files import write_json
 from pellucid.look.judgement import report_on
 from pellucid.look.report import write_report
 from pellucid.look.terminal import CAPTION, legend, render
 from pellucid.recipes.digits.figures import Group
-from pellucid.recipes.digits.lesson import Lesson, lines_of, parts_of, report_json
+from pellucid.recipes.digits.lesson import Lesson, lines_of, parts_of, report_of
 from pellucid.recipes.digits.own import Task, train_and_judge
 from pellucid.recipes.digits.reference import POSITIONS_ATTENTION, Curve, curves
 from pellucid.recipes.recipe import Request, recipe_config
@@ -46,7 +46,7 @@ def run(request: Request) -> Iterator[str]:
     lesson = Lesson(NAME, TITLE, INTRODUCTION, [group], _references(request.data), POSITIONS_ATTENTION)
     report = report_on(results[0].folder, results[0].judgement, TITLE, INTRODUCTION)
     write_report(request.out / "report.html", replace(report, parts=parts_of(lesson)))
-    write_text(request.out / "report.json", report_json(lesson))
+    write_json(request.out / "report.json", report_of(lesson))
     yield from lines_of(group)
     yield f"report: {request.out / 'report.html'}"
 

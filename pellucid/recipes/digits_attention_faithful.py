@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from pellucid.look.report import Passage
 from pellucid.recipes.digits.figures import Group
-from pellucid.recipes.digits.lesson import Lesson, conducted, lines_of, write_lesson
+from pellucid.recipes.digits.lesson import Lesson, conducted, write_lesson
 from pellucid.recipes.digits.networks import Design
 from pellucid.recipes.digits.reference import POSITIONS_ATTENTION, Curve, curves
 from pellucid.recipes.digits.study import Plan, Study
@@ -23,10 +23,7 @@ STEP = 5_000
 def run(request: Request) -> Iterator[str]:
     """Train one network a seed, and see whether the seeds' curves enclose those of the authors."""
     references = curves(request.data, "attention")
-    groups = []
-    for group in conducted([Study("attention of 2016", Design("attention"), Plan(samples=150_000), 1)], request):
-        yield from lines_of(group)
-        groups.append(group)
+    groups = yield from conducted([Study("attention of 2016", Design("attention"), Plan(samples=150_000), 1)], request)
     inside = [enclosed(groups[0], reference) for reference in references]
     lines = [_words(reference, share) for reference, share in zip(references, inside, strict=True)]
     yield from lines

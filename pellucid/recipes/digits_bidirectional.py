@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pellucid.recipes.digits.lesson import Lesson, conducted, lines_of, write_lesson
+from pellucid.recipes.digits.lesson import Lesson, conducted, write_lesson
 from pellucid.recipes.digits.networks import Design
 from pellucid.recipes.digits.study import BUDGETS, Plan, Study
 from pellucid.recipes.recipe import Request
@@ -24,9 +24,6 @@ def run(request: Request) -> Iterator[str]:
         for decoder, samples in BUDGETS.items()
         for name, design in {**BOTH, "forward": Design()}.items()
     ]
-    groups = []
-    for group in conducted(studies, request):
-        yield from lines_of(group)
-        groups.append(group)
+    groups = yield from conducted(studies, request)
     title = "Reading both ways"
     yield write_lesson(request, Lesson("digits-bidirectional", title, INTRODUCTION, groups))

@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import torch
 from torch import nn
 
 from pellucid.data.digits import OUTPUTS, SYMBOLS, Digits, draw
-from pellucid.files import make_folder, write_text
+from pellucid.files import make_folder, write_json
 from pellucid.look.report import Part, Report, Table, write_report
 from pellucid.recipes.digits.networks import Design, DigitsNetwork, Kind, parameters_of, with_padding
 from pellucid.recipes.digits.study import inputs_of
@@ -44,7 +43,7 @@ def run(request: Request) -> Iterator[str]:
         yield from _lines(table)
     write_report(request.out / "report.html", Report(title=TITLE, introduction=INTRODUCTION, parts=list[Part](tables)))
     report = {"name": "digits-data", "tables": [table._asdict() for table in tables]}
-    write_text(request.out / "report.json", msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+    write_json(request.out / "report.json", report)
     yield f"report: {request.out / 'report.html'}"
 
 

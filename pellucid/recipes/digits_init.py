@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pellucid.recipes.digits.lesson import Lesson, conducted, lines_of, write_lesson
+from pellucid.recipes.digits.lesson import Lesson, conducted, write_lesson
 from pellucid.recipes.digits.networks import Design
 from pellucid.recipes.digits.reference import curves
 from pellucid.recipes.digits.study import Plan, Study
@@ -21,9 +21,6 @@ def run(request: Request) -> Iterator[str]:
         Study("code as first state", Design("initialise"), Plan(), 1),
         Study("code at every step", Design("repeat"), Plan(), 1),
     ]
-    groups = []
-    for group in conducted(studies, request):
-        yield from lines_of(group)
-        groups.append(group)
+    groups = yield from conducted(studies, request)
     title = "The code as the decoder's first state"
     yield write_lesson(request, Lesson("digits-init", title, INTRODUCTION, groups, references))

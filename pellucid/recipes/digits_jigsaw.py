@@ -6,7 +6,7 @@ from statistics import fmean
 
 from pellucid.look.report import Passage
 from pellucid.recipes.digits.figures import Group
-from pellucid.recipes.digits.lesson import Lesson, conducted, lines_of, write_lesson
+from pellucid.recipes.digits.lesson import Lesson, conducted, write_lesson
 from pellucid.recipes.digits.networks import Design
 from pellucid.recipes.digits.reference import curves
 from pellucid.recipes.digits.study import Outcome, Plan, Study
@@ -29,10 +29,7 @@ def run(request: Request) -> Iterator[str]:
         Study("constant rate", Design(), Plan(SAMPLES), 1),
         Study("falling rate", Design(), Plan(SAMPLES, decay="cosine"), 1),
     ]
-    groups = []
-    for group in conducted(studies, request):
-        yield from lines_of(group)
-        groups.append(group)
+    groups = yield from conducted(studies, request)
     rough = {group.name: fmean(map(roughness, group.outcomes)) for group in groups}
     lines = [_words(group, rough[group.name]) for group in groups]
     yield from lines

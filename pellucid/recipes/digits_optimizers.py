@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from pellucid.recipes.digits.lesson import Lesson, conducted, lines_of, write_lesson
+from pellucid.recipes.digits.lesson import Lesson, conducted, write_lesson
 from pellucid.recipes.digits.networks import Design
 from pellucid.recipes.digits.study import Plan, Study
 from pellucid.recipes.recipe import Request
@@ -24,8 +24,5 @@ def run(request: Request) -> Iterator[str]:
     studies = [
         Study(f"{name}, rate {rate}", Design(), Plan(optimizer=name, rate=rate), 1) for name, rate in RATES.items()
     ]
-    groups = []
-    for group in conducted(studies, request):
-        yield from lines_of(group)
-        groups.append(group)
+    groups = yield from conducted(studies, request)
     yield write_lesson(request, Lesson("digits-optimizers", "Other optimisers", INTRODUCTION, groups))

@@ -13,7 +13,7 @@ from pellucid.files import make_folder
 from pellucid.look.figures import svg
 from pellucid.look.report import Part, Passage, Picture, Table
 from pellucid.recipes.digits.figures import Group, position_figure
-from pellucid.recipes.digits.lesson import Lesson, lines_of, write_lesson
+from pellucid.recipes.digits.lesson import Lesson, every_seed, lines_of, write_lesson
 from pellucid.recipes.digits.networks import Design, DigitsNetwork
 from pellucid.recipes.digits.reference import POSITIONS_REPEAT
 from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct_and_keep, inputs_of
@@ -50,12 +50,7 @@ class Found(NamedTuple):
 def run(request: Request) -> Iterator[str]:
     """Train the four, probe the codes, and compare the shapes."""
     make_folder(request.out)
-    studies = [
-        study._replace(seed=seed, plan=study.plan._replace(samples=request.samples or study.plan.samples))
-        for study in STUDIES
-        for seed in range(1, request.seeds + 1)
-    ]
-    found = list(in_parallel(examine, studies))
+    found = list(in_parallel(examine, every_seed(STUDIES, request)))
     groups = [
         Group(study.name, [each.outcome for each in found if each.outcome.name == study.name]) for study in STUDIES
     ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pellucid.recipes.digits.lesson import Lesson, conducted, lines_of, write_lesson
+from pellucid.recipes.digits.lesson import Lesson, conducted, write_lesson
 from pellucid.recipes.digits.networks import Design
 from pellucid.recipes.digits.reference import POSITIONS_REPEAT, curves
 from pellucid.recipes.digits.study import Plan, Study
@@ -20,9 +20,6 @@ and the last digits are the largest part; guessing gives a seventh. The authors'
 def run(request: Request) -> Iterator[str]:
     """Train one network a seed, judge it as its authors did, and draw their curves beside its own."""
     references = curves(request.data, "repeat")
-    groups = []
-    for group in conducted([Study("code at every step", Design("repeat"), Plan(), 1)], request):
-        yield from lines_of(group)
-        groups.append(group)
+    groups = yield from conducted([Study("code at every step", Design("repeat"), Plan(), 1)], request)
     title = "Spelled digits to digits through a bottleneck"
     yield write_lesson(request, Lesson("digits-repeat", title, INTRODUCTION, groups, references, POSITIONS_REPEAT))

@@ -5,11 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from pellucid.data.examples import read_examples
 from pellucid.errors import DataError
-from pellucid.files import make_folder, write_text
+from pellucid.files import make_folder, write_json
 from pellucid.look.judgement import judge, report_on
 from pellucid.look.report import write_report
 from pellucid.recipes.recipe import Request, recipe_config
@@ -52,7 +50,7 @@ def run(request: Request) -> Iterator[str]:
     yield f"macro WER {macro:.2f} (published, tuned for each language, beam 5: {published:.2f})"
     report: dict[str, Any] = {"name": "g2p", "macro_wer": macro, "published_macro_wer": published}
     report["results"] = [result._asdict() for result in results]
-    write_text(request.out / "report.json", msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+    write_json(request.out / "report.json", report)
 
 
 def _one(folder: Path, out: Path, job: tuple[str, int]) -> Result:

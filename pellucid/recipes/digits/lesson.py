@@ -1,12 +1,11 @@
 """A lesson told: its report as a page and as JSON."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
-from pellucid.files import make_folder, write_text
+from pellucid.files import make_folder, write_json
 from pellucid.look.figures import mean_weights_figure, svg
 from pellucid.look.report import Part, Picture, Report, Table, write_report
 from pellucid.recipes.digits.figures import Group, curve_figure, position_figure
@@ -34,17 +33,23 @@ class Lesson(NamedTuple):
     """Further numbers for the JSON."""
 
 
-def conducted(studies: Sequence[Study], request: Request) -> Iterator[Group]:
-    """Each study with every seed asked for, one group a study; `request.samples` cuts them short."""
-    jobs = [
+def conducted(studies: Sequence[Study], request: Request) -> Generator[str, None, list[Group]]:
+    """Each study with every seed asked for: a line for each run, and in the end a group for each study."""
+    make_folder(request.out)
+    outcomes, groups = in_parallel(conduct, every_seed(studies, request)), list[Group]()
+    for study in studies:
+        groups.append(Group(study.name, [next(outcomes) for _ in range(request.seeds)]))
+        yield from lines_of(groups[-1])
+    return groups
+
+
+def every_seed(studies: Sequence[Study], request: Request) -> list[Study]:
+    """Each study with every seed asked for; `request.samples` cuts them short."""
+    return [
         study._replace(seed=seed, plan=study.plan._replace(samples=request.samples or study.plan.samples))
         for study in studies
         for seed in range(1, request.seeds + 1)
     ]
-    make_folder(request.out)
-    outcomes = in_parallel(conduct, jobs)
-    for study in studies:
-        yield Group(study.name, [next(outcomes) for _ in range(request.seeds)])
 
 
 def lines_of(group: Group) -> Iterator[str]:
@@ -62,7 +67,7 @@ def lines_of(group: Group) -> Iterator[str]:
 def write_lesson(request: Request, lesson: Lesson) -> str:
     """Write report.html and report.json into the folder asked for; the line that says where."""
     write_report(request.out / "report.html", _report(lesson, request))
-    write_text(request.out / "report.json", report_json(lesson))
+    write_json(request.out / "report.json", report_of(lesson))
     return f"report: {request.out / 'report.html'}"
 
 
@@ -144,9 +149,9 @@ def _row(group: Group, outcome: Outcome, looks: bool) -> list[str]:
     ]
 
 
-def report_json(lesson: Lesson) -> str:
+def report_of(lesson: Lesson) -> dict[str, Any]:
     """report.json: the median run of the lesson's own network above, all runs below, shares of 1."""
-    report = {
+    return {
         "name": lesson.name,
         **_numbers(lesson.groups[0].median),
         "reference": {curve.name: curve.points for curve in lesson.references},
@@ -154,7 +159,6 @@ def report_json(lesson: Lesson) -> str:
         "runs": [{"run": group.name, **_numbers(outcome)} for group in lesson.groups for outcome in group.outcomes],
         **lesson.numbers,
     }
-    return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
 
 
 def _numbers(outcome: Outcome) -> dict[str, Any]:

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Int
 
 from pellucid.config import Config
-from pellucid.data.examples import Example
-from pellucid.data.synthetic import DIGIT_WORDS, spelled_digits
+from pellucid.data.digits import WORD_SIZES
+from pellucid.data.synthetic import spelled_digits, write_pairs
 from pellucid.evaluation.alignment import Agreement, Spans, agreement
-from pellucid.files import make_folder, write_text
+from pellucid.files import make_folder
 from pellucid.look.figures import mean_attention
 from pellucid.look.judgement import Judgement, judge
 from pellucid.look.progress import shown
@@ -23,9 +23,6 @@ from pellucid.recipes.digits.study import Judged, Outcome, Point
 from pellucid.search.trace import Trace
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files, train_run
-
-SIZES = np.array([len(word) + 1 for word in DIGIT_WORDS])
-"""Letters of each word, and the space behind it."""
 
 
 class Task(NamedTuple):
@@ -114,14 +111,9 @@ def agreement_of(traces: Sequence[Trace], digits: Sequence[str]) -> Agreement:
 
 def word_ends(digits: str) -> Int[np.ndarray, " T"]:
     """Where the word of each digit ends, the space behind it included."""
-    return np.cumsum(SIZES[[int(digit) for digit in digits]])
+    return np.cumsum(WORD_SIZES[[int(digit) for digit in digits]])
 
 
 def samples_to(outcome: Outcome, accuracy: float) -> int | None:
     """The samples seen at the first validation that reached so much, if one did."""
     return next((point.samples for point in outcome.curve if point.symbol_accuracy >= accuracy), None)
-
-
-def write_pairs(path: Path, examples: Sequence[Example]) -> None:
-    """Pairs as TSV."""
-    write_text(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))

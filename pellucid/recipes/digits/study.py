@@ -119,14 +119,13 @@ def conduct_and_keep(study: Study) -> tuple[DigitsNetwork, Outcome]:
     torch.manual_seed(study.seed)
     network = DigitsNetwork(study.design)
     validation = study.plan.samples_from(study.plan.validation, np.random.default_rng([study.seed, 1]))
-    curve, seconds = [], 0.0
+    curve, seconds = list[Point](), 0.0
     started = time.perf_counter()
     for samples, cost in train(network, study.plan, study.seed):
         seconds += time.perf_counter() - started
-        judged = judge(network, validation)
-        curve.append(Point(samples, cost, judged.symbol_accuracy, judged.exact_match))
+        final = judge(network, validation)
+        curve.append(Point(samples, cost, final.symbol_accuracy, final.exact_match))
         started = time.perf_counter()
-    final = judge(network, validation)
     return network, Outcome(study.name, study.seed, parameter_count(network), seconds, curve, final)
 
 
