@@ -1,6 +1,7 @@
 """The digit lessons, made small: what they train, what they tell, and what they write."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pellucid.recipes import (
     digits_extrapolate,
     digits_fewest,
     digits_jigsaw,
+    digits_optimizers,
     digits_positions,
 )
 from pellucid.recipes.digits import lesson
@@ -24,6 +26,7 @@ from pellucid.recipes.digits.networks import Design, DigitsNetwork, parameters_o
 from pellucid.recipes.digits.reference import Curve, curves
 from pellucid.recipes.digits.study import Outcome, Plan, Point, Study, clipped, conduct, judge, spans
 from pellucid.recipes.recipe import Request, find
+from pellucid.search.trace import Trace
 
 SMALL = Plan(samples=300, batch=50, digits=(2, 3), every=100, validation=40)
 DATA = {
@@ -222,6 +225,26 @@ def test_reach_is_measured_at_every_length(request_: Request, monkeypatch: pytes
     report = json.loads((request_.out / "report.json").read_text())
     assert [each["digits"] for each in report["lengths"]["location, seed 1"]] == [1, 3]
     assert "location, seed 1, 3 digits" in lines[1]
+
+
+def test_a_look_that_does_not_move_is_counted() -> None:
+    rows = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]], np.float32)
+    steps, source = ("1",) * 5, ("o", "n", "e")
+    none = np.zeros((5, 0), np.float32)
+    whole = Trace("one", source, 0, (), steps, "11111", False, np.zeros(5, np.float32), rows, ((),) * 5, none)
+    once = replace(whole, target=steps[:1], attention=rows[:1])
+    assert digits_extrapolate.stays([whole, once]) == 0.5
+
+
+def test_the_rate_that_gets_furthest_is_given_all_samples(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lesson, "in_parallel", lambda task, jobs: map(task, jobs))
+    monkeypatch.setattr(digits_optimizers, "RATES", {"adam": (0.005, 0.0001, 10.0), "sgd": (0.3, 0.1, 0.01)})
+    list(digits_optimizers.run(request_._replace(samples=3_000)))
+    report = json.loads((request_.out / "report.json").read_text())
+    for each in report["runs"]:
+        name, rate = each["run"].split(", rate ")
+        tried = report["rates_tried"][name]
+        assert tried[str(float(rate))] == max(tried.values())
 
 
 def test_the_fewest_samples_are_read_off_the_curve(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from pellucid.recipes.digits.own import Task, agreement_of, train_and_judge
 from pellucid.recipes.digits.study import Outcome
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.workers import in_parallel
+from pellucid.search.trace import Trace
 from pellucid.training.run import load
 
 SAMPLES, DEVELOPMENT, TEST = 100_000, 300, 1_000
@@ -29,7 +30,8 @@ to a hundred. Where do they break, and why?
 Additive attention finds the next word by what the encoder's states say, so the states must count the words, and they
 have never counted beyond twenty. Location-sensitive attention also sees where it looked last, through filters that
 slide over its own weights: from there the next word is a few letters on, whatever the length. Monotonic attention
-never goes back, but must still know from the states when to stop.
+never goes back, but begins each scan at the very position where the last one stopped (Raffel et al. 2017, section
+2.2): to go on it must no longer like what it liked a step before, and where a word comes twice it may stay for good.
 
 All three start from nothing and write from the context alone: a decoder that begins with the encoder's summary, or
 may guess the end from its own state, learns to count there instead."""
@@ -42,6 +44,8 @@ class Length(NamedTuple):
     symbol_accuracy: float
     exact_match: float
     agreement: Agreement
+    stays: float
+    """Share of the looks, the first of each row apart, at the very position of the look before."""
 
 
 class Reached(NamedTuple):
@@ -73,7 +77,8 @@ def run(request: Request) -> Iterator[str]:
         last = each.lengths[-1]
         yield (
             f"{_tag(each)}, {last.digits} digits: {100 * last.symbol_accuracy:.2f} % of the symbols, "
-            f"{100 * last.exact_match:.1f} % of the sequences, alignment error {100 * last.agreement.error:.2f} %"
+            f"{100 * last.exact_match:.1f} % of the sequences, alignment error {100 * last.agreement.error:.2f} %, "
+            f"{100 * last.stays:.1f} % of the looks do not move"
         )
     numbers = {"lengths": {_tag(each): [length._asdict() for length in each.lengths] for each in reached}}
     lesson = Lesson("digits-extrapolate", "Five times as long as any seen", INTRODUCTION, groups)
@@ -89,8 +94,16 @@ def reach(task: Task) -> Reached:
         judgement = judge(transducer, spelled_digits(EACH, digits, digits, 1_000 + digits))
         evaluation = judgement.evaluation
         agreed = agreement_of(judgement.traces, [target for (target,) in judgement.references])
-        lengths.append(Length(digits, evaluation.symbol_accuracy / 100, evaluation.exact_match / 100, agreed))
+        accuracies = evaluation.symbol_accuracy / 100, evaluation.exact_match / 100
+        lengths.append(Length(digits, *accuracies, agreed, stays(judgement.traces)))
     return Reached(result.outcome, lengths)
+
+
+def stays(traces: Sequence[Trace]) -> float:
+    """The share of looks that do not move: a word read twice, where every word is to be written once."""
+    places = [trace.attention.argmax(axis=1) for trace in traces]
+    looks = sum(max(len(place) - 1, 0) for place in places)
+    return sum(int((place[1:] == place[:-1]).sum()) for place in places) / max(looks, 1)
 
 
 def _parts(reached: Sequence[Reached]) -> list[Part]:
@@ -99,13 +112,13 @@ def _parts(reached: Sequence[Reached]) -> list[Part]:
         f"Symbols right of {EACH} rows of each length; trained on the lengths in the shade. A hairline is one seed, a "
         "thick line the mean."
     )
-    heads = ("digits", *(f"{_tag(each)}: symbols, sequences, alignment error" for each in reached))
+    heads = ("digits", *(f"{_tag(each)}: symbols, sequences, alignment error, looks that stay" for each in reached))
     rows = [
         (
             str(digits),
             *(
                 f"{100 * each.lengths[at].symbol_accuracy:.2f}, {100 * each.lengths[at].exact_match:.1f}, "
-                f"{100 * each.lengths[at].agreement.error:.2f}"
+                f"{100 * each.lengths[at].agreement.error:.2f}, {100 * each.lengths[at].stays:.1f}"
                 for each in reached
             ),
         )
