@@ -52,8 +52,9 @@ def text_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
     """
     if not outputs or not all(references):
         raise InputError("texts are scored against references: there is none")
-    words = [_nearest(output.split(), [text.split() for text in own]) for output, own in _pairs(outputs, references)]
-    characters = [_nearest(output, own) for output, own in _pairs(outputs, references)]
+    pairs = list(zip(outputs, references, strict=True))
+    words = [_nearest(output.split(), [text.split() for text in own]) for output, own in pairs]
+    characters = [_nearest(output, own) for output, own in pairs]
     return TextScores(
         *_rate(words),
         sum(length for _, length in words),
@@ -93,11 +94,6 @@ def _streams(references: Sequence[Sequence[str]]) -> Any:  # noqa: ANN401 (None 
     """References as sacrebleu takes them: the first of every example, then the second, …; None where there is none."""
     most = max(map(len, references))
     return [[own[at] if at < len(own) else None for own in references] for at in range(most)]
-
-
-def _pairs(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> zip[tuple[str, Sequence[str]]]:
-    """Each output with its references."""
-    return zip(outputs, references, strict=True)
 
 
 def _nearest(output: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[int, int]:
