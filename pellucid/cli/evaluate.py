@@ -82,8 +82,8 @@ def run(arguments: list[str]) -> int:
     from pellucid.evaluation.assessment import compare_runs
     from pellucid.look.evaluation_tables import assessment_tables, comparison_tables
 
-    *runs, file = (given.run, given.file, *given.more)
-    found = assessed(runs, file, How(*(getattr(given, name) for name in How._fields)))
+    paths: tuple[Path, ...] = (given.run, given.file, *given.more)
+    found = assessed(paths[:-1], paths[-1], How(*(getattr(given, name) for name in How._fields)))
     comparisons = [compare_runs(found.runs[0], other) for other in found.runs[1:]]
     for line in found.bad:
         print(f"pellucid: skipped {line}", file=sys.stderr)
@@ -130,8 +130,8 @@ def _print(tables: "Iterable[Table]") -> None:
 
 def _write_page(given: Arguments, found: "Assessed", comparisons: "Sequence[Comparison]") -> None:
     """The page, and where it is."""
-    from pellucid.look.evaluation_page import evaluation_report
     from pellucid.look.comparison_page import comparison_report
+    from pellucid.look.evaluation_page import evaluation_report
     from pellucid.look.report import write_report
 
     assert given.html is not None
