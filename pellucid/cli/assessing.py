@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -68,13 +69,8 @@ def assessed(runs: Sequence[Path], file: Path, how: How) -> Assessed:
     joined = [join([result.runs[at] for result in results]) for at in range(len(runs))]
     counts = [_summed([result.counts[at] for result in results]) for at in range(len(runs))]
     seconds = [sum(result.seconds[at] for result in results) for at in range(len(runs))]
-    named = [replace_name(assessment, name) for assessment, name in zip(joined, names, strict=True)]
+    named = [replace(assessment, name=name) for assessment, name in zip(joined, names, strict=True)]
     return Assessed(named, counts, seconds, [line for result in results for line in result.bad])
-
-
-def replace_name(assessment: Assessment, name: str) -> Assessment:
-    """The same assessment under another name."""
-    return Assessment(name, assessment.answered, assessment.candidates, assessment.texts)
 
 
 @contextmanager
@@ -227,6 +223,6 @@ def _summed(counts: Sequence[dict[str, int]]) -> dict[str, int]:
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
-    """A short name for each run: that of its folder, or the whole path where two folders have one name."""
-    short = [path.name for path in runs]
+    """A short name for each run: that of its folder less the hole, or the whole path where two have one name."""
+    short = [path.name.replace(HOLE, "").strip("-_. ") or str(path) for path in runs]
     return short if len(set(short)) == len(short) else [str(path) for path in runs]

@@ -44,10 +44,20 @@ class GroupScores(NamedTuple):
     symbol_error_rate: float
     symbol_error_rate_ci95: Interval
 
+    @property
+    def wer(self) -> float:
+        """Share of wrong outputs: the rest of the exact match."""
+        return 100 - self.exact_match
+
+    @property
+    def wer_ci95(self) -> Interval:
+        """Its interval."""
+        return Interval(100 - self.exact_match_ci95.high, 100 - self.exact_match_ci95.low)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         intervals = {name: list(getattr(self, name)) for name in ("exact_match_ci95", "symbol_error_rate_ci95")}
-        return {**self._asdict(), **intervals, "wer": 100 - self.exact_match}
+        return {**self._asdict(), **intervals, "wer": self.wer, "wer_ci95": list(self.wer_ci95)}
 
 
 @dataclass(frozen=True, eq=False)

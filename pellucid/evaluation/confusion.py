@@ -9,7 +9,7 @@ from rapidfuzz.distance import Levenshtein
 
 from pellucid.evaluation.metrics import Scored, numbered
 
-MATRIX = 24
+MATRIX = 18
 """The matrix shows at most so many symbols, those with the most errors."""
 
 Pair = tuple[str | None, str | None]

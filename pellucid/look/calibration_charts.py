@@ -23,9 +23,10 @@ def calibration_html(runs: Sequence[Assessment]) -> Iterator[str]:
     yield from charts_html(charts, [_bins(runs[0].calibration) if len(runs) == 1 else "", "", ""])
     yield (
         '<p class="note">Reliability: outputs gathered by their probability exp(score) in ten bins; on the grey line '
-        "probabilities can be taken at their word, above it the model is surer than it says. The mean distance from "
-        "that line is the calibration error. The other two order outputs by probability: how many of the most certain "
-        "are right, and how many of all errors a person finds who reviews the least certain (grey: in any order).</p>\n"
+        "probabilities can be taken at their word, above it outputs are right more often than they say. The mean "
+        "distance from that line is the calibration error. The other two order outputs by probability: how many of the "
+        "most certain are right, and how many of all errors a person finds who reviews the least certain (grey: in any "
+        "order).</p>\n"
     )
 
 

@@ -45,7 +45,8 @@ def comparison_report(runs: Sequence[Assessment], comparisons: Sequence[Comparis
 
 def _summary(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
     """Exact match of each run, and the first difference."""
-    rows = [(run.name, f"{_exact(run):.2f} % (exact match{', mean over groups' if run.mean else ''})") for run in runs]
+    over = "mean over groups" if runs[0].mean else "all examples"
+    rows = [(f"exact match, {run.name}", f"{_exact(run):.2f} % ({over})") for run in runs]
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         each = comparison.exact_match
         told = f"95 %: {each.ci95.low:+.2f} to {each.ci95.high:+.2f}, p {_p(each.p)}"
@@ -89,11 +90,11 @@ def _tests(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> Ite
     first, rows, words = runs[0], [], []
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         for name, each in differences(comparison):
-            interval = f"{each.ci95.low:+.2f} – {each.ci95.high:+.2f}"
+            interval = f"{each.ci95.low:+.2f} to {each.ci95.high:+.2f}"
             cells = (f"{each.difference:+.2f}", interval, text(p_value(each.p)), f"{100 * each.a_better:.1f} %")
             rows.append([text(f"{name}, {first.name} less {run.name}"), *cells])
             words.append(_in_words(name, each, first.name, run.name))
-    heads = ("", "difference, points", "95 % interval", "p", f"{first.name} better in")
+    heads = ("score", "difference, points", "95 % interval", "p", f"{first.name} better in")
     yield _table(heads, rows)
     yield "".join(f'<p class="verdictline">{text(each)}</p>\n' for each in words)
     counts = [

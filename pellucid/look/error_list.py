@@ -126,7 +126,7 @@ def _disagreement(right: Assessment, wrong: Assessment, at: int) -> Row:
     good, bad, references = right.traces[at], wrong.traces[at], right.answered.references[at]
     row = _error(wrong, at)
     both = "".join(
-        f"<div><h4>{text(run.name)}: {mark} {_text(trace.output)} p = {probability(trace.score)}</h4>"
+        f"<div><h4>{text(run.name)}: {mark} {_text(trace.output)} (p = {probability(trace.score)})</h4>"
         f"{_attention(trace)}</div>"
         for run, trace, mark in ((right, good, "✓"), (wrong, bad, "✗"))
     )

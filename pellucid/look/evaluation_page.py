@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pellucid.evaluation.assessment import Assessment
-from pellucid.evaluation.intervals import Interval
+from pellucid.evaluation.assessment import Assessment, GroupScores
+from pellucid.evaluation.outcomes import Mean
 from pellucid.look.calibration_charts import calibration_html
 from pellucid.look.confusion_table import confusions_html
 from pellucid.look.error_list import SCRIPT, error_rows, list_html
@@ -46,23 +46,22 @@ def groups_html(runs: Sequence[Assessment]) -> Iterator[str]:
     for rows in zip(*(run.groups for run in runs), strict=True):
         yield f'<tr><th scope="row">{text(rows[0].group)}</th><td>{rows[0].examples:,}</td>'
         for row in rows:
-            low, high = row.exact_match_ci95
-            yield from _cells(100 - row.exact_match, Interval(100 - high, 100 - low), row.symbol_error_rate, several)
+            yield from _cells(row, several)
         yield "</tr>\n"
     yield f'<tr class="total"><th scope="row">mean</th><td>{len(runs[0].groups)} groups</td>'
     for run in runs:
         if run.mean:
-            yield from _cells(run.mean.wer, run.mean.wer_ci95, run.mean.symbol_error_rate, several)
+            yield from _cells(run.mean, several)
     yield "</tr>\n</tbody></table></div>\n"
     yield '<p class="note">Word error rate: the share of wrong outputs. The mean weighs all groups alike.</p>\n'
 
 
-def _cells(wrong: float, interval: Interval, errors: float, several: bool) -> Iterator[str]:
-    """The rates of a run in one group; the interval where there is room."""
-    yield f"<td>{wrong:.2f}</td>"
+def _cells(row: GroupScores | Mean, several: bool) -> Iterator[str]:
+    """The rates of a run in one group, or their means; the interval where there is room."""
+    yield f"<td>{row.wer:.2f}</td>"
     if not several:
-        yield f"<td>{interval.low:.2f} – {interval.high:.2f}</td>"
-    yield f"<td>{errors:.2f}</td>"
+        yield f"<td>{row.wer_ci95.low:.2f} to {row.wer_ci95.high:.2f}</td>"
+    yield f"<td>{row.symbol_error_rate:.2f}</td>"
 
 
 def _summary(assessment: Assessment, counts: Mapping[str, int]) -> list[tuple[str, str]]:

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from pellucid.evaluation.assessment import Assessment
+from pellucid.evaluation.assessment import Assessment, GroupScores
 from pellucid.evaluation.comparing import Comparison, Difference
 from pellucid.evaluation.intervals import Interval
 from pellucid.evaluation.metrics import Accuracy
+from pellucid.evaluation.outcomes import Mean
 from pellucid.look.visible import visible, visible_text
 
 CONFUSIONS = 10
@@ -58,26 +59,27 @@ def only_right(one: Assessment, other: Assessment) -> list[int]:
 
 
 def group_table(runs: Sequence[Assessment]) -> Table:
-    """Word and symbol error rate of each group and run, and their means without weights."""
-    table = _titled("by group", "group", "of")
+    """Word and symbol error rate of each group and run, and their means without weights; of one run with intervals."""
+    table, several = (
+        _titled("word error rate (wrong outputs) and symbol error rate by group", "group", "of"),
+        len(runs) > 1,
+    )
     for run in runs:
-        name = f"{run.name}: " if len(runs) > 1 else ""
-        table.add_column(f"{name}% wrong", justify="right")
-        table.add_column("95 % interval", justify="right")
-        table.add_column("symbol errors %", justify="right")
+        for head in ("WER %", *([] if several else ["95 % interval"]), "SER %"):
+            table.add_column(f"{run.name}\n{head}" if several else head, justify="right")
     for rows in zip(*(run.groups for run in runs), strict=True):
-        cells = []
-        for row in rows:
-            wrong = Interval(100 - row.exact_match_ci95.high, 100 - row.exact_match_ci95.low)
-            cells += [f"{100 - row.exact_match:.2f}", _interval(wrong), f"{row.symbol_error_rate:.2f}"]
+        cells = [cell for row in rows for cell in _rates(row, several)]
         table.add_row(Text(visible_text(rows[0].group)), f"{rows[0].examples:,}", *cells)
     table.add_section()
-    cells = []
-    for run in runs:
-        if run.mean:
-            cells += [f"{run.mean.wer:.2f}", _interval(run.mean.wer_ci95), f"{run.mean.symbol_error_rate:.2f}"]
+    cells = [cell for run in runs if run.mean for cell in _rates(run.mean, several)]
     table.add_row("mean", f"{len(runs[0].groups)} groups", *cells)
     return table
+
+
+def _rates(row: GroupScores | Mean, several: bool) -> list[str]:
+    """The rates of a group or of a mean."""
+    interval = [] if several else [_interval(row.wer_ci95)]
+    return [f"{row.wer:.2f}", *interval, f"{row.symbol_error_rate:.2f}"]
 
 
 def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
