@@ -49,7 +49,7 @@ def _reliability(runs: Sequence[Assessment]) -> Chart:
                 low, high = each.ci95.percent
                 band += [(points[-1].x, low, high)] if len(runs) == 1 else []
         lines.append(Line("", points, color=color(at)))
-    perfect = Line("", [Point(0, 0, "probability 0"), Point(100, 100, "probability 1")], quiet=True, dots=False)
+    perfect = Line("", [Point(0.0, 0.0, "probability 0"), Point(100.0, 100.0, "probability 1")], quiet=True, dots=False)
     return Chart("Reliability", "mean probability, %", "%", [*lines, perfect], _PER_CENT, (0.0, 100.0), band)
 
 
@@ -86,9 +86,9 @@ def _review(runs: Sequence[Assessment]) -> Chart:
             for each in run.calibration.certain
         ]
         lines.append(Line("", points[::-1], color=color(at)))
-    chance = Line("", [Point(0, 0, "none"), Point(100, 100, "all")], quiet=True, dots=False)
+    chance = Line("", [Point(0.0, 0.0, "none"), Point(100.0, 100.0, "all")], quiet=True, dots=False)
     return Chart(
-        "Errors found by review", "least certain outputs reviewed, %", "%", [*lines, chance], _PER_CENT, (0, 100)
+        "Errors found by review", "least certain outputs reviewed, %", "%", [*lines, chance], _PER_CENT, (0.0, 100.0)
     )
 
 

@@ -100,7 +100,7 @@ def _row(row: Row) -> str:
     numbers = "".join(f'<span class="n">{number}</span>' for number in row.numbers)
     values = "".join(f' data-{name}="{value:.6g}"' for name, value in row.values.items())
     return (
-        f'<details class="error" data-text="{escape(row.words.lower())}" data-kinds="{" ".join(row.kinds)}"{values}>'
+        f'<details class="error" data-text="{text(row.words.lower())}" data-kinds="{" ".join(row.kinds)}"{values}>'
         f"<summary>{cells}{numbers}</summary><div>{row.body}</div></details>\n"
     )
 
