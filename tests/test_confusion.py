@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
-from pellucid.evaluation.confusion import Confusions, Matrix, aligned, confusions
+from pellucid.evaluation.confusion import Confusions, Matrix, Pair, aligned, confusions
 from pellucid.evaluation.metrics import Scored
 
 SEQUENCES = st.lists(st.sampled_from(["a", "b", "c", "", "\0"]), max_size=7).map(tuple)
@@ -65,7 +65,7 @@ def test_all_right_and_nothing_at_all_have_no_errors() -> None:
 
 @pytest.mark.parametrize("most", [0, 1, 3])
 def test_the_matrix_is_not_wider_than_asked_and_keeps_the_most_frequent(most: int) -> None:
-    pairs = Counter({(chr(97 + at), chr(98 + at)): 10 - at for at in range(8)})
+    pairs: Counter[Pair] = Counter({(chr(97 + at), chr(98 + at)): 10 - at for at in range(8)})
     matrix = Confusions(pairs).matrix(most)
     assert len(matrix.symbols) == most == len(matrix.counts)
     assert set(matrix.symbols) <= {"b", "c", "d", "e"}

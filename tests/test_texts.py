@@ -38,7 +38,7 @@ def test_examples_may_have_references_in_different_numbers() -> None:
 def test_word_edit_rate_by_hand() -> None:
     outputs = ["the cat sat", "a  mat", ""]
     found = text_scores(outputs, [["the red, cat sat"], ["a mat", "a small. mat"], ["on"]])
-    assert (found.words, found.word_edit_rate) == (7, pytest.approx(100 * 2 / 7))
+    assert found.words == 7 and found.word_edit_rate == pytest.approx(100 * 2 / 7)
     # characters: "red, " left out; "a  mat" has one space too many; "on" left out, of 16 + 5 + 2
     assert found.character_error_rate == pytest.approx(100 * (5 + 1 + 2) / (16 + 5 + 2))
     low, high = found.word_edit_rate_ci95
@@ -64,7 +64,7 @@ def test_empty_texts_are_scored(outputs: list[str], references: list[list[str]],
     assert found.bleu.score == 0 and 0 <= found.chrf.score <= 100
 
 
-def test_nothing_to_compare_with_is_refused() -> None:
-    for outputs, references in (([], []), (["a"], [[]])):
-        with pytest.raises(InputError, match="none"):
-            text_scores(outputs, references)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("outputs", "references"), [([], []), (["a"], [[]])])
+def test_nothing_to_compare_with_is_refused(outputs: list[str], references: list[list[str]]) -> None:
+    with pytest.raises(InputError, match="none"):
+        text_scores(outputs, references)

@@ -7,6 +7,7 @@ from pellucid.evaluation.calibration import Calibration
 from pellucid.look.charts import Chart, Line, Point
 from pellucid.look.page import text
 from pellucid.look.report import charts_html
+from pellucid.look.visible import visible_text
 
 SERIES = ("var(--accent)", "var(--series-2)", "var(--series-3)", "var(--series-4)")
 _PER_CENT = [(float(x), str(x)) for x in range(0, 101, 20)]
@@ -44,7 +45,7 @@ def _reliability(runs: Sequence[Assessment]) -> Chart:
         for each in run.calibration.bins:
             if each.total:
                 share = f"{100 * each.accuracy:.1f} % right of {each.total:,}"
-                hint = f"{run.name}: mean probability {each.confidence:.2f}, {share}"
+                hint = f"{visible_text(run.name)}: mean probability {each.confidence:.2f}, {share}"
                 points.append(Point(100 * each.confidence, 100 * each.accuracy, hint))
                 low, high = each.ci95.percent
                 band += [(points[-1].x, low, high)] if len(runs) == 1 else []
@@ -61,7 +62,7 @@ def _certain(runs: Sequence[Assessment]) -> Chart:
             Point(
                 100 * each.share,
                 100 * each.accuracy,
-                f"{run.name}: {100 * each.accuracy:.1f} % of the most certain "
+                f"{visible_text(run.name)}: {100 * each.accuracy:.1f} % of the most certain "
                 f"{100 * each.share:.0f} % are right (p ≥ {each.probability:.3f})",
             )
             for each in run.calibration.certain
@@ -80,7 +81,7 @@ def _review(runs: Sequence[Assessment]) -> Chart:
             Point(
                 100 * (1 - each.share),
                 100 * each.caught,
-                f"{run.name}: reviewing the least certain "
+                f"{visible_text(run.name)}: reviewing the least certain "
                 f"{100 * (1 - each.share):.0f} % finds {100 * each.caught:.0f} % of the errors",
             )
             for each in run.calibration.certain

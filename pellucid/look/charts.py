@@ -219,6 +219,8 @@ def _description(chart: Chart) -> str:
     """The chart in words: where each line starts and ends."""
     parts = [f"{chart.y_title} over {chart.x_title}"]
     parts += [
-        f"{line.name}: from {line.points[0].hint} to {line.points[-1].hint}" for line in chart.lines if line.points
+        f"{line.name}{': ' if line.name else ''}from {line.points[0].hint} to {line.points[-1].hint}"
+        for line in chart.lines
+        if line.points
     ]
     return ". ".join(parts) + "."

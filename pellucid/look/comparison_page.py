@@ -13,6 +13,7 @@ from pellucid.look.evaluation_page import groups_html
 from pellucid.look.evaluation_tables import differences, only_right, p_value, score_rows
 from pellucid.look.page import text
 from pellucid.look.report import Fragment, Report, charts_html
+from pellucid.look.visible import visible_text
 
 CONFUSIONS = 20
 CERTAIN = 0.05
@@ -136,7 +137,9 @@ def _lines(title: str, axis: str, runs: Sequence[Assessment], groups: Sequence[S
     charts = [accuracy_chart(title, axis, each) for each in groups]
     longest = max(charts, key=lambda chart: len(chart.x_ticks))
     lines = [
-        Line("", [p._replace(hint=f"{run.name}, {p.hint}") for p in chart.lines[0].points], color=color(at))
+        Line(
+            "", [p._replace(hint=f"{visible_text(run.name)}, {p.hint}") for p in chart.lines[0].points], color=color(at)
+        )
         for at, (run, chart) in enumerate(zip(runs, charts, strict=True))
     ]
     reach = percent_range([each for own in groups for each in own])
