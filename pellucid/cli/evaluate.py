@@ -36,7 +36,7 @@ class Arguments:
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a trained run."""
     file: Annotated[Positional[Path], tyro.conf.arg(metavar="[RUN ...]")]
-    """Folders of further runs, to be compared with the first."""
+    """Folders of further runs to compare with the first, if any; FILE must follow."""
     more: Annotated[Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = ()
     """Pairs, in a file like the training file, or - for standard input; it comes last."""
     target: Path | None = None

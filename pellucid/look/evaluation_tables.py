@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rich.markup import escape as markup_escape
 from rich.table import Table
 from rich.text import Text
 
@@ -66,7 +67,7 @@ def group_table(runs: Sequence[Assessment]) -> Table:
     )
     for run in runs:
         for head in ("WER %", *([] if several else ["95 % interval"]), "SER %"):
-            table.add_column(f"{run.name}\n{head}" if several else head, justify="right")
+            table.add_column(f"{_name(run)}\n{head}" if several else head, justify="right")
     for rows in zip(*(run.groups for run in runs), strict=True):
         cells = [cell for row in rows for cell in _rates(row, several)]
         table.add_row(Text(visible_text(rows[0].group)), f"{rows[0].examples:,}", *cells)
@@ -164,7 +165,7 @@ def _errors(assessment: Assessment, rows: Sequence[int]) -> Table:
 
 def _side_by_side(runs: Sequence[Assessment], seconds: Sequence[float]) -> Table:
     """A row for each score, a column for each run."""
-    table = _titled("", f"{runs[0].evaluation.examples:,} examples", *(run.name for run in runs))
+    table = _titled("", f"{runs[0].evaluation.examples:,} examples", *map(_name, runs))
     scores = [score_rows(run) for run in runs]
     for at, (name, _, _) in enumerate(scores[0]):
         table.add_row(name, *(each[at][1] if at < len(each) else "" for each in scores))
@@ -176,20 +177,20 @@ def _tests(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> Tab
     """What the differences are worth."""
     over = "means over groups" if runs[0].mean else "all examples"
     heads = ("against", "score", "difference", "95 % interval", "p", "better in")
-    table = _titled(f"{runs[0].name} less each other run, {over}", *heads)
+    table = _titled(f"{_name(runs[0])} less each other run, {over}", *heads)
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         for name, each in differences(comparison):
             cells = (f"{each.difference:+.2f}", _interval(each.ci95), p_value(each.p), f"{100 * each.a_better:.1f} %")
-            table.add_row(run.name, name, *cells)
+            table.add_row(_name(run), name, *cells)
     return table
 
 
 def _counted(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> Table:
     """How many examples which of two runs has right."""
-    table = _titled("examples right", "against", "both", f"only {runs[0].name}", "only the other", "neither")
+    table = _titled("examples right", "against", "both", f"only {_name(runs[0])}", "only the other", "neither")
     for run, each in zip(runs[1:], comparisons, strict=True):
         counts = (each.both, each.only_a, each.only_b, each.neither)
-        table.add_row(run.name, *(f"{count:,}" for count in counts))
+        table.add_row(_name(run), *(f"{count:,}" for count in counts))
     return table
 
 
@@ -205,12 +206,17 @@ def p_value(p: float) -> str:
 
 def _disagreements(one: Assessment, other: Assessment, rows: Sequence[int], listed: int) -> Table:
     """Examples that one run has right and the other wrong."""
-    title = f"{one.name} right, {other.name} wrong: {min(listed, len(rows)):,} of {len(rows):,}"
-    table = Table("source", f"{one.name}", f"{other.name}", title=title, title_justify="left")
+    title = f"{_name(one)} right, {_name(other)} wrong: {min(listed, len(rows)):,} of {len(rows):,}"
+    table = Table("source", _name(one), _name(other), title=title, title_justify="left")
     for at in rows[:listed]:
         cells = (one.traces[at].text, one.traces[at].output, other.traces[at].output)
         table.add_row(*(Text(visible_text(cell)) for cell in cells))
     return table
+
+
+def _name(run: Assessment) -> str:
+    """A run's name, in which nothing is taken for markup."""
+    return markup_escape(visible_text(run.name))
 
 
 def _titled(title: str, *heads: str) -> Table:
