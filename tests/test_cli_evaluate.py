@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import Done, complaint, outputs, pellucid
-from trained_runs import digits_run, shared_folder, write_pairs
+from trained_runs import copy_of, digits_run, shared_folder, write_pairs
 
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
@@ -139,3 +139,90 @@ def test_the_name_of_a_file_tells_its_format(tmp_path: Path) -> None:
     assert {**report(tmp_path / "a.jsonl"), "seconds": 0} == {**report(pairs_file()), "seconds": 0}
     (tmp_path / "a.txt").write_bytes((tmp_path / "a.jsonl").read_bytes())
     assert report(tmp_path / "a.txt", "--input-format", "jsonl")["errors"] == report(pairs_file())["errors"]
+
+
+def test_standard_input_is_a_file_too(tmp_path: Path) -> None:
+    done = pellucid("evaluate", digits_run().run, "-", "--json", stdin=pairs_file().read_bytes())
+    assert done.code == 0 and {**json.loads(done.out), "seconds": 0} == {**report(pairs_file()), "seconds": 0}
+    assert "standard input:1: expected 2 columns" in complaint(
+        pellucid("evaluate", digits_run().run, "-", stdin=b"bad\n")
+    )
+
+
+def test_two_runs_are_compared(tmp_path: Path) -> None:
+    other = copy_of(digits_run().run, tmp_path / "same")
+    done = evaluate(other, pairs_file(), "--json", "--html", tmp_path / "page.html")
+    found = json.loads(done.out)
+    assert done.code == 0 and done.err == f"pellucid: wrote {tmp_path / 'page.html'}\n"
+    assert [each["name"] for each in found["runs"]] == ["run", "same"]
+    alone = report(pairs_file())
+    assert {**found["runs"][0], "seconds": 0} == {**alone, "seconds": 0, "name": "run"}
+    (comparison,) = found["comparisons"]
+    assert (comparison["a"], comparison["b"]) == ("run", "same")
+    for score in ("exact_match", "symbol_error_rate"):
+        assert comparison[score]["difference"] == 0 and comparison[score]["p"] == 1
+    assert comparison["only_a"] == comparison["only_b"] == 0 and comparison["a_right_b_wrong"] == []
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "Do they differ?" in page and "run and same" in page
+    told = evaluate(other, pairs_file())
+    assert "run less each other run" in told.out and "examples right" in told.out
+
+
+def test_the_page_of_a_run_lists_its_errors(tmp_path: Path) -> None:
+    assert evaluate(pairs_file(), "--html", tmp_path / "a.html", "--nbest", "2").code == 0
+    wrong = report(pairs_file(), "--beam", "2", "--worst", "100")["worst"]
+    page = (tmp_path / "a.html").read_text("utf-8")
+    assert page.count('<details class="error"') == len(wrong) > 0
+    assert "ends with .html" in complaint(evaluate(pairs_file(), "--html", tmp_path / "a.htm"))
+
+
+def test_nbest_tells_how_often_the_right_one_is_near() -> None:
+    found = report(pairs_file(), "--nbest", "3")
+    shares = [each["accuracy"] for each in found["oracle"]]
+    assert len(shares) == 3 and shares == sorted(shares) and shares[0] == pytest.approx(found["exact_match"])
+    assert report(pairs_file(), "--beam", "3")["exact_match"] == found["exact_match"]
+    assert 0 < found["mean_reciprocal_rank"] <= shares[-1] / 100
+    assert "--nbest 3 needs --beam 3 or more" in complaint(evaluate(pairs_file(), "--nbest", "3", "--beam", "2"))
+    assert "1 or more" in complaint(evaluate(pairs_file(), "--nbest", "0"))
+
+
+def test_a_column_of_groups(tmp_path: Path) -> None:
+    lines = [f"{pair.source}\t{pair.target}\t{'long' if len(pair.target) > 3 else 'short'}" for pair in PAIRS]
+    (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n")
+    found = report(tmp_path / "a.tsv", "--group", "3")
+    rows = {row["group"]: row for row in found["groups"]}
+    assert rows.keys() == {"long", "short"} and sum(row["examples"] for row in found["groups"]) == 60
+    for name, row in rows.items():
+        pairs = zip(predicted(), PAIRS, strict=True)
+        own = [output != pair.target for output, pair in pairs if (len(pair.target) > 3) == (name == "long")]
+        assert row["wer"] == pytest.approx(100 * sum(own) / len(own)) and row["examples"] == len(own)
+    assert found["macro"]["wer"] == pytest.approx((rows["long"]["wer"] + rows["short"]["wer"]) / 2)
+    assert found["exact_match"] == pytest.approx(report(pairs_file())["exact_match"])
+    assert "by group" in evaluate(tmp_path / "a.tsv", "--group", "3").out.replace("\n", " ")
+    assert "expected 4 columns, got 3" in complaint(evaluate(tmp_path / "a.tsv", "--group", "4"))
+    assert "--group" in complaint(evaluate(tmp_path / "a.tsv", "--group", "language"))
+
+
+def test_a_name_in_the_paths(tmp_path: Path) -> None:
+    for at, name in enumerate(("ady", "bul", "cat")):
+        write_pairs(tmp_path / f"{name}_test.tsv", PAIRS[20 * at : 20 * at + 20])
+        if name != "cat":
+            copy_of(digits_run().run, tmp_path / name)
+    done = pellucid("evaluate", tmp_path / "{}", tmp_path / "{}_test.tsv", "--json")
+    found = json.loads(done.out)
+    assert "no run for 1 of 3 files, left out: cat" in done.err
+    assert [(row["group"], row["examples"]) for row in found["groups"]] == [("ady", 20), ("bul", 20)]
+    assert found["macro"]["exact_match"] == pytest.approx(sum(row["exact_match"] for row in found["groups"]) / 2)
+    one_run = json.loads(evaluate(tmp_path / "{}_test.tsv", "--json").out)
+    assert len(one_run["groups"]) == 3 and one_run["examples"] == 60
+    assert "no file is named like" in complaint(evaluate(tmp_path / "{}.none"))
+    assert "no run has a folder" in complaint(pellucid("evaluate", tmp_path / "no" / "{}", tmp_path / "{}_test.tsv"))
+    assert "has none" in complaint(pellucid("evaluate", tmp_path / "{}", pairs_file()))
+
+
+def test_texts_are_scored_where_asked() -> None:
+    assert report(pairs_file())["texts"] is None
+    found = report(pairs_file(), "--texts")["texts"]
+    wrong = sum(output != example.target for output, example in zip(predicted(), PAIRS, strict=True))
+    assert found["word_edit_rate"] == pytest.approx(100 * wrong / 60), "every target is one word"
+    assert "tok:13a" in found["bleu"]["signature"] and "chrF" in evaluate(pairs_file(), "--texts").out

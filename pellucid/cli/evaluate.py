@@ -1,43 +1,60 @@
-"""pellucid evaluate DIR FILE [--json]"""
+"""pellucid evaluate RUN [RUN ...] FILE [--json] [--html PAGE]"""
 
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import tyro
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from tyro.conf import Positional
 
-from pellucid.config import DataConfig, Device, Format
-from pellucid.data.examples import Example, has_known_name, read_examples
+from pellucid.config import Device, Format
 from pellucid.errors import InputError
-from pellucid.evaluation.answers import merge_references, score
-from pellucid.evaluation.metrics import Evaluation, Scored, evaluate, worst
-from pellucid.look.visible import visible_text
-from pellucid.search.trace import Trace
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pellucid.cli.assessing import Assessed
+    from pellucid.evaluation.comparing import Comparison
+
+LISTED = 10
+DRAWN = 100
+"""How many errors the page draws the attention of, where --worst does not say."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Score a trained model on pairs: exact match and symbol error rate with 95 % confidence intervals."""
+    """Score trained models on pairs, with 95 % confidence intervals; with several runs, say whether they differ.
 
-    run: tyro.conf.Positional[Path]
+    Where FILE and the runs have {} in their paths, it stands for a name (a language, say): every file found is scored
+    with the runs of its name, and the table has a row for each name and their mean without weights.
+    """
+
+    run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a trained run."""
-    file: tyro.conf.Positional[Path]
-    """Pairs, in a file like the training file."""
+    file: Annotated[Positional[Path], tyro.conf.arg(metavar="[RUN ...]")]
+    """Folders of further runs to compare with the first, if any; FILE must follow."""
+    more: Annotated[Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = ()
+    """Pairs, in a file like the training file, or - for standard input; it comes last."""
     target: Path | None = None
     """The targets of FILE, line by line, where they are in a file of their own."""
     multi_reference: bool = False
     """Take lines with the same source as one example that may be answered by any of their targets."""
-    worst: int = 10
-    """How many of the worst examples to list."""
+    group: str = ""
+    """Column of FILE (a name, or a number from 1) with the group of each pair, say its language."""
+    texts: bool = False
+    """Outputs are texts of several words: also word error rate by edits, character error rate, BLEU and chrF."""
+    nbest: int = 1
+    """Also tell how often a right output is among the first 1, 2, … so many; the beam is made as wide as that."""
+    worst: int | None = None
+    """How many of the worst examples to list; 10, on the page 100."""
     json: bool = False
     """Print one JSON object instead of tables."""
+    html: Path | None = None
+    """Also write a page that holds all of it, with the attention of each error."""
     input_format: Format = "auto"
     """Format of FILE; auto goes by its name, then by the training file's."""
     beam: int | None = None
@@ -48,79 +65,6 @@ class Arguments:
     """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
 
 
-def run(arguments: list[str]) -> int:
-    """Decode, score, and print."""
-    given = tyro.cli(Arguments, prog="pellucid evaluate", args=arguments)
-    if given.worst < 0:
-        raise InputError(f"--worst: expected 0 or more, got {given.worst}")
-    # Only now, when the arguments are known to be right, what takes seconds to import.
-    from pellucid.model.threads import use_threads
-    from pellucid.training.run import load
-
-    transducer = load(given.run, given.device)
-    if given.beam is not None:
-        transducer = transducer.with_beam(given.beam)
-    use_threads(transducer.config.threads)
-    data = _data_config(transducer.config.data, given)
-    reading = read_examples(given.file, data, given.target)
-    merged = merge_references(reading.examples) if given.multi_reference else _apart(reading.examples)
-    began = time.perf_counter()
-    traces = transducer.trace([example for example, _ in merged])
-    seconds = time.perf_counter() - began
-    scored = score(traces, [references for _, references in merged], transducer.segmenters)
-    evaluation = evaluate(scored)
-    mistakes = [_mistake(traces[at], scored[at], merged[at]) for at in worst(scored, given.worst)]
-    counts = {
-        "lines": len(reading.examples),
-        "bad_lines": len(reading.bad),
-        "blank_lines": reading.blank,
-        "unknown_symbols": sum(len(trace.unknown) for trace in traces),
-        "cut_outputs": sum(not trace.finished for trace in traces),
-    }
-    for line in reading.bad:
-        print(f"pellucid: skipped {line}", file=sys.stderr)
-    if given.json:
-        report = {**evaluation.to_dict(), **counts, "seconds": seconds, "worst": mistakes}
-        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
-    else:
-        _print(evaluation, counts, seconds, mistakes)
-    return 0
-
-
-def _data_config(trained: DataConfig, given: Arguments) -> DataConfig:
-    """How FILE is read: as was asked, else as its name says, else as the training file was."""
-    format = given.input_format
-    if format == "auto" and not has_known_name(given.file):
-        format = trained.format
-    return msgspec.structs.replace(trained, on_bad_line=given.on_bad_line, format=format)
-
-
-def _apart(examples: Sequence[Example]) -> list[tuple[Example, tuple[str, ...]]]:
-    """Every line an example of its own; a source that stands on several lines with several targets is told of."""
-    several = len({(e.source, e.features, e.target) for e in examples}) - len(
-        {(e.source, e.features) for e in examples}
-    )
-    if several:
-        print(
-            f"pellucid: note: {several:,} further targets belong to sources that have one already; each line is scored "
-            f"against its own target (--multi-reference accepts any of them)",
-            file=sys.stderr,
-        )
-    return [(example, (example.target,)) for example in examples]
-
-
-def _mistake(trace: Trace, scored: Scored, example: tuple[Example, tuple[str, ...]]) -> dict[str, Any]:
-    """One wrong output, as plain values."""
-    return {
-        "source": trace.text,
-        "features": example[0].features,
-        "output": trace.output,
-        "references": list(example[1]),
-        "errors": scored.errors,
-        "score": trace.score,
-    }
-
-
 class Tables(Console):
     """A console whose reader may go away, which ends the program as it ends every other."""
 
@@ -129,39 +73,85 @@ class Tables(Console):
         raise BrokenPipeError
 
 
-def _print(evaluation: Evaluation, counts: dict[str, int], seconds: float, mistakes: list[dict[str, Any]]) -> None:
+def run(arguments: list[str]) -> int:
+    """Decode, score, and print."""
+    given = tyro.cli(Arguments, prog="pellucid evaluate", args=arguments)
+    _check(given)
+    # Only now, when the arguments are known to be right, what takes seconds to import.
+    from pellucid.cli.assessing import How, assessed
+    from pellucid.evaluation.assessment import compare_runs
+    from pellucid.look.evaluation_tables import assessment_tables, comparison_tables
+
+    paths: tuple[Path, ...] = (given.run, given.file, *given.more)
+    found = assessed(paths[:-1], paths[-1], How(*(getattr(given, name) for name in How._fields)))
+    comparisons = [compare_runs(found.runs[0], other) for other in found.runs[1:]]
+    for line in found.bad:
+        print(f"pellucid: skipped {line}", file=sys.stderr)
+    listed = LISTED if given.worst is None else given.worst
+    if given.json:
+        sys.stdout.write(msgspec.json.encode(_plain(found, comparisons, listed)).decode() + "\n")
+    elif comparisons:
+        _print(comparison_tables(found.runs, comparisons, found.seconds, listed))
+    else:
+        _print(assessment_tables(found.runs[0], found.counts[0], found.seconds[0], listed))
+    if given.html is not None:
+        _write_page(given, found, comparisons)
+    return 0
+
+
+def _plain(found: "Assessed", comparisons: "Sequence[Comparison]", listed: int) -> dict[str, Any]:
+    """Everything as plain values: the scores of one run, or those of each run and their comparisons."""
+    from pellucid.look.evaluation_tables import only_right
+
+    reports = [
+        {**each.to_dict(), **counts, "seconds": seconds, "worst": [each.error(at) for at in each.worst(listed)]}
+        for each, counts, seconds in zip(found.runs, found.counts, found.seconds, strict=True)
+    ]
+    if not comparisons:
+        return reports[0]
+    first, *others = found.runs
+    pairs = []
+    for other, comparison in zip(others, comparisons, strict=True):
+        told: dict[str, Any] = {"a": first.name, "b": other.name, **comparison.to_dict()}
+        for key, one, against in (("a_right_b_wrong", first, other), ("b_right_a_wrong", other, first)):
+            rows = only_right(one, against)[:listed]
+            told[key] = [{**against.error(at), "right_output": one.traces[at].output} for at in rows]
+        pairs.append(told)
+    named = [{"name": each.name, **report} for each, report in zip(found.runs, reports, strict=True)]
+    return {"runs": named, "comparisons": pairs}
+
+
+def _print(tables: "Iterable[Table]") -> None:
     """Tables for people."""
     console = Tables(highlight=False)
-    console.print(_summary(evaluation, counts, seconds))
-    for title, accuracies in (("target position", evaluation.positions), ("source length", evaluation.lengths)):
-        table = Table(title=f"accuracy by {title}", title_justify="left")
-        for column in (title, "right", "of", "%", "95 % interval"):
-            table.add_column(column, justify="right")
-        for accuracy in accuracies:
-            interval = f"{accuracy.low:.1f} to {accuracy.high:.1f}"
-            counted = (f"{accuracy.right:,}", f"{accuracy.total:,}", f"{accuracy.percent:.1f}")
-            table.add_row(accuracy.label, *counted, interval)
-        console.print(table)
-    if mistakes:
-        table = Table("source", "output", "expected", "errors", "ln p", title="worst examples", title_justify="left")
-        for row in mistakes:
-            cells = [row["source"], row["output"], " | ".join(row["references"])]
-            table.add_row(*(Text(visible_text(cell)) for cell in cells), str(row["errors"]), f"{row['score']:.2f}")
+    for table in tables:
         console.print(table)
 
 
-def _summary(evaluation: Evaluation, counts: dict[str, int], seconds: float) -> Table:
-    """The scores."""
-    table = Table(show_header=False, box=None)
-    low, high = evaluation.exact_match_ci95
-    table.add_row("exact match", f"{evaluation.exact_match:.2f} %", f"95 %: {low:.2f} to {high:.2f}")
-    low, high = evaluation.wer_ci95
-    table.add_row("word error rate", f"{evaluation.wer:.2f} %", f"95 %: {low:.2f} to {high:.2f}")
-    low, high = evaluation.symbol_error_rate_ci95
-    table.add_row("symbol error rate", f"{evaluation.symbol_error_rate:.2f} %", f"95 %: {low:.2f} to {high:.2f}")
-    table.add_row("symbol accuracy", f"{evaluation.symbol_accuracy:.2f} %", "by position, the end included")
-    table.add_row("examples", f"{evaluation.examples:,}", f"decoded in {seconds:.1f} s")
-    for name, count in counts.items():
-        if count and name != "lines":
-            table.add_row(name.replace("_", " "), f"{count:,}", "")
-    return table
+def _write_page(given: Arguments, found: "Assessed", comparisons: "Sequence[Comparison]") -> None:
+    """The page, and where it is."""
+    from pellucid.look.comparison_page import comparison_report
+    from pellucid.look.evaluation_page import evaluation_report
+    from pellucid.look.report import write_report
+
+    assert given.html is not None
+    listed = DRAWN if given.worst is None else given.worst
+    *_, file = (given.file, *given.more)
+    if comparisons:
+        report = comparison_report(found.runs, comparisons, str(file), listed)
+    else:
+        report = evaluation_report(found.runs[0], str(file), found.counts[0], listed)
+    write_report(given.html, report)
+    print(f"pellucid: wrote {given.html}", file=sys.stderr)
+
+
+def _check(given: Arguments) -> None:
+    """`InputError` for counts that cannot be."""
+    if given.worst is not None and given.worst < 0:
+        raise InputError(f"--worst: expected 0 or more, got {given.worst}")
+    if given.nbest < 1:
+        raise InputError(f"--nbest: expected 1 or more, got {given.nbest}")
+    if given.beam is not None and given.nbest > given.beam:
+        raise InputError(f"--nbest {given.nbest} needs --beam {given.nbest} or more, got {given.beam}")
+    if given.html is not None and given.html.suffix != ".html":
+        raise InputError(f"--html takes a file that ends with .html, got {str(given.html)!r}")

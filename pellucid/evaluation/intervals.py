@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 Z95 = 1.959963984540054
 """The standard normal quantile of 0.975: 95 % of the mass lies within so many standard deviations of the mean."""
@@ -55,10 +56,17 @@ def bootstrap_ratio(numerators: Sequence[int], denominators: Sequence[int], seed
     Source: M. Bisani and H. Ney (2004), "Bootstrap estimates for confidence intervals in ASR performance evaluation",
     ICASSP; B. Efron and R. J. Tibshirani (1993), "An Introduction to the Bootstrap", chapter 13.
     """
-    # Examples with equal pairs are interchangeable, so drawing how often each distinct pair appears is the same draw.
-    pairs, counts = np.unique(np.column_stack([numerators, denominators]), axis=0, return_counts=True)
-    total = int(counts.sum())
-    generator = np.random.default_rng(seed)
-    sums = np.array([generator.multinomial(total, counts / total) @ pairs for _ in range(RESAMPLES)])
+    sums = resampled(np.column_stack([numerators, denominators]), np.random.default_rng(seed))
     low, high = np.percentile(sums[:, 0] / np.maximum(sums[:, 1], 1), [2.5, 97.5])
     return Interval(float(low), float(high))
+
+
+def resampled(table: Int[np.ndarray, "n c"], generator: np.random.Generator) -> Int[np.ndarray, "r c"]:
+    """The column sums of `RESAMPLES` resamples, each of n of the n rows drawn with replacement.
+
+    Equal rows are interchangeable, so drawing how often each distinct row appears is the same draw; the rows' order
+    changes nothing.
+    """
+    rows, counts = np.unique(table, axis=0, return_counts=True)
+    total = int(counts.sum())
+    return np.array([generator.multinomial(total, counts / total) @ rows for _ in range(RESAMPLES)])

@@ -102,7 +102,10 @@ class Evaluation:
 
     @property
     def wer(self) -> float:
-        """Word error rate, as pronunciation lexicons report it: the share of outputs that are not exact matches."""
+        """Word error rate, as pronunciation lexicons report it: the share of outputs that are not exact matches.
+
+        The rate by edits over the words of a text, which has the same name elsewhere, is `TextScores.word_edit_rate`.
+        """
         return 100 - self.exact_match
 
     @property
@@ -133,10 +136,17 @@ def edit_distance(output: Sequence[str], reference: Sequence[str]) -> int:
 
     Source: V. I. Levenshtein (1966), "Binary codes capable of correcting deletions, insertions, and reversals".
     """
-    # Rapidfuzz tells strings apart by their hash, in which "" and "\0" are one; numbers it tells apart exactly.
+    return Levenshtein.distance(*numbered(output, reference))
+
+
+def numbered(one: Sequence[str], other: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Two sequences with a number for each distinct symbol.
+
+    Rapidfuzz tells strings apart by their hash, in which "" and "\\0" are one; numbers it tells apart exactly.
+    """
     numbers: dict[str, int] = {}
-    rows = [[numbers.setdefault(symbol, len(numbers)) for symbol in symbols] for symbols in (output, reference)]
-    return Levenshtein.distance(rows[0], rows[1])
+    first, second = ([numbers.setdefault(symbol, len(numbers)) for symbol in symbols] for symbols in (one, other))
+    return first, second
 
 
 def evaluate(scored: Sequence[Scored]) -> Evaluation:

@@ -25,12 +25,13 @@ class Point(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A named line; `quiet` ones are thin and grey."""
+    """A named line (on a chart of several the name is written, if there is one); `quiet` ones are thin and grey."""
 
     name: str
     points: Sequence[Point]
     quiet: bool = False
     dots: bool = True
+    color: str = "var(--accent)"
 
 
 class Chart(NamedTuple):
@@ -192,7 +193,7 @@ def _band(chart: Chart, scale: _Scale) -> str:
 def _lines(chart: Chart, scale: _Scale) -> Iterator[str]:
     """Each line, its dots where it has them, and, where there are several, its name in its colour."""
     for number, line in enumerate(chart.lines):
-        color, breadth = ("var(--muted)", 1) if line.quiet else ("var(--accent)", 2)
+        color, breadth = ("var(--muted)", 1) if line.quiet else (line.color, 2)
         known = [point for point in line.points if math.isfinite(point.y)]
         places = [scale.place(point.x, point.y) for point in known]
         if not places:
@@ -218,6 +219,8 @@ def _description(chart: Chart) -> str:
     """The chart in words: where each line starts and ends."""
     parts = [f"{chart.y_title} over {chart.x_title}"]
     parts += [
-        f"{line.name}: from {line.points[0].hint} to {line.points[-1].hint}" for line in chart.lines if line.points
+        f"{line.name}{': ' if line.name else ''}from {line.points[0].hint} to {line.points[-1].hint}"
+        for line in chart.lines
+        if line.points
     ]
     return ". ".join(parts) + "."

@@ -2,10 +2,9 @@
 
 import base64
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib import resources
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -17,12 +16,10 @@ from pellucid.evaluation.metrics import Accuracy
 from pellucid.files import write_text
 from pellucid.look.attention_html import attention_svg, headline_html, notes_on
 from pellucid.look.charts import Chart, accuracy_chart, chart_svg, learning_charts
+from pellucid.look.page import document, header, paragraphs, section, text
 from pellucid.look.terminal import CAPTION, NO_ATTENTION
-from pellucid.look.visible import clusters, probability, visible_pieces, visible_text
+from pellucid.look.visible import clusters, probability, visible_pieces
 from pellucid.search.trace import Trace
-
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""What the browser may load: nothing but what the file itself holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +63,14 @@ class Passage(NamedTuple):
     text: str
 
 
-Part = Picture | Table | Passage
+class Fragment(NamedTuple):
+    """HTML made in this folder, from texts it has escaped."""
+
+    title: str
+    html: str
+
+
+Part = Picture | Table | Passage | Fragment
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +95,8 @@ class Report:
     config_toml: str = ""
     parts: Sequence[Part] = ()
     """What else there is to show and to say, in its order; parts of one title that follow each other share it."""
+    script: str = ""
+    """A script that the page works without."""
 
 
 def write_report(path: Path, report: Report) -> None:
@@ -100,55 +106,19 @@ def write_report(path: Path, report: Report) -> None:
 
 def report_html(report: Report) -> str:
     """The report as a complete HTML document."""
-    style = resources.files("pellucid.look").joinpath("report.css").read_text(encoding="utf-8")
     sections = [
-        _section("How it learnt", _charts(learning_charts(report.log))),
-        _section("Where it is right", _accuracies(report)),
-        _section("Where it looked", _examples(report.examples)),
-        _section("Where it went wrong", _mistakes(report.mistakes)),
-        *(_section(title, map(_part, parts)) for title, parts in groupby(report.parts, attrgetter("title"))),
-        _section("Settings", _settings(report.config_toml)),
+        section("How it learnt", charts_html(learning_charts(report.log))),
+        section("Where it is right", accuracies_html(report.positions, report.lengths)),
+        section("Where it looked", _examples(report.examples)),
+        section("Where it went wrong", _mistakes(report.mistakes)),
+        *(section(title, map(_part, parts)) for title, parts in groupby(report.parts, attrgetter("title"))),
+        section("Settings", _settings(report.config_toml)),
     ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{_text(report.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
-        f"{_header(report)}{''.join(sections)}</main>\n</body>\n</html>\n"
-    )
+    body = f"{header(report.title, report.introduction, report.summary)}{''.join(sections)}"
+    return document(report.title, body, report.script)
 
 
-def _header(report: Report) -> str:
-    """Title, introduction and the numbers that matter most."""
-    words = "".join(f'<p class="introduction">{_text(words)}</p>\n' for words in _paragraphs(report.introduction))
-    numbers = "".join(
-        f"<div><dt>{_text(label)}</dt><dd>{_value(value)}</dd></div>\n" for label, value in report.summary
-    )
-    summary = f'<dl class="summary">\n{numbers}</dl>\n' if numbers else ""
-    return f'<header>\n<h1 dir="auto">{_text(report.title)}</h1>\n{words}{summary}</header>\n'
-
-
-def _paragraphs(text: str) -> list[str]:
-    """The paragraphs of a text, each on one line."""
-    return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
-
-
-def _value(value: str) -> str:
-    """A value, and what stands in brackets behind it smaller below."""
-    number, bracket, rest = value.partition(" (")
-    if not bracket or not rest.endswith(")"):
-        return _text(value)
-    return f"{_text(number)}<small>{_text(rest[:-1])}</small>"
-
-
-def _section(title: str, content: Iterable[str]) -> str:
-    """A titled section, or nothing where there is nothing to show."""
-    body = "".join(content)
-    return f"<section>\n<h2>{_text(title)}</h2>\n{body}</section>\n" if body else ""
-
-
-def _charts(charts: Sequence[Chart], tables: Sequence[str] = ()) -> Iterator[str]:
+def charts_html(charts: Sequence[Chart], tables: Sequence[str] = ()) -> Iterator[str]:
     """Charts side by side, each under its title, with the table of its numbers where there is one."""
     if charts:
         yield '<div class="charts">\n'
@@ -159,15 +129,15 @@ def _charts(charts: Sequence[Chart], tables: Sequence[str] = ()) -> Iterator[str
         yield "</div>\n"
 
 
-def _accuracies(report: Report) -> Iterator[str]:
+def accuracies_html(positions: Sequence[Accuracy], lengths: Sequence[Accuracy]) -> Iterator[str]:
     """Accuracy by target position and by source length."""
     drawn = [
-        ("By target position", "position in the target", report.positions),
-        ("By source length", "symbols in the source", report.lengths),
+        ("By target position", "position in the target", positions),
+        ("By source length", "symbols in the source", lengths),
     ]
     known = [(title, axis, groups) for title, axis, groups in drawn if groups]
     charts = [accuracy_chart(title, axis, groups) for title, axis, groups in known]
-    yield from _charts(charts, [_numbers(axis, groups) for _, axis, groups in known])
+    yield from charts_html(charts, [_numbers(axis, groups) for _, axis, groups in known])
     if known:
         yield '<p class="note">Share right in per cent; the band is the 95 % interval.</p>\n'
 
@@ -175,7 +145,7 @@ def _accuracies(report: Report) -> Iterator[str]:
 def _numbers(axis: str, groups: Sequence[Accuracy]) -> str:
     """The numbers behind a chart of accuracies, folded away."""
     rows = "".join(
-        f'<tr><th scope="row">{_text(group.label)}</th><td>{group.right}</td><td>{group.total}</td>'
+        f'<tr><th scope="row">{text(group.label)}</th><td>{group.right}</td><td>{group.total}</td>'
         f"<td>{_percent(group.percent)}</td><td>{_percent(group.low)} – {_percent(group.high)}</td></tr>\n"
         for group in groups
     )
@@ -212,7 +182,7 @@ def _verdict(shown: Shown) -> str:
         return ""
     if shown.right:
         return '<p class="verdict">✓ right</p>'
-    expected = " or ".join(f'<bdi dir="auto">{_text(reference)}</bdi>' for reference in shown.references)
+    expected = " or ".join(f'<bdi dir="auto">{text(reference)}</bdi>' for reference in shown.references)
     return f'<p class="verdict wrong">✗ expected {expected}</p>'
 
 
@@ -226,15 +196,15 @@ def _mistakes(mistakes: Sequence[Shown]) -> Iterator[str]:
     yield '<div class="wide"><table class="mistakes">\n<thead><tr>'
     yield "".join(f'<th scope="col">{head}</th>' for head in heads) + "</tr></thead>\n<tbody>\n"
     for shown in mistakes:
-        output, expected, edits = _compared(shown)
+        output, expected, edits = compared(shown)
         yield (
-            f'<tr><th scope="row"><bdi dir="auto">{_text(shown.trace.text)}</bdi></th><td>{output}</td>'
+            f'<tr><th scope="row"><bdi dir="auto">{text(shown.trace.text)}</bdi></th><td>{output}</td>'
             f"<td>{expected}</td><td>{edits}</td><td>{probability(shown.trace.score)}</td></tr>\n"
         )
     yield "</tbody></table></div>\n"
 
 
-def _compared(shown: Shown) -> tuple[str, str, str]:
+def compared(shown: Shown) -> tuple[str, str, str]:
     """Output and nearest reference with their differences marked, and how many there are."""
     output = clusters(shown.trace.output)
     references = [clusters(reference) for reference in shown.references]
@@ -249,7 +219,7 @@ def _compared(shown: Shown) -> tuple[str, str, str]:
 
 def _marked(pieces: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
     """A text with some spans of its pieces marked."""
-    shown = [escape(piece) for piece in visible_pieces(pieces)] or [_text("")]
+    shown = [escape(piece) for piece in visible_pieces(pieces)] or [text("")]
     for start, stop in spans:
         if start < stop:
             shown[start] = f"<mark>{shown[start]}"
@@ -263,19 +233,21 @@ def _part(part: Part) -> str:
         case Picture():
             return _picture(part)
         case Table():
-            return _table(part)
+            return table_html(part)
+        case Fragment():
+            return part.html
         case Passage():
-            return "".join(f'<p class="introduction">{_text(words)}</p>\n' for words in _paragraphs(part.text))
+            return "".join(f'<p class="introduction">{text(words)}</p>\n' for words in paragraphs(part.text))
 
 
-def _table(table: Table) -> str:
+def table_html(table: Table) -> str:
     """A table, wide ones to be moved sideways."""
-    heads = "".join(f'<th scope="col">{_text(head)}</th>' for head in table.heads)
+    heads = "".join(f'<th scope="col">{text(head)}</th>' for head in table.heads)
     rows = "".join(
-        f'<tr><th scope="row">{_text(first)}</th>{"".join(f"<td>{_text(cell)}</td>" for cell in rest)}</tr>\n'
+        f'<tr><th scope="row">{text(first)}</th>{"".join(f"<td>{text(cell)}</td>" for cell in rest)}</tr>\n'
         for first, *rest in table.rows
     )
-    caption = f'<p class="note">{_text(table.caption)}</p>\n' if table.caption else ""
+    caption = f'<p class="note">{text(table.caption)}</p>\n' if table.caption else ""
     return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table></div>\n{caption}'
 
 
@@ -283,8 +255,8 @@ def _picture(picture: Picture) -> str:
     """A further figure as an image of its own, which can neither run a script nor restyle the page."""
     data = base64.b64encode(picture.svg.encode("utf-8")).decode("ascii")
     return (
-        f'<figure class="picture"><img alt="{_text(picture.title)}" src="data:image/svg+xml;base64,{data}">'
-        f"<figcaption>{_text(picture.caption)}</figcaption></figure>\n"
+        f'<figure class="picture"><img alt="{text(picture.title)}" src="data:image/svg+xml;base64,{data}">'
+        f"<figcaption>{text(picture.caption)}</figcaption></figure>\n"
     )
 
 
@@ -293,8 +265,3 @@ def _settings(config_toml: str) -> Iterator[str]:
     if config_toml.strip():
         yield "<details><summary>The complete configuration</summary>"
         yield f"<pre>{escape(config_toml.strip())}</pre></details>\n"
-
-
-def _text(text: str) -> str:
-    """A text, visible and escaped."""
-    return escape(visible_text(text))

@@ -1,0 +1,228 @@
+"""From the arguments of evaluate to assessments: which runs answer which pairs, in which groups."""
+
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from glob import escape, glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+from pellucid.config import DataConfig, Device, Format
+from pellucid.data.examples import BadLine, Example, Reading, has_known_name, read_examples
+from pellucid.errors import DataError, InputError
+from pellucid.evaluation.answers import merge_references
+from pellucid.evaluation.assessment import Answered, Assessment, assess, join
+from pellucid.evaluation.candidates import n_best
+
+if TYPE_CHECKING:
+    from pellucid.search.transducer import Transducer
+
+HOLE = "{}"
+"""Stands for a group's name in the path of a file or run."""
+STANDARD_INPUT = "standard input"
+
+
+class How(NamedTuple):
+    """How pairs are read and answered."""
+
+    target: Path | None
+    multi_reference: bool
+    group: str
+    texts: bool
+    input_format: Format
+    on_bad_line: Literal["stop", "skip"]
+    beam: int | None
+    nbest: int
+    device: Device
+
+
+class Part(NamedTuple):
+    """The runs and the pairs of one group, or all there are."""
+
+    group: str
+    runs: tuple[Path, ...]
+    file: Path
+    target: Path | None
+
+
+class Assessed(NamedTuple):
+    """What each run is worth, and what was read and how long decoding took."""
+
+    runs: list[Assessment]
+    counts: list[dict[str, int]]
+    seconds: list[float]
+    bad: list[BadLine]
+
+
+def assessed(runs: Sequence[Path], file: Path, how: How) -> Assessed:
+    """Decode and score the pairs of `file` with every run."""
+    with _stored(file) as stored:
+        parts = list(_parts(runs, stored, how.target))
+        results = [_part(part, how) for part in parts]
+    names = _names(runs)
+    joined = [join([result.runs[at] for result in results]) for at in range(len(runs))]
+    counts = [_summed([result.counts[at] for result in results]) for at in range(len(runs))]
+    seconds = [sum(result.seconds[at] for result in results) for at in range(len(runs))]
+    named = [replace(assessment, name=name) for assessment, name in zip(joined, names, strict=True)]
+    return Assessed(named, counts, seconds, [line for result in results for line in result.bad])
+
+
+@contextmanager
+def _stored(file: Path) -> Iterator[Path]:
+    """The file itself; for "-" all of standard input in a file, whose messages name it so."""
+    if str(file) != "-":
+        yield file
+        return
+    if sys.stdin is None:
+        raise DataError("standard input is closed: give a file of pairs")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / STANDARD_INPUT
+        path.write_bytes(sys.stdin.buffer.read())
+        try:
+            yield path
+        except InputError as error:
+            raise type(error)(str(error).replace(f"{folder}/", "")) from error
+
+
+def _parts(runs: Sequence[Path], file: Path, target: Path | None) -> Iterator[Part]:
+    """One part; or, where the file's path has a hole, one for each name that fills it there and in every run's path."""
+    if HOLE not in str(file):
+        holed = next((path for path in [*runs, *filter(None, [target])] if HOLE in str(path)), None)
+        if holed is not None:
+            raise InputError(f"{holed} has a {HOLE} for a name, but {file}, whose name fills it, has none")
+        yield Part("", tuple(runs), file, target)
+        return
+    names = _fillings(str(file))
+    if not names:
+        raise DataError(f"no file is named like {file} ({HOLE} stands for a name)")
+    missing = {name: path for name in names for path in runs if not _filled(path, name).is_dir()}
+    if len(missing) == len(names):
+        raise DataError(f"{len(names)} files are named like {file}, but no run has a folder {runs[0]} for any of them")
+    if missing:
+        left = ", ".join(missing)
+        print(f"pellucid: note: no run for {len(missing)} of {len(names)} files, left out: {left}", file=sys.stderr)
+    for name in names:
+        if name not in missing:
+            paths = tuple(_filled(path, name) for path in runs)
+            yield Part(name, paths, _filled(file, name), _filled(target, name) if target else None)
+
+
+def _fillings(pattern: str) -> list[str]:
+    """The names for which a file stands at the pattern with its holes filled, sorted."""
+    first, *rest = (re.escape(piece) for piece in pattern.split(HOLE))
+    matching = re.compile(first + "([^/]+)" + r"\1".join(rest))
+    found = glob("*".join(escape(piece) for piece in pattern.split(HOLE)))
+    return sorted(match[1] for match in map(matching.fullmatch, found) if match)
+
+
+def _filled(path: Path, name: str) -> Path:
+    """A path with a name in its holes."""
+    return Path(str(path).replace(HOLE, name))
+
+
+def _part(part: Part, how: How) -> Assessed:
+    """Every run on the pairs of one part; the first run's settings say how the file is read and cut into symbols."""
+    from pellucid.model.threads import use_threads
+
+    transducers = [_loaded(path, how) for path in part.runs]
+    data = _data_config(transducers[0].config.data, part.file, how)
+    reading = read_examples(part.file, data, part.target)
+    answered = _asked(part, reading, data, how)
+    found = Assessed([], [], [], reading.bad)
+    for path, transducer in zip(part.runs, transducers, strict=True):
+        use_threads(transducer.config.threads)
+        began = time.perf_counter()
+        outputs = n_best(transducer, answered.examples, how.nbest)
+        found.seconds.append(time.perf_counter() - began)
+        own = answered._replace(outputs=outputs)
+        found.runs.append(assess(path.name, own, transducer.segmenters, transducers[0].segmenters, how.texts))
+        found.counts.append(_counts(reading, own))
+    return found
+
+
+def _loaded(path: Path, how: How) -> "Transducer":
+    """A run's model, searching as wide as is asked for, and as wide as so many outputs need."""
+    from pellucid.training.run import load
+
+    transducer = load(path, how.device)
+    width = how.beam or max(transducer.config.search.beam_width, how.nbest)
+    return transducer.with_beam(width) if width != transducer.config.search.beam_width else transducer
+
+
+def _data_config(trained: DataConfig, file: Path, how: How) -> DataConfig:
+    """How the file is read: as was asked, else as its name says, else as the training file was."""
+    format = how.input_format
+    if format == "auto" and not has_known_name(file):
+        format = trained.format
+    return msgspec.structs.replace(trained, on_bad_line=how.on_bad_line, format=format)
+
+
+def _asked(part: Part, reading: Reading, data: DataConfig, how: How) -> Answered:
+    """The examples of a part with their references and groups, group by group, not yet answered."""
+    groups: dict[str, list[Example]] = {}
+    for example, group in zip(reading.examples, _groups(part, reading, data, how), strict=True):
+        groups.setdefault(group, []).append(example)
+    if not how.multi_reference:
+        _tell_of_several(reading.examples)
+    asked = Answered([], [], [], [])
+    for group, examples in groups.items():
+        merged = merge_references(examples) if how.multi_reference else [(each, (each.target,)) for each in examples]
+        asked.examples.extend(example for example, _ in merged)
+        asked.references.extend(references for _, references in merged)
+        asked.groups.extend([group] * len(merged))
+    return asked
+
+
+def _groups(part: Part, reading: Reading, data: DataConfig, how: How) -> list[str]:
+    """The group of each example: the part's, what stands in the column of groups, or both."""
+    if not how.group:
+        return [part.group] * len(reading.examples)
+    if part.target is not None:
+        raise InputError("--group names a column of FILE, but with --target FILE has whole lines only")
+    try:
+        again = read_examples(part.file, msgspec.structs.replace(data, features_column=how.group))
+    except InputError as error:
+        raise type(error)(str(error).replace("data.features_column", "--group")) from error
+    by_line = dict(zip(again.lines, (example.features for example in again.examples), strict=True))
+    return [" ".join(filter(None, [part.group, by_line.get(line, "")])) for line in reading.lines]
+
+
+def _tell_of_several(examples: Sequence[Example]) -> None:
+    """A source that stands on several lines with several targets is told of: each line is an example of its own."""
+    distinct = {(each.source, each.features, each.target) for each in examples}
+    several = len(distinct) - len({(source, features) for source, features, _ in distinct})
+    if several:
+        print(
+            f"pellucid: note: {several:,} further targets belong to sources that have one already; each line is scored "
+            f"against its own target (--multi-reference accepts any of them)",
+            file=sys.stderr,
+        )
+
+
+def _counts(reading: Reading, answered: Answered) -> dict[str, int]:
+    """What was read, and what a run met in it."""
+    best = [outputs[0] for outputs in answered.outputs]
+    return {
+        "lines": len(reading.examples),
+        "bad_lines": len(reading.bad),
+        "blank_lines": reading.blank,
+        "unknown_symbols": sum(len(trace.unknown) for trace in best),
+        "cut_outputs": sum(not trace.finished for trace in best),
+    }
+
+
+def _summed(counts: Sequence[dict[str, int]]) -> dict[str, int]:
+    """Counts of several parts together."""
+    return {name: sum(each[name] for each in counts) for name in counts[0]}
+
+
+def _names(runs: Sequence[Path]) -> list[str]:
+    """A short name for each run: that of its folder less the hole, or the whole path where two have one name."""
+    short = [path.name.replace(HOLE, "").strip("-_. ") or str(path) for path in runs]
+    return short if len(set(short)) == len(short) else [str(path) for path in runs]

@@ -1,0 +1,204 @@
+"""One run's outputs on some examples, and all that they are worth."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid.data.examples import Example
+from pellucid.data.symbols import Segmenters
+from pellucid.evaluation.answers import score
+from pellucid.evaluation.calibration import Calibration, calibration
+from pellucid.evaluation.candidates import Oracle, oracle, reciprocal_rank
+from pellucid.evaluation.comparing import Comparison, Table, compare
+from pellucid.evaluation.confusion import Confusions, confusions
+from pellucid.evaluation.intervals import Interval, bootstrap_ratio, wilson
+from pellucid.evaluation.metrics import Evaluation, Scored, evaluate, worst
+from pellucid.evaluation.outcomes import Mean, mean_of_groups, outcomes, rates
+from pellucid.evaluation.texts import TextScores, text_scores
+from pellucid.search.trace import Trace
+
+
+class Answered(NamedTuple):
+    """Examples and what a run made of them, all of the same length."""
+
+    examples: list[Example]
+    references: list[tuple[str, ...]]
+    """The targets that count as right."""
+    groups: list[str]
+    """The group (a language, say) of each example; the same for all where there are none."""
+    outputs: list[list[Trace]]
+    """The outputs of each example, likeliest first: one, or several where more were asked for."""
+
+
+class GroupScores(NamedTuple):
+    """One row of the table by group: rates in per cent with their 95 % intervals."""
+
+    group: str
+    examples: int
+    exact_match: float
+    exact_match_ci95: Interval
+    symbol_error_rate: float
+    symbol_error_rate_ci95: Interval
+
+    @property
+    def wer(self) -> float:
+        """Share of wrong outputs: the rest of the exact match."""
+        return 100 - self.exact_match
+
+    @property
+    def wer_ci95(self) -> Interval:
+        """Its interval."""
+        return Interval(100 - self.exact_match_ci95.high, 100 - self.exact_match_ci95.low)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        intervals = {name: list(getattr(self, name)) for name in ("exact_match_ci95", "symbol_error_rate_ci95")}
+        return {**self._asdict(), **intervals, "wer": self.wer, "wer_ci95": list(self.wer_ci95)}
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """The outputs of a run, scored, and every view on them, computed when first looked at."""
+
+    name: str
+    answered: Answered
+    candidates: list[list[Scored]]
+    """Every output of each example beside its references, likeliest first."""
+    texts: bool
+    """Whether outputs are also scored as running texts."""
+
+    @cached_property
+    def scored(self) -> list[Scored]:
+        """The best output of each example beside its references."""
+        return [own[0] for own in self.candidates]
+
+    @cached_property
+    def traces(self) -> list[Trace]:
+        """The best output of each example."""
+        return [own[0] for own in self.answered.outputs]
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        """Exact match, error rates, accuracy by position and length."""
+        return evaluate(self.scored)
+
+    @cached_property
+    def confusions(self) -> Confusions:
+        """Which symbols were taken for which."""
+        return confusions(self.scored)
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """Whether the outputs' probabilities can be believed."""
+        return calibration([trace.score for trace in self.traces], [example.exact for example in self.scored])
+
+    @cached_property
+    def text_scores(self) -> TextScores | None:
+        """Word edit rate, BLEU and chrF, where asked for."""
+        outputs = [trace.output for trace in self.traces]
+        return text_scores(outputs, self.answered.references) if self.texts else None
+
+    @cached_property
+    def oracle(self) -> list[Oracle]:
+        """Accuracy of the best of the first k outputs; empty where there is one output only."""
+        count = max(map(len, self.candidates))
+        return oracle(self.candidates, count) if count > 1 else []
+
+    @property
+    def reciprocal_rank(self) -> float:
+        """Mean reciprocal rank of the first right output."""
+        return reciprocal_rank(self.candidates)
+
+    @cached_property
+    def tables(self) -> dict[str, Table]:
+        """The outcomes of each group's examples, in the order in which the groups first come."""
+        table, names = outcomes(self.scored), np.array(self.answered.groups, dtype=object)
+        return {name: table[names == name] for name in dict.fromkeys(self.answered.groups)}
+
+    @cached_property
+    def groups(self) -> list[GroupScores]:
+        """A row of each group; none where there is one group only."""
+        return [_row(name, table) for name, table in self.tables.items()] if len(self.tables) > 1 else []
+
+    @cached_property
+    def mean(self) -> Mean | None:
+        """The mean over groups without weights, where there are several."""
+        return mean_of_groups(list(self.tables.values())) if len(self.tables) > 1 else None
+
+    def worst(self, count: int) -> list[int]:
+        """Where the worst examples stand, worst first."""
+        return worst(self.scored, count)
+
+    def error(self, at: int) -> dict[str, Any]:
+        """One example's output, as plain values."""
+        trace, example = self.traces[at], self.answered.examples[at]
+        return {
+            "source": trace.text,
+            "features": example.features,
+            "output": trace.output,
+            "references": list(self.answered.references[at]),
+            "errors": self.scored[at].errors,
+            "score": trace.score,
+            "group": self.answered.groups[at],
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """All scores as plain values for JSON; what was not asked for is null or empty."""
+        mean = self.mean
+        return {
+            **self.evaluation.to_dict(),
+            "texts": self.text_scores.to_dict() if self.text_scores else None,
+            "oracle": [{"k": each.k, "accuracy": each.accuracy, "ci95": list(each.ci95)} for each in self.oracle],
+            "mean_reciprocal_rank": self.reciprocal_rank if self.oracle else None,
+            "groups": [row.to_dict() for row in self.groups],
+            "macro": _macro(mean) if mean else None,
+            "confusions": self.confusions.to_dict(),
+            "calibration": self.calibration.to_dict(),
+        }
+
+
+def assess(name: str, answered: Answered, own: Segmenters, shared: Segmenters, texts: bool = False) -> Assessment:
+    """Score a run's outputs as symbols of `shared`, the same for all runs that are compared.
+
+    `own` are the run's: where it cuts targets in another way, its outputs are cut anew.
+    """
+    flat = [trace for outputs in answered.outputs for trace in outputs]
+    wanted = [texts for texts, outputs in zip(answered.references, answered.outputs, strict=True) for _ in outputs]
+    scored = score(flat, wanted, shared)
+    if own.target != shared.target:
+        scored = [
+            each._replace(output=tuple(shared.target.split(trace.output)))
+            for each, trace in zip(scored, flat, strict=True)
+        ]
+    rest = iter(scored)
+    return Assessment(name, answered, [list(islice(rest, len(outputs))) for outputs in answered.outputs], texts)
+
+
+def join(parts: Sequence[Assessment]) -> Assessment:
+    """Several assessments of one run, of different groups, as one."""
+    answered = Answered(*(list(chain(*lists)) for lists in zip(*(part.answered for part in parts), strict=True)))
+    candidates = [own for part in parts for own in part.candidates]
+    return Assessment(parts[0].name, answered, candidates, parts[0].texts)
+
+
+def compare_runs(a: Assessment, b: Assessment) -> Comparison:
+    """Two runs on the same examples: means over groups where there are several."""
+    return compare(list(a.tables.values()), list(b.tables.values()))
+
+
+def _row(name: str, table: Table) -> GroupScores:
+    """The scores of one group."""
+    exact, errors = rates(table.sum(axis=0), len(table)).tolist()
+    interval = bootstrap_ratio(table[:, 1].tolist(), table[:, 2].tolist()).percent
+    right = len(table) - int(table[:, 0].sum())
+    return GroupScores(name, len(table), exact, wilson(right, len(table)).percent, errors, interval)
+
+
+def _macro(mean: Mean) -> dict[str, Any]:
+    """The mean over groups as plain values."""
+    intervals = {name: list(getattr(mean, name)) for name in ("exact_match_ci95", "symbol_error_rate_ci95", "wer_ci95")}
+    return {**mean._asdict(), "wer": mean.wer, **intervals}

@@ -1,0 +1,92 @@
+"""Assessments: groups, joining, comparing, and what JSON gets of them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+import pytest
+from sample_traces import diagonal
+
+from pellucid.data.examples import Example
+from pellucid.data.symbols import Segmenter, Segmenters
+from pellucid.errors import InputError
+from pellucid.evaluation.assessment import Answered, Assessment, assess, compare_runs, join
+from pellucid.search.trace import END
+
+
+def segmenters(target: str = "characters") -> Segmenters:
+    letters = Segmenter("characters", "none")
+    return Segmenters(letters, Segmenter(target, "none"), letters)
+
+
+def made(rows: Sequence[tuple[str, ...]], name: str = "run", groups: Sequence[str] | None = None) -> Assessment:
+    """An assessment of rows of (wanted, output, further outputs)."""
+    outputs = [[diagonal(tuple(wanted or "x"), (*each, END)) for each in own] for wanted, *own in rows]
+    examples = [Example(wanted, wanted) for wanted, *_ in rows]
+    own = list(groups) if groups is not None else [""] * len(rows)
+    answered = Answered(examples, [(wanted,) for wanted, *_ in rows], own, outputs)
+    return assess(name, answered, segmenters(), segmenters(), texts=True)
+
+
+ROWS = [("abc", "abc"), ("abd", "abc"), ("x", "x"), ("yz", "y")]
+
+
+def test_everything_is_plain_json() -> None:
+    found = json.loads(msgspec.json.encode(made(ROWS, groups=["p", "p", "q", "q"]).to_dict()))
+    assert found["exact_match"] == 50 and found["errors"] == 2 and found["symbols"] == 9
+    assert found["confusions"]["kinds"] == {"substitution": 1, "insertion": 0, "deletion": 1}
+    assert found["calibration"]["share_right"] == 0.5 and len(found["calibration"]["bins"]) == 10
+    assert found["texts"]["word_edit_rate"] == 50 and found["texts"]["bleu"]["signature"].startswith("nrefs:1|")
+    assert [row["group"] for row in found["groups"]] == ["p", "q"] and found["groups"][0]["wer"] == 50
+    assert found["macro"]["symbol_error_rate"] == pytest.approx((100 / 6 + 100 / 3) / 2)
+    assert found["oracle"] == [] and found["mean_reciprocal_rank"] is None
+
+
+def test_one_group_has_no_table_and_no_mean() -> None:
+    found = made(ROWS)
+    assert found.groups == [] and found.mean is None and found.to_dict()["macro"] is None
+
+
+@pytest.mark.parametrize("rows", [[("abc", "abc")], [("abc", "xyz")], [("abc", "")], [("", "")], [("", "a")]])
+def test_one_example_right_wrong_or_empty(rows: list[tuple[str, ...]]) -> None:
+    found = made(rows).to_dict()
+    json.loads(msgspec.json.encode(found))
+    assert found["exact_match"] == 100 * (rows[0][0] == rows[0][1])
+    same = compare_runs(made(rows), made(rows))
+    assert same.exact_match.p == same.symbol_error_rate.p == 1 and same.exact_match.difference == 0
+
+
+def test_candidates_count() -> None:
+    found = made([("ab", "a", "ab"), ("c", "c"), ("d", "x", "y", "z")])
+    assert [round(each.accuracy, 2) for each in found.oracle] == [33.33, 66.67, 66.67]
+    assert found.reciprocal_rank == pytest.approx((1 / 2 + 1 + 0) / 3)
+
+
+def test_joined_parts_are_as_one() -> None:
+    parts = [made(ROWS[:2], groups=["p", "p"]), made(ROWS[2:], groups=["q", "q"])]
+    assert join(parts).to_dict() == made(ROWS, groups=["p", "p", "q", "q"]).to_dict()
+
+
+def test_runs_that_cut_targets_otherwise_are_cut_as_the_first() -> None:
+    words = made(ROWS)
+    answered = words.answered
+    found = assess("run", answered, segmenters("words"), segmenters())
+    assert [each.output for each in found.scored] == [tuple("abc"), tuple("abc"), ("x",), ("y",)]
+    assert found.evaluation == words.evaluation
+
+
+def test_runs_on_other_examples_are_not_compared() -> None:
+    with pytest.raises(InputError, match="same examples"):
+        compare_runs(made(ROWS), made(ROWS[:3]))
+
+
+def test_a_comparison_of_groups_is_of_their_means() -> None:
+    a, b = (
+        made(ROWS, groups=["p", "p", "p", "q"]),
+        made([(wanted, wanted) for wanted, _ in ROWS], "b", ["p"] * 3 + ["q"]),
+    )
+    found = compare_runs(a, b)
+    assert found.exact_match.a == pytest.approx((200 / 3 + 0) / 2) and found.exact_match.b == 100
+    assert (found.only_a, found.only_b) == (0, 2)
+    assert replace(a, name="c").name == "c"
