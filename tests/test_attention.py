@@ -110,7 +110,7 @@ def score_by_definition(attention: Attention, query: list[float], state: list[fl
 @few
 @given(SCORED_CASES)
 def test_weights_and_context_equal_the_published_equations(case: Case) -> None:
-    context, weights, _ = case.look()
+    context, weights, *_ = case.look()
     for b, length in enumerate(case.memory.lengths.tolist()):
         states = case.memory.states[b, :length].tolist()
         query, before = case.query[b].tolist(), case.looked[b, :length].tolist()
