@@ -135,7 +135,7 @@ def test_weights_are_a_distribution_over_real_positions_and_zero_on_padding(case
 def test_huge_scores_overflow_into_no_weight() -> None:
     memory = Memory(torch.eye(3)[None], torch.tensor([2]), State(torch.zeros(1, 1, 3)))
     for huge in (1e30, -1e30):
-        context, weights, _ = read(torch.tensor([[0.0, huge, 1e38]]), memory)
+        context, weights, *_ = read(torch.tensor([[0.0, huge, 1e38]]), memory)
         assert weights.tolist() == [[float(huge < 0), float(huge > 0), 0.0]]
         assert context.tolist() == weights.tolist()
 
