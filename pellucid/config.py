@@ -18,6 +18,9 @@ Feedback = Literal["learnt", "frozen", "one-hot", "none"]
 Normalisation = Literal["none", "nfc", "nfd"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
+LayerNormalisation = Literal["none", "outputs", "cells"]
+DropoutMask = Literal["step", "sequence"]
+RecurrentDropout = Literal["weights", "states"]
 Metric = Literal["exact_match", "symbol_error_rate", "symbol_accuracy", "loss"]
 Count = Annotated[int, Meta(ge=1, le=2**20)]
 Limit = Annotated[int, Meta(ge=0, le=2**20)]
@@ -86,6 +89,20 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
     """Size of a symbol's vector (one-hot ignores it)."""
     dropout: Share
     """Share of embedding and state units dropped in training."""
+    dropout_mask: DropoutMask = "step"
+    """State units are dropped anew at each step, or the same ones at all steps of a sequence (variational)."""
+    embedding_dropout: Share = 0.0
+    """Share of symbols whose whole vector is dropped in training, wherever they stand in a sequence."""
+    recurrent_dropout: Share = 0.0
+    """Share dropped in training of what a cell reads of its own last state."""
+    recurrent_dropout_on: RecurrentDropout = "weights"
+    """What recurrent dropout drops: weights (once a batch), or states (the same units all along; no kernel)."""
+    layer_normalisation: LayerNormalisation = "none"
+    """Layer normalisation of each layer's outputs, or of the sums inside its cells (no kernel), or none."""
+    residual: bool = False
+    """Each layer above the first adds the one below to its outputs."""
+    pretrained: str = ""
+    """Text file of vectors ("symbol number number ...") that a new run's embedding starts from; empty for none."""
 
 
 class AttentionConfig(Settings, frozen=True, kw_only=True):
@@ -99,10 +116,17 @@ class AttentionConfig(Settings, frozen=True, kw_only=True):
     """Filters that the location score slides over the weights of the step before (the others ignore it)."""
     filter_radius: Radius = 7
     """Positions that a filter covers on either side of its middle: 7 makes it 15 wide."""
+    heads: Count = 1
+    """Looks that the additive score takes at once; they share out its units."""
 
 
 class DecoderConfig(Settings, frozen=True, kw_only=True):
-    """The recurrent decoder: attend, then step."""
+    """The recurrent decoder."""
+
+    order: Literal["attend-then-step", "step-then-attend"] = "attend-then-step"
+    """A look from the last state feeds the cell (Bahdanau), or a look from the new state follows it (Luong)."""
+    input_feeding: bool = False
+    """With step-then-attend, what each step came to is fed to the next one."""
 
     cell: Cell = "gru"
     """Recurrent cell: gru or lstm."""
@@ -118,8 +142,24 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     """Size of a symbol's vector (one-hot and none ignore it)."""
     output: Literal["state", "context", "state-and-context"] = "state-and-context"
     """What the next symbol is predicted from."""
+    tied: bool = False
+    """The vectors of the target symbols are also the weights that score them."""
     dropout: Share
     """Share of embedding and state units dropped in training."""
+    dropout_mask: DropoutMask = "step"
+    """State units are dropped anew at each step, or the same ones at all steps of a sequence (variational)."""
+    embedding_dropout: Share = 0.0
+    """Share of symbols whose whole vector is dropped in training, wherever they stand in a sequence."""
+    recurrent_dropout: Share = 0.0
+    """Share dropped in training of what a cell reads of its own last state."""
+    recurrent_dropout_on: RecurrentDropout = "weights"
+    """What recurrent dropout drops: weights (once a batch), or states (the same units all along; no kernel)."""
+    layer_normalisation: LayerNormalisation = "none"
+    """Layer normalisation of each layer's outputs, or of the sums inside its cells (no kernel), or none."""
+    residual: bool = False
+    """Each layer above the first adds the one below to its outputs."""
+    pretrained: str = ""
+    """Text file of vectors ("symbol number number ...") that a new run's embedding starts from; empty for none."""
 
 
 class TrainingConfig(Settings, frozen=True, kw_only=True):

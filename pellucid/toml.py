@@ -66,6 +66,7 @@ def checked(config: Config) -> Config:
             f"{config.decoder.hidden_size} and the encoder's states have {memory_size(config.encoder)} units "
             f"(encoder.hidden_size, twice that where two directions are concatenated)"
         )
+    _check_decoder(config)
     search = config.search
     if 0 < search.maximum_length < search.minimum_length:
         raise ConfigError(
@@ -77,6 +78,27 @@ def checked(config: Config) -> Config:
         if asked and config.device == "cpu":
             raise ConfigError(f"{told} needs a GPU, but device is 'cpu'")
     return config
+
+
+def _check_decoder(config: Config) -> None:
+    """Raise where the parts of a decoder contradict each other."""
+    attention, decoder = config.attention, config.decoder
+    if attention.heads > 1 and attention.score != "additive":
+        raise ConfigError(f"attention.heads = {attention.heads} needs attention.score = 'additive'")
+    if attention.units % attention.heads:
+        raise ConfigError(f"attention.heads = {attention.heads} does not divide attention.units = {attention.units}")
+    if decoder.input_feeding and decoder.order != "step-then-attend":
+        raise ConfigError(
+            "decoder.input_feeding needs decoder.order = 'step-then-attend': the other order feeds the context anyway"
+        )
+    if decoder.tied and decoder.embedding not in ("learnt", "frozen"):
+        raise ConfigError(f"decoder.tied needs vectors to share, but decoder.embedding is {decoder.embedding!r}")
+    for side, kind, path in (
+        ("encoder", config.encoder.embedding, config.encoder.pretrained),
+        ("decoder", decoder.embedding, decoder.pretrained),
+    ):
+        if path and kind not in ("learnt", "frozen"):
+            raise ConfigError(f"{side}.pretrained needs {side}.embedding = 'learnt' or 'frozen', got {kind!r}")
 
 
 def flattened(config: Config) -> dict[str, Any]:

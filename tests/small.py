@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from pellucid.config import Config
@@ -19,7 +20,7 @@ from pellucid.data.symbols import Segmenter, Segmenters
 from pellucid.data.vocabulary import EOS, PAD, SPECIAL, Vocabularies, Vocabulary
 from pellucid.model.network import Network, build_network
 from pellucid.search.decoded import Decoded
-from pellucid.toml import from_settings
+from pellucid.toml import checked, from_settings
 
 SOURCE, TARGET = "abcde", "vwxyz"
 WIDTH = SPECIAL + len(SOURCE)
@@ -82,6 +83,36 @@ def configs(draw: st.DrawFn) -> Config:
         decoder["hidden_size"] = encoder["hidden_size"] * (2 if both else 1)
     attention = {"score": score, "units": draw(SIZES), "filters": draw(SIZES), "filter_radius": draw(SIZES) - 1}
     return config_of({"encoder": encoder, "decoder": decoder, "attention": attention})
+
+
+def side(draw: st.DrawFn) -> dict[str, Any]:
+    """What an encoder and a decoder may each have beside their sizes."""
+    return {
+        "dropout": draw(st.sampled_from([0.0, 0.5])),
+        "dropout_mask": draw(st.sampled_from(["step", "sequence"])),
+        "embedding_dropout": draw(st.sampled_from([0.0, 0.5])),
+        "recurrent_dropout": draw(st.sampled_from([0.0, 0.5])),
+        "recurrent_dropout_on": draw(st.sampled_from(["weights", "states"])),
+        "layer_normalisation": draw(st.sampled_from(["none", "outputs", "cells"])),
+        "residual": draw(st.booleans()),
+    }
+
+
+@st.composite
+def optioned(draw: st.DrawFn) -> Config:
+    """As `configs`, with every option of an architecture, in all combinations."""
+    config = draw(configs())
+    heads = draw(st.integers(1, 3)) if config.attention.score == "additive" else 1
+    attention = replace(config.attention, heads=heads, units=heads * config.attention.units)
+    order = draw(st.sampled_from(["attend-then-step", "step-then-attend"]))
+    decoder = replace(
+        config.decoder,
+        **side(draw),
+        order=order,
+        input_feeding=order == "step-then-attend" and draw(st.booleans()),
+        tied=config.decoder.embedding in ("learnt", "frozen") and draw(st.booleans()),
+    )
+    return checked(replace(config, encoder=replace(config.encoder, **side(draw)), attention=attention, decoder=decoder))
 
 
 def vocabulary(symbols: Iterable[str]) -> Vocabulary:

@@ -110,7 +110,7 @@ def score_by_definition(attention: Attention, query: list[float], state: list[fl
 @few
 @given(SCORED_CASES)
 def test_weights_and_context_equal_the_published_equations(case: Case) -> None:
-    context, weights, _ = case.look()
+    context, weights, *_ = case.look()
     for b, length in enumerate(case.memory.lengths.tolist()):
         states = case.memory.states[b, :length].tolist()
         query, before = case.query[b].tolist(), case.looked[b, :length].tolist()
@@ -135,7 +135,7 @@ def test_weights_are_a_distribution_over_real_positions_and_zero_on_padding(case
 def test_huge_scores_overflow_into_no_weight() -> None:
     memory = Memory(torch.eye(3)[None], torch.tensor([2]), State(torch.zeros(1, 1, 3)))
     for huge in (1e30, -1e30):
-        context, weights, _ = read(torch.tensor([[0.0, huge, 1e38]]), memory)
+        context, weights, *_ = read(torch.tensor([[0.0, huge, 1e38]]), memory)
         assert weights.tolist() == [[float(huge < 0), float(huge > 0), 0.0]]
         assert context.tolist() == weights.tolist()
 
@@ -173,7 +173,7 @@ def test_a_one_hot_override_reads_that_state(case: Case, seed: int) -> None:
     at = torch.randint(S, (B,), generator=torch.Generator().manual_seed(seed))
     override = torch.zeros(B, S, dtype=torch.float64)
     override[torch.arange(B), at] = 1
-    context, weights, looked = case.look(override)
+    context, weights, looked, _ = case.look(override)
     assert torch.equal(context, case.memory.states[torch.arange(B), at])
     assert torch.equal(weights, override)
     assert looked is (weights if isinstance(case.attention, LocationAttention) else None)
@@ -190,7 +190,7 @@ def test_an_override_equal_to_the_own_weights_changes_no_bit(case: Case) -> None
 
 def test_without_attention_the_context_is_the_final_state_of_the_top_layer_and_the_weights_are_zero() -> None:
     bottleneck = drawn("none", [3, 1], 1, 1)
-    context, weights, _ = bottleneck.look()
+    context, weights, *_ = bottleneck.look()
     assert torch.equal(context, bottleneck.memory.final.hidden[:, 1])
     assert weights.tolist() == [[0.0] * 3] * 2
 

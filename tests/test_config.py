@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pellucid.config import PRESETS, Config, Settings, Size, memory_size
@@ -54,6 +54,13 @@ def agreeing(config: Config) -> Config:
         config, "search.minimum_length", min(config.search.minimum_length, config.search.maximum_length)
     )
     config = with_value(config, "training.optimizer", "adamw")
+    config = with_value(config, "attention.heads", 1)
+    if config.decoder.order == "attend-then-step":
+        config = with_value(config, "decoder.input_feeding", False)
+    for side in ("encoder", "decoder"):
+        if getattr(config, side).embedding not in ("learnt", "frozen"):
+            config = with_value(config, f"{side}.pretrained", "")
+            config = with_value(config, "decoder.tied", config.decoder.tied and side != "decoder")
     config = with_value(config, "encoder.hidden_size", min(config.encoder.hidden_size, 2**19))
     return with_value(config, "decoder.hidden_size", memory_size(config.encoder))
 
@@ -86,6 +93,7 @@ def test_a_shortest_output_beyond_the_longest_is_refused() -> None:
     assert from_settings({"search": {"minimum_length": 5}}, "a test").search.minimum_length == 5
 
 
+@settings(deadline=None)
 @given(CONFIGS)
 def test_any_configuration_survives_toml(config: Config) -> None:
     assert from_settings(tomllib.loads(to_toml(config)), "run") == config

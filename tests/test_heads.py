@@ -4,10 +4,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, SIZES, few, shake
+from small import SEEDS, SIZES, config_of, few, near, network_of, shake
 from torch import Tensor
 
-from pellucid.model.heads import NextSymbol
+from pellucid.model.heads import NextSymbol, Reads, TiedSymbol
 
 READS = ["state", "context", "state-and-context"]
 SHAPES = st.sampled_from([(1,), (3,), (1, 1), (2, 4)])
@@ -50,3 +50,34 @@ def test_what_is_not_read_does_not_matter(reads: str, hears: tuple[bool, bool]) 
     logits = head(hidden, context)
     changed = not torch.equal(head(hidden + 1, context), logits), not torch.equal(head(hidden, context + 1), logits)
     assert changed == hears
+
+
+@pytest.mark.parametrize("reads", ["state", "context", "state-and-context"])
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_tied_weights_are_the_vectors_behind_an_adapter_where_sizes_differ(reads: Reads, size: int) -> None:
+    vectors, (hidden, context) = torch.randn(6, size), (torch.randn(5, 2), torch.randn(5, 3))
+    head = TiedSymbol(reads, (2, 3), vectors)
+    shake(head, 1)
+    read = {"state": [hidden], "context": [context], "state-and-context": [hidden, context]}[reads]
+    joined = torch.cat(read, dim=1)
+    assert (head.adapter is None) == (joined.shape[1] == size)
+    adapted = joined if head.adapter is None else joined @ head.adapter.weight.T
+    near(head(hidden, context, vectors), adapted @ vectors.T + head.bias, 1e-5)
+    parts = head.parts(vectors)
+    logits = parts.bias.expand(5, -1)
+    for weight, values in ((parts.state, hidden), (parts.context, context)):
+        logits = logits + values @ weight.T if len(weight) else logits
+    near(logits, head(hidden, context, vectors), 1e-5)
+
+
+def test_tied_vectors_get_gradients_from_both_their_uses_and_stand_once_in_the_network() -> None:
+    network = network_of(config_of({"decoder": {"tied": True}}), 1)
+    names = [name for name, value in network.state_dict().items() if value is network.decoder.table.weight.data]
+    shared = [name for name, each in network.named_parameters() if each is network.decoder.table.weight]
+    assert shared == ["decoder.table.weight"] and len(names) <= 1
+    source, symbols = torch.tensor([[4, 5]]), torch.tensor([[1, 4]])
+    memory = network.encoder(source, torch.tensor([2]))
+    decoder = network.decoder
+    logits = decoder.unroll(symbols, decoder.start(memory), decoder.prepare(memory)).logits
+    [gradient] = torch.autograd.grad(logits.square().sum(), [decoder.table.weight])
+    assert gradient.any(dim=1).all(), "every symbol is scored, though only two are fed"

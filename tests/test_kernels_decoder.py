@@ -23,9 +23,10 @@ from pellucid.kernels import choice, parallel
 from pellucid.kernels.choice import plain
 from pellucid.kernels.decoding import unroll_decoder
 from pellucid.kernels.operands import Looked, Parameters
-from pellucid.model.decoder import Decoder
+from pellucid.model.attend_then_step import AttendThenStep
+from pellucid.model.decoder import Decoder, Sizes
 from pellucid.model.memory import Attendable, Memory, State
-from pellucid.model.network import build_network
+from pellucid.model.network import build_decoder, build_network
 from pellucid.search.transducer import Transducer
 from pellucid.toml import from_settings
 from pellucid.training.loop import Session, Stepped, build_optimizer, fit
@@ -37,7 +38,7 @@ SCORES: st.SearchStrategy[Score] = st.sampled_from(["additive", "location", "loc
 def small_decoder(score: Score, cell: Cell, size: int, memory_size: int, units: int = 3) -> Decoder:
     config = DecoderConfig(cell=cell, hidden_size=size, embedding_size=4, dropout=0.25)
     attention = AttentionConfig(score=score, units=units, filters=size, filter_radius=units // 2)
-    return Decoder(config, attention, memory_size, 6)
+    return build_decoder(config, attention, Sizes(memory_size, 6))
 
 
 def memory_of(states: torch.Tensor, lengths: torch.Tensor) -> Memory:
@@ -176,11 +177,15 @@ def test_what_no_kernel_covers_goes_the_plain_way(monkeypatch: pytest.MonkeyPatc
     def refuse(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(Decoder, "_unroll_compiled", refuse)
+    monkeypatch.setattr(AttendThenStep, "_unroll_compiled", refuse)
     lengths, symbols = torch.tensor([2]), torch.ones(1, 2, dtype=torch.int64)
     stacked = DecoderConfig(cell="gru", hidden_size=3, embedding_size=4, dropout=0.0, layers=2)
     covered = small_decoder("additive", "gru", 3, 3)
-    others = [small_decoder("none", "gru", 3, 3), Decoder(stacked, AttentionConfig(units=3), 3, 6), covered.double()]
+    others = [
+        small_decoder("none", "gru", 3, 3),
+        build_decoder(stacked, AttentionConfig(units=3), Sizes(3, 6)),
+        covered.double(),
+    ]
     for decoder in others:
         memory = memory_of(torch.randn(1, 2, 3, dtype=next(decoder.parameters()).dtype), lengths)
         decoder.unroll(symbols, decoder.start(memory), decoder.prepare(memory))

@@ -94,6 +94,8 @@ class Teller:
             f"{event.folder}: {verb}, {event.parameters:,} parameters, "
             f"{source} source symbols{tags}, {target} target symbols"
         )
+        for each in event.covered:
+            self._print(f"{each.path}: vectors of {each.found:,} of {each.symbols:,} {each.side} symbols")
         if event.compiles:
             kept = "for this machine, once" if cache_folder() else "each time, for want of a folder to keep them in"
             self._print(f"compiling kernels {kept}: up to a minute before the first update")

@@ -1,16 +1,17 @@
-"""The decoder: one step, and the same steps unrolled over known symbols for training.
+"""Decoders: what all have in common, one step, and the same steps unrolled over known symbols for training.
 
-B batch, S source positions, T target positions, R hypotheses of all sources, E embedding, H hidden, D memory, G all
-gates (3H or 4H), V vocabulary.
+B batch, S source positions, T target positions, R hypotheses of all sources, E embedding, H hidden, D memory, F what is
+fed to the first cell beside the symbol, G all gates (3H or 4H), V vocabulary.
 """
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.config import AttentionConfig, DecoderConfig
-from pellucid.kernels.choice import chosen
-from pellucid.kernels.operands import Looked, Parameters, Prepared
 from pellucid.model.attention import (
     AdditiveAttention,
     Attention,
@@ -20,42 +21,88 @@ from pellucid.model.attention import (
     NoAttention,
     ScaledDotAttention,
 )
+from pellucid.model.dropout import Noise, draw_cells, draw_mask
 from pellucid.model.embedding import SymbolTable
-from pellucid.model.heads import NextSymbol
+from pellucid.model.heads import NextSymbol, Reads, TiedSymbol
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
 from pellucid.model.monotonic import MonotonicAttention
-from pellucid.model.recurrence import GATES, LayerState, Stack
+from pellucid.model.multihead import MultiHeadAttention
+from pellucid.model.normalisation import cell_kind, output_normalisations
+from pellucid.model.recurrence import GATES, Inputs, LayerState, Stack
 
 
-class Decoder(nn.Module):
-    """Attend, then step: c_t = attention(s_{t−1}), s_t = cell([y_{t−1}; c_t], s_{t−1}), p(y_t) from [s_t; c_t].
+class Sizes(NamedTuple):
+    """What the rest of the network decides of a decoder."""
 
-    Source: Bahdanau et al. 2015, appendix A.2.2, with stacked cells above the first, each reading the one below.
+    memory: int
+    vocabulary: int
+
+
+class Running(NamedTuple):
+    """A state taken apart, so that no step copies its layers."""
+
+    layers: list[LayerState]
+    looked: Float[Tensor, "R S"] | None = None
+    fed: Float[Tensor, "R F"] | None = None
+
+    def whole(self) -> State:
+        """The state."""
+        cells = [layer.cell for layer in self.layers if layer.cell is not None]
+        hidden = torch.stack([layer.hidden for layer in self.layers], dim=1)
+        return State(hidden, torch.stack(cells, dim=1) if cells else None, self.fed, self.looked)
+
+
+class Moved(NamedTuple):
+    """Where a step came to: what is carried on, what was seen, and the state that the next symbol is read from."""
+
+    running: Running
+    attended: Attended
+    output: Float[Tensor, "R H"]
+
+
+class Decoder(nn.Module, ABC):
+    """From the symbols written so far, and a memory, to the next: an order of looking and stepping makes it whole.
+
+    Stacked cells each read the one below: y_l = LN(h_l), residual ones y_l = y_{l−1} + LN(h_l) (Wu et al. 2016, section
+    3.1). LN is there where outputs are normalised. Dropout falls on what is read of y, not on the sum.
     """
 
-    def __init__(
-        self, config: DecoderConfig, attention: AttentionConfig, memory_size: int, vocabulary_size: int
-    ) -> None:
-        """Sizes follow from the configurations, the memory and the number of target symbols."""
+    def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: Sizes, fed: int, reads: Reads) -> None:
+        """`fed` numbers are fed to the first cell beside the symbol; `reads` is what the next symbol is read from."""
         super().__init__()
         self.config = config
-        self.table = SymbolTable(config.embedding, vocabulary_size, config.embedding_size, config.dropout)
-        self.attention = build_attention(attention, config.hidden_size, memory_size)
+        self.table = SymbolTable(
+            config.embedding, sizes.vocabulary, config.embedding_size, config.dropout, config.embedding_dropout
+        )
+        self.attention = build_attention(attention, config.hidden_size, sizes.memory)
         inputs = [self.table.size] + [config.hidden_size] * (config.layers - 1)
-        self.cells = Stack(config.cell, inputs, config.hidden_size)
-        self.context_projection = nn.Linear(memory_size, GATES[config.cell] * config.hidden_size, bias=False)
+        self.cells = Stack(config.cell, inputs, config.hidden_size, cell_kind(config.layer_normalisation))
+        rows = GATES[config.cell] * config.hidden_size
+        self.context_projection = nn.Linear(fed, rows, bias=False) if fed else None
         parts = config.layers * (2 if config.cell == "lstm" else 1)
-        self.bridge = nn.Linear(memory_size, parts * config.hidden_size) if config.start != "zero" else None
-        self.head = NextSymbol(config.output, config.hidden_size, memory_size, vocabulary_size)
+        self.bridge = nn.Linear(sizes.memory, parts * config.hidden_size) if config.start != "zero" else None
+        if config.tied:
+            self.head: TiedSymbol | NextSymbol = TiedSymbol(
+                reads, (config.hidden_size, sizes.memory), self.table.weight
+            )
+        else:
+            self.head = NextSymbol(reads, config.hidden_size, sizes.memory, sizes.vocabulary)
+        self.normalisations = output_normalisations(config.layer_normalisation, config.layers, config.hidden_size)
+
+    @abstractmethod
+    def move(
+        self,
+        projected: Float[Tensor, "R G"],
+        running: Running,
+        attendable: Attendable,
+        override: Float[Tensor, "R S"] | None,
+    ) -> Moved:
+        """One step, from the symbol's share of the first cell's gates."""
 
     def prepare(self, memory: Memory) -> Attendable:
-        """The memory with the keys of attention: computed once a source; for answers, laid out as a kernel reads it."""
+        """The memory with the keys of attention, computed once a source; in training with what dropout takes away."""
         attendable = self.attention.prepare(memory)
-        if torch.is_grad_enabled() or not self._has_kernel(attendable):
-            return attendable
-        from pellucid.kernels.stepping import prepare  # Numba takes a second to import
-
-        return attendable._replace(prepared=prepare(self._step_parameters(), self.head.parts(), _looked(attendable)))
+        return attendable._replace(noise=self._draw(memory)) if self.training else attendable
 
     def start(self, memory: Memory) -> State:
         """s_0: zero, or hidden = tanh(W m + b) and cell = W' m + b' from the final or the mean encoder state m."""
@@ -82,125 +129,93 @@ class Decoder(nn.Module):
         There are as many rows as sources, or a multiple: then the hypotheses of each source stand one after the other.
         `override` forces this step's attention weights.
         """
-        layers = _layers(state)
-        if attendable.prepared is not None and override is None and not self.training:
-            return _step_compiled(symbols, state, attendable.prepared)
-        attended = self._look(layers, attendable.whole(), state.looked, override)
-        layers = self._advance(self._project(symbols), layers, attended)
-        logits = self.head(self._dropped(layers[-1].hidden), attended.context)
-        return Step(logits, _stacked(layers, attended.looked), attended)
+        attendable = attendable.whole()
+        moved = self.move(self._project(symbols, attendable.noise), taken_apart(state), attendable, override)
+        logits = self.logits(moved.output, moved.attended.context, attendable.noise)
+        return Step(logits, moved.running.whole(), moved.attended)
 
     def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
         """The same steps over symbols known beforehand (the target shifted by one, BOS first).
 
-        What no step waits for is done for all steps together: the projection of the symbols and the logits. A kernel
-        takes all steps at once where there is one: for a single layer with attention.
+        What no step waits for is done for all steps together: the projection of the symbols and the logits.
         """
-        if self._has_kernel(attendable):
-            return self._unroll_compiled(symbols, state, attendable)
-        return self._unroll_plain(symbols, state, attendable)
-
-    def _has_kernel(self, attendable: Attendable) -> bool:
-        """Whether kernels take the steps: of a single layer whose attention has scores, where kernels are chosen."""
-        return self.config.layers == 1 and chosen(attendable.keys) and self.attention.query_weights() is not None
-
-    def _step_parameters(self) -> Parameters:
-        """What a kernel reads: the symbols' table projected, and the weights of cell and attention."""
-        cell, score = self.cells[0], self.attention.query_weights()
-        assert score is not None, "an attention without scores has no kernel"
-        table = nn.functional.linear(self.table.vectors(), cell.input_weight, cell.added_bias())
-        return Parameters(table, cell.reset_bias(), cell.hidden_weight, self.context_projection.weight, *score)
-
-    def _unroll_compiled(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
-        """All steps by a kernel."""
-        from pellucid.kernels.decoding import unroll_decoder  # Numba takes a second to import
-
-        start = _layers(state)[0]
-        parameters, looked = self._step_parameters(), _looked(attendable)
-        done = unroll_decoder(parameters, symbols, looked, start.hidden, start.cell, state.looked)
-        last = LayerState(done.last, None if start.cell is None else done.cell)
-        after = _stacked([last], None if state.looked is None else done.weights[:, -1])
-        return Unrolled(self.head(self._dropped(done.hidden), done.contexts), done.weights, after)
-
-    def _unroll_plain(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
-        """Step by step in PyTorch."""
-        layers, looked = _layers(state), state.looked
-        looks: list[Attended] = []
-        tops: list[Float[Tensor, "B H"]] = []
-        for projected in self._project(symbols).unbind(dim=1):
-            attended = self._look(layers, attendable, looked, None)
-            layers, looked = self._advance(projected, layers, attended), attended.looked
-            looks.append(attended)
-            tops.append(layers[-1].hidden)
+        running, looks, outputs = taken_apart(state), list[Attended](), list[Tensor]()
+        for projected in self._project(symbols, attendable.noise).unbind(dim=1):
+            moved = self.move(projected, running, attendable, None)
+            running = moved.running
+            looks.append(moved.attended)
+            outputs.append(moved.output)
         contexts = torch.stack([look.context for look in looks], dim=1)
         weights = torch.stack([look.weights for look in looks], dim=1)
-        logits = self.head(self._dropped(torch.stack(tops, dim=1)), contexts)
-        return Unrolled(logits, weights, _stacked(layers, looked))
+        logits = self.logits(torch.stack(outputs, dim=1), contexts, attendable.noise)
+        heads = [look.heads for look in looks if look.heads is not None]
+        return Unrolled(logits, weights, running.whole(), torch.stack(heads, dim=1) if heads else None)
 
-    def _project(self, symbols: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape G"]:
-        """The fed-back symbols' share of the first cell's gates, its bias included."""
-        return nn.functional.linear(self.table(symbols), self.cells[0].input_weight, self.cells[0].input_bias)
+    def logits(
+        self, outputs: Float[Tensor, "R *steps H"], contexts: Float[Tensor, "R *steps D"], noise: Noise | None
+    ) -> Float[Tensor, "R *steps V"]:
+        """The next symbols' scores, from what steps came to and saw; with dropout of the former in training."""
+        dropped = self.dropped(outputs, self.config.layers - 1, noise)
+        if isinstance(self.head, TiedSymbol):
+            tied: Tensor = self.head(dropped, contexts, self.table.weight)
+            return tied
+        logits: Tensor = self.head(dropped, contexts)
+        return logits
 
-    def _look(
-        self,
-        layers: list[LayerState],
-        attendable: Attendable,
-        looked: Float[Tensor, "R S"] | None,
-        override: Float[Tensor, "R S"] | None,
-    ) -> Attended:
-        """Attend from the state before, which the look before belongs to."""
-        attended: Attended = self.attention(layers[-1].hidden, attendable, looked, override)
-        return attended
+    def read(self, symbols: Int[Tensor, "R *steps"], noise: Noise | None) -> Inputs:
+        """The vectors of fed-back symbols."""
+        return self.table.read(symbols, None if noise is None else noise.missed)
 
-    def _advance(
-        self, projected: Float[Tensor, "R G"], layers: list[LayerState], attended: Attended
-    ) -> list[LayerState]:
-        """Take every cell one step."""
-        gates = projected + self.context_projection(attended.context)
+    def climb(
+        self, gates: Float[Tensor, "R G"], layers: list[LayerState], noise: Noise | None
+    ) -> tuple[list[LayerState], Float[Tensor, "R H"]]:
+        """Take every cell one step, the first from what its gates are given; the new states, and the top's output."""
         advanced: list[LayerState] = []
-        for cell, old in zip(self.cells, layers, strict=True):
-            if advanced:
-                below = self._dropped(advanced[-1].hidden)
-                gates = nn.functional.linear(below, cell.input_weight, cell.input_bias)
-            advanced.append(cell.advance(gates, old))
-        return advanced
+        output = layers[0].hidden
+        for layer, (cell, old) in enumerate(zip(self.cells, layers, strict=True)):
+            if layer:
+                gates = cell.project(self.dropped(output, layer - 1, noise))
+            advanced.append(cell.advance(gates, old) if noise is None else cell.advance(gates, old, noise.cells[layer]))
+            risen = self.normalisations[layer](advanced[-1].hidden)
+            output = output + risen if self.config.residual and layer else risen
+        return advanced, output
 
-    def _dropped(self, values: Float[Tensor, "*shape H"]) -> Float[Tensor, "*shape H"]:
-        """Dropout, in training."""
-        return nn.functional.dropout(values, self.config.dropout, self.training)
+    def dropped(
+        self, outputs: Float[Tensor, "R *steps H"], layer: int, noise: Noise | None
+    ) -> Float[Tensor, "R *steps H"]:
+        """Dropout of a layer's outputs, in training: anew at each step, or the same units at all steps."""
+        if noise is None or not noise.outputs:
+            return nn.functional.dropout(outputs, self.config.dropout, self.training)
+        mask = noise.outputs[layer]
+        return outputs * (mask if outputs.dim() == mask.dim() else mask[:, None])
+
+    def _project(self, symbols: Int[Tensor, "R *steps"], noise: Noise | None) -> Float[Tensor, "R *steps G"]:
+        """The fed-back symbols' share of the first cell's gates."""
+        return self.cells[0].project(self.read(symbols, noise).spread())
+
+    def _draw(self, memory: Memory) -> Noise:
+        """What dropout takes away for the sequences of a batch."""
+        config, rows = self.config, len(memory.lengths)
+        cells = draw_cells([cell.hidden_weight for cell in self.cells], rows, config)
+        layers = config.layers if config.dropout_mask == "sequence" else 0
+        shape = (rows, config.hidden_size)
+        outputs = tuple(draw_mask(memory.states, shape, config.dropout) for _ in range(layers))
+        return Noise(cells, outputs, self.table.draw_missed(rows))
 
 
-def _looked(attendable: Attendable) -> Looked:
-    """What a kernel looks at."""
-    return Looked(attendable.keys, attendable.memory.states, attendable.memory.lengths)
-
-
-def _step_compiled(symbols: Int[Tensor, " R"], state: State, prepared: Prepared) -> Step:
-    """One step by a kernel."""
-    layer = _layers(state)[0]
-    taken = prepared.step(symbols, layer.hidden, layer.cell, state.looked)
-    after = LayerState(taken.hidden, None if layer.cell is None else taken.cell)
-    looked = None if state.looked is None else taken.looks
-    return Step(taken.logits, _stacked([after], looked), Attended(taken.contexts, taken.looks, looked))
-
-
-def _layers(state: State) -> list[LayerState]:
+def taken_apart(state: State) -> Running:
     """A state, layer by layer."""
     hidden = state.hidden.unbind(dim=1)
     cells = state.cell.unbind(dim=1) if state.cell is not None else [None] * len(hidden)
-    return [LayerState(*parts) for parts in zip(hidden, cells, strict=True)]
-
-
-def _stacked(layers: list[LayerState], looked: Float[Tensor, "R S"] | None) -> State:
-    """The layers as one state, and what attention carries."""
-    cells = [layer.cell for layer in layers if layer.cell is not None]
-    hidden = torch.stack([layer.hidden for layer in layers], dim=1)
-    return State(hidden, torch.stack(cells, dim=1) if cells else None, looked=looked)
+    layers = [LayerState(*parts) for parts in zip(hidden, cells, strict=True)]
+    return Running(layers, state.looked, state.context)
 
 
 def build_attention(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:
     """The attention a configuration names."""
     match config.score:
+        case "additive" if config.heads > 1:
+            return MultiHeadAttention(query_size, memory_size, config.units, config.heads)
         case "additive":
             return AdditiveAttention(query_size, memory_size, config.units)
         case "dot":

@@ -1,10 +1,16 @@
-"""Ids to vectors: learnt, frozen, one-hot, or of no size, where symbols are not to be read."""
+"""Ids to vectors: learnt, frozen, one-hot, or of no size, where symbols are not to be read.
+
+B sequences, E embedding, V vocabulary, N symbols.
+"""
+
+from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from pellucid.config import Feedback
+from pellucid.model.recurrence import Inputs
 
 
 class SymbolTable(nn.Module):
@@ -12,10 +18,13 @@ class SymbolTable(nn.Module):
 
     weight: Tensor
 
-    def __init__(self, kind: Feedback, vocabulary_size: int, embedding_size: int, dropout: float) -> None:
+    def __init__(
+        self, kind: Feedback, vocabulary_size: int, embedding_size: int, dropout: float, symbol_dropout: float = 0.0
+    ) -> None:
         """Vectors start as N(0, 1/√E), so that each has about unit length."""
         super().__init__()
         self.dropout = dropout
+        self.symbol_dropout = symbol_dropout
         if kind == "one-hot":
             self.register_buffer("weight", torch.eye(vocabulary_size), persistent=False)
         elif kind == "none":
@@ -40,6 +49,30 @@ class SymbolTable(nn.Module):
         costs V × E instead of B × S × E, and lets a kernel project the table once instead of every position.
         """
         return nn.functional.dropout(self.weight, self.dropout, self.training)
+
+    def draw_missed(self, rows: int) -> Bool[Tensor, "B V"] | None:
+        """In training, the symbols that each of so many sequences will miss; None where none is dropped."""
+        if not (self.training and self.symbol_dropout):
+            return None
+        return torch.rand(rows, len(self.weight), device=self.weight.device) < self.symbol_dropout
+
+    def read(self, ids: Int[Tensor, "B *steps"], missed: Bool[Tensor, "B V"] | None) -> Inputs:
+        """The table and the rows of it that ids name, those of missed symbols being zero.
+
+        A missed symbol reads one more row, of zeros, so that a kernel projects the table once all the same. Source:
+        Gal & Ghahramani 2016, section 4.2, with a draw for each sequence.
+        """
+        vectors = self.vectors()
+        if missed is None:
+            return Inputs(vectors, ids)
+        gone = missed.gather(1, ids.view(len(ids), -1)).view_as(ids)
+        widened = torch.cat([vectors / (1 - self.symbol_dropout), vectors.new_zeros(1, self.size)])
+        return Inputs(widened, ids.masked_fill(gone, len(vectors)))
+
+    def adopt(self, ids: Sequence[int], vectors: Float[Tensor, "N E"]) -> None:
+        """Take these vectors for these symbols."""
+        with torch.no_grad():
+            self.weight[list(ids)] = vectors.to(self.weight)
 
     def forward(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape E"]:
         """The vectors of ids."""

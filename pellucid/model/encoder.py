@@ -9,37 +9,63 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.config import EncoderConfig, memory_size
+from pellucid.model.dropout import draw_cells, draw_mask
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.memory import Memory, State
-from pellucid.model.recurrence import Inputs, Stack, run
+from pellucid.model.normalisation import cell_kind, output_normalisations
+from pellucid.model.recurrence import Inputs, RecurrentCell, Sequences, Stack, run
 
 
 class Encoder(nn.Module):
     """h_s = merge(forward RNN over x_1 … x_s, backward RNN over x_n … x_s); layer l reads layer l − 1.
 
-    Source: Schuster & Paliwal 1997; merging as in Bahdanau et al. 2015, section 3.2.
+    Source: Schuster & Paliwal 1997; merging as in Bahdanau et al. 2015, section 3.2. Residual layers add their input,
+    y_l = y_{l−1} + LN(h_l): Wu et al. 2016, section 3.1; dropout falls on what is read of y, not on the sum.
     """
 
     def __init__(self, config: EncoderConfig, vocabulary_size: int) -> None:
         """Sizes follow from the configuration and the number of source symbols."""
         super().__init__()
         self.config = config
-        self.table = SymbolTable(config.embedding, vocabulary_size, config.embedding_size, config.dropout)
-        inputs = [self.table.size] + [memory_size(config)] * (config.layers - 1)
-        self.forward_cells = Stack(config.cell, inputs, config.hidden_size)
-        self.backward_cells = Stack(config.cell, inputs if config.directions == "both" else [], config.hidden_size)
+        self.table = SymbolTable(
+            config.embedding, vocabulary_size, config.embedding_size, config.dropout, config.embedding_dropout
+        )
+        inputs, kind = (
+            [self.table.size] + [memory_size(config)] * (config.layers - 1),
+            cell_kind(config.layer_normalisation),
+        )
+        backward = inputs if config.directions == "both" else []
+        self.forward_cells = Stack(config.cell, inputs, config.hidden_size, kind)
+        self.backward_cells = Stack(config.cell, backward, config.hidden_size, kind)
+        self.normalisations = output_normalisations(config.layer_normalisation, config.layers, memory_size(config))
 
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Read sources of the given lengths (each at least 1). What stands beyond a length changes nothing."""
-        inputs = Inputs(self.table.vectors(), source)
+        inputs = self.table.read(source, self.table.draw_missed(len(source)))
+        states = inputs.vectors
         finals: list[Float[Tensor, "B D"]] = []
-        for layer in range(self.config.layers):
+        for layer, normalisation in enumerate(self.normalisations):
             cells = [stack[layer] for stack in (self.forward_cells, self.backward_cells) if len(stack)]
-            ran = run(cells, inputs, lengths)
-            states = nn.functional.dropout(self._merge(ran.states), self.config.dropout, self.training)
-            inputs = Inputs(states)
+            ran = self._run(cells, inputs, lengths)
+            risen = _within(normalisation, self._merge(ran.states), lengths)
+            states = states + risen if self.config.residual and layer else risen
+            inputs = Inputs(self._dropped(states))
             finals.append(self._merge(ran.last))
-        return Memory(states, lengths, State(torch.stack(finals, dim=1)))
+        return Memory(inputs.vectors, lengths, State(torch.stack(finals, dim=1)))
+
+    def _run(self, cells: list[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> Sequences:
+        """The cells of a layer over all rows, with recurrent dropout in training."""
+        if not self.training:
+            return run(cells, inputs, lengths)
+        return run(
+            cells, inputs, lengths, draw_cells([cell.hidden_weight for cell in cells], len(lengths), self.config)
+        )
+
+    def _dropped(self, states: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
+        """Dropout, in training: of units at every position by itself, or of the same ones all along a sequence."""
+        if self.training and self.config.dropout_mask == "sequence":
+            return states * draw_mask(states, (len(states), 1, states.shape[2]), self.config.dropout)
+        return nn.functional.dropout(states, self.config.dropout, self.training)
 
     def _merge(self, directions: Float[Tensor, "*shape N H"]) -> Float[Tensor, "*shape D"]:
         """The states of all directions as one."""
@@ -50,3 +76,12 @@ class Encoder(nn.Module):
                 return directions.sum(dim=-2)
             case "product":
                 return directions.prod(dim=-2)
+
+
+def _within(normalisation: nn.Module, states: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> Tensor:
+    """Normalised states, still zero beyond each row's length."""
+    if isinstance(normalisation, nn.Identity):
+        return states
+    inside = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
+    normalised: Tensor = normalisation(states)
+    return normalised * inside[:, :, None]

@@ -1,7 +1,7 @@
 """The values that pass between encoder, attention, decoder and search. Nothing of them is ever stored on a module.
 
 B batch, S source positions, T target positions, R hypotheses of all sources (as many as sources, or a multiple), L
-layers, D memory, H hidden, A attention units, V vocabulary.
+layers, D memory, H hidden, F what is fed, A attention units, N heads, V vocabulary.
 """
 
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.kernels.operands import Prepared
+from pellucid.model.dropout import Noise
 
 
 class State(NamedTuple):
@@ -19,8 +20,8 @@ class State(NamedTuple):
     hidden: Float[Tensor, "B L H"]
     cell: Float[Tensor, "B L H"] | None = None
     """The cell of an LSTM; a GRU has none."""
-    context: Float[Tensor, "B D"] | None = None
-    """The context fed to the next step, in decoders that feed it."""
+    context: Float[Tensor, "B F"] | None = None
+    """What a step came to, in decoders that feed it to the next one."""
     looked: Float[Tensor, "B S"] | None = None
     """What attention carries from a look to the next, zero beyond a row's length; None where it carries nothing."""
 
@@ -51,6 +52,8 @@ class Attendable(NamedTuple):
     keys: Float[Tensor, "B S A"]
     prepared: Prepared | None = None
     """The same as a kernel reads it, with the decoder's weights; memory and keys then stay whole, whatever is taken."""
+    noise: Noise | None = None
+    """What dropout takes away at all steps; None outside training."""
 
     def take(self, rows: Int[Tensor, " R"]) -> "Attendable":
         """The chosen rows, in their order."""
@@ -61,7 +64,8 @@ class Attendable(NamedTuple):
             lengths=self.memory.lengths.index_select(0, rows),
             final=self.memory.final.take(rows),
         )
-        return Attendable(memory, self.keys.index_select(0, rows))
+        noise = None if self.noise is None else self.noise.take(rows)
+        return Attendable(memory, self.keys.index_select(0, rows), noise=noise)
 
     def whole(self) -> "Attendable":
         """The rows themselves where a kernel has taken them by their numbers alone."""
@@ -77,6 +81,8 @@ class Attended(NamedTuple):
     weights: Float[Tensor, "R S"]
     looked: Float[Tensor, "R S"] | None = None
     """What the next look is given of this one; None where it needs nothing."""
+    heads: Float[Tensor, "R N S"] | None = None
+    """The weights of each head, of which `weights` are the mean; None where there is but one."""
 
 
 class Step(NamedTuple):
@@ -94,3 +100,5 @@ class Unrolled(NamedTuple):
     weights: Float[Tensor, "B T S"]
     state: State
     """The state after the last step."""
+    heads: Float[Tensor, "B T N S"] | None = None
+    """The weights of each head, where there are several."""

@@ -3,12 +3,14 @@
 import torch
 from torch import nn
 
-from pellucid.config import Config, memory_size
+from pellucid.config import AttentionConfig, Config, DecoderConfig, memory_size
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, Vocabularies
-from pellucid.model.decoder import Decoder
+from pellucid.model.attend_then_step import AttendThenStep
+from pellucid.model.decoder import Decoder, Sizes
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Unrolled
+from pellucid.model.step_then_attend import StepThenAttend
 
 
 class Network(nn.Module):
@@ -39,8 +41,17 @@ def build_network(config: Config, vocabularies: Vocabularies) -> Network:
         torch.default_generator.manual_seed(config.seed)  # torch.manual_seed imports what takes a second
         features = len(vocabularies.features) if config.data.features_column else 0
         encoder = Encoder(config.encoder, len(vocabularies.source) + features)
-        decoder = Decoder(config.decoder, config.attention, memory_size(config.encoder), len(vocabularies.target))
-        return Network(encoder, decoder)
+        sizes = Sizes(memory_size(config.encoder), len(vocabularies.target))
+        return Network(encoder, build_decoder(config.decoder, config.attention, sizes))
+
+
+def build_decoder(config: DecoderConfig, attention: AttentionConfig, sizes: Sizes) -> Decoder:
+    """The decoder whose order a configuration names."""
+    match config.order:
+        case "attend-then-step":
+            return AttendThenStep(config, attention, sizes)
+        case "step-then-attend":
+            return StepThenAttend(config, attention, sizes)
 
 
 def parameter_count(network: nn.Module) -> int:

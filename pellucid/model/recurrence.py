@@ -11,7 +11,7 @@ Sources: Cho et al. 2014, section 2.3; Hochreiter & Schmidhuber 1997 with the fo
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from pellucid.config import Cell
 from pellucid.kernels.choice import chosen
 from pellucid.kernels.operands import Direction
+from pellucid.model.dropout import SILENCE, CellNoise
 
 GATES: dict[Cell, int] = {"gru": 3, "lstm": 4}
 
@@ -33,6 +34,9 @@ class LayerState(NamedTuple):
 
 class RecurrentCell(nn.Module):
     """The parameters of one cell: input and hidden weights and biases of all gates, one below the other."""
+
+    has_kernel: ClassVar[bool] = True
+    """Whether whole sequences run in one call, of ours or of PyTorch."""
 
     def __init__(self, cell: Cell, input_size: int, hidden_size: int) -> None:
         """Glorot-uniform input weights, orthogonal hidden weights a gate, zero biases, forget bias one.
@@ -74,21 +78,34 @@ class RecurrentCell(nn.Module):
             setattr(shell, name, getattr(self, own))
         shell.flatten_parameters()
 
-    def advance(self, projected: Float[Tensor, "B G"], state: LayerState) -> LayerState:
-        """One step from the projected input (W x + b, all gates) and the state before."""
-        recurrent = nn.functional.linear(state.hidden, self.hidden_weight, self.hidden_bias)
+    def project(self, inputs: Float[Tensor, "*shape E"]) -> Float[Tensor, "*shape G"]:
+        """W x + b, what `advance` takes."""
+        return nn.functional.linear(inputs, self.input_weight, self.input_bias)
+
+    def advance(self, projected: Float[Tensor, "B G"], state: LayerState, noise: CellNoise = SILENCE) -> LayerState:
+        """One step from the projected input (all gates) and the state before."""
+        recurrent = self.recurrent(state.hidden, noise, self.hidden_bias)
         if state.cell is None:
             return LayerState(gru_step(projected, recurrent, state.hidden), None)
         return LayerState(*lstm_step(projected + recurrent, state.cell))
+
+    def recurrent(
+        self, hidden: Float[Tensor, "B H"], noise: CellNoise, bias: Float[Tensor, " G"] | None
+    ) -> Float[Tensor, "B G"]:
+        """U h + bias, less what dropout takes of U or h."""
+        seen = hidden if noise.state is None else hidden * noise.state
+        return nn.functional.linear(seen, self.hidden_weight if noise.weight is None else noise.weight, bias)
 
 
 class Stack(nn.Module):
     """Cells one above the other: a list of modules that knows what they are."""
 
-    def __init__(self, cell: Cell, input_sizes: Sequence[int], hidden_size: int) -> None:
+    def __init__(
+        self, cell: Cell, input_sizes: Sequence[int], hidden_size: int, kind: type[RecurrentCell] = RecurrentCell
+    ) -> None:
         """One cell for each input size."""
         super().__init__()
-        self.layers = nn.ModuleList(RecurrentCell(cell, size, hidden_size) for size in input_sizes)
+        self.layers = nn.ModuleList(kind(cell, size, hidden_size) for size in input_sizes)
 
     def __len__(self) -> int:
         """How many layers there are."""
@@ -126,9 +143,9 @@ class Inputs(NamedTuple):
     """A sequence of vectors a row: one for each position, or rows of a table that symbols name."""
 
     vectors: Float[Tensor, "*rows E"]
-    symbols: Int[Tensor, "B S"] | None = None
+    symbols: Int[Tensor, "B *steps"] | None = None
 
-    def spread(self) -> Float[Tensor, "B S E"]:
+    def spread(self) -> Float[Tensor, "B *steps E"]:
         """One vector for each position."""
         return self.vectors if self.symbols is None else nn.functional.embedding(self.symbols, self.vectors)
 
@@ -147,44 +164,67 @@ class Sequences(NamedTuple):
     last: Float[Tensor, "B N H"]
 
 
-def run(cells: Sequence[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> Sequences:
+QUIET = (SILENCE, SILENCE)
+
+
+def run(
+    cells: Sequence[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"], noise: Sequence[CellNoise] = QUIET
+) -> Sequences:
     """The hidden states of one cell, or two, run from zero over every row.
 
     The first goes forward; the second backward, from a row's own last position to its first. A kernel runs both where
     it can.
     """
-    return run_compiled(cells, inputs, lengths) if chosen(inputs.vectors) else run_plain(cells, inputs, lengths)
+    whole = all(runs_whole(cell, own) for cell, own in zip(cells, noise, strict=False))
+    compiled = whole and chosen(inputs.vectors)
+    return run_compiled(cells, inputs, lengths, noise) if compiled else run_plain(cells, inputs, lengths, noise)
 
 
-def run_plain(cells: Sequence[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> Sequences:
+def runs_whole(cell: RecurrentCell, noise: CellNoise) -> bool:
+    """Whether a cell runs over a sequence in one call."""
+    return cell.has_kernel and noise.state is None
+
+
+def run_plain(
+    cells: Sequence[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"], noise: Sequence[CellNoise] = QUIET
+) -> Sequences:
     """`run` in PyTorch."""
     spread = inputs.spread()
-    states = [run_forward(cells[0], spread)]
+    states = [run_forward(cells[0], spread, noise[0])]
     lasts = [last_within(states[0], lengths)]
     for cell in cells[1:]:
-        states.append(reverse_within(run_forward(cell, reverse_within(spread, lengths)), lengths))
+        states.append(reverse_within(run_forward(cell, reverse_within(spread, lengths), noise[1]), lengths))
         lasts.append(states[1][:, 0])
     inside = torch.arange(spread.shape[1], device=spread.device) < lengths[:, None]
     return Sequences(torch.stack(states, dim=2) * inside[:, :, None, None], torch.stack(lasts, dim=1))
 
 
-def run_compiled(cells: Sequence[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> Sequences:
+def run_compiled(
+    cells: Sequence[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"], noise: Sequence[CellNoise] = QUIET
+) -> Sequences:
     """`run` by a kernel, which takes inputs as rows of a table: it is the table that is projected."""
     from pellucid.kernels.recurrence import run_recurrence  # Numba takes a second to import
 
     vectors, symbols = inputs.table()
     directions = [
         Direction(
-            nn.functional.linear(vectors, cell.input_weight, cell.added_bias()), cell.hidden_weight, cell.reset_bias()
+            nn.functional.linear(vectors, cell.input_weight, cell.added_bias()),
+            cell.hidden_weight if own.weight is None else own.weight,
+            cell.reset_bias(),
         )
-        for cell in cells
+        for cell, own in zip(cells, noise, strict=False)
     ]
     return Sequences(*run_recurrence(directions, symbols, lengths))
 
 
-def run_forward(cell: RecurrentCell, inputs: Float[Tensor, "B S E"]) -> Float[Tensor, "B S H"]:
+def run_forward(
+    cell: RecurrentCell, inputs: Float[Tensor, "B S E"], noise: CellNoise = SILENCE
+) -> Float[Tensor, "B S H"]:
     """The hidden states of a cell run from zero over positions 0, 1, … of every row, lengths ignored."""
-    weights: list[Tensor] = [cell.input_weight, cell.hidden_weight, cell.input_bias, cell.hidden_bias]
+    if not runs_whole(cell, noise):
+        return _run_stepwise(cell, inputs, noise)
+    recurrent = cell.hidden_weight if noise.weight is None else noise.weight
+    weights: list[Tensor] = [cell.input_weight, recurrent, cell.input_bias, cell.hidden_bias]
     start = inputs.new_zeros(1, inputs.shape[0], cell.hidden_size)
     trains = torch.is_grad_enabled()  # cuDNN keeps what the way back needs only if it is told so
     # Within bf16 autocast cuDNN would take float16, whose small numbers vanish: recurrences keep their precision.
@@ -192,6 +232,16 @@ def run_forward(cell: RecurrentCell, inputs: Float[Tensor, "B S E"]) -> Float[Te
         if cell.cell == "gru":
             return torch.gru(inputs, start, weights, True, 1, 0.0, trains, False, True)[0]
         return torch.lstm(inputs, [start, start], weights, True, 1, 0.0, trains, False, True)[0]
+
+
+def _run_stepwise(cell: RecurrentCell, inputs: Float[Tensor, "B S E"], noise: CellNoise) -> Float[Tensor, "B S H"]:
+    """`run_forward`, step by step."""
+    zero = inputs.new_zeros(len(inputs), cell.hidden_size)
+    state, states = LayerState(zero, zero if cell.cell == "lstm" else None), list[Tensor]()
+    for projected in cell.project(inputs).unbind(dim=1):
+        state = cell.advance(projected, state, noise)
+        states.append(state.hidden)
+    return torch.stack(states, dim=1)
 
 
 def reverse_within(values: Int[Tensor, "B S"] | Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Tensor:

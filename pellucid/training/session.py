@@ -36,6 +36,7 @@ from pellucid.training.loop import (
     build_optimizer,
     fit,
 )
+from pellucid.training.pretrained import Covered, adopt_vectors
 from pellucid.training.reading import Files, Read, encoded, keep, read_files
 
 __all__ = ["Built", "Files", "Keeper", "Read", "RunEvent", "Saved", "train_run"]
@@ -55,6 +56,8 @@ class Built(NamedTuple):
     resumed: bool
     compiles: bool = False
     """Whether kernels are about to be compiled for the first time on this machine."""
+    covered: tuple[Covered, ...] = ()
+    """What files of vectors had of the symbols; nothing is read of them when a training goes on."""
 
 
 class Saved(NamedTuple):
@@ -108,9 +111,10 @@ def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Ex
     vocabularies = corpus.vocabularies
     fingerprint = _fingerprint((config, vocabularies, development), corpus.encoded)
     resumed = (folder / run.TRAINING).exists()
+    network = build_network(config, vocabularies)
+    covered = () if resumed else adopt_vectors(network, config, vocabularies)
     if not resumed:
         run.begin(folder, config, vocabularies)
-    network = build_network(config, vocabularies)
     place(network, find_device(config.device))
     transducer = Transducer(config, vocabularies, network)
     session = Session(transducer, build_optimizer(network, config.training), corpus.encoded, development)
@@ -120,7 +124,8 @@ def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Ex
         if session.progress.best is not None:
             check_network(folder / run.MODEL, network)
     compiles = config.device == "cpu" and will_compile()
-    return session, fingerprint, Built(folder, parameter_count(network), vocabularies, resumed, compiles)
+    built = Built(folder, parameter_count(network), vocabularies, resumed, compiles, covered)
+    return session, fingerprint, built
 
 
 def _recorded(session: Session, folder: Path, fingerprint: str, reads: Sequence[Read]) -> Iterator[RunEvent]:

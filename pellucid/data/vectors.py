@@ -1,0 +1,85 @@
+"""Vectors of symbols from a text file, as word2vec and GloVe write them: "symbol number number ...".
+
+N symbols found, E numbers of each.
+"""
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from pellucid.data.lines import RecordError, decoded, file_lines, is_blank, without_end
+from pellucid.data.vocabulary import Vocabulary
+from pellucid.errors import DataError
+
+
+class Vectors(NamedTuple):
+    """What a file holds of a vocabulary."""
+
+    ids: list[int]
+    values: Float[np.ndarray, "N E"]
+
+
+def read_vectors(path: Path, vocabulary: Vocabulary, size: int, key: str) -> Vectors:
+    """The vectors of the symbols of a vocabulary, each from the first line that has it.
+
+    A first line of two whole numbers (how many lines, how many numbers in each) is a header. Errors: `DataError` with
+    file and line for a vector of another size than `size`, the value of the setting `key`, or of what are no numbers.
+    """
+    found: dict[int, list[float]] = {}
+    for number, line in enumerate(file_lines(path), start=1):
+        try:
+            text = without_end(decoded(line)).rstrip(" ")
+            if is_blank(line) or (number == 1 and _is_header(text, size, key)):
+                continue
+            symbol, numbers = _parted(text, size, key)
+            identity = vocabulary.ids.get(symbol)
+            if identity is not None and identity not in found:
+                found[identity] = _numbers(numbers)
+        except RecordError as error:
+            raise DataError(f"{path}, line {number}: {error}") from error
+    return Vectors(list(found), np.array(list(found.values()), np.float32).reshape(-1, size))
+
+
+def _is_header(text: str, size: int, key: str) -> bool:
+    """Whether a first line is "lines size"; `RecordError` where its size is another."""
+    fields = text.split(" ")
+    if len(fields) != 2 or not all(field.isdecimal() for field in fields):
+        return False
+    if int(fields[1]) != size:
+        raise RecordError(_mismatch(int(fields[1]), size, key))
+    return True
+
+
+def _parted(text: str, size: int, key: str) -> tuple[str, list[str]]:
+    """The symbol, which may hold spaces, and its numbers; `RecordError` where these are more or fewer than expected."""
+    fields = text.split(" ")
+    symbol, numbers = fields[:-size], fields[-size:]
+    extra = [field for field in symbol[1:] if field]
+    if not symbol or (extra and all(map(_is_number, extra))):
+        raise RecordError(_mismatch(len(fields) - 1, size, key))
+    return " ".join(symbol), numbers
+
+
+def _mismatch(found: int, size: int, key: str) -> str:
+    """The message."""
+    return f"expected vectors of {size} numbers ({key}), got {found}"
+
+
+def _is_number(field: str) -> bool:
+    """Whether a field is a number."""
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers(fields: list[str]) -> list[float]:
+    """The numbers; `RecordError` for what is none, or is not finite."""
+    for field in fields:
+        if not _is_number(field) or not math.isfinite(float(field)):
+            raise RecordError(f"expected a number, got {field!r}")
+    return [float(field) for field in fields]

@@ -1,0 +1,101 @@
+"""What dropout draws: how much, of what, and the same all along a sequence.
+
+B sequences, S positions, E embedding, H hidden units, V vocabulary.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from small import WIDTH, config_of, near
+from torch import Tensor
+
+from pellucid.model.dropout import draw_cells, draw_mask
+from pellucid.model.embedding import SymbolTable
+from pellucid.model.encoder import Encoder
+from pellucid.model.recurrence import Inputs, LayerState, RecurrentCell, gru_step, run
+
+
+def test_a_mask_drops_its_share_and_keeps_the_mean() -> None:
+    torch.manual_seed(0)
+    mask = draw_mask(torch.zeros(1), (200, 500), 0.3)
+    near(mask.unique(), torch.tensor([0.0, 1 / 0.7]), 1e-6)
+    assert abs(float((mask == 0).float().mean()) - 0.3) < 0.01
+    assert abs(float(mask.mean()) - 1) < 0.01
+
+
+def noise_of(settings: dict[str, Any], cell: RecurrentCell) -> tuple[Tensor | None, Tensor | None]:
+    torch.manual_seed(1)
+    [drawn] = draw_cells([cell.hidden_weight], 3, config_of({"encoder": settings}).encoder)
+    return drawn.weight, drawn.state
+
+
+def test_recurrent_dropout_takes_weights_or_states() -> None:
+    cell = RecurrentCell("gru", 2, 4)
+    assert noise_of({}, cell) == (None, None)
+    weight, state = noise_of({"recurrent_dropout": 0.5}, cell)
+    assert state is None and weight is not None
+    kept = weight != 0
+    near(weight[kept], 2 * cell.hidden_weight[kept], 1e-6)
+    assert 0.2 < float(kept.float().mean()) < 0.8
+    weight, state = noise_of({"recurrent_dropout": 0.5, "recurrent_dropout_on": "states"}, cell)
+    assert weight is None and state is not None and state.shape == (3, 4)
+
+
+def test_a_dropped_state_is_the_same_at_every_step_and_only_where_u_reads_it() -> None:
+    torch.manual_seed(0)
+    cell, inputs, lengths = RecurrentCell("gru", 2, 4).double(), torch.randn(3, 5, 2).double(), torch.full((3,), 5)
+    config = config_of({"encoder": {"recurrent_dropout": 0.5, "recurrent_dropout_on": "states"}}).encoder
+    noise = draw_cells([cell.hidden_weight], 3, config)
+    mask = noise[0].state
+    assert mask is not None
+    hidden = torch.zeros(3, 4, dtype=torch.float64)
+    for step in range(5):
+        recurrent = (hidden * mask) @ cell.hidden_weight.T + cell.hidden_bias
+        hidden = gru_step(inputs[:, step] @ cell.input_weight.T + cell.input_bias, recurrent, hidden)
+    near(run([cell], Inputs(inputs), lengths, noise).last[:, 0], hidden)
+
+
+def test_dropped_weights_are_what_a_cell_with_those_weights_does() -> None:
+    torch.manual_seed(0)
+    cell, inputs, lengths = RecurrentCell("lstm", 2, 4).double(), torch.randn(3, 5, 2).double(), torch.tensor([5, 1, 3])
+    noise = draw_cells([cell.hidden_weight], 3, config_of({"encoder": {"recurrent_dropout": 0.5}}).encoder)
+    got = run([cell], Inputs(inputs), lengths, noise)
+    state = LayerState(*(torch.randn(3, 4, dtype=torch.float64) for _ in range(2)))
+    stepped = cell.advance(cell.project(inputs[:, 0]), state, noise[0])
+    assert noise[0].weight is not None
+    cell.hidden_weight.data = noise[0].weight.detach()
+    near(got.states, run([cell], Inputs(inputs), lengths).states)
+    near(stepped.hidden, cell.advance(cell.project(inputs[:, 0]), state).hidden)
+
+
+def test_units_are_dropped_anew_at_each_step_or_all_along() -> None:
+    source, lengths = torch.full((4, 30), 5), torch.full((4,), 30)
+    for mask, varies in (("step", True), ("sequence", False)):
+        torch.manual_seed(0)
+        settings = {"dropout": 0.5, "dropout_mask": mask, "hidden_size": 20}
+        encoder = Encoder(config_of({"encoder": settings}).encoder, WIDTH).train()
+        dropped = encoder(source, lengths).states == 0
+        assert (dropped != dropped[:, :1]).any() == varies
+        assert (dropped[0] != dropped[1]).any()
+
+
+def test_missed_symbols_are_zero_wherever_they_stand_and_the_rest_make_up_for_it() -> None:
+    torch.manual_seed(0)
+    table = SymbolTable("learnt", 6, 3, 0.0, 0.25)
+    ids, missed = torch.tensor([[1, 2, 1], [2, 2, 5]]), torch.zeros(2, 6, dtype=torch.bool)
+    missed[0, 1] = missed[1, 5] = True
+    read = table.read(ids, missed).spread()
+    gone = torch.tensor([[True, False, True], [False, False, True]])
+    assert not read[gone].any()
+    near(read[~gone], table.weight[ids[~gone]] / 0.75, 1e-6)
+    near(table.read(ids[:, 0], missed).spread(), read[:, 0], 0)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_symbols_are_missed_in_training_alone_and_by_their_share(training: bool) -> None:
+    torch.manual_seed(0)
+    missed = SymbolTable("learnt", 500, 3, 0.0, 0.25).train(training).draw_missed(100)
+    assert (missed is not None) == training
+    assert missed is None or abs(float(missed.float().mean()) - 0.25) < 0.01
+    assert SymbolTable("learnt", 500, 3, 0.0).draw_missed(100) is None

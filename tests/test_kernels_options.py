@@ -1,0 +1,97 @@
+"""Options that the kernels keep running under: the same with kernels and without, and really by kernels."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from kernel_cases import CELLS, SEEDS, assert_equal, both_ways
+from small import batches, config_of, network_of
+from torch import Tensor
+
+from pellucid.data.batches import Batch
+from pellucid.kernels.choice import plain
+from pellucid.model.decoder import Decoder
+from pellucid.model.dropout import Noise
+from pellucid.model.network import Network
+from pellucid.model.recurrence import LayerState
+from pellucid.search.beam import beam
+from pellucid.search.decoded import Limits
+
+KEPT: dict[str, Any] = {
+    "dropout_mask": "sequence",
+    "embedding_dropout": 0.3,
+    "recurrent_dropout": 0.3,
+    "layer_normalisation": "outputs",
+    "residual": True,
+}
+"""What an encoder and a decoder may each have and still train in kernels."""
+
+
+@pytest.fixture
+def by_kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the plain steps were taken for: nothing, where kernels do it all."""
+    taken: list[str] = []
+    climb = Decoder.climb
+
+    def watched(self: Decoder, gates: Tensor, layers: list[LayerState], noise: Noise | None) -> object:
+        taken.append("climb")
+        return climb(self, gates, layers, noise)
+
+    monkeypatch.setattr(Decoder, "climb", watched)
+    return taken
+
+
+def optioned_network(cell: str, more: dict[str, Any], seed: int) -> Network:
+    sides = {"encoder": {"cell": cell, "layers": 2, **more}, "decoder": {"cell": cell, "tied": True, **more}}
+    return network_of(config_of(sides), seed, torch.float32)
+
+
+@given(batches(), CELLS, SEEDS)
+@settings(max_examples=15, deadline=None)
+def test_a_training_update_equals_the_plain_one(batch: Batch, cell: str, seed: int) -> None:
+    network = optioned_network(cell, {"dropout": 0.4, **KEPT}, seed).train()
+
+    def outputs() -> list[torch.Tensor]:
+        unrolled = network(batch)
+        return [unrolled.logits, unrolled.weights, unrolled.state.hidden]
+
+    assert_equal(*both_ways(network, outputs, {}, seed), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_an_update_takes_no_plain_step(cell: str, by_kernels: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a plain recurrence")
+
+    network = optioned_network(cell, {"dropout": 0.4, **KEPT}, 1).train()
+    monkeypatch.setattr("pellucid.model.recurrence.run_plain", refuse)
+    network(Batch(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[4, 2]]), torch.tensor([2])))
+    assert by_kernels == []
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_tied_weights_decode_by_kernels(cell: str, by_kernels: list[str]) -> None:
+    network = optioned_network(cell, {"recurrent_dropout": 0.3, "embedding_dropout": 0.3}, 1)
+    source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
+    found = beam(network, source, lengths, Limits(0, 5), 3, 3)
+    assert by_kernels == []
+    with plain():
+        expected = beam(network, source, lengths, Limits(0, 5), 3, 3)
+    assert [[each.ids.tolist() for each in row] for row in found] == [
+        [each.ids.tolist() for each in row] for row in expected
+    ]
+
+
+@pytest.mark.parametrize("kind", ["outputs", "cells"])
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_what_the_search_kernels_do_not_know_is_decoded_by_plain_steps(
+    kind: str, cell: str, by_kernels: list[str]
+) -> None:
+    network = optioned_network(cell, {"layer_normalisation": kind}, 1)
+    source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
+    found = beam(network, source, lengths, Limits(0, 4), 2, 1)
+    assert by_kernels and len(found) == 2
+    network.double()
+    for row, exact in zip(found, beam(network, source, lengths, Limits(0, 4), 2, 1), strict=True):
+        assert row[0].ids.tolist() == exact[0].ids.tolist()

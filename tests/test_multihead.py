@@ -1,0 +1,109 @@
+"""Several looks at once: each head is an additive attention by itself.
+
+B batch, S source positions, N heads, D memory, H hidden units of the query, U units of a head.
+"""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import LENGTHS, SEEDS, config_of, few, near, network_of, padded, shake
+from torch import Tensor
+
+from pellucid.errors import ConfigError
+from pellucid.model.attention import AdditiveAttention
+from pellucid.model.memory import Attended, Memory, State
+from pellucid.model.multihead import MultiHeadAttention
+
+H, D, U = 2, 3, 2
+
+
+def drawn(heads: int, lengths: list[int], seed: int) -> tuple[MultiHeadAttention, Memory, Tensor]:
+    torch.manual_seed(seed)
+    attention = MultiHeadAttention(H, D, heads * U, heads).double()
+    shake(attention, seed)
+    states = torch.randn(len(lengths), max(lengths), D, dtype=torch.float64)
+    return attention, Memory(states, torch.tensor(lengths), State(states[:, :1])), torch.randn(len(lengths), H).double()
+
+
+def head_alone(attention: MultiHeadAttention, head: int) -> AdditiveAttention:
+    """One head's own weights as an attention."""
+    alone, own = AdditiveAttention(H, D, U).double(), slice(head * U, (head + 1) * U)
+    alone.query_projection.weight.data = attention.query_projection.weight.data[own]
+    alone.key_projection.weight.data = attention.key_projection.weight.data[own]
+    alone.key_projection.bias.data = attention.key_projection.bias.data[own]
+    alone.energy.data = attention.energy.data[head]
+    return alone
+
+
+@few
+@given(st.integers(1, 4), LENGTHS, SEEDS)
+def test_each_head_is_an_additive_attention_and_their_contexts_are_joined(
+    heads: int, lengths: list[int], seed: int
+) -> None:
+    attention, memory, query = drawn(heads, lengths, seed)
+    attended: Attended = attention(query, attention.prepare(memory), None)
+    each = [head_alone(attention, head) for head in range(heads)]
+    looks: list[Attended] = [alone(query, alone.prepare(memory), None) for alone in each]
+    assert attended.heads is not None
+    near(attended.heads, torch.stack([look.weights for look in looks], dim=1))
+    near(attended.weights, attended.heads.mean(dim=1))
+    joined = torch.cat([look.context for look in looks], dim=1)
+    near(attended.context, joined @ attention.context_projection.weight.T)
+
+
+def test_gradients_equal_finite_differences() -> None:
+    attention, memory, query = drawn(2, [3, 1], 1)
+
+    def look(states: Tensor, query: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
+        return tuple(attention(query, attention.prepare(memory._replace(states=states)), None)[:2])
+
+    assert torch.autograd.gradcheck(
+        look, (memory.states.requires_grad_(), query.requires_grad_(), *attention.parameters())
+    )
+
+
+@few
+@given(LENGTHS, SEEDS, st.integers(2, 3))
+def test_several_queries_a_source_are_as_many_sources(lengths: list[int], seed: int, each: int) -> None:
+    attention, memory, _ = drawn(2, lengths, seed)
+    rows = torch.arange(len(lengths)).repeat_interleave(each)
+    query = torch.randn(len(rows), H, dtype=torch.float64)
+    together: Attended = attention(query, attention.prepare(memory), None)
+    apart: Attended = attention(query, attention.prepare(memory).take(rows), None)
+    near(together.context, apart.context)
+    assert together.heads is not None and apart.heads is not None
+    near(together.heads, apart.heads)
+
+
+def test_an_override_forces_every_head() -> None:
+    attention, memory, query = drawn(2, [3, 2], 1)
+    forced = torch.eye(3, dtype=torch.float64)[[1, 0]]
+    attended: Attended = attention(query, attention.prepare(memory), None, forced)
+    assert attended.heads is not None and torch.equal(attended.weights, forced)
+    assert torch.equal(attended.heads, forced[:, None].expand(2, 2, 3))
+    twice = memory.states[[0, 1], [1, 0]].repeat(1, 2)
+    near(attended.context, twice @ attention.context_projection.weight.T)
+
+
+def test_as_many_units_as_one_head_has_and_all_heads_to_be_seen() -> None:
+    network = network_of(config_of({"attention": {"heads": 4, "units": 8}}), 1)
+    memory: Memory = network.encoder(padded([3, 2], 1), torch.tensor([3, 2]))
+    unrolled = network.decoder.unroll(
+        torch.tensor([[1, 4], [1, 5]]), network.decoder.start(memory), network.decoder.prepare(memory)
+    )
+    assert unrolled.heads is not None and unrolled.heads.shape == (2, 2, 4, 3)
+    near(unrolled.heads.sum(dim=-1), torch.ones(2, 2, 4, dtype=torch.float64))
+    assert not unrolled.heads[1, :, :, 2:].any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"heads": 3, "units": 32}, r"attention\.heads = 3 does not divide attention\.units = 32"),
+        ({"heads": 2, "score": "location"}, r"attention\.heads = 2 needs attention\.score = 'additive'"),
+    ],
+)
+def test_what_does_not_fit_is_told(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config_of({"attention": settings})

@@ -1,0 +1,223 @@
+"""Every option of an architecture, in all combinations: the same laws hold, each changes something, and runs keep it.
+
+B batch, S source positions, T target positions, V vocabulary.
+"""
+
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from small import SEEDS, alone, batches, config_of, contents, few, near, network_of, optioned, vocabularies
+from test_decoder import memory_of, same_states
+from torch import Tensor
+from trained_runs import copies, digit_files, train_to_end
+
+from pellucid.config import Config
+from pellucid.data.batches import Batch
+from pellucid.model.memory import State, Unrolled
+from pellucid.model.network import Network, build_network
+from pellucid.toml import from_settings
+from pellucid.training.loop import Stepped
+from pellucid.training.run import load
+from pellucid.training.session import train_run
+
+RICH: dict[str, dict[str, Any]] = {
+    "encoder": {
+        "cell": "lstm",
+        "layers": 2,
+        "residual": True,
+        "layer_normalisation": "cells",
+        "dropout_mask": "sequence",
+        "embedding_dropout": 0.1,
+        "recurrent_dropout": 0.1,
+    },
+    "attention": {"heads": 2},
+    "decoder": {
+        "cell": "lstm",
+        "layers": 2,
+        "order": "step-then-attend",
+        "input_feeding": True,
+        "tied": True,
+        "residual": True,
+        "layer_normalisation": "outputs",
+        "recurrent_dropout": 0.1,
+        "recurrent_dropout_on": "states",
+    },
+}
+"""As much at once as can be."""
+
+
+def through(network: Network, batch: Batch) -> Unrolled:
+    unrolled: Unrolled = network(batch)
+    return unrolled
+
+
+def assert_stepped_equals_unrolled(network: Network, batch: Batch, tolerance: float) -> None:
+    """All that the steps give, with what dropout takes away where the network is in training."""
+    decoder, memory = network.decoder, memory_of(network, batch)
+    state, attendable = decoder.start(memory), decoder.prepare(memory)
+    unrolled = decoder.unroll(batch.target, state, attendable)
+    for t, symbols in enumerate(batch.target.unbind(dim=1)):
+        step = decoder.step(symbols, state, attendable)
+        near(unrolled.logits[:, t], step.logits, tolerance)
+        near(unrolled.weights[:, t], step.attended.weights, tolerance)
+        assert (unrolled.heads is None) == (step.attended.heads is None)
+        if unrolled.heads is not None and step.attended.heads is not None:
+            near(unrolled.heads[:, t], step.attended.heads, tolerance)
+            near(step.attended.heads.mean(dim=1), step.attended.weights, tolerance)
+        state = step.state
+    same_states(unrolled.state, state, tolerance)
+    assert (unrolled.state.context is None) == (state.context is None)
+    if unrolled.state.context is not None and state.context is not None:
+        near(unrolled.state.context, state.context, tolerance)
+
+
+@few
+@given(optioned(), batches(), SEEDS, st.sampled_from([(torch.float64, 1e-12), (torch.float32, 2e-4)]))
+def test_unrolled_steps_equal_single_steps(
+    config: Config, batch: Batch, seed: int, precision: tuple[torch.dtype, float]
+) -> None:
+    network = network_of(config, seed, precision[0])
+    assert_stepped_equals_unrolled(network, batch, precision[1])
+    with torch.inference_mode():
+        assert_stepped_equals_unrolled(network, batch, precision[1])
+
+
+@few
+@given(optioned(), batches(), SEEDS)
+def test_in_training_too_where_what_is_dropped_lasts_a_sequence(config: Config, batch: Batch, seed: int) -> None:
+    assume(config.decoder.dropout_mask == "sequence" and config.attention.score != "monotonic")
+    network = network_of(config, seed).train()
+    network.decoder.table.dropout = 0.0  # which falls on the table, anew at each look into it
+    torch.manual_seed(seed)
+    assert_stepped_equals_unrolled(network, batch, 1e-12)
+
+
+@few
+@given(optioned(), batches(), SEEDS)
+def test_batch_mates_and_padding_change_nothing(config: Config, batch: Batch, seed: int) -> None:
+    network = network_of(config, seed)
+    many, order = through(network, batch), list(range(len(batch.source)))
+    Random(seed).shuffle(order)
+    near(through(network, Batch(*(tensor[order] for tensor in batch))).logits, many.logits[order])
+    for row in order:
+        one = through(network, alone(batch, row))
+        T, S = one.weights.shape[1:]
+        near(one.logits[0], many.logits[row, :T])
+        near(one.weights[0], many.weights[row, :T, :S])
+        assert not many.weights[row, :, S:].any()
+
+
+@few
+@given(optioned(), batches(), SEEDS, st.data())
+def test_a_step_of_chosen_rows_is_the_chosen_rows_of_the_step(
+    config: Config, batch: Batch, seed: int, data: st.DataObject
+) -> None:
+    network = network_of(config, seed)
+    memory, symbols, decoder = memory_of(network, batch), batch.target[:, 0], network.decoder
+    state, attendable = decoder.start(memory), decoder.prepare(memory)
+    rows = torch.tensor(data.draw(st.lists(st.integers(0, len(symbols) - 1), min_size=1, max_size=7)))
+    state = decoder.step(symbols, state, attendable).state
+    whole = decoder.step(symbols, state, attendable)
+    taken = decoder.step(symbols[rows], state.take(rows), attendable.take(rows))
+    near(taken.logits, whole.logits[rows])
+    same_states(taken.state, whole.state.take(rows))
+
+
+@few
+@given(optioned(), batches(), SEEDS)
+def test_nothing_is_stored_and_the_same_draw_gives_the_same(config: Config, batch: Batch, seed: int) -> None:
+    network = network_of(config, seed).train()
+    before, results = contents(network), []
+    for _ in range(2):
+        torch.manual_seed(seed)
+        results.append(through(network, batch).logits)
+    assert contents(network) == before
+    assert torch.equal(*results)
+
+
+def gradients_of(network: Network, batch: Batch) -> list[Tensor]:
+    loss = (through(network, batch).logits ** 2).sum()
+    return list(torch.autograd.grad(loss, [*network.parameters()]))
+
+
+TARGET = torch.tensor([[4, 5, 2], [6, 7, 2]])
+BATCH = Batch(torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([3, 2]), TARGET, torch.tensor([3, 3]))
+DRAWN = {"dropout_mask": "sequence", "embedding_dropout": 0.5, "recurrent_dropout": 0.5}
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("key", [*DRAWN, "recurrent_dropout_on"])
+def test_each_dropout_changes_the_gradients_and_nothing_outside_training(side: str, key: str) -> None:
+    base: dict[str, Any] = {"dropout": 0.5, "recurrent_dropout": 0.5 * (key == "recurrent_dropout_on")}
+    value = "states" if key == "recurrent_dropout_on" else DRAWN[key]
+    found = []
+    for settings in (base, {**base, key: value}):
+        network = network_of(config_of({side: settings}), 1)
+        calm = through(network, BATCH).logits
+        torch.manual_seed(3)
+        found.append((calm, gradients_of(network.train(), BATCH)))
+    assert torch.equal(found[0][0], found[1][0])
+    assert any(not torch.equal(one, two) for one, two in zip(found[0][1], found[1][1], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("side", "settings"),
+    [
+        ("encoder", {"residual": True}),
+        ("decoder", {"residual": True}),
+        ("encoder", {"layer_normalisation": "outputs"}),
+        ("encoder", {"layer_normalisation": "cells"}),
+        ("decoder", {"layer_normalisation": "outputs"}),
+        ("decoder", {"layer_normalisation": "cells"}),
+        ("decoder", {"order": "step-then-attend"}),
+        ("decoder", {"order": "step-then-attend", "input_feeding": True}),
+        ("decoder", {"tied": True}),
+        ("attention", {"heads": 2}),
+    ],
+)
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_each_part_changes_the_output_and_all_its_parameters_are_trained(
+    side: str, settings: dict[str, Any], cell: str
+) -> None:
+    base: dict[str, dict[str, Any]] = {"encoder": {"cell": cell, "layers": 2}, "decoder": {"cell": cell, "layers": 2}}
+    outputs = []
+    for more in ({}, settings):
+        network = network_of(config_of({**base, side: {**base.get(side, {}), **more}}), 1)
+        outputs.append(through(network, BATCH).logits)
+        for (name, _), gradient in zip(network.named_parameters(), gradients_of(network, BATCH), strict=True):
+            assert gradient.any(), name
+    assert not torch.isclose(*outputs).any()
+
+
+def test_a_run_keeps_every_option_and_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    files = digit_files(tmp_path / "data")
+    config = from_settings({"size": "tiny", "training": {"epochs": 2, "batch_size": 8}, **RICH}, "test")
+    train_to_end(files, tmp_path / "whole", config)
+    events = train_run(files, tmp_path / "parted", config)
+    assert sum(isinstance(event, Stepped) for event in islice(events, 12)) > 3
+    events.close()
+    assert (tmp_path / "parted" / "training.safetensors").exists()
+    train_to_end(files, tmp_path / "parted", config)
+    whole, parted = load(tmp_path / "whole"), load(tmp_path / "parted")
+    assert (whole.config.encoder, whole.config.decoder) == (config.encoder, config.decoder)
+    for name, tensor in whole.network.state_dict().items():
+        assert torch.equal(tensor, parted.network.state_dict()[name]), name
+    sources = [example.source for example in copies(4, 1)]
+    assert [trace.score for trace in whole.predict(sources)] == [trace.score for trace in parted.predict(sources)]
+
+
+def test_parameters_follow_from_the_seed_alone() -> None:
+    one, two = (build_network(config_of(RICH), vocabularies()).state_dict() for _ in range(2))
+    assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_what_is_come_to_is_reordered_with_the_rest() -> None:
+    context = torch.arange(3.0)[:, None]
+    taken = State(torch.zeros(3, 1, 1), context=context).take(torch.tensor([2, 0])).context
+    assert taken is not None and taken[:, 0].tolist() == [2, 0]

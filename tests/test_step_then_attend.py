@@ -1,0 +1,113 @@
+"""The decoder that steps first: one step by definition, through PyTorch's own cells.
+
+B batch, S source positions, H hidden units.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import CELLS, SEEDS, batches, config_of, few, near, network_of
+from test_decoder import memory_of
+from torch import Tensor, nn
+
+from pellucid.data.batches import Batch
+from pellucid.errors import ConfigError
+from pellucid.model.memory import Attendable, State
+from pellucid.model.step_then_attend import StepThenAttend
+
+
+def stepped(decoder: StepThenAttend, inputs: Tensor, layer: int, state: State) -> tuple[Tensor, Tensor | None]:
+    """One cell's step by PyTorch's own; with input feeding the first reads [y; a], whose weights ours keeps apart."""
+    own = decoder.cells[layer]
+    weights: list[Tensor] = [own.input_weight]
+    if layer == 0 and decoder.context_projection is not None:
+        weights.append(decoder.context_projection.weight)
+    cell = (nn.GRUCell if own.cell == "gru" else nn.LSTMCell)(inputs.shape[1], own.hidden_size).double()
+    cell.weight_ih.data, cell.weight_hh.data = torch.cat(weights, dim=1).data, own.hidden_weight.data
+    cell.bias_ih.data, cell.bias_hh.data = own.input_bias.data, own.hidden_bias.data
+    hidden = state.hidden[:, layer]
+    if state.cell is None:
+        return cell(inputs, hidden), None
+    new: tuple[Tensor, Tensor] = cell(inputs, (hidden, state.cell[:, layer]))
+    return new
+
+
+def by_definition(
+    decoder: StepThenAttend, symbols: Tensor, state: State, attendable: Attendable
+) -> tuple[Tensor, Tensor]:
+    """Logits and attentional vector: the cells in turn (residual), c from the top, a = tanh(W [s; c]), W' a + b."""
+    inputs = decoder.table.weight[symbols]
+    if state.context is not None:
+        inputs = torch.cat([inputs, state.context], dim=1)
+    for layer in range(decoder.config.layers):
+        hidden, _ = stepped(decoder, inputs, layer, state)
+        inputs = hidden + inputs if layer and decoder.config.residual else hidden
+    context = decoder.attention(inputs, attendable, state.looked).context
+    parts = {"state": [inputs], "context": [context], "state-and-context": [inputs, context]}[decoder.config.output]
+    vector = torch.tanh(torch.cat(parts, dim=1) @ decoder.combination.weight.T)
+    if decoder.config.tied:
+        head: Any = decoder.head
+        adapted = vector if head.adapter is None else vector @ head.adapter.weight.T
+        return adapted @ decoder.table.weight.T + head.bias, vector
+    projection: Any = decoder.head.projection
+    return vector @ projection.weight.T + projection.bias, vector
+
+
+SETTINGS = st.fixed_dictionaries(
+    {
+        "cell": CELLS,
+        "layers": st.integers(1, 3),
+        "input_feeding": st.booleans(),
+        "residual": st.booleans(),
+        "tied": st.booleans(),
+        "output": st.sampled_from(["state", "context", "state-and-context"]),
+        "hidden_size": st.sampled_from([3, 4]),
+        "embedding_size": st.sampled_from([3, 4]),
+    }
+)
+
+
+@few
+@given(SETTINGS, st.sampled_from(["additive", "location", "general"]), batches(), SEEDS)
+def test_each_step_equals_its_definition(settings: dict[str, Any], score: str, batch: Batch, seed: int) -> None:
+    config = config_of({"decoder": {"order": "step-then-attend", **settings}, "attention": {"score": score}})
+    network = network_of(config, seed)
+    decoder, memory = network.decoder, memory_of(network, batch)
+    assert isinstance(decoder, StepThenAttend)
+    state, attendable = decoder.start(memory), decoder.prepare(memory)
+    assert (state.context is not None) == settings["input_feeding"]
+    for symbols in batch.target.unbind(dim=1):
+        logits, vector = by_definition(decoder, symbols, state, attendable)
+        step = decoder.step(symbols, state, attendable)
+        near(step.logits, logits)
+        assert (step.state.context is not None) == settings["input_feeding"]
+        if step.state.context is not None:
+            near(step.state.context, vector)
+        state = step.state
+
+
+def first_logits(override: Tensor | None, input_feeding: bool) -> tuple[Tensor, Tensor]:
+    """Of the forced step, and of the one after it."""
+    network = network_of(config_of({"decoder": {"order": "step-then-attend", "input_feeding": input_feeding}}), 1)
+    memory = network.encoder(torch.tensor([[4, 5, 6]]), torch.tensor([3]))
+    state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
+    one = network.decoder.step(torch.tensor([1]), state, attendable, override)
+    return one.logits, network.decoder.step(torch.tensor([4]), one.state, attendable).logits
+
+
+@pytest.mark.parametrize("feeding", [False, True])
+def test_only_input_feeding_lets_the_next_step_know_where_this_one_looked(feeding: bool) -> None:
+    first, second = first_logits(None, feeding)
+    forced, after = first_logits(torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64), feeding)
+    assert not torch.isclose(first, forced).any()
+    assert torch.equal(second, after) != feeding
+
+
+def test_what_does_not_fit_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"decoder\.input_feeding needs decoder\.order = 'step-then-attend'"):
+        config_of({"decoder": {"input_feeding": True}})
+    with pytest.raises(ConfigError, match=r"decoder\.tied needs vectors to share, but decoder\.embedding is 'one-hot'"):
+        config_of({"decoder": {"tied": True, "embedding": "one-hot"}})

@@ -1,0 +1,118 @@
+"""Vectors from a text file: what is found, what is refused, and a run that begins from them."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import vocabulary
+from test_progress import told
+from trained_runs import copy_files, train_to_end
+
+from pellucid.data.vectors import Vectors, read_vectors
+from pellucid.data.vocabulary import SPECIAL
+from pellucid.errors import ConfigError, DataError
+from pellucid.files import write_text
+from pellucid.toml import from_settings, load_config
+from pellucid.training.run import load
+from pellucid.training.session import Built
+
+SYMBOLS = vocabulary(["a", "é", " ", "two words", "7"])
+
+
+def read(folder: Path, text: str, size: int = 2) -> Vectors:
+    write_text(folder / "v.txt", text)
+    return read_vectors(folder / "v.txt", SYMBOLS, size, "encoder.embedding_size")
+
+
+@pytest.mark.parametrize("header", ["", "5 2\n"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", " \n"])
+def test_symbols_that_are_known_are_found_with_and_without_a_header(tmp_path: Path, header: str, end: str) -> None:
+    lines = ["é 1 -2.5", "zz 0 0", "  3 4", "two words 5e-1 6", "7 8 9", "é 7 7"]
+    found = read(tmp_path, header + "".join(line + end for line in lines))
+    assert [SYMBOLS.symbols[identity - SPECIAL] for identity in found.ids] == ["é", " ", "two words", "7"]
+    assert found.values.tolist() == [[1, -2.5], [3, 4], [0.5, 6], [8, 9]]
+    assert found.values.dtype == np.float32
+
+
+def test_nothing_found_is_no_error(tmp_path: Path) -> None:
+    assert read(tmp_path, "zz 1 2\n\n").values.shape == (0, 2)
+
+
+def test_compressed_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "v.txt.gz").write_bytes(gzip.compress(b"a 1 2\n"))
+    assert read_vectors(tmp_path / "v.txt.gz", SYMBOLS, 2, "encoder.embedding_size").values.tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a 1 2\nb 1\n", "line 2: expected vectors of 2 numbers (encoder.embedding_size), got 1"),
+        ("a 1 2 3\n", "line 1: expected vectors of 2 numbers (encoder.embedding_size), got 3"),
+        ("9 300\na 1 2\n", "line 1: expected vectors of 2 numbers (encoder.embedding_size), got 300"),
+        ("a\t1\t2\n", "line 1: expected vectors of 2 numbers (encoder.embedding_size), got 0"),
+        ("zz 1 2\na 1 x\n", "line 2: expected a number, got 'x'"),
+        ("a 1 nan\n", "line 1: expected a number, got 'nan'"),
+        ("a 1 \0\n", "line 1: a NUL byte at byte 5: is this a binary or UTF-16 file?"),
+    ],
+)
+def test_what_does_not_fit_is_told_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, text)
+    assert str(caught.value) == f"{tmp_path / 'v.txt'}, {message}"
+
+
+def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_bytes(b"a 1 2\n\xff 1 2\n")
+    with pytest.raises(DataError, match="line 2: invalid UTF-8"):
+        read_vectors(tmp_path / "v.txt", SYMBOLS, 2, "encoder.embedding_size")
+    with pytest.raises(DataError, match=r"cannot read .*no such file"):
+        read_vectors(tmp_path / "none.txt", SYMBOLS, 2, "encoder.embedding_size")
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=2, max_size=5))
+def test_numbers_come_back_as_they_were_written(tmp_path_factory: pytest.TempPathFactory, numbers: list[float]) -> None:
+    text = " ".join(["a", *map(repr, numbers)])
+    found = read(tmp_path_factory.mktemp("vectors"), f"1 {len(numbers)}\n{text}\n", len(numbers))
+    assert found.values.tolist() == [numbers]
+
+
+@pytest.mark.parametrize("kind", ["learnt", "frozen"])
+def test_a_run_begins_from_them_and_needs_the_file_no_more(tmp_path: Path, kind: str) -> None:
+    files, path = copy_files(tmp_path), tmp_path / "v.txt"
+    write_text(path, "2 6\na 1 2 3 4 5 6\nx 0 0 0 0 0 0\n")
+    settings = {"embedding": kind, "embedding_size": 6, "pretrained": str(path)}
+    sides = {"encoder": {"hidden_size": 6, **settings}, "decoder": {"hidden_size": 12, **settings}}
+    config = from_settings({"size": "tiny", **sides, "training": {"epochs": 1, "batch_size": 8}}, "test")
+    events = train_to_end(files, tmp_path / "run", config)
+    [built] = [event for event in events if isinstance(event, Built)]
+    assert [(each.side, each.found, each.symbols) for each in built.covered] == [("source", 1, 4), ("target", 1, 4)]
+    assert f"{path}: vectors of 1 of 4 target symbols" in told(built)
+    path.unlink()
+    transducer = load(tmp_path / "run")
+    for table, symbols in (
+        (transducer.network.encoder.table, transducer.vocabularies.source),
+        (transducer.network.decoder.table, transducer.vocabularies.target),
+    ):
+        own, given_ = table.weight[symbols.ids["a"]], torch.arange(1.0, 7.0)
+        assert torch.equal(own, given_) == (kind == "frozen") and torch.allclose(own, given_, atol=0.5)
+    again = train_to_end(files, tmp_path / "run", load_config(tmp_path / "run" / "config.toml"))
+    assert [event.covered for event in again if isinstance(event, Built)] == [()]
+
+
+def test_a_file_that_does_not_fit_leaves_no_run(tmp_path: Path) -> None:
+    files = copy_files(tmp_path)
+    write_text(tmp_path / "v.txt", "a 1 2\n")
+    config = from_settings({"size": "tiny", "encoder": {"pretrained": str(tmp_path / "v.txt")}}, "test")
+    with pytest.raises(DataError, match=r"v\.txt, line 1: expected vectors of 16 numbers \(encoder\.embedding_size\)"):
+        train_to_end(files, tmp_path / "run", config)
+    assert not (tmp_path / "run" / "config.toml").exists()
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_tables_that_have_no_vectors_cannot_take_any(side: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{side}\.pretrained needs {side}\.embedding = 'learnt' or 'frozen'"):
+        from_settings({side: {"pretrained": "v.txt", "embedding": "one-hot"}}, "test")
