@@ -112,7 +112,8 @@ def stepwise(running: Running, lengths: Int[Tensor, " B"], wanted: Wanted) -> li
     """The search by steps of whatever writes, one of all hypotheses after the other: every score, every constraint."""
     layers, room, closed = list[Layer](), np.full(len(lengths), wanted.width), None
     ends: list[list[End]] = [[] for _ in range(len(lengths))]
-    beam, going = _start(running, lengths, wanted), np.ones(len(lengths), np.bool_)
+    beam = _start(running, lengths, wanted)
+    going: Bool[np.ndarray, " b"] = np.ones(len(lengths), np.bool_)
     while going.any():
         seen = beam.running.step(beam.symbols)
         closed = closed or closed_symbols(seen.logits.shape[1], lengths.device)
@@ -153,10 +154,8 @@ def _masks(beam: _Beam, seen: Seen, closed: Closed, wanted: Wanted, written: int
 
 def _layer(beam: _Beam, seen: Seen, masks: Masks, wanted: Wanted, room: Int[np.ndarray, " b"]) -> Layer:
     """The step, and the best extensions of each source's hypotheses: those that end, and those that go on."""
-    if wanted.score.plain:
-        allowed = room[:, None]
-    else:
-        allowed = np.full((len(room), 1), wanted.width + beam.sums.shape[1])
+    considered = np.full(len(room), wanted.width + beam.sums.shape[1])
+    allowed = (room if wanted.score.plain else considered)[:, None]
     found = extend(seen.logits, masks, beam.sums, int(allowed.max()) + wanted.width * wanted.lattice)
     shown = (array(seen.weights), *found.top)
     weights, top_ids, top_values = (each.reshape(len(room), -1, each.shape[-1]) for each in shown)
@@ -177,23 +176,21 @@ def _layer(beam: _Beam, seen: Seen, masks: Masks, wanted: Wanted, room: Int[np.n
     )
 
 
-def _collect(
-    beam: _Beam, layer: Layer, ends: list[list[End]], wanted: Wanted, steps: int
-) -> Bool[np.ndarray, " b"]:
+def _collect(beam: _Beam, layer: Layer, ends: list[list[End]], wanted: Wanted, steps: int) -> Bool[np.ndarray, " b"]:
     """Note the outputs; which sources go on: those where one of the best outputs can still come."""
     rows, places = layer.ended.nonzero()
     covered = _covered(beam, layer)
     ended = wanted.score.of(layer.sums, steps, np.take_along_axis(covered, layer.parents[:, :, None], axis=1))
     for row, place in zip(rows.tolist(), places.tolist(), strict=True):
         ends[layer.sources[row]].append(End(False, -float(ended[row, place]), steps - 1, place))
-    going: Bool[np.ndarray, " b"] = layer.kept.any(axis=1)
+    going: Bool[np.ndarray, " b"] = np.asarray(layer.kept.any(axis=1))
     highest = np.where(layer.kept, layer.sums, -np.inf).max(axis=1)
     bound = wanted.score.bound(highest, wanted.spans.maximum[layer.sources] + 1)
     for row, source in enumerate(layer.sources.tolist()):
         if not going[row] and (steps > wanted.spans.maximum[source] or not ends[source]):
             _cut(beam, layer, ends[source], row, (wanted.score, steps - 1))
         elif going[row] and len(ends[source]) >= wanted.best:
-            going[row] = -sorted(ends[source])[wanted.best - 1].loss < bound[row]
+            going[row] = -sorted(ends[source])[wanted.best - 1].loss < float(bound[row])
     return going
 
 

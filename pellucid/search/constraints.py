@@ -34,15 +34,23 @@ class Constraints(NamedTuple):
         """Whether anything is asked."""
         return bool(len(self.forbidden) or len(self.required) or self.prefixes)
 
+    def take(self, rows: Int[np.ndarray, " b"]) -> "Constraints":
+        """Those of the chosen sources."""
+        return self._replace(prefixes=tuple(self.prefixes[row] for row in rows.tolist()) if self.prefixes else ())
+
+    def least(self, source: int) -> int:
+        """How many symbols a source's output has at least: those it begins with, and those required beside them."""
+        prefix = self.prefixes[source] if self.prefixes else ()
+        return len(prefix) + len(set(self.required.tolist()) - set(prefix))
+
     def first(self, sources: int) -> Bool[np.ndarray, "B 1 M"]:
         """Which required symbols an empty hypothesis holds: none."""
         return np.zeros((sources, 1, len(self.required)), np.bool_)
 
-    def holding(
-        self, held: Bool[np.ndarray, "b k M"], ids: Int[np.ndarray, "b k"]
-    ) -> Bool[np.ndarray, "b k M"]:
+    def holding(self, held: Bool[np.ndarray, "b k M"], ids: Int[np.ndarray, "b k"]) -> Bool[np.ndarray, "b k M"]:
         """Which of them hypotheses hold once these symbols are written."""
-        return held | (ids[:, :, None] == self.required)
+        holding: Bool[np.ndarray, "b k M"] = held | (ids[:, :, None] == self.required)
+        return holding
 
     def blocked(self, spot: Spot, held: Bool[np.ndarray, "b k M"], symbols: int) -> Bool[np.ndarray, "b k V"] | None:
         """What cannot be written next; None where everything can.

@@ -27,6 +27,9 @@ class Options(NamedTuple):
     """Whether each trace holds everything that the beam considered."""
 
 
+NO_OPTIONS = Options()
+
+
 def constraints_of(
     options: Options, prefixes: Sequence[str], segmenter: Segmenter, vocabulary: Vocabulary
 ) -> Constraints:

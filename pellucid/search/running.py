@@ -5,6 +5,8 @@ positions, V symbols that can be written (with copying, positions of the source 
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -91,3 +93,16 @@ class Members(NamedTuple):
         """One empty hypothesis a source, in every member."""
         pairs = zip(self.networks, self.tables, strict=True)
         return Together(tuple(begin(network, table[source], lengths) for network, table in pairs))
+
+
+@contextmanager
+def evaluating(network: Network) -> Iterator[None]:
+    """Within, the network is in evaluation mode; afterwards in the one it was in. Most often there is nothing to do."""
+    if not network.training:
+        yield
+        return
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train()

@@ -28,16 +28,17 @@ class Score(NamedTuple):
         """Whether it is ln p itself, which no further symbol can raise."""
         return self.normalisation == "none" and not self.coverage
 
-    def divisor(self, steps: Int[np.ndarray, " B"] | int) -> Float[np.ndarray, "..."]:
+    def divisor(self, steps: Int[np.ndarray, " B"] | int) -> Float[np.ndarray, "*shape"]:
         """lp(Y): 1, |Y|, or ((5 + |Y|) / 6)^α; never less for a longer output."""
-        length = np.maximum(np.asarray(steps, np.float32), 1)
+        length: Float[np.ndarray, "*shape"] = np.maximum(np.asarray(steps, np.float32), 1)
         match self.normalisation:
             case "none":
                 return np.ones_like(length)
             case "average":
                 return length
             case "gnmt":
-                return ((5 + length) / 6) ** np.float32(self.power)
+                grown: Float[np.ndarray, "*shape"] = ((5 + length) / 6) ** np.float32(self.power)
+                return grown
 
     def of(
         self, sums: Float[np.ndarray, "B K"], steps: int, covered: Float[np.ndarray, "B K S"]
@@ -47,17 +48,18 @@ class Score(NamedTuple):
         cp = β Σ_s ln min(Σ_t α_ts, 1) over the source's positions, `UNSEEN` at least; beyond a source's length
         `covered` is 1, and so it is everywhere for models that do not attend.
         """
-        normed = sums / self.divisor(steps)
-        if not self.coverage:
-            return normed
-        return normed + np.float32(self.coverage) * np.log(np.clip(covered, UNSEEN, 1)).sum(axis=2)
+        score: Float[np.ndarray, "B K"] = sums / self.divisor(steps)
+        if self.coverage:
+            score = score + np.float32(self.coverage) * np.log(np.clip(covered, UNSEEN, 1)).sum(axis=2)
+        return score
 
     def bound(self, sums: Float[np.ndarray, " B"], longest: Int[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
         """No output of at most `longest` steps that a hypothesis of this sum can become scores higher.
 
         ln p is at most 0 and only falls, lp only grows, and cp is at most 0.
         """
-        return sums / self.divisor(longest)
+        bound: Float[np.ndarray, " B"] = sums / self.divisor(longest)
+        return bound
 
 
 PLAIN = Score()

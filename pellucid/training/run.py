@@ -11,10 +11,10 @@ card.md               what the model is, what it was trained on, how good it is
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from pellucid.config import Config, Device
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
@@ -22,6 +22,7 @@ from pellucid.errors import RunError
 from pellucid.files import make_folder, read_bytes, refusals, write_atomic, write_text
 from pellucid.model.device import find_device, place
 from pellucid.model.network import build_network
+from pellucid.search.ensemble import Ensemble, ensemble
 from pellucid.search.transducer import Transducer
 from pellucid.toml import differences, load_config, to_toml
 from pellucid.training.checkpoint import load_network
@@ -47,11 +48,27 @@ NUMBERS = {
 FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, LOG, CARD)
 
 
-def load(run: str | Path, device: Device = "cpu") -> Transducer:
-    """The trained model of a run folder, on this device, whichever one it was trained on.
+@overload
+def load(run: str | Path, device: Device = "cpu") -> Transducer: ...
 
-    `RunError` says what is missing or foreign, `ConfigError` that there is no such device.
+
+@overload
+def load(run: Sequence[str | Path], device: Device = "cpu") -> Ensemble: ...
+
+
+def load(run: str | Path | Sequence[str | Path], device: Device = "cpu") -> Transducer:
+    """The trained model of a run folder, on this device, whichever one it was trained on; of several, their ensemble.
+
+    `RunError` says what is missing or foreign, or which runs cannot write together, `ConfigError` that there is no such
+    device.
     """
+    if isinstance(run, str | Path):
+        return _load(run, device)
+    return ensemble([_load(each, device) for each in run], [str(each) for each in run])
+
+
+def _load(run: str | Path, device: Device) -> Transducer:
+    """The model of one run folder."""
     folder, found = Path(run), find_device(device)
     if not folder.is_dir():
         raise RunError(
