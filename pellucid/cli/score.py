@@ -27,7 +27,7 @@ class Arguments:
     """Folders of further runs, which score together with the first (an ensemble); then the pairs: a file like the
     training file, or - for standard input."""
     format: Kind = "text"
-    """text: ln p of the target; tsv: source, target, ln p, and ln p of each symbol, the end's last; jsonl: the trace."""
+    """text: ln p of the target; tsv: source, target, ln p, ln p of each symbol and the end; jsonl: the trace."""
     input_format: Format = "auto"
     """Format of the input; auto goes by the file's name, then by the training file's."""
     on_bad_line: Literal["stop", "skip"] = "stop"

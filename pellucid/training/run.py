@@ -11,7 +11,7 @@ card.md               what the model is, what it was trained on, how good it is
 
 import fcntl
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, overload
@@ -53,10 +53,10 @@ def load(run: str | Path, device: Device = "cpu") -> Transducer: ...
 
 
 @overload
-def load(run: Sequence[str | Path], device: Device = "cpu") -> Ensemble: ...
+def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Ensemble: ...
 
 
-def load(run: str | Path | Sequence[str | Path], device: Device = "cpu") -> Transducer:
+def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Transducer:
     """The trained model of a run folder, on this device, whichever one it was trained on; of several, their ensemble.
 
     `RunError` says what is missing or foreign, or which runs cannot write together, `ConfigError` that there is no such
