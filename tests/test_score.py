@@ -75,9 +75,8 @@ def test_batch_mates_change_nothing(
 
 
 def test_the_length_penalty_is_that_of_the_paper() -> None:
-    assert Score("gnmt", 0.6).divisor(1) == 1
-    assert Score("gnmt", 0.6).divisor(10) == pytest.approx((15 / 6) ** 0.6)
-    assert Score("average").divisor(10) == 10 and Score().divisor(10) == 1
+    assert Score("gnmt", 0.6).divisor(np.array([1, 10])) == pytest.approx([1, (15 / 6) ** 0.6])
+    assert Score("average").divisor(np.array([10])) == 10 and Score().divisor(np.array([10])) == 1
 
 
 def test_the_coverage_penalty_is_that_of_the_paper() -> None:

@@ -28,16 +28,16 @@ class Score(NamedTuple):
         """Whether it is ln p itself, which no further symbol can raise."""
         return self.normalisation == "none" and not self.coverage
 
-    def divisor(self, steps: Int[np.ndarray, " B"] | int) -> Float[np.ndarray, "*shape"]:
+    def divisor(self, steps: Int[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
         """lp(Y): 1, |Y|, or ((5 + |Y|) / 6)^α; never less for a longer output."""
-        length: Float[np.ndarray, "*shape"] = np.maximum(np.asarray(steps, np.float32), 1)
+        length: Float[np.ndarray, " B"] = np.maximum(steps, 1).astype(np.float32)
         match self.normalisation:
             case "none":
                 return np.ones_like(length)
             case "average":
                 return length
             case "gnmt":
-                grown: Float[np.ndarray, "*shape"] = ((5 + length) / 6) ** np.float32(self.power)
+                grown: Float[np.ndarray, " B"] = ((5 + length) / 6) ** np.float32(self.power)
                 return grown
 
     def of(
@@ -48,7 +48,7 @@ class Score(NamedTuple):
         cp = β Σ_s ln min(Σ_t α_ts, 1) over the source's positions, `UNSEEN` at least; beyond a source's length
         `covered` is 1, and so it is everywhere for models that do not attend.
         """
-        score: Float[np.ndarray, "B K"] = sums / self.divisor(steps)
+        score: Float[np.ndarray, "B K"] = sums / self.divisor(np.array([steps]))
         if self.coverage:
             score = score + np.float32(self.coverage) * np.log(np.clip(covered, UNSEEN, 1)).sum(axis=2)
         return score
