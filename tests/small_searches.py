@@ -82,8 +82,10 @@ def every_output(longest: int) -> list[tuple[int, ...]]:
 def ranked(decoded: Decoded, score: Score) -> float:
     """The score of an output by its definition."""
     steps = len(decoded.ids)
-    divisor = {"none": 1.0, "average": steps, "gnmt": ((5 + steps) / 6) ** score.power}[score.normalisation]
-    total = float(decoded.log_probabilities.sum(dtype=np.float64)) / divisor
+    divisor: float = {"none": 1.0, "average": float(steps), "gnmt": ((5 + steps) / 6) ** score.power}[
+        score.normalisation
+    ]
+    total = float(decoded.log_probabilities.sum(dtype=np.float64) / divisor)
     if score.coverage and decoded.weights.any():
         seen = np.clip(decoded.weights.astype(np.float64).sum(axis=0), 1e-6, 1)
         total += score.coverage * float(np.log(seen).sum())

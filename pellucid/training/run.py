@@ -49,11 +49,13 @@ FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, LOG, CARD)
 
 
 @overload
-def load(run: str | Path, device: Device = "cpu") -> Transducer: ...
+def load(run: str | Path, device: Device = "cpu") -> Transducer:
+    """Of one run."""
 
 
 @overload
-def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Ensemble: ...
+def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Ensemble:
+    """Of several."""
 
 
 def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Transducer:
