@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from pellucid.api import train
     from pellucid.config import Config
     from pellucid.errors import InputError
+    from pellucid.search.ensemble import Ensemble
+    from pellucid.search.lexicon import Lexicon, load_lexicon
+    from pellucid.search.options import Options
+    from pellucid.search.sampling import Drawing
     from pellucid.search.trace import Trace
     from pellucid.search.transducer import Transducer
     from pellucid.toml import load_config, preset
@@ -19,16 +23,36 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Config": "pellucid.config",
+    "Drawing": "pellucid.search.sampling",
+    "Ensemble": "pellucid.search.ensemble",
     "InputError": "pellucid.errors",
+    "Lexicon": "pellucid.search.lexicon",
+    "Options": "pellucid.search.options",
     "Trace": "pellucid.search.trace",
     "Transducer": "pellucid.search.transducer",
     "load": "pellucid.training.run",
     "load_config": "pellucid.toml",
+    "load_lexicon": "pellucid.search.lexicon",
     "preset": "pellucid.toml",
     "train": "pellucid.api",
 }
 
-__all__ = ["Config", "InputError", "Trace", "Transducer", "__version__", "load", "load_config", "preset", "train"]
+__all__ = [
+    "Config",
+    "Drawing",
+    "Ensemble",
+    "InputError",
+    "Lexicon",
+    "Options",
+    "Trace",
+    "Transducer",
+    "__version__",
+    "load",
+    "load_config",
+    "load_lexicon",
+    "preset",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's attributes are of any type)

@@ -33,6 +33,7 @@ Width = Annotated[int, Meta(ge=1, le=1024)]
 Radius = Annotated[int, Meta(ge=0, le=1024)]
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
+Offset = Annotated[int, Meta(ge=-(2**20), le=2**20)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -202,8 +203,22 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     """Longest output, in symbols; 0 derives it from the longest training target."""
     minimum_length: Limit = 0
     """Shortest output, in symbols: before it, no output ends."""
+    maximum_ratio: Amount = 0.0
+    """Longest output in symbols for each source symbol, beside maximum_length; 0 is off."""
+    maximum_offset: Offset = 0
+    """Symbols added to what maximum_ratio allows."""
+    minimum_ratio: Amount = 0.0
+    """Shortest output in symbols for each source symbol, beside minimum_length; 0 is off."""
+    minimum_offset: Offset = 0
+    """Symbols added to what minimum_ratio asks."""
     beam_width: Width = 1
     """Hypotheses kept for each source at every step; 1 takes the likeliest symbol (greedy)."""
+    length_normalisation: Literal["none", "average", "gnmt"] = "none"
+    """What ln p of an output is divided by to rank it: none, average (its length), or gnmt (Wu et al. 2016)."""
+    length_power: Amount = 0.6
+    """Exponent of the gnmt normalisation (the others ignore it)."""
+    coverage_penalty: Amount = 0.0
+    """Weight of the penalty for source symbols that an output has not looked at; 0 is off."""
     batch_size: Count = 128
     """Sources decoded at once; it changes the speed, never the texts written."""
 

@@ -201,3 +201,79 @@ def test_features_are_read_from_their_column(tmp_path: Path) -> None:
     assert [trace["source"] for trace in traces] == [[*e.features.split(";"), *e.source] for e in tagged[6:]]
     alone = json.loads(pellucid("predict", tmp_path / "run", "--format", "jsonl", stdin=b"ab\n").out)
     assert alone["source"] == ["a", "b"] and alone["features"] == 0
+
+
+def test_lists_lose_no_line() -> None:
+    """An output a line as TSV, a list a line as JSON, one line with tabs between as text."""
+    stdin = "one\n\nnine two\n"
+    lists = load(digits_run().run).nbest(["one", "", "nine two"], 3)
+    rows = [line.split("\t") for line in outputs(predict("--nbest", 3, "--format", "tsv", stdin=stdin).out)]
+    assert [(int(r[0]), int(r[1]), r[4]) for r in rows] == [
+        (line, trace.rank, trace.output) for line, traces in enumerate(lists, 1) for trace in traces
+    ]
+    assert sum(float(row[2]) for row in rows) == pytest.approx(3, abs=1e-4)
+    text = outputs(predict("--nbest", 3, stdin=stdin).out)
+    assert text == ["\t".join(trace.output for trace in traces) for traces in lists]
+    told = [json.loads(line) for line in outputs(predict("--nbest", 3, "--format", "jsonl", stdin=stdin).out)]
+    assert [[trace["output"] for trace in line] for line in told] == [[t.output for t in each] for each in lists]
+    some = outputs(predict("--beam", 4, "--until", 0.5, stdin=stdin).out)
+    assert len(some) == 3 and some[0].split("\t")[0] == lists[0][0].output
+
+
+def test_a_bad_line_keeps_its_place_among_lists() -> None:
+    done = predict("--nbest", 2, "--on-bad-line", "skip", "--format", "tsv", stdin=BAD)
+    numbers = [line.split("\t")[:2] for line in outputs(done.out)]
+    assert [pair for pair in numbers if pair[0] in "23"] == [["2", "0"], ["3", "0"]] and numbers[-1][0] == "4"
+
+
+def test_samples_are_the_same_for_the_same_seed_however_they_arrive() -> None:
+    one = predict("--sample", 2, "--seed", 3, "--temperature", 2, stdin="".join(f"{s}\n" for s in SOURCES))
+    assert one.code == 0 and one == predict("--sample", 2, "--seed", 3, "--temperature", 2, stdin="\n".join(SOURCES))
+    assert one != predict("--sample", 2, "--seed", 4, "--temperature", 2, stdin="\n".join(SOURCES))
+    greedy = outputs(predict("--sample", 1, "--top-k", 1, stdin="\n".join(SOURCES)).out)
+    assert greedy == expected(SOURCES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--temperature", 2), "--temperature needs --sample"),
+        (("--sample", 2, "--nbest", 2), "give one of them"),
+        (("--sample", 2, "--top-p", 0), "--top-p: Expected `float` > 0.0"),
+        (("--until", 0.5), "it needs --nbest, or a wider --beam"),
+        (("--nbest", 2, "--until", 2), "until a share in (0, 1]"),
+        (("--forbid", "é"), "the model never writes the symbol 'é'"),
+        (("--maximum-ratio", -1), "search.maximum_ratio"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(arguments: tuple[object, ...], message: str) -> None:
+    assert message in complaint(predict(*arguments, stdin="one\n"))
+
+
+def test_constraints_and_scores_from_the_command_line() -> None:
+    done = predict(
+        "--prefix", "7", "--forbid", "1", "--require", "3", "--require", "4", "--beam", 3, stdin="one\ntwo\n"
+    )
+    assert all(line[0] == "7" and "1" not in line and {"3", "4"} <= {*line} for line in outputs(done.out))
+    ranked = ("--length-normalisation", "gnmt", "--length-power", 1, "--coverage-penalty", 0.1, "--minimum-length", 2)
+    assert all(len(line) >= 2 for line in outputs(predict(*ranked, stdin="one\ntwo\n").out))
+    told = json.loads(predict("--beam", 2, "--lattice", "--format", "jsonl", stdin="one\n").out)
+    assert told["lattice"]["symbols"] and told["output"] == expected(["one"])[0]
+
+
+def test_a_lexicon_answers_first_and_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "known.tsv").write_text("one\tI\none\tUN\n")
+    done = predict("--lexicon", tmp_path / "known.tsv", stdin="one\nnine\n")
+    assert outputs(done.out) == ["I", expected(["nine"])[0]]
+    assert done.err == "pellucid: 1 sources were answered by the lexicon\n"
+    (tmp_path / "known.tsv").write_text("one\tI\none\n")
+    assert "known.tsv:2: expected 2 columns" in complaint(predict("--lexicon", tmp_path / "known.tsv", stdin="one\n"))
+
+
+def test_several_runs_write_together(tmp_path: Path) -> None:
+    run = digits_run().run
+    (tmp_path / "sources.txt").write_text("one\nnine two\n")
+    for arguments, stdin in (((run, run), b"one\nnine two\n"), ((run, run, run, tmp_path / "sources.txt"), b"")):
+        assert outputs(pellucid("predict", *arguments, stdin=stdin).out) == expected(["one", "nine two"])
+    missing = complaint(pellucid("predict", run, tmp_path / "nothing", tmp_path / "sources.txt"))
+    assert missing == f"{tmp_path / 'nothing'} is not a run folder: there is no such folder"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kernel_cases import SEEDS
 
 from pellucid.kernels.choice import plain
-from pellucid.search.decoded import candidates, closed_symbols, extend, likeliest
+from pellucid.search.decoded import Masks, candidates, closed_symbols, extend, likeliest
 
 SIZES = st.sampled_from([4, 5, 8, 17, 300])
 
@@ -38,9 +38,9 @@ def test_extensions_equal_pytorchs(sources: int, each: int, vocabulary: int, wid
     scores = generator.standard_normal((sources, each)).astype(np.float32)
     scores[generator.random((sources, each)) < 0.2] = -np.inf
     logits, mask = drawn(sources * each, vocabulary, seed), closed_symbols(vocabulary).after
-    got = extend(logits, mask, scores, width)
+    got = extend(logits, Masks(mask), scores, width)
     with plain():
-        wanted = extend(logits, mask, scores, width)
+        wanted = extend(logits, Masks(mask), scores, width)
     alive = np.isfinite(wanted.scores)
     np.testing.assert_allclose(got.scores, wanted.scores, rtol=1e-5, atol=1e-5)
     tied = np.isclose(wanted.scores[:, :-1], wanted.scores[:, 1:], rtol=1e-5, atol=1e-5)

@@ -16,7 +16,8 @@ from pellucid.config import Cell
 from pellucid.data.vocabulary import EOS
 from pellucid.kernels import parallel
 from pellucid.model.network import Network
-from pellucid.search.decoded import Decoded, Limits
+from pellucid.search.decoded import Decoded, Limits, spans_of
+from pellucid.search.running import begin
 
 LIMITS = st.builds(lambda minimum, more: Limits(minimum, minimum + more), st.integers(0, 3), st.integers(0, 6))
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=7)
@@ -43,13 +44,12 @@ def network_for(data: st.DataObject, cell: Cell, score: Score, seed: int) -> Net
 def stepwise(network: Network, source: Tensor, lengths: Tensor, limits: Limits, width: int) -> list[list[Decoded]]:
     """Both searches step by step, on the compiled step."""
     with torch.inference_mode():
-        memory = network.encoder(source, lengths)
-        state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
-        assert attendable.prepared is not None
+        running = begin(network, source, lengths)
+        assert running.attendable.prepared is not None
         if width == 0:
-            return [[output] for output in greedily.stepwise(network, state, attendable, limits)]
-        running = beams._start(state, attendable)
-        return beams.stepwise(network, running, limits, width, width)
+            return [[output] for output in greedily.stepwise(running, lengths, limits)]
+        wanted = beams.Wanted(spans_of(limits, len(lengths)), width, width)
+        return [[found.decoded for found in outputs] for outputs in beams.stepwise(running, lengths, wanted)]
 
 
 def compiled(network: Network, source: Tensor, lengths: Tensor, limits: Limits, width: int) -> list[list[Decoded]]:

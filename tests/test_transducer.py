@@ -16,7 +16,7 @@ import pellucid.search.transducer as module
 from pellucid.data.batches import encode
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import learn_vocabularies
-from pellucid.errors import DataError
+from pellucid.errors import DataError, InputError
 from pellucid.model.network import Network, build_network
 from pellucid.search.decoded import Decoded, Limits
 from pellucid.search.greedy import greedy
@@ -221,3 +221,39 @@ def test_copying_is_learnt_to_the_end_and_attention_is_the_diagonal() -> None:
     assert [trace.output for trace in traces] == fresh
     looked = np.concatenate([trace.attention[:-1].argmax(axis=1) == np.arange(len(trace.output)) for trace in traces])
     assert looked.mean() > 0.97
+
+
+@pytest.mark.parametrize("settings", [{}, {"beam_width": 4}, {"length_normalisation": "gnmt", "coverage_penalty": 0.2}])
+def test_the_shares_of_a_list_sum_to_one(settings: dict[str, Any]) -> None:
+    transducer = transducer_of({"search": {"maximum_length": 6, **settings}})
+    texts = ["abc", "a", "", "bca"]
+    lists = transducer.nbest(texts, 4)
+    assert [len(traces) for traces in lists] == [4, 4, 1, 4]
+    for traces, text in zip(lists, texts, strict=True):
+        shares = [trace.probability for trace in traces]
+        assert sum(share or 0 for share in shares) == pytest.approx(1)
+        assert [trace.rank for trace in traces] == list(range(1, len(traces) + 1))
+        assert all(trace.attention.shape == (len(trace.target), len(text)) for trace in traces)
+        assert [trace.search_score is None for trace in traces] == [len(settings) < 2 or not text] * len(traces)
+    for traces, some in zip(lists, transducer.nbest(texts, 4, until=0.6), strict=True):
+        assert [trace.output for trace in some] == [trace.output for trace in traces[: len(some)]]
+        held = sum(trace.probability or 0 for trace in some)
+        assert held >= 0.6 and held - (some[-1].probability or 0) < 0.6
+
+
+def test_limits_by_ratio_follow_the_source() -> None:
+    search = {"maximum_ratio": 1.5, "maximum_offset": -1, "minimum_ratio": 1.0, "minimum_offset": 1, "beam_width": 2}
+    for trace in transducer_of({"search": {**search, "maximum_length": 9}}).predict(["aaaa", "abcabc", "ab", "a"]):
+        longest = max(int(1.5 * len(trace.text)) - 1, 1)
+        written = len(trace.target) - trace.finished
+        assert min(len(trace.text) + 1, longest) <= written <= longest
+
+
+def test_each_source_may_begin_in_its_own_way() -> None:
+    traces = PLAIN.predict(["abc", "a", "b"], prefixes=["vw", "", "zzz"])
+    assert [trace.output[:3] for trace in traces][2] == "zzz" and traces[0].output.startswith("vw")
+    assert traces[1].output == PLAIN.predict(["a"])[0].output
+    with pytest.raises(DataError, match="one prefix for each of 2 sources, got 1"):
+        PLAIN.predict(["a", "b"], prefixes=["v"])
+    with pytest.raises(InputError, match=r"take 7 symbols, but search\.maximum_length is 6"):
+        PLAIN.predict(["a"], prefixes=["vvvvvvv"])

@@ -16,6 +16,7 @@ from pellucid.errors import InputError, nearest
 VERBS = {
     "train": "train a model on pairs of sequences, or go on with an unfinished training",
     "predict": "decode sources: one line out for every line in",
+    "score": "tell how probable given outputs are: one line out for every pair in",
     "evaluate": "score a model on pairs, with confidence intervals",
     "look": "show where the model looked, in the terminal or as a picture",
     "bench": "measure speed and memory beside the least time the work can take",

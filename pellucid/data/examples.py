@@ -13,15 +13,17 @@ from pellucid.config import DataConfig, Format
 from pellucid.data.columns import BadLine, Columns, Record, Records
 from pellucid.data.formats import csv_records, json_records, parquet_records, text_records, tsv_records
 from pellucid.data.lines import checked_lines, file_lines
-from pellucid.data.symbols import Segmenter, segmenters
+from pellucid.data.symbols import Segmenter, Segmenters, segmenters
 from pellucid.errors import ConfigError, DataError
 
 __all__ = [
     "BadLine",
     "Example",
     "Reading",
+    "parse_pairs",
     "parse_sources",
     "read_examples",
+    "read_pairs",
     "read_sources",
     "resolve_format",
 ]
@@ -33,6 +35,7 @@ SUFFIXES: dict[str, Format] = {
     ".ndjson": "jsonl",
     ".parquet": "parquet",
 }
+PAIR = ("source", "target", "features")
 SKIP = 'data.on_bad_line = "skip" (--on-bad-line skip) leaves such lines out and counts them'
 
 
@@ -64,7 +67,7 @@ def read_examples(path: Path, config: DataConfig, target_path: Path | None = Non
     Errors: `DataError` for a file that cannot be read or holds no example, for parallel files of different lengths,
     and for the first bad line unless `config.on_bad_line` is "skip"; `ConfigError` for columns that cannot be.
     """
-    columns = _columns(config, ("source", "target", "features"))
+    columns = _columns(config, PAIR)
     if target_path is not None:
         records, name = _parallel_records(path, target_path, columns), f"the pair {path} and {target_path}"
     elif (format := resolve_format(path, config)) == "text":
@@ -96,20 +99,38 @@ def parse_sources(lines: Iterable[bytes], name: str, config: DataConfig) -> Iter
     Lines are taken one at a time, each only when the one before was answered. Only CSV may have a header here. `name`
     stands for the path in bad lines. Errors: `DataError` for Parquet, which is no text.
     """
-    columns = _source_columns(config)
+    yield from _sources(_parsed(lines, name, config, _source_columns(config)), config, name)
+
+
+def read_pairs(path: Path, config: DataConfig, format: Format = "auto") -> Iterator[Example | BadLine]:
+    """The pairs of a file to score: one item for each record, in order, as `read_sources` for sources.
+
+    Lines are good and bad as in a training file, but for a blank one, which is a pair without texts.
+    """
+    if format == "auto":
+        format = _named_format(path, "tsv" if config.format == "auto" else config.format)
+    yield from _pairs(_file_records(path, format, _columns(config, PAIR)), config, str(path))
+
+
+def parse_pairs(lines: Iterable[bytes], name: str, config: DataConfig) -> Iterator[Example | BadLine]:
+    """`read_pairs` for lines from elsewhere, as `parse_sources` for sources."""
+    yield from _pairs(_parsed(lines, name, config, _columns(config, PAIR)), config, name)
+
+
+def _parsed(lines: Iterable[bytes], name: str, config: DataConfig, columns: Columns) -> Records:
+    """The records of lines in the configured format."""
     lines = checked_lines(lines, name)
     match config.format:
         case "parquet":
             raise DataError(f"{name} cannot be read as Parquet: give a file, or another --input-format")
         case "csv":
-            records = csv_records(lines, columns, name)
+            return csv_records(lines, columns, name)
         case "jsonl":
-            records = json_records(lines, columns, name)
+            return json_records(lines, columns, name)
         case "text":
-            records = text_records(lines, columns, name)
+            return text_records(lines, columns, name)
         case "tsv" | "auto":
-            records = tsv_records(lines, columns._replace(header=False), name)
-    yield from _sources(records, config, name)
+            return tsv_records(lines, columns._replace(header=False), name)
 
 
 def has_known_name(path: Path) -> bool:
@@ -188,8 +209,7 @@ def _read(records: Records, config: DataConfig, name: str) -> Reading:
             continue
         else:
             example = Example(*record.fields)
-            reason = _length_fault("source", example.source, sides.source, maximum)
-            reason = reason or _length_fault("target", example.target, sides.target, maximum)
+            reason = _pair_fault(example, sides, maximum)
             if not reason:
                 reading.examples.append(example)
                 reading.lines.append(record.line)
@@ -211,6 +231,24 @@ def _sources(records: Records, config: DataConfig, name: str) -> Iterator[Exampl
         source, features, *_ = *record.fields, "", ""
         reason = _length_fault("source", source, segmenter, config.maximum_length, least=0)
         yield BadLine(name, record.line, reason) if reason else Example(source, "", features)
+
+
+def _pairs(records: Records, config: DataConfig, name: str) -> Iterator[Example | BadLine]:
+    """One item for each record: its pair, or why there is none."""
+    sides = segmenters(config)
+    for record in records:
+        if isinstance(record, BadLine) or not record.fields:
+            yield record if isinstance(record, BadLine) else Example("", "")
+            continue
+        example = Example(*record.fields)
+        reason = _pair_fault(example, sides, config.maximum_length)
+        yield BadLine(name, record.line, reason) if reason else example
+
+
+def _pair_fault(example: Example, sides: Segmenters, maximum: int) -> str:
+    """Why a pair is none; "" for one that is."""
+    reason = _length_fault("source", example.source, sides.source, maximum)
+    return reason or _length_fault("target", example.target, sides.target, maximum)
 
 
 def _length_fault(side: str, text: str, segmenter: Segmenter, maximum: int, least: int = 1) -> str:

@@ -1,12 +1,19 @@
 """Beam search: the K likeliest hypotheses of every source at every step.
 
 B batch, b sources that still run, k hypotheses of each before a step (1 before the first), R = b·k, K width of the
-beam, S source positions, T steps, V vocabulary, C candidates kept for inspection, n outputs.
+beam, S source positions, T steps, V symbols, C candidates kept for inspection, E extensions considered, M required
+symbols, n outputs.
 
 All hypotheses of all sources take each step together, those of a source one after the other; the memory stands once a
-source, whatever the width. A hypothesis that writes EOS leaves the beam, which is narrower by one from then on
-(Sutskever et al. 2014, section 3.2). Its score is the sum of the log-probabilities of its symbols, which only falls: a
-source is finished when no hypothesis that still runs can enter the best ones any more.
+source, whatever the width. Hypotheses of one step have one length and are pruned by ln p; whole outputs are ranked by
+the `Score`. Under ln p itself a hypothesis that writes EOS leaves the beam, which is narrower by one from then on
+(Sutskever et al. 2014, section 3.2). Under any other score, where a longer output may yet win, the beam keeps its width
+and every EOS among the best K + k extensions is an output.
+
+Guaranteed under every score: a source is over only when its greatest length is reached, when nothing runs any more, or
+when no output that a running hypothesis can still become could enter the best ones (`Score.bound`). So the outputs are
+those of the same beam run to the greatest length; what can be lost is only what the beam itself pruned, and nothing is
+where it is as wide as there are hypotheses.
 """
 
 from itertools import islice
@@ -19,56 +26,54 @@ from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
 from pellucid.kernels.operands import Prepared, Rules
-from pellucid.model.memory import Attendable, State, Step
+from pellucid.model.memory import State
 from pellucid.model.network import Network
+from pellucid.search.constraints import FREE, Constraints, Spot
 from pellucid.search.decoded import (
     SHRINK,
+    Closed,
     Decoded,
     Limits,
-    Written,
+    Masks,
+    Spans,
     array,
-    blank,
     closed_symbols,
     extend,
     first_of,
     outputs_of,
     rules_of,
+    spans_of,
 )
+from pellucid.search.layers import End, Found, Layer, outputs_from
+from pellucid.search.running import Running, Seen, begin
+from pellucid.search.score import PLAIN, Score
+
+
+class Wanted(NamedTuple):
+    """What is asked of a search."""
+
+    spans: Spans
+    width: int
+    best: int = 1
+    score: Score = PLAIN
+    constraints: Constraints = FREE
+    lattice: bool = False
+    """Whether to keep, for each source, everything that was considered."""
 
 
 class _Beam(NamedTuple):
-    """What runs: sources, and k hypotheses of each; the score of a place that no hypothesis holds is −∞."""
+    """What runs: sources, and k hypotheses of each; the sum of a place that no hypothesis holds is −∞."""
 
     sources: Int[np.ndarray, " b"]
-    scores: Float[np.ndarray, "b k"]
+    sums: Float[np.ndarray, "b k"]
+    origins: Int[np.ndarray, "b k"]
+    """Which extension of the layer before each hypothesis is."""
+    held: Bool[np.ndarray, "b k M"]
+    """The required symbols it holds."""
+    covered: Float[np.ndarray, "b k S"]
+    """The sums of its attention weights, 1 where nothing is to be covered; of no positions where nobody asks."""
     symbols: Int[Tensor, " R"]
-    state: State
-    attendable: Attendable
-
-
-class _Layer(NamedTuple):
-    """One step of all hypotheses: what was seen before it, and which K extensions it chose."""
-
-    sources: Int[np.ndarray, " b"]
-    weights: Float[np.ndarray, "b k S"]
-    top_ids: Int[np.ndarray, "b k C"]
-    top_log_probabilities: Float[np.ndarray, "b k C"]
-    parents: Int[np.ndarray, "b K"]
-    ids: Int[np.ndarray, "b K"]
-    log_probabilities: Float[np.ndarray, "b K"]
-    scores: Float[np.ndarray, "b K"]
-    ended: Bool[np.ndarray, "b K"]
-    """Which of the extensions are whole outputs."""
-
-
-class _End(NamedTuple):
-    """Where an output ends in the layers; the best outputs sort first: those that wrote EOS, by their scores."""
-
-    cut: bool
-    loss: float
-    """Minus the score."""
-    step: int
-    place: int
+    running: Running
 
 
 @torch.inference_mode()
@@ -80,12 +85,12 @@ def beam(
     Outputs that reached the greatest length without EOS come after those that wrote it. A kernel takes all steps at
     once where there is one; else they follow each other here.
     """
-    memory = network.encoder(source, lengths)
-    state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
-    if attendable.prepared is not None:
+    running = begin(network, source, lengths)
+    if running.attendable.prepared is not None:
         rules = rules_of(network.vocabulary_size, limits)
-        return _compiled(attendable.prepared, state, lengths.tolist(), rules, (width, best))
-    return stepwise(network, _start(state, attendable), limits, width, best)
+        return _compiled(running.attendable.prepared, running.state, lengths.tolist(), rules, (width, best))
+    found = stepwise(running, lengths, Wanted(spans_of(limits, len(lengths)), width, best))
+    return [[output.decoded for output in outputs] for outputs in found]
 
 
 def _compiled(
@@ -102,110 +107,134 @@ def _compiled(
     return found
 
 
-def stepwise(network: Network, running: _Beam, limits: Limits, width: int, best: int) -> list[list[Decoded]]:
-    """The search by steps of the decoder, one of all hypotheses after the other."""
-    lengths, layers = running.attendable.memory.lengths, list[_Layer]()
-    ends: list[list[_End]] = [[] for _ in lengths]
-    room = np.full(len(lengths), width)
-    closed = closed_symbols(network.vocabulary_size, lengths.device)
-    for written in range(limits.maximum + 1):
-        step = network.decoder.step(running.symbols, running.state, running.attendable)
-        layer = _layer(running, step, closed.at(written, limits), room[running.sources])
+@torch.inference_mode()
+def stepwise(running: Running, lengths: Int[Tensor, " B"], wanted: Wanted) -> list[list[Found]]:
+    """The search by steps of whatever writes, one of all hypotheses after the other: every score, every constraint."""
+    layers, room, closed = list[Layer](), np.full(len(lengths), wanted.width), None
+    ends: list[list[End]] = [[] for _ in range(len(lengths))]
+    beam = _start(running, lengths, wanted)
+    going: Bool[np.ndarray, " b"] = np.ones(len(lengths), np.bool_)
+    while going.any():
+        seen = beam.running.step(beam.symbols)
+        closed = closed or closed_symbols(seen.logits.shape[1], lengths.device)
+        if not layers and wanted.score.coverage:
+            beam = beam._replace(covered=_uncovered(seen, lengths))
+        layer = _layer(beam, seen, _masks(beam, seen, closed, wanted, len(layers)), wanted, room[beam.sources])
+        layer.kept[wanted.spans.maximum[layer.sources] <= len(layers)] = False
         layers.append(layer)
-        going = _collect(layer, ends, (written, best))
-        room[running.sources] -= layer.ended.sum(axis=1)
-        if written == limits.maximum:
-            _cut(running, layer, ends, written)
-        if written == limits.maximum or not going.any():
-            break
-        running = _advance(running, step.state, layer, going)
-    return _outputs(layers, [sorted(each)[:best] for each in ends], lengths.tolist())
+        going = _collect(beam, layer, ends, wanted, len(layers))
+        room[layer.sources] -= layer.ended.sum(axis=1)
+        if going.any():
+            beam = _advance(beam, seen.after, layer, going, wanted.constraints)
+    best = [sorted(each)[: wanted.best] for each in ends]
+    return outputs_from(layers, best, lengths.tolist(), wanted.lattice)
 
 
-def _start(state: State, attendable: Attendable) -> _Beam:
+def _start(running: Running, lengths: Int[Tensor, " B"], wanted: Wanted) -> _Beam:
     """One empty hypothesis a source."""
-    lengths = attendable.memory.lengths
-    scores = np.zeros((len(lengths), 1), np.float32)
-    return _Beam(np.arange(len(lengths)), scores, torch.full_like(lengths, BOS), state, attendable)
+    sums, origins = np.zeros((len(lengths), 1), np.float32), np.full((len(lengths), 1), -1)
+    held, covered = wanted.constraints.first(len(lengths)), np.zeros((len(lengths), 1, 0), np.float32)
+    return _Beam(np.arange(len(lengths)), sums, origins, held, covered, torch.full_like(lengths, BOS), running)
 
 
-def _layer(running: _Beam, step: Step, closed: Bool[Tensor, " V"], room: Int[np.ndarray, " b"]) -> _Layer:
-    """The step, and the best extensions of each source's hypotheses, as many as there is still room for."""
-    found = extend(step.logits, closed, running.scores, int(room.max()))
-    sources = len(room)
-    seen = (array(step.attended.weights), *found.top)
-    weights, top_ids, top_values = (each.reshape(sources, -1, each.shape[-1]) for each in seen)
-    inside = np.arange(found.ids.shape[1]) < room[:, None]
-    scores = np.where(inside, found.scores, np.float32(-np.inf))
-    ended = (found.ids == EOS) & np.isfinite(scores)
-    chosen = (found.parents, found.ids, found.log_probabilities, scores, ended)
-    return _Layer(running.sources, weights, top_ids, top_values, *chosen)
+def _uncovered(seen: Seen, lengths: Int[Tensor, " B"]) -> Float[np.ndarray, "B 1 S"]:
+    """0 at the positions to cover: those of the source, where the first look shows that there are looks at all."""
+    weights = seen.weights
+    outside = torch.arange(weights.shape[1], device=weights.device) >= lengths[:, None]
+    return array((outside | (weights.sum(dim=1, keepdim=True) == 0)).to(torch.float32))[:, None]
 
 
-def _collect(layer: _Layer, ends: list[list[_End]], at: tuple[int, int]) -> Bool[np.ndarray, " b"]:
-    """Note the hypotheses that wrote EOS; which sources go on: those where one of the best outputs can still come."""
-    (step, best), ended = at, layer.ended
-    highest = np.where(ended, -np.inf, layer.scores).max(axis=1)
-    going: Bool[np.ndarray, " b"] = np.isfinite(highest)
-    for row, place in np.argwhere(ended).tolist():
-        ends[layer.sources[row]].append(_End(False, -float(layer.scores[row, place]), step, place))
+def _masks(beam: _Beam, seen: Seen, closed: Closed, wanted: Wanted, written: int) -> Masks:
+    """What cannot be written next."""
+    spans, each = wanted.spans, beam.sums.shape[1]
+    spot = Spot(beam.sources, written, spans.maximum[beam.sources] - written)
+    blocked = wanted.constraints.blocked(spot, beam.held, seen.logits.shape[1])
+    return Masks(closed.of(written, spans.minimum[beam.sources], each), blocked)
+
+
+def _layer(beam: _Beam, seen: Seen, masks: Masks, wanted: Wanted, room: Int[np.ndarray, " b"]) -> Layer:
+    """The step, and the best extensions of each source's hypotheses: those that end, and those that go on."""
+    considered = np.full(len(room), wanted.width + beam.sums.shape[1])
+    allowed = (room if wanted.score.plain else considered)[:, None]
+    found = extend(seen.logits, masks, beam.sums, int(allowed.max()) + wanted.width * wanted.lattice)
+    shown = (array(seen.weights), *found.top)
+    weights, top_ids, top_values = (each.reshape(len(room), -1, each.shape[-1]) for each in shown)
+    inside = np.isfinite(found.scores) & (np.arange(found.ids.shape[1]) < allowed)
+    more = inside & (found.ids != EOS)
+    return Layer(
+        sources=beam.sources,
+        weights=weights,
+        top_ids=top_ids,
+        top_log_probabilities=top_values,
+        parents=found.parents,
+        origins=np.take_along_axis(beam.origins, found.parents, axis=1),
+        ids=found.ids,
+        log_probabilities=found.log_probabilities,
+        sums=found.scores,
+        ended=inside & ~more,
+        kept=more & (more.cumsum(axis=1) <= wanted.width),
+    )
+
+
+def _collect(beam: _Beam, layer: Layer, ends: list[list[End]], wanted: Wanted, steps: int) -> Bool[np.ndarray, " b"]:
+    """Note the outputs; which sources go on: those where one of the best outputs can still come."""
+    rows, places = layer.ended.nonzero()
+    covered = _covered(beam, layer)
+    ended = wanted.score.of(layer.sums, steps, np.take_along_axis(covered, layer.parents[:, :, None], axis=1))
+    for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+        ends[layer.sources[row]].append(End(False, -float(ended[row, place]), steps - 1, place))
+    going: Bool[np.ndarray, " b"] = np.asarray(layer.kept.any(axis=1))
+    highest = np.where(layer.kept, layer.sums, -np.inf).max(axis=1)
+    bound = wanted.score.bound(highest, wanted.spans.maximum[layer.sources] + 1)
     for row, source in enumerate(layer.sources.tolist()):
-        if len(ends[source]) >= best and going[row]:
-            going[row] = -sorted(ends[source])[best - 1].loss < highest[row]
+        if not going[row] and (steps > wanted.spans.maximum[source] or not ends[source]):
+            _cut(beam, layer, ends[source], row, (wanted.score, steps - 1))
+        elif going[row] and len(ends[source]) >= wanted.best:
+            going[row] = -sorted(ends[source])[wanted.best - 1].loss < float(bound[row])
     return going
 
 
-def _cut(running: _Beam, layer: _Layer, ends: list[list[_End]], step: int) -> None:
-    """Note the hypotheses that had reached the greatest length and did not write EOS then."""
-    ended = layer.ended
-    for row, source in enumerate(layer.sources.tolist()):
-        left = set(np.isfinite(running.scores[row]).nonzero()[0].tolist()) - set(
-            layer.parents[row][ended[row]].tolist()
-        )
-        ends[source] += [_End(True, -float(running.scores[row, place]), step - 1, place) for place in left]
+def _covered(beam: _Beam, layer: Layer) -> Float[np.ndarray, "b k S"]:
+    """The coverage of every hypothesis, this step's look included."""
+    if not beam.covered.shape[2]:
+        return beam.covered
+    covered: Float[np.ndarray, "b k S"] = beam.covered + layer.weights
+    return covered
 
 
-def _advance(running: _Beam, state: State, layer: _Layer, going: Bool[np.ndarray, " b"]) -> _Beam:
+def _cut(beam: _Beam, layer: Layer, ends: list[End], row: int, scored: tuple[Score, int]) -> None:
+    """Note the hypotheses of a source that cannot go on, and did not write EOS now."""
+    score, steps = scored
+    own = slice(row, row + 1)
+    finals = score.of(beam.sums[own], steps, beam.covered[own])[0]
+    left = set(np.isfinite(beam.sums[row]).nonzero()[0].tolist()) - set(layer.parents[row][layer.ended[row]].tolist())
+    ends += [End(True, -float(finals[place]), steps - 1, int(beam.origins[row, place])) for place in left]
+
+
+def _advance(
+    beam: _Beam, running: Running, layer: Layer, going: Bool[np.ndarray, " b"], constraints: Constraints
+) -> _Beam:
     """The chosen hypotheses as the next beam, without the finished sources once these are many."""
-    device = running.symbols.device
-    over = ~going[:, None] | layer.ended
-    scores = np.where(over, np.float32(-np.inf), layer.scores)
-    places = layer.parents + np.arange(len(going))[:, None] * layer.weights.shape[1]
-    ids, sources, attendable = layer.ids, layer.sources, running.attendable
-    if going.mean() < SHRINK:
-        kept = torch.from_numpy(going.nonzero()[0]).to(device)
-        ids, sources, places, scores = ids[going], sources[going], places[going], scores[going]
-        attendable = attendable.take(kept)
-    parents = torch.from_numpy(places.ravel()).to(device)
-    return _Beam(sources, scores, torch.from_numpy(ids.ravel()).to(device), state.take(parents), attendable)
+    kept, dropping = layer.kept & going[:, None], bool(going.mean() < SHRINK)
+    chosen = going if dropping else np.ones_like(going)
+    width = int(kept.sum(axis=1).max())
+    origins = np.argsort(~kept, axis=1, kind="stable")[:, :width]
 
+    def of(values: np.ndarray) -> np.ndarray:
+        """What belongs to the kept extensions, of the chosen sources."""
+        taken: np.ndarray = np.take_along_axis(values, origins, axis=1)[chosen]
+        return taken
 
-def _outputs(layers: list[_Layer], ends: list[list[_End]], lengths: list[int]) -> list[list[Decoded]]:
-    """Each output from its end back to its first symbol, all of them together."""
-    flat = [(row, end) for row, each in enumerate(ends) for end in each]
-    sources = np.array([row for row, _ in flat])
-    last, places = np.array([end.step for _, end in flat]), np.array([end.place for _, end in flat])
-    written = blank(len(flat), len(layers), layers[0].weights.shape[2], layers[0].top_ids.shape[2])
-    for step in range(len(layers) - 1, -1, -1):
-        rows = (last >= step).nonzero()[0]
-        places[rows] = _trace_back(layers[step], written, (rows, step), sources[rows], places[rows])
-    found: list[list[Decoded]] = [[] for _ in ends]
-    for at, (row, end) in enumerate(flat):
-        found[row].append(written.output(at, end.step + 1, lengths[row]))
-    return found
-
-
-def _trace_back(
-    layer: _Layer,
-    written: Written,
-    at: tuple[Int[np.ndarray, " n"], int],
-    sources: Int[np.ndarray, " n"],
-    places: Int[np.ndarray, " n"],
-) -> Int[np.ndarray, " n"]:
-    """Write one step of some outputs; the places of their hypotheses before it."""
-    rows = np.searchsorted(layer.sources, sources)
-    parents: Int[np.ndarray, " n"] = layer.parents[rows, places]
-    written.ids[at], written.log_probabilities[at] = layer.ids[rows, places], layer.log_probabilities[rows, places]
-    written.weights[at], written.top_ids[at] = layer.weights[rows, parents], layer.top_ids[rows, parents]
-    written.top_log_probabilities[at] = layer.top_log_probabilities[rows, parents]
-    return parents
+    parents, device = of(layer.parents), beam.symbols.device
+    hypotheses = torch.from_numpy((parents + chosen.nonzero()[0][:, None] * beam.sums.shape[1]).ravel()).to(device)
+    sources = torch.from_numpy(chosen.nonzero()[0]).to(device) if dropping else None
+    across = parents[:, :, None]
+    return _Beam(
+        sources=layer.sources[chosen],
+        sums=np.where(of(kept), of(layer.sums), np.float32(-np.inf)),
+        origins=origins[chosen],
+        held=constraints.holding(np.take_along_axis(beam.held[chosen], across, axis=1), of(layer.ids)),
+        covered=np.take_along_axis(_covered(beam, layer)[chosen], across, axis=1),
+        symbols=torch.from_numpy(of(layer.ids).ravel()).to(device),
+        running=running.take(hypotheses, sources),
+    )

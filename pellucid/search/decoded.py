@@ -30,6 +30,18 @@ class Limits(NamedTuple):
     maximum: int
 
 
+class Spans(NamedTuple):
+    """The same for each source of a batch."""
+
+    minimum: Int[np.ndarray, " B"]
+    maximum: Int[np.ndarray, " B"]
+
+
+def spans_of(limits: Limits, sources: int) -> Spans:
+    """The same limits for every source."""
+    return Spans(np.full(sources, limits.minimum), np.full(sources, limits.maximum))
+
+
 class Decoded(NamedTuple):
     """One output in ids, EOS included where it was reached."""
 
@@ -88,6 +100,14 @@ class Closed(NamedTuple):
         """Those closed when so many symbols stand already."""
         return self.before_minimum if written < limits.minimum else self.after
 
+    def of(self, written: int, minimum: Int[np.ndarray, " b"], each: int) -> Bool[Tensor, "*shape V"]:
+        """Those of `each` hypotheses of every source: one mask where sources agree, else a row a hypothesis."""
+        early = written < minimum
+        if early.all() or not early.any():
+            return self.before_minimum if early.all() else self.after
+        rows = torch.from_numpy(early.repeat(each)).to(self.after.device)
+        return torch.where(rows[:, None], self.before_minimum, self.after)
+
 
 def closed_symbols(vocabulary_size: int, device: torch.device | None = None) -> Closed:
     """The masks of a search."""
@@ -110,7 +130,7 @@ def rules_of(vocabulary_size: int, limits: Limits) -> Rules:
 
 
 def symbol_log_probabilities(
-    logits: Float[Tensor, "*shape V"], closed: Bool[Tensor, " V"]
+    logits: Float[Tensor, "*shape V"], closed: Bool[Tensor, "*mask V"]
 ) -> Float[Tensor, "*shape V"]:
     """ln p over what can be written; closed symbols get zero probability."""
     return logits.masked_fill(closed, -torch.inf).log_softmax(dim=-1)
@@ -133,10 +153,10 @@ class Extended(NamedTuple):
     scores: Float[np.ndarray, "b K"]
 
 
-def likeliest(logits: Float[Tensor, "R V"], closed: Bool[Tensor, " V"]) -> Likeliest:
+def likeliest(logits: Float[Tensor, "R V"], closed: Bool[Tensor, "*mask V"]) -> Likeliest:
     """The candidates, by a kernel where it can."""
     count = candidates(logits.shape[1])
-    if chosen(logits):
+    if closed.ndim == 1 and chosen(logits):
         from pellucid.kernels.ranking import rank  # Numba takes a second to import
 
         return Likeliest(*rank(logits.numpy(), closed.numpy(), count))
@@ -144,24 +164,57 @@ def likeliest(logits: Float[Tensor, "R V"], closed: Bool[Tensor, " V"]) -> Likel
     return Likeliest(array(top.indices), array(top.values))
 
 
-def extend(
-    logits: Float[Tensor, "R V"], closed: Bool[Tensor, " V"], scores: Float[np.ndarray, "b k"], width: int
-) -> Extended:
+class Masks(NamedTuple):
+    """What cannot be written: `closed` symbols have no probability, `blocked` ones keep theirs and are not chosen."""
+
+    closed: Bool[Tensor, "*mask V"]
+    blocked: Bool[np.ndarray, "b k V"] | None = None
+
+
+def extend(logits: Float[Tensor, "R V"], masks: Masks, scores: Float[np.ndarray, "b k"], width: int) -> Extended:
     """The best `width` extensions of each source's hypotheses, by a kernel where it can."""
     vocabulary = logits.shape[1]
     width = min(width, scores.shape[1] * vocabulary)
-    if chosen(logits):
+    if masks.blocked is None and masks.closed.ndim == 1 and chosen(logits):
         from pellucid.kernels.ranking import extend as extend_compiled  # Numba takes a second to import
 
         counts = (candidates(vocabulary), width)
-        ids, values, numbers, *rest = extend_compiled(logits.numpy(), closed.numpy(), scores, counts)
+        ids, values, numbers, *rest = extend_compiled(logits.numpy(), masks.closed.numpy(), scores, counts)
         return Extended(Likeliest(ids, values), numbers // vocabulary, numbers % vocabulary, *rest)
-    found = symbol_log_probabilities(logits, closed)
-    summed = (torch.from_numpy(scores).to(found).flatten()[:, None] + found).view(len(scores), -1)
+    found = symbol_log_probabilities(logits, masks.closed)
+    open_ = found if masks.blocked is None else found.masked_fill(flat_mask(masks.blocked, found.device), -torch.inf)
+    summed = (torch.from_numpy(scores).to(found).flatten()[:, None] + open_).view(len(scores), -1)
     best, top = summed.topk(width), found.topk(candidates(vocabulary))
     own, places = found.view(len(scores), -1).gather(1, best.indices), array(best.indices)
     candidates_of = Likeliest(array(top.indices), array(top.values))
     return Extended(candidates_of, places // vocabulary, places % vocabulary, array(own), array(best.values))
+
+
+def flat_mask(mask: Bool[np.ndarray, "b k V"], device: torch.device) -> Bool[Tensor, "R V"]:
+    """A mask of each source's hypotheses as one of all hypotheses."""
+    return torch.from_numpy(mask.reshape(-1, mask.shape[2])).to(device)
+
+
+class Recorded(NamedTuple):
+    """One step that writes one symbol a row: the rows that ran, and what they wrote."""
+
+    rows: Int[np.ndarray, " R"]
+    ids: Int[np.ndarray, " R"]
+    log_probabilities: Float[np.ndarray, " R"]
+    weights: Float[np.ndarray, "R S"]
+    top: Likeliest
+
+
+def gathered(recorded: Sequence[Recorded], rows: int) -> Written:
+    """The steps of all rows, side by side."""
+    first = recorded[0]
+    written = blank(rows, len(recorded), first.weights.shape[1], first.top.ids.shape[1])
+    for step, record in enumerate(recorded):
+        at = (record.rows, step)
+        written.ids[at], written.log_probabilities[at] = record.ids, record.log_probabilities
+        written.weights[at] = record.weights
+        written.top_ids[at], written.top_log_probabilities[at] = record.top
+    return written
 
 
 def array(tensor: Tensor) -> np.ndarray:

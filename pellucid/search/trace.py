@@ -1,10 +1,12 @@
 """Trace: everything one decoding did. Evaluation, pictures and pages read this and nothing else."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
+
+from pellucid.search.lattice import Lattice
 
 FORMAT = 1
 END = "⟨end⟩"
@@ -41,6 +43,18 @@ class Trace:
     """The k likeliest symbols of each step, likeliest first."""
     top_log_probabilities: Float[np.ndarray, "T k"]
     """ln p of each of them."""
+    origin: Literal["search", "sample", "given", "lexicon"] = "search"
+    """Found by search, drawn at random, given and only scored, or looked up in a table (then nothing was looked at)."""
+    rank: int = 1
+    """Its place among the outputs of its source, or its number among the samples."""
+    probability: float | None = None
+    """Its share of the probability of all outputs in its list; None where no list was asked for."""
+    search_score: float | None = None
+    """What search ranked it by, where that was not `score`."""
+    unknown_target: tuple[int, ...] = ()
+    """Positions in `target`, of a given output, whose symbol the model has never seen."""
+    lattice: Lattice | None = None
+    """Everything that the beam considered, where that was asked for."""
 
     @property
     def score(self) -> float:
@@ -48,7 +62,10 @@ class Trace:
         return float(self.log_probabilities.sum(dtype=np.float64))
 
     def to_dict(self) -> dict[str, Any]:
-        """The trace as plain values for JSON (format 1); weights and log-probabilities to six decimals."""
+        """The trace as plain values for JSON (format 1); weights and log-probabilities to six decimals.
+
+        The keys of `_told` stand only where there is something to tell.
+        """
         return {
             "format": FORMAT,
             "text": self.text,
@@ -65,7 +82,23 @@ class Trace:
                 [[symbol, score] for symbol, score in zip(symbols, scores, strict=True)]
                 for symbols, scores in zip(self.top_symbols, _rounded(self.top_log_probabilities), strict=True)
             ],
+            **self._told(),
         }
+
+    def _told(self) -> dict[str, Any]:
+        """What the usual decoding has not: another origin, a place in a list, another score, the lattice."""
+        told: dict[str, Any] = {} if self.origin == "search" else {"origin": self.origin}
+        if self.probability is not None or self.rank > 1 or self.origin == "sample":
+            told["rank"] = self.rank
+        if self.probability is not None:
+            told["probability"] = round(self.probability, 6)
+        if self.search_score is not None:
+            told["search_score"] = round(self.search_score, 6)
+        if self.unknown_target:
+            told["unknown_target"] = list(self.unknown_target)
+        if self.lattice is not None:
+            told["lattice"] = self.lattice.to_dict()
+        return told
 
     def _repr_html_(self) -> str:
         """The attention as a heat map, in a notebook."""

@@ -1,26 +1,37 @@
 """Transducer: a trained network with all it needs to turn texts into Traces."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import torch
+from jaxtyping import Int
 
-from pellucid.config import Config
-from pellucid.data.batches import Ragged, encode_sources
+from pellucid.config import Config, SearchConfig
+from pellucid.data.batches import encode_sources, ragged
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters, segmenters
-from pellucid.data.vocabulary import EOS, UNK, Vocabularies
-from pellucid.errors import DataError
+from pellucid.data.vocabulary import EOS, Vocabularies
+from pellucid.errors import DataError, InputError
 from pellucid.kernels.choice import for_answers
 from pellucid.model.network import Network
-from pellucid.search.beam import beam
-from pellucid.search.decoded import Decoded, Limits
+from pellucid.search.answers import examples_of, found_of, given_trace, known_trace, nothing, shared
+from pellucid.search.beam import Wanted, beam, stepwise
+from pellucid.search.constraints import FREE, Constraints
+from pellucid.search.decoded import Limits
+from pellucid.search.forcing import force
 from pellucid.search.greedy import greedy
+from pellucid.search.lattice import Lattice
+from pellucid.search.layers import Found
+from pellucid.search.options import NO_OPTIONS, Options, constraints_of
+from pellucid.search.reading import Asked, Read, Work, read_example, spans_for, with_unknown
+from pellucid.search.running import Running, begin, evaluating
+from pellucid.search.sampling import Drawing, sample
+from pellucid.search.score import score_of
 from pellucid.search.trace import END, UNKNOWN, Trace
 from pellucid.toml import checked
 
@@ -35,6 +46,7 @@ class Transducer:
     config: Config
     vocabularies: Vocabularies
     network: Network
+    options: Options = NO_OPTIONS
 
     @cached_property
     def segmenters(self) -> Segmenters:
@@ -56,115 +68,213 @@ class Transducer:
 
     def with_beam(self, width: int) -> "Transducer":
         """The same, searching with so many hypotheses; 1 is greedy. `ConfigError` for what is no width."""
-        search = msgspec.structs.replace(self.config.search, beam_width=width)
+        return self.with_search(msgspec.structs.replace(self.config.search, beam_width=width))
+
+    def with_search(self, search: SearchConfig) -> "Transducer":
+        """The same, searching by other settings. `ConfigError` for what contradicts itself."""
         return replace(self, config=checked(msgspec.structs.replace(self.config, search=search)))
 
-    def predict(self, sources: Sequence[str], features: Sequence[str] | None = None) -> list[Trace]:
+    def with_options(self, options: Options) -> "Transducer":
+        """The same, with constraints, a lexicon, or lattices; using it raises `InputError` for bad ones."""
+        return replace(self, options=options)
+
+    def predict(
+        self, sources: Sequence[str], features: Sequence[str] | None = None, prefixes: Sequence[str] | None = None
+    ) -> list[Trace]:
         """Decode each source, with its features where the model was trained with them.
 
-        One Trace a source, in their order. An empty source gives an empty output. `DataError` for a source longer than
-        `data.maximum_length` or for features that do not match the sources in number.
+        One Trace a source, in their order. An empty source gives an empty output. `prefixes` are what each output
+        begins with. `DataError` for a source longer than `data.maximum_length`, and for features or prefixes that do
+        not match the sources in number.
         """
-        if isinstance(sources, str):
-            raise DataError("expected a list of sources, got one text: predict([text])")
-        if features is not None and len(features) != len(sources):
-            raise DataError(f"expected one features text for each of {len(sources)} sources, got {len(features)}")
-        tags = features if features is not None else [""] * len(sources)
-        return self.trace([Example(source, "", tag) for source, tag in zip(sources, tags, strict=True)])
+        return self.trace(examples_of(sources, features), prefixes)
 
-    def trace(self, examples: Iterable[Example]) -> list[Trace]:
+    def nbest(
+        self, sources: Sequence[str], count: int, features: Sequence[str] | None = None, until: float = 1.0
+    ) -> list[list[Trace]]:
+        """`hypotheses` of texts."""
+        return self.hypotheses(examples_of(sources, features), count, until)
+
+    def sample(
+        self, sources: Sequence[str], drawing: Drawing, features: Sequence[str] | None = None
+    ) -> list[list[Trace]]:
+        """`samples` of texts, numbered from 0."""
+        return self.samples(examples_of(sources, features), drawing)
+
+    def trace(self, examples: Iterable[Example], prefixes: Sequence[str] | None = None) -> list[Trace]:
         """Decode examples (their targets are not looked at): near-equal lengths together, results in their order."""
+        return [traces[0] for traces in self._searched(list(examples), 1, prefixes)]
+
+    def hypotheses(
+        self, examples: Iterable[Example], count: int, until: float = 1.0, prefixes: Sequence[str] | None = None
+    ) -> list[list[Trace]]:
+        """The best outputs of each example, at most `count`, with their shares of the probability of those.
+
+        The beam is at least as wide as the list is long. With `until`, only as many of them as have that share of
+        their probability together (the first always).
+        """
+        if count < 1 or not 0 < until <= 1:
+            raise InputError(f"expected 1 or more outputs until a share in (0, 1], got {count} until {until}")
+        return [shared(traces, until) for traces in self._searched(list(examples), count, prefixes)]
+
+    def samples(self, examples: Iterable[Example], drawing: Drawing, first: int = 0) -> list[list[Trace]]:
+        """Outputs drawn at random. What is drawn depends on the seed and on an example's number, from `first` on."""
         given = list(examples)
-        read = [self._read(example, number) for number, example in enumerate(given, start=1)]
+        constraints = self._constraints(len(given), None)
+
+        def draw(work: Work) -> list[list[Found]]:
+            """One batch."""
+            wanted = Wanted(work.spans, 1, constraints=constraints.take(work.rows))
+            drawn = sample(self._begin(work), work.lengths, work.rows + first, wanted, drawing)
+            return [[found_of(each) for each in outputs] for outputs in drawn]
+
+        asked = Asked(drawing.samples, drawing.samples, constraints)
+        ranked = [
+            traces * (drawing.samples if not traces[0].source else 1) for traces in self._lists(given, asked, draw)
+        ]
+        return [
+            [
+                replace(each, rank=rank, origin="sample" if each.origin == "search" else each.origin)
+                for rank, each in enumerate(traces, 1)
+            ]
+            for traces in ranked
+        ]
+
+    def force(self, examples: Iterable[Example]) -> list[Trace]:
+        """Score given pairs: a Trace of each target as though it had been decoded.
+
+        A target symbol that the model does not know counts as the unknown one; its position stands in
+        `unknown_target`. `DataError` for an empty source.
+        """
+        given = list(examples)
+        for number, example in enumerate(given, start=1):
+            if not self.segmenters.source.split(example.source):
+                raise DataError(f"source {number} is empty: there is nothing to score its target by")
+        symbols = [self.segmenters.target.split(example.target) for example in given]
+        targets = ragged([[*self.vocabularies.target.encode(each), EOS] for each in symbols])
+
+        def score(work: Work) -> list[list[Found]]:
+            """One batch."""
+            target, steps = targets.padded(work.rows)
+            device = work.lengths.device
+            outputs = force(self._begin(work), work.lengths, target.to(device), steps.to(device))
+            return [[found_of(each)] for each in outputs]
+
+        scored = replace(self, options=NO_OPTIONS)._lists(given, Asked(1, 1, FREE), score)
+        known = self.vocabularies.target.ids
+        pairs = zip(scored, given, symbols, strict=True)
+        return [given_trace(traces[0], example.target, each, known) for traces, example, each in pairs]
+
+    def _searched(self, given: list[Example], best: int, prefixes: Sequence[str] | None) -> list[list[Trace]]:
+        """The best outputs of each example, by what the settings ask for."""
+        constraints, width = self._constraints(len(given), prefixes), max(best, self.config.search.beam_width)
+        score, lattice = score_of(self.config.search), self.options.lattice
+
+        def search(work: Work) -> list[list[Found]]:
+            """One batch."""
+            if score.plain and not (constraints.any or lattice or self._has_ratios):
+                return self._search_plainly(work, width, best)
+            wanted = Wanted(work.spans, width, best, score, constraints.take(work.rows), lattice)
+            return stepwise(self._begin(work), work.lengths, wanted)
+
+        return self._lists(given, Asked(width, best, constraints), search)
+
+    @property
+    def _has_ratios(self) -> bool:
+        """Whether the limits depend on the source."""
+        return bool(self.config.search.maximum_ratio or self.config.search.minimum_ratio)
+
+    def _constraints(self, sources: int, prefixes: Sequence[str] | None) -> Constraints:
+        """The options in ids; `DataError` where there are not as many prefixes as sources."""
+        if prefixes is not None and len(prefixes) != sources:
+            raise DataError(f"expected one prefix for each of {sources} sources, got {len(prefixes)}")
+        texts = prefixes if prefixes is not None else [self.options.prefix] * sources
+        return constraints_of(self.options, texts, self.segmenters.target, self.vocabularies.target)
+
+    def _lists(
+        self, given: list[Example], asked: Asked, decode: Callable[[Work], list[list[Found]]]
+    ) -> list[list[Trace]]:
+        """Decode examples batch by batch, but for those without symbols, and those that the lexicon answers."""
+        numbered = enumerate(given, start=1)
+        read = [read_example(example, number, self.segmenters, self.config.data) for number, example in numbered]
+        known = [self._looked_up(each)[: asked.best] for each in read]
         sources = encode_sources(given, self.segmenters, self.vocabularies)
-        order = [row for row in np.argsort(sources.lengths, kind="stable").tolist() if read[row].source]
-        decoded: dict[int, Decoded] = {}
-        device = next(self.network.parameters()).device
-        with evaluating(self.network), for_answers(len(order) * self.config.search.beam_width, device):
-            for start in range(0, len(order), self.config.search.batch_size):
-                rows = order[start : start + self.config.search.batch_size]
-                decoded.update(zip(rows, self._decode(sources, rows), strict=True))
-        unknown = self._unknown(sources)
-        return [self._trace(each, decoded.get(row), tuple(unknown.get(row, ()))) for row, each in enumerate(read)]
+        read = with_unknown(read, sources, len(self.vocabularies.source))
+        shortest_first = np.argsort(sources.lengths, kind="stable").tolist()
+        order = [row for row in shortest_first if read[row].source and not known[row]]
+        decoded: dict[int, list[Found]] = {}
+        device, size = next(self.network.parameters()).device, self.config.search.batch_size
+        with torch.inference_mode(), self._evaluating(), for_answers(len(order) * asked.width, device):
+            for start in range(0, len(order), size):
+                rows = np.array(order[start : start + size])
+                source, lengths = sources.padded(rows)
+                own = [read[row] for row in rows.tolist()]
+                spans = spans_for(own, self.config.search, self.maximum_length, asked.constraints.take(rows))
+                work = Work(rows, source.to(device), lengths.to(device), spans)
+                decoded.update(zip(rows.tolist(), decode(work), strict=True))
+        return [
+            known[row] or [self._trace(each, found, rank) for rank, found in enumerate(decoded.get(row, [None]), 1)]
+            for row, each in enumerate(read)
+        ]
 
-    def _read(self, example: Example, number: int) -> "_Read":
-        """The symbols that the encoder reads of one example: none where its source has none."""
-        source, limit = self.segmenters.source.split(example.source), self.config.data.maximum_length
-        if len(source) > limit:
-            raise DataError(f"source {number} has {len(source)} symbols; data.maximum_length is {limit}")
-        if example.features and not self.config.data.features_column:
-            raise DataError(f"source {number} has features, but the model was trained without (data.features_column)")
-        if not source:
-            return _Read(example.source, (), 0)
-        features = self.segmenters.features.split(example.features) if example.features else []
-        return _Read(example.source, (*features, *source), len(features))
+    def _looked_up(self, read: Read) -> list[Trace]:
+        """The lexicon's answers, if there is a lexicon and it has any."""
+        if self.options.lexicon is None or not read.source:
+            return []
+        targets = self.options.lexicon.targets.get(self.segmenters.source.normalised(read.text), ())
+        split = self.segmenters.target.split
+        return [known_trace(read, text, split(text), rank) for rank, text in enumerate(targets, 1)]
 
-    def _unknown(self, sources: Ragged) -> dict[int, list[int]]:
-        """The positions of the symbols that were never seen, of the sources that have such."""
-        places = np.flatnonzero(np.isin(sources.values, (UNK, len(self.vocabularies.source) + UNK)))
-        rows = np.searchsorted(sources.offsets, places, side="right") - 1
-        found: dict[int, list[int]] = {}
-        for row, position in zip(rows.tolist(), (places - sources.offsets[rows]).tolist(), strict=True):
-            found.setdefault(row, []).append(position)
-        return found
+    def _begin(self, work: Work) -> Running:
+        """What writes, before its first step."""
+        return begin(self.network, work.source, work.lengths)
 
-    def _decode(self, sources: Ragged, rows: list[int]) -> list[Decoded]:
-        """One batch through the network, in evaluation mode."""
-        device = next(self.network.parameters()).device
-        source, lengths = sources.padded(np.array(rows))
+    def _evaluating(self) -> AbstractContextManager[None]:
+        """Within, everything that writes is in evaluation mode."""
+        return evaluating(self.network)
+
+    def _search_plainly(self, work: Work, width: int, best: int) -> list[list[Found]]:
+        """One batch by ln p and nothing else, by a kernel where there is one."""
         limits = Limits(self.config.search.minimum_length, self.maximum_length)
-        given = (self.network, source.to(device), lengths.to(device), limits)
-        if self.config.search.beam_width == 1:
-            return greedy(*given)
-        return [outputs[0] for outputs in beam(*given, self.config.search.beam_width)]
+        if width == 1:
+            outputs = [[each] for each in greedy(self.network, work.source, work.lengths, limits)]
+        else:
+            outputs = beam(self.network, work.source, work.lengths, limits, width, best)
+        return [[found_of(each) for each in own] for own in outputs]
 
-    def _trace(self, read: "_Read", decoded: Decoded | None, unknown: tuple[int, ...]) -> Trace:
-        """Ids back to symbols."""
-        found = decoded if decoded is not None else _nothing()
-        finished = bool(len(found.ids)) and int(found.ids[-1]) == EOS
-        symbols = tuple(self._names[found.ids].tolist())
+    def _named(self, ids: Int[np.ndarray, "*shape"], read: Read) -> np.ndarray:
+        """How ids are shown in an output of this source."""
+        names: np.ndarray = self._names[ids]
+        return names
+
+    def _trace(self, read: Read, found: Found | None, rank: int) -> Trace:
+        """Ids back to symbols; `found` is None for a source without any."""
+        decoded = found.decoded if found is not None else nothing()
+        finished = bool(len(decoded.ids)) and int(decoded.ids[-1]) == EOS
+        symbols = tuple(self._named(decoded.ids, read).tolist())
+        plain = found is None or score_of(self.config.search).plain
         return Trace(
             text=read.text,
             source=read.source,
             features=read.features,
-            unknown=unknown if read.source else (),
+            unknown=read.unknown,
             target=symbols,
             output=self.segmenters.target.join(symbols[:-1] if finished else symbols),
             finished=finished or not read.source,
-            log_probabilities=found.log_probabilities,
-            attention=found.weights,
-            top_symbols=tuple(map(tuple, self._names[found.top_ids].tolist())),
-            top_log_probabilities=found.top_log_probabilities,
+            log_probabilities=decoded.log_probabilities,
+            attention=decoded.weights,
+            top_symbols=tuple(map(tuple, self._named(decoded.top_ids, read).tolist())),
+            top_log_probabilities=decoded.top_log_probabilities,
+            rank=rank,
+            search_score=None if plain or found is None else found.score,
+            lattice=self._lattice(found, read),
         )
 
-
-@contextmanager
-def evaluating(network: Network) -> Iterator[None]:
-    """Within, the network is in evaluation mode; afterwards in the one it was in. Most often there is nothing to do."""
-    if not network.training:
-        yield
-        return
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train()
-
-
-class _Read(NamedTuple):
-    """One source as the encoder reads it: its symbols, of which the first are features."""
-
-    text: str
-    source: tuple[str, ...]
-    features: int
-
-
-def _nothing() -> Decoded:
-    """The decoding of an empty source: no step was taken."""
-    return Decoded(
-        ids=np.zeros(0, dtype=np.int64),
-        log_probabilities=np.zeros(0, dtype=np.float32),
-        weights=np.zeros((0, 0), dtype=np.float32),
-        top_ids=np.zeros((0, 0), dtype=np.int64),
-        top_log_probabilities=np.zeros((0, 0), dtype=np.float32),
-    )
+    def _lattice(self, found: Found | None, read: Read) -> Lattice | None:
+        """What the beam considered, where it was kept."""
+        if found is None or found.tree is None:
+            return None
+        tree = found.tree
+        symbols = tuple(self._named(tree.ids, read).tolist())
+        numbers = (tree.parents, tree.log_probabilities, tree.sums)
+        return Lattice(symbols, *numbers, tree.fates, tree.looks, tree.attention, found.leaf)

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from pellucid.config import Config, Device
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
@@ -22,6 +22,7 @@ from pellucid.errors import RunError
 from pellucid.files import make_folder, read_bytes, refusals, write_atomic, write_text
 from pellucid.model.device import find_device, place
 from pellucid.model.network import build_network
+from pellucid.search.ensemble import Ensemble, ensemble
 from pellucid.search.transducer import Transducer
 from pellucid.toml import differences, load_config, to_toml
 from pellucid.training.checkpoint import load_network
@@ -47,11 +48,29 @@ NUMBERS = {
 FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, LOG, CARD)
 
 
+@overload
 def load(run: str | Path, device: Device = "cpu") -> Transducer:
-    """The trained model of a run folder, on this device, whichever one it was trained on.
+    """Of one run."""
 
-    `RunError` says what is missing or foreign, `ConfigError` that there is no such device.
+
+@overload
+def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Ensemble:
+    """Of several."""
+
+
+def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Transducer:
+    """The trained model of a run folder, on this device, whichever one it was trained on; of several, their ensemble.
+
+    `RunError` says what is missing or foreign, or which runs cannot write together, `ConfigError` that there is no such
+    device.
     """
+    if isinstance(run, str | Path):
+        return _load(run, device)
+    return ensemble([_load(each, device) for each in run], [str(each) for each in run])
+
+
+def _load(run: str | Path, device: Device) -> Transducer:
+    """The model of one run folder."""
     folder, found = Path(run), find_device(device)
     if not folder.is_dir():
         raise RunError(

@@ -1,0 +1,82 @@
+"""pellucid score DIR [DIR ...] [FILE|-] [--format text|tsv|jsonl]"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeGuard
+
+import msgspec
+import tyro
+
+from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
+from pellucid.config import Device, Format
+from pellucid.data.examples import Example, parse_pairs, read_pairs
+from pellucid.errors import DataError
+from pellucid.search.trace import Trace
+
+Kind = Literal["text", "tsv", "jsonl"]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Tell how probable given outputs are: one line out for every pair in, empty lines for blank ones."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of a trained run."""
+    more: tyro.conf.Positional[tuple[Path, ...]] = ()
+    """Folders of further runs, which score together with the first (an ensemble); then the pairs: a file like the
+    training file, or - for standard input."""
+    format: Kind = "text"
+    """text: ln p of the target; tsv: source, target, ln p, ln p of each symbol and the end; jsonl: the trace."""
+    input_format: Format = "auto"
+    """Format of the input; auto goes by the file's name, then by the training file's."""
+    on_bad_line: Literal["stop", "skip"] = "stop"
+    """What a malformed line does: stop, or give an empty output, counted and listed."""
+    device: Device = "cpu"
+    """What scores: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
+
+
+def run(arguments: list[str]) -> int:
+    """Score, and say on standard error what a person should know of it."""
+    given = tyro.cli(Arguments, prog="pellucid score", args=arguments)
+    # Only now, when the arguments are known to be right, what takes seconds to import.
+    from pellucid.model.threads import use_threads
+    from pellucid.training.run import load
+
+    runs, file = apart(given.run, given.more)
+    transducer = load(runs[0] if len(runs) == 1 else runs, given.device)
+    use_threads(transducer.config.threads)
+    teller, data = Notes(), transducer.config.data
+    for chunk in chunks(file, data, given.input_format, (read_pairs, parse_pairs)):
+        stop = refused(chunk) if given.on_bad_line == "stop" else None
+        traces = iter(transducer.force([item for item in chunk[:stop] if _is_pair(item)]))
+        for item in chunk[:stop]:
+            trace = next(traces) if _is_pair(item) else None
+            teller.note(item, trace)
+            sys.stdout.write(_line(trace, item, given.format) + "\n")
+        sys.stdout.flush()
+        if stop is not None:
+            raise DataError(f"{chunk[stop]} (--on-bad-line skip gives such lines an empty output)")
+    teller.tell(bool(data.features_column))
+    return 0
+
+
+def _is_pair(item: Item) -> TypeGuard[Example]:
+    """Whether there is something to score: neither an unreadable line nor a blank one."""
+    return isinstance(item, Example) and bool(item.source)
+
+
+def _line(trace: Trace | None, item: Item, kind: Kind) -> str:
+    """One output line; empty where nothing was scored, or the reason as JSON."""
+    if trace is None:
+        error = {} if isinstance(item, Example) else {"error": str(item)}
+        nothing = msgspec.json.encode({"output": None, **error}).decode()
+        return {"text": "", "tsv": "\t\t\t", "jsonl": nothing}[kind]
+    match kind:
+        case "text":
+            return f"{trace.score:.6f}"
+        case "tsv":
+            each = " ".join(f"{value:.6f}" for value in trace.log_probabilities)
+            return "\t".join([escaped(trace.text), escaped(trace.output), f"{trace.score:.6f}", each])
+        case "jsonl":
+            return msgspec.json.encode(trace.to_dict()).decode()

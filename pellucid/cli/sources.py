@@ -1,0 +1,140 @@
+"""Lines of input for the verbs that answer each with lines of output, and what is told of them at the end."""
+
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from pellucid.config import DataConfig, Format
+from pellucid.data.examples import BadLine, Example
+from pellucid.errors import DataError
+from pellucid.search.trace import Trace
+
+CHUNK = 1024
+"""Lines decoded together at most: they bound the memory, whatever the length of the file."""
+LISTED = 5
+CONFIG = "config.toml"
+Item = Example | BadLine
+Reader = Callable[[Path, DataConfig, Format], Iterator[Item]]
+Parser = Callable[[Iterable[bytes], str, DataConfig], Iterator[Item]]
+
+
+def apart(first: Path, rest: Sequence[Path]) -> tuple[list[Path], Path]:
+    """The run folders and the input among the places of a command line: a last one that is no run is the input.
+
+    Without one, standard input is: "-".
+    """
+    if rest and not (rest[-1] / CONFIG).is_file():
+        return [first, *rest[:-1]], rest[-1]
+    return [first, *rest], Path("-")
+
+
+def chunks(file: Path, data: DataConfig, format: Format, how: tuple[Reader, Parser]) -> Iterator[list[Item]]:
+    """The input in pieces of at most `CHUNK` records; standard input by what has arrived."""
+    read, parse = how
+    if str(file) != "-":
+        items = iter(read(file, data, format))
+        while chunk := list(islice(items, CHUNK)):
+            yield chunk
+        return
+    if format != "auto":
+        data = msgspec.structs.replace(data, format=format)
+    if sys.stdin is None:
+        raise DataError("standard input is closed: give a file of sources")
+    arriving = Arriving(sys.stdin.buffer)
+    chunk = []
+    for item in parse(arriving, "standard input", data):
+        chunk.append(item)
+        if len(chunk) == CHUNK or not arriving.waiting:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+class Arriving:
+    """Lines as they arrive, so that who types or pipes one line gets its answer before the next."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        """Nothing has arrived yet."""
+        self.stream = stream
+        self.waiting: deque[bytes] = deque()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Whole lines; the last one may lack its end."""
+        rest = b""
+        while piece := self.stream.read1(1 << 16):  # type: ignore[attr-defined]
+            *lines, rest = (rest + piece).split(b"\n")
+            self.waiting.extend(line + b"\n" for line in lines)
+            while self.waiting:
+                yield self.waiting.popleft()
+        if rest:
+            yield rest
+
+
+def refused(items: Sequence[Item]) -> int | None:
+    """Where the first unreadable line stands, if there is one: what comes before it is still answered."""
+    return next((at for at, item in enumerate(items) if isinstance(item, BadLine)), None)
+
+
+def escaped(text: str, tabs: bool = True) -> str:
+    r"""A text that stays on its line, and in its column: line breaks as \n, tabs as \t."""
+    text = text.replace("\n", "\\n")
+    return text.replace("\t", "\\t") if tabs else text
+
+
+class Notes:
+    """What is counted while decoding, and told once at its end."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.bad: list[BadLine] = []
+        self.unknown: Counter[str] = Counter()
+        self.unknown_targets: Counter[str] = Counter()
+        self.cut = 0
+        self.untagged = 0
+        self.known = 0
+
+    def note(self, item: Item, trace: Trace | None) -> None:
+        """Count what one line brought."""
+        if isinstance(item, BadLine):
+            self.bad.append(item)
+        if trace is None:
+            return
+        self.known += trace.origin == "lexicon"
+        if trace.origin != "lexicon":
+            self.unknown.update(trace.source[at] for at in trace.unknown)
+            self.unknown_targets.update(trace.target[at] for at in trace.unknown_target)
+            self.untagged += bool(trace.source) and not trace.features
+        self.cut += not trace.finished
+
+    def tell(self, tagged: bool) -> None:
+        """Say it, on standard error; `tagged` says that the model was trained with features."""
+        for line in self.bad[:LISTED]:
+            say(f"no output for {line}")
+        if len(self.bad) > LISTED:
+            say(f"no output for {len(self.bad) - LISTED:,} more bad lines")
+        if self.known:
+            say(f"{self.known:,} sources were answered by the lexicon")
+        _tell_unknown(self.unknown, "symbols ({}) are not in the training data and were read as unknown")
+        _tell_unknown(self.unknown_targets, "target symbols ({}) are not in the training data and count as unknown")
+        if tagged and self.untagged:
+            say(f"{self.untagged:,} sources came without features; the model expects them")
+        if self.cut:
+            say(f"{self.cut:,} outputs were cut at the greatest length")
+
+
+def say(message: str) -> None:
+    """One line on standard error."""
+    print(f"pellucid: {message}", file=sys.stderr)
+
+
+def _tell_unknown(counted: "Counter[str]", what: str) -> None:
+    """Say which unknown symbols were met most, if any were."""
+    if counted:
+        most = ", ".join(f"{symbol!r} × {count:,}" for symbol, count in counted.most_common(LISTED))
+        say(f"{counted.total():,} {what.format(f'{len(counted):,} different')}: {most}")

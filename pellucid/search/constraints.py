@@ -1,0 +1,85 @@
+"""What an output must begin with, must contain and must not contain, as masks over the symbols of a step.
+
+B sources of the batch, b that still run, k hypotheses of each, V symbols, M required symbols, F forbidden ones.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from pellucid.data.vocabulary import EOS
+
+NONE = np.zeros(0, np.int64)
+
+
+class Spot(NamedTuple):
+    """Where hypotheses stand: so many symbols are written, at most so many more can be."""
+
+    sources: Int[np.ndarray, " b"]
+    written: int
+    left: Int[np.ndarray, " b"]
+
+
+class Constraints(NamedTuple):
+    """Constraints of one batch, in ids. Masks take symbols away; ln p of those that stay is the model's own."""
+
+    forbidden: Int[np.ndarray, " F"] = NONE
+    required: Int[np.ndarray, " M"] = NONE
+    prefixes: tuple[tuple[int, ...], ...] = ()
+    """What each source's output begins with; empty where no source's is told."""
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is asked."""
+        return bool(len(self.forbidden) or len(self.required) or self.prefixes)
+
+    def take(self, rows: Int[np.ndarray, " b"]) -> "Constraints":
+        """Those of the chosen sources."""
+        return self._replace(prefixes=tuple(self.prefixes[row] for row in rows.tolist()) if self.prefixes else ())
+
+    def least(self, source: int) -> int:
+        """How many symbols a source's output has at least: those it begins with, and those required beside them."""
+        prefix = self.prefixes[source] if self.prefixes else ()
+        return len(prefix) + len(set(self.required.tolist()) - set(prefix))
+
+    def first(self, sources: int) -> Bool[np.ndarray, "B 1 M"]:
+        """Which required symbols an empty hypothesis holds: none."""
+        return np.zeros((sources, 1, len(self.required)), np.bool_)
+
+    def holding(self, held: Bool[np.ndarray, "b k M"], ids: Int[np.ndarray, "b k"]) -> Bool[np.ndarray, "b k M"]:
+        """Which of them hypotheses hold once these symbols are written."""
+        holding: Bool[np.ndarray, "b k M"] = held | (ids[:, :, None] == self.required)
+        return holding
+
+    def blocked(self, spot: Spot, held: Bool[np.ndarray, "b k M"], symbols: int) -> Bool[np.ndarray, "b k V"] | None:
+        """What cannot be written next; None where everything can.
+
+        A hypothesis that lacks required symbols does not end, and when no more symbols can follow than it lacks, it
+        writes those it lacks: so every output holds all of them where its greatest length has room for them.
+        """
+        if not self.any:
+            return None
+        blocked = np.zeros((*held.shape[:2], symbols), np.bool_)
+        if len(self.required):
+            self._require(blocked, spot, held)
+        blocked[:, :, self.forbidden] = True
+        for row, source in enumerate(spot.sources.tolist()):
+            prefix = self.prefixes[source] if self.prefixes else ()
+            if spot.written < len(prefix):
+                blocked[row] = True
+                blocked[row, :, prefix[spot.written]] = False
+        return blocked
+
+    def _require(self, blocked: Bool[np.ndarray, "b k V"], spot: Spot, held: Bool[np.ndarray, "b k M"]) -> None:
+        """Block EOS where symbols are lacking, and all but those where there is room for no other."""
+        lacking = (~held).sum(axis=2)
+        blocked[:, :, EOS] = lacking > 0
+        last = (lacking > 0) & (lacking >= spot.left[:, None])
+        blocked[last] = True
+        rows, places = last.nonzero()
+        for at, required in enumerate(self.required.tolist()):
+            blocked[rows, places, required] = held[rows, places, at]
+
+
+FREE = Constraints()

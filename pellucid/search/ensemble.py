@@ -1,0 +1,110 @@
+"""Ensemble: several trained networks that write one output, p of each symbol the mean of theirs."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+
+import msgspec
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from pellucid.config import DataConfig
+from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
+from pellucid.errors import RunError
+from pellucid.search.beam import Wanted, stepwise
+from pellucid.search.decoded import Limits, spans_of
+from pellucid.search.layers import Found
+from pellucid.search.reading import Work
+from pellucid.search.running import Members, Running, evaluating
+from pellucid.search.transducer import Transducer
+
+CUTS = (
+    *("source_symbols", "target_symbols", "features_symbols"),
+    *("source_normalisation", "target_normalisation"),
+)
+"""Settings of the data by which texts become symbols: the members must agree on them."""
+
+NOBODY = Members((), ())
+
+
+@dataclass(frozen=True)
+class Ensemble(Transducer):
+    """A transducer of several networks. `network` is the first of them, whose configuration searches.
+
+    It reads every symbol that some member knows; a member reads what it does not know itself as unknown.
+    """
+
+    members: Members = NOBODY
+
+    def _begin(self, work: Work) -> Running:
+        """All members, before their first step."""
+        return self.members.begin(work.source, work.lengths)
+
+    def _evaluating(self) -> AbstractContextManager[None]:
+        """Within, all members are in evaluation mode."""
+        return _all_evaluating(self.members)
+
+    def _search_plainly(self, work: Work, width: int, best: int) -> list[list[Found]]:
+        """One batch by ln p; each member's steps by a kernel where there is one."""
+        limits = Limits(self.config.search.minimum_length, self.maximum_length)
+        wanted = Wanted(spans_of(limits, len(work.rows)), width, best)
+        return stepwise(self._begin(work), work.lengths, wanted)
+
+
+@contextmanager
+def _all_evaluating(members: Members) -> Iterator[None]:
+    """Within, all networks are in evaluation mode; afterwards each in the one it was in."""
+    with ExitStack() as stack:
+        for network in members.networks:
+            stack.enter_context(evaluating(network))
+        yield
+
+
+def ensemble(members: Sequence[Transducer], names: Sequence[str]) -> Ensemble:
+    """Transducers as one; `RunError` names those that do not write the same symbols, or cut texts in other ways."""
+    if not members:
+        raise RunError("an ensemble has one model at least")
+    first = members[0]
+    for member, name in zip(members, names, strict=True):
+        if member.vocabularies.target.symbols != first.vocabularies.target.symbols:
+            raise RunError(f"{names[0]} and {name} write different symbols: models that write together share them")
+        other = next((key for key in CUTS if _cut(member.config.data, key) != _cut(first.config.data, key)), None)
+        if other or bool(member.config.data.features_column) != bool(first.config.data.features_column):
+            key = other or "features_column"
+            raise RunError(f"{names[0]} and {name} differ in data.{key}: models that write together read the same")
+    source = _union([member.vocabularies.source for member in members])
+    features = _union([member.vocabularies.features for member in members])
+    longest = max(member.vocabularies.longest_target for member in members)
+    known = msgspec.structs.replace(first.vocabularies, source=source, features=features, longest_target=longest)
+    tables = tuple(_table(known, member) for member in members)
+    return Ensemble(
+        first.config, known, first.network, members=Members(tuple(each.network for each in members), tables)
+    )
+
+
+def _cut(config: DataConfig, key: str) -> str:
+    """How one setting says that texts are cut."""
+    value: str = getattr(config, key)
+    return value
+
+
+def _union(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
+    """Every symbol that one of them holds, with its counts summed."""
+    counts: dict[str, int] = {}
+    for vocabulary in vocabularies:
+        for symbol, count in zip(vocabulary.symbols, vocabulary.counts, strict=True):
+            counts[symbol] = counts.get(symbol, 0) + count
+    return Vocabulary(tuple(counts), tuple(counts.values()))
+
+
+def _table(known: Vocabularies, member: Transducer) -> Int[Tensor, " U"]:
+    """The member's own id of every id that the ensemble reads; those of features follow those of sources."""
+    own = member.vocabularies
+    special = list(range(UNK + 1))
+    offset = len(own.source)
+    read = [*special, *own.source.encode(known.source.symbols)]
+    tagged = [offset + each for each in [*special, *own.features.encode(known.features.symbols)]]
+    has_features = bool(member.config.data.features_column)
+    device = next(member.network.parameters()).device
+    return torch.tensor([*read, *tagged] if has_features else read, device=device)

@@ -1,0 +1,95 @@
+"""Examples as the encoder reads them, and what a search needs to know of each beside its ids.
+
+B sources of a batch, S source positions.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor
+
+from pellucid.config import DataConfig, SearchConfig
+from pellucid.data.batches import Ragged
+from pellucid.data.examples import Example
+from pellucid.data.symbols import Segmenters
+from pellucid.data.vocabulary import UNK
+from pellucid.errors import DataError, InputError
+from pellucid.search.constraints import Constraints
+from pellucid.search.decoded import Spans
+
+
+class Read(NamedTuple):
+    """One source as the encoder reads it: its symbols, of which the first are features; none where it has none."""
+
+    text: str
+    source: tuple[str, ...]
+    features: int
+    unknown: tuple[int, ...] = ()
+
+
+class Work(NamedTuple):
+    """One batch to decode."""
+
+    rows: Int[np.ndarray, " B"]
+    """The numbers of its examples among those given."""
+    source: Int[Tensor, "B S"]
+    lengths: Int[Tensor, " B"]
+    spans: Spans
+
+
+class Asked(NamedTuple):
+    """How many hypotheses of each source run together, how many a lexicon answers with at most, and constraints."""
+
+    width: int
+    best: int
+    constraints: Constraints
+
+
+def read_example(example: Example, number: int, segmenters: Segmenters, config: DataConfig) -> Read:
+    """The symbols of one example; `DataError` for a source that is too long, and for features nobody reads."""
+    source, limit = segmenters.source.split(example.source), config.maximum_length
+    if len(source) > limit:
+        raise DataError(f"source {number} has {len(source)} symbols; data.maximum_length is {limit}")
+    if example.features and not config.features_column:
+        raise DataError(f"source {number} has features, but the model was trained without (data.features_column)")
+    if not source:
+        return Read(example.source, (), 0)
+    features = segmenters.features.split(example.features) if example.features else []
+    return Read(example.source, (*features, *source), len(features))
+
+
+def with_unknown(read: Sequence[Read], sources: Ragged, symbols: int) -> list[Read]:
+    """The same with the positions of symbols that were never seen; `symbols` counts the ids of sources alone."""
+    places = np.flatnonzero(np.isin(sources.values, (UNK, symbols + UNK)))
+    rows = np.searchsorted(sources.offsets, places, side="right") - 1
+    found: dict[int, list[int]] = {}
+    for row, position in zip(rows.tolist(), (places - sources.offsets[rows]).tolist(), strict=True):
+        found.setdefault(row, []).append(position)
+    return [
+        each._replace(unknown=tuple(found[row])) if row in found and each.source else each
+        for row, each in enumerate(read)
+    ]
+
+
+def spans_for(read: Sequence[Read], search: SearchConfig, longest: int, constraints: Constraints) -> Spans:
+    """The shortest and the longest output of each source: by number (`longest` is the greatest) and by the source.
+
+    A ratio's limit gives way to what the constraints need, a number does not: then `InputError`.
+    """
+    symbols = np.array([len(each.source) - each.features for each in read])
+    maximum, minimum = np.full(len(read), longest), np.full(len(read), search.minimum_length)
+    if search.maximum_ratio:
+        allowed = np.floor(np.round(search.maximum_ratio * symbols, 9)).astype(np.int64) + search.maximum_offset
+        maximum = np.minimum(maximum, np.maximum(allowed, 1))
+    if search.minimum_ratio:
+        asked = np.ceil(np.round(search.minimum_ratio * symbols, 9)).astype(np.int64) + search.minimum_offset
+        minimum = np.maximum(minimum, asked)
+    needed = np.array([constraints.least(row) for row in range(len(read))])
+    if (needed > longest).any():
+        raise InputError(
+            f"the prefix and the required symbols take {needed.max()} symbols, but search.maximum_length is {longest}"
+        )
+    maximum = np.maximum(maximum, needed)
+    return Spans(np.minimum(minimum, maximum), maximum)

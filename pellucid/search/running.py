@@ -1,0 +1,108 @@
+"""What a search needs to know of what writes: a step, and a choice of rows. One network, or several that write as one.
+
+B sources, b of them that still run, R hypotheses (a multiple of b: those of a source one after the other), S source
+positions, V symbols that can be written (with copying, positions of the source after the vocabulary), U symbols read.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from pellucid.errors import RunError
+from pellucid.model.decoder import Decoder
+from pellucid.model.memory import Attendable, State
+from pellucid.model.network import Network
+
+
+class Seen(NamedTuple):
+    """What one step of all hypotheses gives."""
+
+    logits: Float[Tensor, "R V"]
+    weights: Float[Tensor, "R S"]
+    after: "Running"
+
+
+@runtime_checkable
+class Running(Protocol):
+    """Hypotheses under way with the sources they are of: a value, which a step does not change."""
+
+    def step(self, symbols: Int[Tensor, " R"]) -> Seen:
+        """One step from the symbols written last."""
+
+    def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Running":
+        """The chosen hypotheses, in their order, of the chosen sources (None: of all of them)."""
+
+
+class Alone(NamedTuple):
+    """Hypotheses of one network."""
+
+    decoder: Decoder
+    state: State
+    attendable: Attendable
+
+    def step(self, symbols: Int[Tensor, " R"]) -> Seen:
+        """The decoder's own step, by a kernel where the memory was laid out for one."""
+        step = self.decoder.step(symbols, self.state, self.attendable)
+        return Seen(step.logits, step.attended.weights, self._replace(state=step.state))
+
+    def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Alone":
+        """The rows of the state, and those of the memory."""
+        attendable = self.attendable if sources is None else self.attendable.take(sources)
+        return Alone(self.decoder, self.state.take(hypotheses), attendable)
+
+
+class Together(NamedTuple):
+    """The same hypotheses in several networks: p = mean of the members' p, and attention the mean of theirs."""
+
+    members: tuple[Alone, ...]
+
+    def step(self, symbols: Int[Tensor, " R"]) -> Seen:
+        """ln of the mean of the members' softmax. `RunError` where they do not choose among the same symbols."""
+        seen = [member.step(symbols) for member in self.members]
+        if len({each.logits.shape[1] for each in seen}) > 1:
+            raise RunError("the models do not choose among the same symbols: some copy from the source, others do not")
+        likely = torch.stack([each.logits.log_softmax(dim=-1) for each in seen])
+        weights = torch.stack([each.weights for each in seen]).mean(dim=0)
+        after = Together(tuple(each.after for each in seen if isinstance(each.after, Alone)))
+        return Seen(likely.logsumexp(dim=0) - math.log(len(seen)), weights, after)
+
+    def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Together":
+        """The rows of every member."""
+        return Together(tuple(member.take(hypotheses, sources) for member in self.members))
+
+
+def begin(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Alone:
+    """One empty hypothesis a source: the memory, and the decoder's first state."""
+    memory = network.encoder(source, lengths)
+    return Alone(network.decoder, network.decoder.start(memory), network.decoder.prepare(memory))
+
+
+class Members(NamedTuple):
+    """Networks that write together, each reading with ids of its own."""
+
+    networks: tuple[Network, ...]
+    tables: tuple[Int[Tensor, " U"], ...]
+    """For each member, its own id of every id that the ensemble reads."""
+
+    def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Together:
+        """One empty hypothesis a source, in every member."""
+        pairs = zip(self.networks, self.tables, strict=True)
+        return Together(tuple(begin(network, table[source], lengths) for network, table in pairs))
+
+
+@contextmanager
+def evaluating(network: Network) -> Iterator[None]:
+    """Within, the network is in evaluation mode; afterwards in the one it was in. Most often there is nothing to do."""
+    if not network.training:
+        yield
+        return
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train()

@@ -1,0 +1,128 @@
+"""Constraints: they hold in every output of every search, and a text that the model cannot write is refused."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import SEEDS, WIDTH, batches, few, vocabulary
+from small_searches import KINDS, SCORES, SYMBOLS, Asked, every_output, forced, network_like, ranked, searched
+
+from pellucid.data.batches import Batch
+from pellucid.data.symbols import Segmenter
+from pellucid.data.vocabulary import EOS
+from pellucid.errors import InputError
+from pellucid.search.beam import Wanted
+from pellucid.search.constraints import Constraints
+from pellucid.search.decoded import Spans
+from pellucid.search.options import Options, constraints_of
+from pellucid.search.running import begin
+from pellucid.search.sampling import Drawing, sample
+from pellucid.search.score import Score
+
+KIND = st.sampled_from(KINDS)
+LONGEST = 5
+
+
+@st.composite
+def constraints(draw: st.DrawFn, sources: int = 5) -> Constraints:
+    """Of all kinds at once, none against another."""
+    forbidden = draw(st.lists(st.sampled_from(SYMBOLS), max_size=2, unique=True))
+    free = st.sampled_from([each for each in SYMBOLS if each not in forbidden])
+    required = draw(st.lists(free, max_size=2, unique=True))
+    prefixes = draw(st.lists(st.lists(free, max_size=3).map(tuple), min_size=sources, max_size=sources))
+    return Constraints(np.array(forbidden, np.int64), np.array(required, np.int64), tuple(prefixes))
+
+
+def holds(ids: list[int], asked: Constraints, row: int) -> bool:
+    """Whether an output keeps to all of them."""
+    prefix = asked.prefixes[row]
+    began = tuple(ids[: len(prefix)]) == prefix
+    return began and not {*ids} & {*asked.forbidden.tolist()} and {*asked.required.tolist()} <= {*ids}
+
+
+@few
+@given(KIND, batches(), SEEDS, SCORES, st.integers(1, 4), constraints())
+def test_they_hold_in_every_output_of_a_beam(
+    kind: tuple[str, str], batch: Batch, seed: int, score: Score, width: int, asked: Constraints
+) -> None:
+    network = network_like(kind, seed)
+    for row, found in enumerate(searched(network, batch, Asked(0, LONGEST, width, width, score, asked))):
+        assert found
+        for each, again in zip(
+            found, forced(network, batch, row, [f.decoded.ids.tolist() for f in found]), strict=True
+        ):
+            ids = each.decoded.ids.tolist()
+            assert holds(ids, asked, row) and (ids[-1] == EOS or len(ids) == LONGEST)
+            np.testing.assert_allclose(each.decoded.log_probabilities, again.log_probabilities, atol=1e-5)
+
+
+@few
+@given(KIND, batches(), SEEDS, constraints())
+def test_they_hold_in_every_sample(kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints) -> None:
+    network, count = network_like(kind, seed), len(batch.source)
+    spans = Spans(np.zeros(count, np.int64), np.full(count, LONGEST))
+    drawing, wanted = Drawing(samples=3, top_p=0.8), Wanted(spans, 1, constraints=asked)
+    with torch.inference_mode():
+        running = begin(network, batch.source, batch.source_lengths)
+        outputs = sample(running, batch.source_lengths, np.arange(count), wanted, drawing)
+    assert all(holds(each.ids.tolist(), asked, row) for row, own in enumerate(outputs) for each in own)
+
+
+@few
+@given(KIND, batches(), SEEDS, constraints())
+def test_a_beam_as_wide_as_everything_finds_the_best_that_keeps_to_them(
+    kind: tuple[str, str], batch: Batch, seed: int, asked: Constraints
+) -> None:
+    network, longest = network_like(kind, seed), 2
+    row = next((row for row in range(len(batch.source)) if asked.least(row) <= longest), None)
+    if row is None:
+        return
+    every = [ids for ids in every_output(longest) if holds([*ids], asked, row)]
+    best = max(ranked(each, Score()) for each in forced(network, batch, row, every))
+    found = searched(network, batch, Asked(0, longest, 5**3 + 5**2 + 6, 1, constraints=asked))[row]
+    assert found[0].score == pytest.approx(best, abs=1e-4)
+
+
+@few
+@given(KIND, batches(), SEEDS, st.data())
+def test_limits_by_the_source_hold(kind: tuple[str, str], batch: Batch, seed: int, data: st.DataObject) -> None:
+    network, count = network_like(kind, seed), len(batch.source)
+    maximum = np.array(data.draw(st.lists(st.integers(0, 5), min_size=count, max_size=count)))
+    minimum = np.minimum(data.draw(st.integers(0, 4)), maximum)
+    wanted = Wanted(Spans(minimum, maximum), 2, 2)
+    from pellucid.search.beam import stepwise
+
+    with torch.inference_mode():
+        found = stepwise(begin(network, batch.source, batch.source_lengths), batch.source_lengths, wanted)
+    for row, outputs in enumerate(found):
+        own = searched(network, batch, Asked(int(minimum[row]), int(maximum[row]), 2, 2))[row]
+        assert [each.decoded.ids.tolist() for each in outputs] == [each.decoded.ids.tolist() for each in own]
+        for each in outputs:
+            ids = each.decoded.ids.tolist()
+            assert minimum[row] <= len(ids) - (ids[-1:] == [EOS]) <= maximum[row]
+
+
+CHARACTERS, LETTERS = Segmenter("characters", "none"), vocabulary("vwxyz")
+
+
+def test_texts_become_ids() -> None:
+    found = constraints_of(Options("", ("v",), ("x", "x")), ["wx", ""], CHARACTERS, LETTERS)
+    assert (found.forbidden.tolist(), found.required.tolist(), found.prefixes) == ([4], [6], ((5, 6), ()))
+    assert not constraints_of(Options(), ["", ""], CHARACTERS, LETTERS).any
+    assert len(LETTERS) == WIDTH
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (Options(forbidden=("q",)), "forbidden: the model never writes the symbol 'q'"),
+        (Options(required=("vw",)), "required: the model never writes the symbol 'vw'"),
+        (Options(prefix="vé"), "prefix: the model never writes the symbol 'é'"),
+        (Options(prefix="vw", forbidden=("w",)), "prefix: the symbol 'w' is forbidden"),
+        (Options(required=("w",), forbidden=("w",)), "required: the symbol 'w' is forbidden"),
+    ],
+)
+def test_what_the_model_cannot_write_is_named(options: Options, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        constraints_of(options, [options.prefix], CHARACTERS, LETTERS)

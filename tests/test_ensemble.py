@@ -1,0 +1,110 @@
+"""Ensembles: of one, of a model with itself, and of models that read differently."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small import config_of, shake, vocabularies
+from trained_runs import copies_run, digits_run
+
+from pellucid.data.examples import Example
+from pellucid.errors import RunError
+from pellucid.model.network import build_network
+from pellucid.search.ensemble import ensemble
+from pellucid.search.options import Options
+from pellucid.search.sampling import Drawing
+from pellucid.search.trace import Trace
+from pellucid.search.transducer import Transducer
+from pellucid.training.run import load
+
+TEXTS = ["abc", "a", "", "cab?", "bbbb"]
+
+
+def member(seed: int, source: str = "abc", cell: str = "gru", score: str = "additive", width: int = 3) -> Transducer:
+    """An untrained transducer."""
+    search = {"maximum_length": 6, "beam_width": width}
+    config = config_of({"encoder": {"cell": cell}, "attention": {"score": score}, "search": search})
+    known = vocabularies(source)
+    network = build_network(config, known).eval()
+    shake(network, seed)
+    return Transducer(config, known, network)
+
+
+def same(one: Trace, two: Trace) -> None:
+    assert (one.source, one.target, one.output, one.unknown) == (two.source, two.target, two.output, two.unknown)
+    np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-4)
+    np.testing.assert_allclose(one.attention, two.attention, atol=1e-4)
+    np.testing.assert_allclose(one.top_log_probabilities, two.top_log_probabilities, atol=1e-3)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize(("cell", "score"), [("gru", "additive"), ("lstm", "location"), ("gru", "none")])
+def test_a_model_with_itself_is_the_model(times: int, width: int, cell: str, score: str) -> None:
+    alone = member(3, cell=cell, score=score, width=width)
+    together = ensemble([alone] * times, ["run"] * times)
+    for one, two in zip(alone.predict(TEXTS), together.predict(TEXTS), strict=True):
+        same(one, two)
+    for options in (Options(forbidden=("v",)), Options(required=("w",), prefix="x")):
+        pairs = zip(
+            alone.with_options(options).predict(TEXTS), together.with_options(options).predict(TEXTS), strict=True
+        )
+        for one, two in pairs:
+            same(one, two)
+    for lists in zip(alone.nbest(TEXTS, 3), together.nbest(TEXTS, 3), strict=True):
+        assert [trace.output for trace in lists[0]] == [trace.output for trace in lists[1]]
+    drawing = Drawing(samples=2)
+    for lists in zip(alone.sample(TEXTS, drawing), together.sample(TEXTS, drawing), strict=True):
+        assert [trace.output for trace in lists[0]] == [trace.output for trace in lists[1]]
+
+
+def test_probabilities_and_attention_are_the_means() -> None:
+    models = [member(3), member(4, cell="lstm"), member(5, score="location")]
+    pairs = [Example("abc", "vw"), Example("c", "zzz")]
+    apart = [model.force(pairs) for model in models]
+    for at, trace in enumerate(ensemble(models, ["a", "b", "c"]).force(pairs)):
+        # The members' own ln p leaves out what no search writes, so the means agree only nearly.
+        mean = np.log(np.mean([np.exp(each[at].log_probabilities) for each in apart], axis=0))
+        np.testing.assert_allclose(trace.log_probabilities, mean, atol=1.0)
+        weights = np.mean([each[at].attention for each in apart], axis=0)
+        np.testing.assert_allclose(trace.attention, weights, atol=1e-5)
+
+
+def test_members_read_with_their_own_symbols() -> None:
+    """A member reads what it does not know itself as unknown; together they know what one of them knows."""
+    one, two = member(3, "abc"), member(4, "cbad")
+    both = ensemble([one, two], ["one", "two"])
+    assert [trace.unknown for trace in both.predict(["abd?"])] == [(3,)]
+    pairs = [Example("abd", "vw")]
+    weights = np.mean([model.force(pairs)[0].attention for model in (one, two)], axis=0)
+    np.testing.assert_allclose(both.force(pairs)[0].attention, weights, atol=1e-5)
+
+
+def test_an_ensemble_leaves_the_mode_of_its_members() -> None:
+    models = [member(3), member(4)]
+    models[1].network.train()
+    ensemble(models, ["a", "b"]).predict(["abc"])
+    assert [model.network.training for model in models] == [False, True]
+
+
+def test_runs_that_cannot_write_together_are_named() -> None:
+    digits, copies = digits_run().run, copies_run().run
+    with pytest.raises(RunError, match="write different symbols"):
+        load([digits, copies])
+    with pytest.raises(RunError, match=str(digits)):
+        load([digits, copies])
+    words = member(3)
+    cut = config_of({"data": {"source_symbols": "words"}})
+    with pytest.raises(RunError, match=r"a and b differ in data\.source_symbols"):
+        ensemble([words, Transducer(cut, words.vocabularies, words.network)], ["a", "b"])
+    with pytest.raises(RunError, match="one model at least"):
+        load([])
+
+
+def test_a_folder_twice_is_the_run(tmp_path: Path) -> None:
+    run = digits_run().run
+    texts = ["one two", "nine", "three four five"]
+    both = load([run, run])
+    assert [trace.output for trace in both.predict(texts)] == [trace.output for trace in load(run).predict(texts)]
+    assert torch.is_grad_enabled() and both.maximum_length == load(run).maximum_length

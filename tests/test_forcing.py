@@ -1,0 +1,55 @@
+"""Forced decoding: a given output is told of as the search tells of its own."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small import SEEDS, batches, few
+from small_searches import KINDS, forced, network_like
+from test_transducer import transducer_of
+
+from pellucid.data.batches import Batch
+from pellucid.data.examples import Example
+from pellucid.data.vocabulary import EOS
+from pellucid.errors import DataError
+from pellucid.search.beam import beam
+from pellucid.search.decoded import Limits
+from pellucid.search.trace import END
+
+TRANSDUCER = transducer_of({"search": {"maximum_length": 6, "beam_width": 3}})
+
+
+@few
+@given(st.sampled_from(KINDS), batches(), SEEDS)
+def test_scores_equal_those_of_the_search(kind: tuple[str, str], batch: Batch, seed: int) -> None:
+    network = network_like(kind, seed)
+    for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, Limits(0, 5), 3, 3)):
+        for one, two in zip(outputs, forced(network, batch, row, [each.ids.tolist() for each in outputs]), strict=True):
+            for first, second in zip(one, two, strict=True):
+                np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_predicted_is_scored_alike_whatever_the_batch() -> None:
+    sources = ["abc", "a", "cab", "bb", "abcabc"]
+    found = [trace for trace in TRANSDUCER.predict(sources) if trace.finished]
+    scored = TRANSDUCER.force([Example(trace.text, trace.output) for trace in found])
+    for one, two in zip(found, scored, strict=True):
+        assert (one.target, one.output, two.origin) == (two.target, two.output, "given")
+        assert one.score == pytest.approx(two.score, abs=1e-5)
+        np.testing.assert_allclose(one.attention, two.attention, atol=1e-5)
+        assert TRANSDUCER.force([Example(one.text, one.output)])[0].score == pytest.approx(two.score, abs=1e-5)
+
+
+def test_an_unknown_symbol_of_a_target_is_said_and_keeps_its_spelling() -> None:
+    trace = TRANSDUCER.force([Example("ab", "vqé")])[0]
+    assert trace.target == ("v", "q", "é", END) and trace.output == "vqé" and trace.finished
+    assert trace.unknown_target == (1, 2) and trace.to_dict()["unknown_target"] == [1, 2]
+    assert np.isfinite(trace.log_probabilities).all() and len(trace.top_symbols) == 4
+    assert TRANSDUCER.force([Example("ab", "v")])[0].unknown_target == ()
+
+
+def test_an_empty_target_is_the_end_alone_and_an_empty_source_is_refused() -> None:
+    assert TRANSDUCER.force([Example("ab", "")])[0].target == (END,)
+    with pytest.raises(DataError, match="source 2 is empty"):
+        TRANSDUCER.force([Example("ab", "v"), Example("", "v")])
+    assert TRANSDUCER.force([]) == [] and EOS == 2

@@ -1,0 +1,61 @@
+"""The lattice of a beam: a tree whose paths are the outputs, and whose nodes are what the network says."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small import SEEDS, batches, few
+from small_searches import KINDS, SCORES, Asked, forced, network_like, searched
+from test_transducer import transducer_of
+
+from pellucid.data.batches import Batch
+from pellucid.data.vocabulary import EOS
+from pellucid.search.lattice import Tree
+from pellucid.search.options import Options
+from pellucid.search.score import Score
+
+
+def path(tree: Tree, node: int) -> list[int]:
+    """The ids on the way to a node."""
+    ids: list[int] = []
+    while node >= 0:
+        ids, node = [int(tree.ids[node]), *ids], int(tree.parents[node])
+    return ids
+
+
+@few
+@given(st.sampled_from(KINDS), batches(), SEEDS, SCORES, st.integers(1, 4))
+def test_every_node_is_what_the_network_says_of_the_way_to_it(
+    kind: tuple[str, str], batch: Batch, seed: int, score: Score, width: int
+) -> None:
+    network, asked = network_like(kind, seed), Asked(width=width, best=width, score=score, lattice=True)
+    without = searched(network, batch, asked._replace(lattice=False))
+    for row, found in enumerate(searched(network, batch, asked)):
+        assert [each.decoded.ids.tolist() for each in found] == [each.decoded.ids.tolist() for each in without[row]]
+        tree = found[0].tree
+        assert tree is not None and len(tree.ids) > len(tree.attention) > 0
+        assert all(parent < node for node, parent in enumerate(tree.parents.tolist()))
+        assert [fate == "ended" for fate in tree.fates] >= [False] * len(tree.fates)
+        for each in found:
+            assert path(tree, each.leaf) == each.decoded.ids.tolist()
+        nodes = range(0, len(tree.ids), 5)
+        for node, again in zip(nodes, forced(network, batch, row, [path(tree, n) for n in nodes]), strict=True):
+            np.testing.assert_allclose(tree.sums[node], again.log_probabilities.sum(), atol=1e-4)
+            np.testing.assert_allclose(tree.log_probabilities[node], again.log_probabilities[-1], atol=1e-4)
+            np.testing.assert_allclose(tree.attention[tree.looks[node]], again.weights[-1], atol=1e-5)
+        parents = {int(parent) for parent in tree.parents}
+        assert all(tree.fates[parent] == "kept" for parent in parents if parent >= 0)
+        assert all(fate != "kept" for fate, node in zip(tree.fates, tree.ids, strict=True) if node == EOS)
+
+
+def test_a_trace_holds_its_lattice_where_asked() -> None:
+    transducer = transducer_of({"search": {"maximum_length": 5, "beam_width": 3}})
+    plain, lattice = transducer.predict(["abc"])[0], transducer.with_options(Options(lattice=True)).predict(["abc"])[0]
+    assert plain.lattice is None and "lattice" not in plain.to_dict()
+    assert lattice.lattice is not None and lattice.target == plain.target
+    told = json.loads(json.dumps(lattice.to_dict(), allow_nan=False))["lattice"]
+    assert [told["symbols"][node] for node in lattice.lattice.path()] == list(plain.target)
+    assert told["scores"][told["leaf"]] == pytest.approx(plain.score, abs=1e-4)
+    assert {*told["fates"]} == {"kept", "ended", "pruned"} and len(told["attention"][0]) == 3

@@ -1,0 +1,52 @@
+"""Lexicon: what a table knows is answered from it, and the model does the rest."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_transducer import transducer_of
+
+from pellucid.errors import DataError
+from pellucid.search.lexicon import load_lexicon
+from pellucid.search.options import Options
+from pellucid.search.sampling import Drawing
+from pellucid.search.trace import END
+
+TRANSDUCER = transducer_of({"search": {"maximum_length": 6}})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "lexicon.tsv"
+    path.write_text("abc\tOne\nb\tx\nabc\tTwo\nabc\tOne\ncafe\u0301\ty\n", "utf-8")
+    return path
+
+
+def test_a_source_of_the_lexicon_has_its_answer_and_no_attention(file: Path) -> None:
+    knowing = TRANSDUCER.with_options(Options(lexicon=load_lexicon(file, TRANSDUCER.config.data)))
+    known, other, empty, composed = knowing.predict(["abc", "ab", "", "caf\u00e9"])
+    assert (known.output, known.target, known.origin, known.score) == ("One", ("O", "n", "e", END), "lexicon", 0)
+    assert known.attention.shape == (4, 3) and not known.attention.any() and known.finished
+    assert known.to_dict()["origin"] == "lexicon"
+    plain = TRANSDUCER.predict(["ab"])[0]
+    assert (other.output, other.origin) == (plain.output, "search") and empty.output == ""
+    np.testing.assert_allclose(other.log_probabilities, plain.log_probabilities, atol=1e-5)
+    assert composed.output == "y", "sources are compared in the form that the model reads"
+
+
+def test_several_targets_are_a_list(file: Path) -> None:
+    knowing = TRANSDUCER.with_options(Options(lexicon=load_lexicon(file, TRANSDUCER.config.data)))
+    listed = knowing.nbest(["abc"], 5)[0]
+    assert [(t.output, t.rank, t.probability) for t in listed] == [("One", 1, 0.5), ("Two", 2, 0.5)]
+    assert len(knowing.nbest(["abc"], 1)[0]) == 1 and len(knowing.nbest(["abc"], 5, until=0.5)[0]) == 1
+    assert [t.output for t in knowing.sample(["abc"], Drawing(samples=3))[0]] == ["One", "Two"]
+
+
+def test_bad_lines_are_those_of_a_training_file(tmp_path: Path) -> None:
+    path = tmp_path / "bad.tsv"
+    path.write_text("a\tx\nb\n\nc\ty\n")
+    with pytest.raises(DataError, match=r"bad\.tsv:2: expected 2 columns, got 1"):
+        load_lexicon(path, TRANSDUCER.config.data)
+    data = transducer_of({"data": {"on_bad_line": "skip", "source_column": "word", "header": True}}).config.data
+    lexicon = load_lexicon(path, data)
+    assert lexicon.targets == {"a": ("x",), "c": ("y",)} and [line.line for line in lexicon.bad] == [2]

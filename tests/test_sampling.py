@@ -1,0 +1,111 @@
+"""Sampling: frequencies are the model's probabilities, and batch-mates change no draw.
+
+V symbols, N samples.
+"""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from small import SEEDS, batches, few, padded
+from small_searches import KINDS, every_output, forced, network_like
+from test_transducer import transducer_of
+
+from pellucid.data.batches import Batch
+from pellucid.model.network import Network
+from pellucid.search.beam import Wanted
+from pellucid.search.decoded import Decoded, Limits, spans_of
+from pellucid.search.greedy import greedy
+from pellucid.search.running import begin
+from pellucid.search.sampling import Drawing, drawn, sample
+
+LONGEST = 5
+KIND = st.sampled_from(KINDS)
+
+
+def samples(network: Network, batch: Batch, drawing: Drawing, longest: int = LONGEST) -> list[list[Decoded]]:
+    """Samples of sources that have the numbers of their rows."""
+    return numbered(network, batch, list(range(len(batch.source))), drawing, longest)
+
+
+def numbered(
+    network: Network, batch: Batch, numbers: list[int], drawing: Drawing, longest: int = LONGEST
+) -> list[list[Decoded]]:
+    """Samples of sources of these numbers."""
+    wanted = Wanted(spans_of(Limits(0, longest), len(numbers)), 1)
+    with torch.inference_mode():
+        running = begin(network, batch.source, batch.source_lengths)
+        return sample(running, batch.source_lengths, np.array(numbers), wanted, drawing)
+
+
+@few
+@given(KIND, batches(), SEEDS)
+def test_among_one_symbol_the_draw_is_greedy(kind: tuple[str, str], batch: Batch, seed: int) -> None:
+    network = network_like(kind, seed)
+    likeliest = greedy(network, batch.source, batch.source_lengths, Limits(0, LONGEST))
+    for drawing in (Drawing(samples=2, top_k=1), Drawing(samples=2, top_p=1e-6)):
+        for outputs, one in zip(samples(network, batch, drawing), likeliest, strict=True):
+            assert [each.ids.tolist() for each in outputs] == [one.ids.tolist()] * 2
+
+
+@few
+@given(KIND, batches(), SEEDS, st.integers(0, 5), st.sampled_from([1.0, 0.7]))
+def test_batch_mates_change_no_draw(
+    kind: tuple[str, str], batch: Batch, seed: int, first: int, temperature: float
+) -> None:
+    network, drawing = network_like(kind, seed), Drawing(samples=3, seed=seed % 99, temperature=temperature)
+    numbers = [first + row for row in range(len(batch.source))]
+    for row, outputs in enumerate(numbered(network, batch, numbers, drawing)):
+        length, rows = int(batch.source_lengths[row]), slice(row, row + 1)
+        alone = batch._replace(source=batch.source[rows, :length], source_lengths=batch.source_lengths[rows])
+        again = numbered(network, alone, [numbers[row]], drawing)[0]
+        assert [each.ids.tolist() for each in outputs] == [each.ids.tolist() for each in again]
+        for each, told in zip(outputs, forced(network, batch, row, [e.ids.tolist() for e in outputs]), strict=True):
+            np.testing.assert_allclose(each.log_probabilities, told.log_probabilities, atol=1e-5)
+            np.testing.assert_allclose(each.weights, told.weights, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_outputs_are_drawn_as_often_as_they_are_probable(kind: tuple[str, str]) -> None:
+    network, count = network_like(kind, 3), 1024
+    batch = Batch(padded([3], 1), torch.tensor([3]), padded([1], 2), torch.tensor([1]))
+    lists = [samples(network, batch, Drawing(samples=count, seed=seed), 2)[0] for seed in range(4)]
+    found = [tuple(each.ids.tolist()) for outputs in lists for each in outputs]
+    every = every_output(2)
+    scores = np.array([each.log_probabilities.sum() for each in forced(network, batch, 0, every)])
+    wanted = np.exp(scores) * len(found)
+    counted = np.array([found.count(ids) for ids in every])
+    often = wanted > 5
+    rest = len(found) - wanted[often].sum(), len(found) - counted[often].sum()
+    statistic = ((counted[often] - wanted[often]) ** 2 / wanted[often]).sum() + (rest[1] - rest[0]) ** 2 / rest[0]
+    assert often.sum() > 5 and stats.chi2.sf(statistic, often.sum()) > 0.001
+
+
+def test_temperature_top_k_and_top_p_choose_by_their_definitions() -> None:
+    likely = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
+    chances = np.linspace(0, 0.999, 1000)
+
+    def shares(drawing: Drawing) -> list[float]:
+        ids = drawn(likely.expand(1000, -1), None, drawing, chances)
+        return [float((ids == at).mean()) for at in range(4)]
+
+    assert shares(Drawing()) == pytest.approx([0.5, 0.3, 0.15, 0.05], abs=0.002)
+    assert shares(Drawing(top_k=2)) == pytest.approx([0.625, 0.375, 0, 0], abs=0.002)
+    assert shares(Drawing(top_p=0.6)) == pytest.approx([0.625, 0.375, 0, 0], abs=0.002)
+    cold = np.array([0.5, 0.3, 0.15, 0.05]) ** 2
+    assert shares(Drawing(temperature=0.5)) == pytest.approx((cold / cold.sum()).tolist(), abs=0.002)
+
+
+def test_a_source_is_drawn_for_by_its_number_whatever_the_batch_size() -> None:
+    texts, drawing = ["abc", "a", "", "bca", "abc"], Drawing(samples=2, seed=4)
+    transducer = transducer_of({"search": {"maximum_length": 6}})
+    small = transducer_of({"search": {"maximum_length": 6, "batch_size": 1}})
+    lists = transducer.sample(texts, drawing)
+    outputs = [[trace.output for trace in traces] for traces in lists]
+    assert outputs == [[trace.output for trace in traces] for traces in small.sample(texts, drawing)]
+    assert [[trace.rank for trace in traces] for traces in lists] == [[1, 2]] * 5
+    assert {trace.origin for traces in lists for trace in traces} == {"sample"}
+    other = transducer.sample(texts, Drawing(samples=2, seed=5))
+    assert outputs != [[trace.output for trace in traces] for traces in other]
