@@ -15,6 +15,7 @@ from pellucid.errors import InputError, nearest
 
 VERBS = {
     "train": "train a model on pairs of sequences, or go on with an unfinished training",
+    "tune": "search the settings that suit the data best",
     "predict": "decode sources: one line out for every line in",
     "evaluate": "score a model on pairs, with confidence intervals",
     "look": "show where the model looked, in the terminal or as a picture",

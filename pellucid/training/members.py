@@ -14,6 +14,7 @@ import msgspec
 from pellucid.config import Config
 from pellucid.errors import RunError
 from pellucid.files import refusals, write_json
+from pellucid.kernels.choice import will_compile
 from pellucid.processes import Failed, Line, Told, Workers
 from pellucid.training import run
 from pellucid.training.loop import Stepped, Stopped, Validated
@@ -70,7 +71,7 @@ def train_ensemble(trainings: Sequence[Training], folder: Path, at_once: int) ->
     names = [training.folder.name for training in trainings]
     _check_own(folder, names)
     waiting = list(enumerate(trainings))[::-1]
-    with Workers[Training](conduct, min(at_once, len(trainings))) as workers:
+    with Workers[Training](conduct, 1 if will_compile() else at_once) as workers:
         try:
             while waiting or workers.busy:
                 while waiting and workers.free:
@@ -81,6 +82,8 @@ def train_ensemble(trainings: Sequence[Training], folder: Path, at_once: int) ->
                     if isinstance(word, Told):
                         if isinstance(word.what, Built):  # the files are read, and the folder is no stranger's
                             write_json(folder / run.ENSEMBLE, {"members": names})
+                        if isinstance(word.what, Stepped):  # kernels are there, compiled by one and not by each
+                            workers.count = at_once
                         yield Heard(trainings[word.job].folder, word.what)
                 yield None
         except BaseException:
