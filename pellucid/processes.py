@@ -6,7 +6,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from multiprocessing import Pipe, get_context
+from multiprocessing import Pipe, get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
@@ -204,6 +204,7 @@ def _start(task: Callable[[Job, Line], Any]) -> Worker:
     """A process that waits for jobs. It is born deaf to Ctrl-C, which is held back from the parent meanwhile."""
     context = get_context("spawn")
     ours, theirs = Pipe()
+    resource_tracker.ensure_running()  # starting it later would let signals through again
     former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         process = context.Process(target=_work, args=(task, theirs), daemon=True)
@@ -216,6 +217,7 @@ def _start(task: Callable[[Job, Line], Any]) -> Worker:
 
 def _work(task: Callable[[Job, Line], Any], connection: "Connection[Any, Any]") -> None:
     """The life of a process: one job after the other, until its parent ends it or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     line = Line(connection)
     threading.Thread(target=line.listen, daemon=True).start()
     while True:

@@ -58,8 +58,9 @@ def module_name(path: str) -> str:
 
 def imports(path: str, tree: ast.AST) -> Iterator[Import]:
     """Everything a file imports, wherever it does; "from a import b" is "a.b"."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inside = {id(node) for function in functions for node in ast.walk(function)}
+    later = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    inside = {id(node) for block in (*later, *typing) for node in ast.walk(block)}
     folder = module_name(path) if path.endswith("__init__.py") else module_name(path).rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
