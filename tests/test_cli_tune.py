@@ -53,7 +53,7 @@ def test_a_search_leaves_the_best_settings_and_every_trial(searched: tuple[Path,
     best = max((trial for trial in trials if trial["state"] == "finished"), key=lambda trial: trial["score"])
     config = flattened(load_config(out / "best.toml"))
     assert {key: config[key] for key in best["values"]} == best["values"]
-    assert said.startswith(f"{best['score']:8.2f} %  trial {best['number']}: ")
+    assert said.strip().startswith(f"{best['score']:.2f} %  trial {best['number']}: ")
     assert "4 trials in all, 1 at once" in told and "encoder.dropout: 0.0, 0.2" in told
     assert "<table" in (out / "report.html").read_text() and str(out / "best.toml") in said
 
@@ -87,7 +87,8 @@ def test_a_finished_search_makes_no_trial_again_and_can_go_on(searched: tuple[Pa
     before = contents(out / "trials")
     assert pellucid(*given(copies_run(), out, 4)).code == 0
     assert contents(out / "trials") == before and trials_of(out) == trials_of(searched[0])
-    (out / "study.journal").open("ab").write(b'{"op_code": 8, "trial')  # as a crash may cut a line
+    with (out / "study.journal").open("ab") as journal:
+        journal.write(b'{"op_code": 8, "trial')  # as a crash may cut a line
     done = pellucid(*given(copies_run(), out, 5))
     assert done.code == 0 and "4 trials have ended" in done.err
     assert len(trials_of(out)) == 5 and trials_of(out)[:4] == trials_of(searched[0])
@@ -103,7 +104,7 @@ def test_another_study_is_refused_with_what_differs(searched: tuple[Path, str, s
     out = copy_of(searched[0], tmp_path / "out")
     before = contents(out)
     message = complaint(pellucid(*given(copies_run(), out, 5), "--seed", 3))
-    assert message == f"{out} holds a study with other settings; name a new folder"
+    assert message == f"{out} holds a study with other settings (seed); name a new folder"
     message = complaint(pellucid("tune", *_files(tmp_path), "--out", out, *flags(copies_run().config)))
     assert message == f"{out} holds a study with other data and space; name a new folder"
     assert contents(out) == before

@@ -101,12 +101,16 @@ class Study:
             raise RunError(f"{journal} is not a journal of Optuna's: {error}") from error
 
     def agree(self, told: Mapping[str, Any]) -> list[str]:
-        """Note what a new study is about; for an old one the names of what is different now."""
+        """Note what a new study is about; for an old one the names of what is different now, setting by setting."""
         before = self.study.user_attrs.get("terms")
         if before is None:
             self.study.set_user_attr("terms", dict(told))
             return []
-        return [name for name in told if before.get(name) != told[name]]
+        return [name for name in told if name != "settings" and before[name] != told[name]] + [
+            f"settings ({key})"
+            for key, value in told["settings"].items()
+            if before["settings"].get(key, value) != value
+        ]
 
     def begin_with(self, values: Mapping[str, Value]) -> None:
         """Make the first trial of a new study one of these values; the rest of its values is drawn."""
