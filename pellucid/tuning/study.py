@@ -17,6 +17,7 @@ from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvin
 from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from pellucid.config import Metric
@@ -87,18 +88,17 @@ class Study:
         journal = folder / JOURNAL
         if journal.exists():
             _mend(journal)
-        storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=_Alone(str(journal))))
-        higher = terms.metric in ("exact_match", "symbol_accuracy")
+        pruner = _pruner(terms)
         try:
-            self.study = optuna.create_study(
-                storage=storage,
-                study_name=NAME,
-                direction="maximize" if higher else "minimize",
-                pruner=_pruner(terms),
-                load_if_exists=True,
-            )
+            storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=_Alone(str(journal))))
+            if storage.get_all_studies():
+                self.study = optuna.load_study(study_name=NAME, storage=storage, pruner=pruner)
+            else:
+                higher = terms.metric in ("exact_match", "symbol_accuracy")
+                way = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
+                self.study = optuna.create_study(study_name=NAME, storage=storage, pruner=pruner, direction=way)
         except (KeyError, ValueError, TypeError) as error:
-            raise RunError(f"{journal} is not a journal of Optuna's: {error}") from error
+            raise RunError(f"{journal} is not a study of Pellucid's in Optuna's format: {error}") from error
 
     def agree(self, told: Mapping[str, Any]) -> list[str]:
         """Note what a new study is about; for an old one the names of what is different now, setting by setting."""
@@ -167,7 +167,7 @@ class Study:
     def best(self) -> Ended | None:
         """The finished trial with the best score, the earliest of equals."""
         finished = [trial for trial in self.ended() if trial.state == "finished" and trial.score is not None]
-        sign = -1.0 if self.study.direction == optuna.study.StudyDirection.MINIMIZE else 1.0
+        sign = -1.0 if self.study.direction == StudyDirection.MINIMIZE else 1.0
         return max(finished, key=lambda trial: (sign * (trial.score or 0.0), -trial.number), default=None)
 
     def importances(self) -> dict[str, float]:
