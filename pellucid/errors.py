@@ -24,6 +24,10 @@ class RunError(InputError):
     """A run folder that is missing, incomplete, foreign, or cannot be written."""
 
 
+class DivergenceError(RunError):
+    """A training whose numbers have left the finite: other settings may help."""
+
+
 def nearest(word: str, choices: Iterable[str], prefix: str = "") -> str:
     """A hint for a misspelt word: "; did you mean 'hidden_size'?", or nothing where no choice is near.
 

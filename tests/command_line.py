@@ -19,6 +19,7 @@ from trained_runs import shared_folder
 SERVER = """
 import gc, json, os, resource, sys, traceback
 import pellucid.cli.evaluate, pellucid.cli.look, pellucid.cli.predict, pellucid.cli.recipe, pellucid.cli.train
+import pellucid.cli.tune, pellucid.training.members
 import pellucid.look.figures, pellucid.look.judgement, pellucid.training.session
 from pellucid.cli import main
 from pellucid.kernels.choice import available

@@ -18,8 +18,8 @@ import pellucid
 ROOT = Path(__file__).parents[1]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.glob("pellucid/**/*.py"))}
 ORDER = (
-    *("errors", "files", "config", "toml", "data", "kernels", "model", "search", "evaluation", "training"),
-    *("look", "api", "recipes", "bench", "cli"),
+    *("errors", "files", "processes", "config", "toml", "data", "kernels", "model", "search", "evaluation", "training"),
+    *("look", "api", "tuning", "recipes", "bench", "cli"),
 )
 """The path of the data: a file imports from its own folder and from what stands before it here."""
 DATA_ORDER = (
@@ -32,7 +32,7 @@ ALLOWANCES: Mapping[str, Mapping[str, str]] = {
 }
 """Imports against the order, each with its reason, and only inside a function."""
 
-EXTRAS = {"pellucid.kernels.gpu": "triton"}
+EXTRAS = {"pellucid.kernels.gpu": "triton", "pellucid.tuning.study": "optuna", "pellucid.tuning.search": "optuna"}
 """Modules that need what only some install; nothing imports them but inside a function."""
 
 FORBIDDEN = {
@@ -58,8 +58,9 @@ def module_name(path: str) -> str:
 
 def imports(path: str, tree: ast.AST) -> Iterator[Import]:
     """Everything a file imports, wherever it does; "from a import b" is "a.b"."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inside = {id(node) for function in functions for node in ast.walk(function)}
+    later = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    inside = {id(node) for block in (*later, *typing) for node in ast.walk(block)}
     folder = module_name(path) if path.endswith("__init__.py") else module_name(path).rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -150,7 +151,8 @@ def test_imports_with_the_data_are_no_fault() -> None:
 def test_what_needs_an_extra_is_imported_only_where_it_is_used() -> None:
     for path, source in SOURCES.items():
         early = [target for target, _, inside in imports(path, ast.parse(source)) if not inside]
-        found = [target for target in early if any(f"{target}.".startswith(f"{name}.") for name in EXTRAS)]
+        others = [name for name, extra in EXTRAS.items() if extra != EXTRAS.get(module_name(path))]
+        found = [target for target in early if any(f"{target}.".startswith(f"{name}.") for name in others)]
         assert not found, f"{path} imports {found}"
 
 

@@ -12,7 +12,7 @@ from trained_runs import contents, copies, small_config, write_pairs
 from pellucid.config import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import InputError
-from pellucid.recipes import digits_attention, g2p, workers
+from pellucid.recipes import digits_attention, g2p
 from pellucid.recipes.recipe import ABOUT, Request, data_folder, find, recipe_config
 from pellucid.training.run import load, read_log
 
@@ -113,21 +113,6 @@ def test_the_data_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyPa
     assert data_folder() == Path("/somewhere/else")
 
 
-class InThisProcess:
-    """A pool of processes that is none."""
-
-    def __init__(self, workers: int, mp_context: object) -> None:
-        assert workers >= 1
-
-    def __enter__(self) -> "InThisProcess":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    map = staticmethod(map)
-
-
 def test_words_to_phones_are_judged_on_every_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for part, seed in (("train", 1), ("dev", 2), ("test", 3)):
         (tmp_path / "g2p-sigmorphon2020" / part).mkdir(parents=True)
@@ -136,7 +121,7 @@ def test_words_to_phones_are_judged_on_every_language(tmp_path: Path, monkeypatc
             write_pairs(tmp_path / "g2p-sigmorphon2020" / part / f"{language}_{part}.tsv", spaced)
     config = small_config({"epochs": 1}, data={"target_symbols": "words"})
     monkeypatch.setattr(g2p, "LANGUAGES", ("arm", "ice"))
-    monkeypatch.setattr(workers, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(g2p, "in_parallel", map)
     monkeypatch.setattr(g2p, "recipe_config", lambda name, overrides: config)
     lines = list(g2p.run(Request(tmp_path / "out", data=tmp_path)))
     report = json.loads((tmp_path / "out" / "report.json").read_text())

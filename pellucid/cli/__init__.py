@@ -15,6 +15,7 @@ from pellucid.errors import InputError, nearest
 
 VERBS = {
     "train": "train a model on pairs of sequences, or go on with an unfinished training",
+    "tune": "search the settings that suit the data best",
     "predict": "decode sources: one line out for every line in",
     "score": "tell how probable given outputs are: one line out for every pair in",
     "evaluate": "score a model on pairs, with confidence intervals",

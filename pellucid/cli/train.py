@@ -1,34 +1,27 @@
-"""pellucid train TRAIN --dev DEV --run DIR [--config FILE] [flags]"""
+"""pellucid train TRAIN --dev DEV --run DIR [--config FILE] [--ensemble N] [flags]"""
 
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
+from msgspec import Meta
 
-from pellucid.config import (
-    AttentionConfig,
-    Config,
-    DataConfig,
-    DecoderConfig,
-    Device,
-    EncoderConfig,
-    Precision,
-    SearchConfig,
-    Seed,
-    Size,
-    Threads,
-    TrainingConfig,
-)
-from pellucid.toml import checked, from_settings, load_config
+from pellucid.cli.interruption import heeded
+from pellucid.cli.settings import SettingFlags, config_of, defaults_of
+from pellucid.config import Config, Limit
+from pellucid.errors import ConfigError
+from pellucid.processes import cores
+
+if TYPE_CHECKING:
+    from pellucid.look.rows import Rows
+    from pellucid.training.members import Heard
 
 
-@dataclass(frozen=True)
-class Arguments:
+@dataclass(frozen=True, kw_only=True)
+class Arguments(SettingFlags):
     """Train a model on pairs of sequences, or go on with an unfinished training.
 
     Settings come from the preset of --size, then from the TOML file of --config, then from flags. A run folder that
@@ -41,125 +34,104 @@ class Arguments:
     """Pairs to judge by, none of which is trained on."""
     run: Path
     """Folder of the run; created, or resumed."""
-    size: Size
-    """The one dial: sets every size that is not set by itself."""
-    seed: Seed
-    """Seed of initial parameters, batch order and dropout."""
-    threads: Threads
-    """Threads of computation; 0 takes one for each core."""
-    device: Device
-    """What trains: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
-    precision: Precision
-    """Arithmetic of training: float32, or bf16 for the products of an update (on a GPU only)."""
-    deterministic: bool
-    """On a GPU, take only algorithms that give the same bits each time; a processor always does."""
-    graphs: bool
-    """On a GPU, record an update once for each shape of batch and replay it (CUDA graphs)."""
-    data: Annotated[DataConfig, tyro.conf.arg(name="")]
-    encoder: EncoderConfig
-    attention: AttentionConfig
-    decoder: DecoderConfig
-    training: TrainingConfig
-    search: SearchConfig
     train_target: Path | None = None
     """The targets of TRAIN, line by line, where they are in a file of their own."""
     dev_target: Path | None = None
     """The targets of --dev, likewise."""
-    config: Path | None = None
-    """TOML file of settings."""
-
-
-class Interruption:
-    """The first Ctrl-C asks for an end after the update in hand; the second ends at once."""
-
-    def __init__(self) -> None:
-        """Nothing asked yet."""
-        self.asked = False
-        self.training = False
-        """Whether there is an update in hand, which is worth ending well."""
-
-    def ask(self, signal_number: int, frame: FrameType | None) -> None:
-        """Handle the signal."""
-        if self.asked or not self.training:
-            raise KeyboardInterrupt
-        self.asked = True
-        print("pellucid: stopping after this update (Ctrl-C again to stop at once)", file=sys.stderr)
+    ensemble: Annotated[int, Meta(ge=0, le=1000)] = 0
+    """Train so many runs that differ in their seed alone, in folders of their own in --run; 0 trains one run."""
+    jobs: Limit = 0
+    """Runs of an ensemble trained at once; 0 takes as many as the cores allow (one, on a GPU)."""
 
 
 def run(arguments: list[str]) -> int:
     """Train, telling how it goes on standard error."""
     given = parse(arguments)
+    config = config_of(given)
+    return _train_ensemble(given, config) if given.ensemble else _train_one(given, config)
+
+
+def _train_one(given: Arguments, config: Config) -> int:
+    """One run."""
     # Only now, when the arguments are known to be right, what takes seconds to import.
     from pellucid.look.progress import shown
     from pellucid.training.loop import Started, Stopped
     from pellucid.training.session import Files, train_run
 
-    config = checked(
-        Config(
-            size=given.size,
-            seed=given.seed,
-            threads=given.threads,
-            device=given.device,
-            precision=given.precision,
-            deterministic=given.deterministic,
-            graphs=given.graphs,
-            data=given.data,
-            encoder=given.encoder,
-            attention=given.attention,
-            decoder=given.decoder,
-            training=given.training,
-            search=given.search,
-        )
-    )
-    interruption = Interruption()
-    previous = signal.signal(signal.SIGINT, interruption.ask)
-    events = train_run(Files(given.train, given.dev, given.train_target, given.dev_target), given.run, config)
-    try:
-        with shown() as teller:
-            for event in events:
-                teller.tell(event)
-                interruption.training = interruption.training or isinstance(event, Started)
-                if interruption.asked and not isinstance(event, Stopped):
-                    events.close()
-                    print(f"pellucid: interrupted; the same command goes on from here ({given.run})", file=sys.stderr)
-                    return 130
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    with heeded() as interruption, shown() as teller:
+        events = train_run(Files(given.train, given.dev, given.train_target, given.dev_target), given.run, config)
+        for event in events:
+            teller.tell(event)
+            interruption.training = interruption.training or isinstance(event, Started)
+            if interruption.asked and not isinstance(event, Stopped):
+                events.close()
+                return interrupted(given.run)
     return 0
+
+
+def _train_ensemble(given: Arguments, config: Config) -> int:
+    """Runs of several seeds, side by side."""
+    from pellucid.look.rows import rows
+    from pellucid.training.members import plan_ensemble, train_ensemble
+    from pellucid.training.session import Files
+
+    files = Files(given.train, given.dev, given.train_target, given.dev_target)
+    trainings = plan_ensemble(files, given.run, config, given.ensemble)
+    at_once = min(given.ensemble, jobs_at_once(given.jobs, config))
+    with heeded() as interruption, rows() as seen:
+        seen.say(f"{given.ensemble} runs, seeds {config.seed} to {trainings[-1].config.seed}, {at_once} at once")
+        interruption.training = True
+        events = train_ensemble(trainings, given.run, at_once)
+        for heard in events:
+            if heard is not None:
+                _tell(seen, heard)
+            if interruption.asked:
+                events.close()
+                return interrupted(given.run)
+        seen.say(f"{given.run}: an ensemble of {given.ensemble}")
+    return 0
+
+
+def _tell(seen: "Rows", heard: "Heard") -> None:
+    """Say what a person wants to know of a member."""
+    from pellucid.look.rows import scores
+    from pellucid.training.loop import Stopped, Validated
+    from pellucid.training.session import Built
+
+    name, event = heard.folder.name, heard.event
+    seen.move(name, event)
+    match event:
+        case Built():
+            seen.say(f"{name}: {'resumed' if event.resumed else 'new run'}, {event.parameters:,} parameters")
+        case Validated() if not seen.alive:
+            seen.say(f"{name}: update {event.progress.update:,} · {scores(event)}{' · best' if event.best else ''}")
+        case Stopped():
+            best = f"best at update {event.progress.best_update:,}"
+            seen.say(f"{name}: stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
+
+
+def jobs_at_once(asked: int, config: Config) -> int:
+    """How many trainings run side by side: as asked, or as the cores allow; a GPU is not shared unasked."""
+    from pellucid.model.device import find_device
+
+    if asked:
+        return asked
+    if find_device(config.device).type != "cpu":
+        return 1
+    return max(1, cores() // config.threads) if config.threads else 1
+
+
+def interrupted(folder: Path) -> int:
+    """Say how to go on; the exit code."""
+    print(f"pellucid: interrupted; the same command goes on from here ({folder})", file=sys.stderr)
+    return 130
 
 
 def parse(arguments: Sequence[str]) -> Arguments:
     """Flags over a TOML file over a preset."""
-    size, file = _value(arguments, "--size"), _value(arguments, "--config")
-    overrides = {"size": size} if size is not None else {}
-    base = load_config(Path(file), overrides) if file is not None else from_settings(overrides, origin="flags")
     required: Any = tyro.MISSING
-    defaults = Arguments(
-        train=required,
-        dev=required,
-        run=required,
-        size=base.size,
-        seed=base.seed,
-        threads=base.threads,
-        device=base.device,
-        precision=base.precision,
-        deterministic=base.deterministic,
-        graphs=base.graphs,
-        data=base.data,
-        encoder=base.encoder,
-        attention=base.attention,
-        decoder=base.decoder,
-        training=base.training,
-        search=base.search,
-    )
-    return tyro.cli(Arguments, prog="pellucid train", args=arguments, default=defaults)
-
-
-def _value(arguments: Sequence[str], flag: str) -> str | None:
-    """The value of a flag that decides the defaults of all others, found before they are parsed."""
-    for at, argument in enumerate(arguments):
-        if argument == flag and at + 1 < len(arguments):
-            return arguments[at + 1]
-        if argument.startswith(f"{flag}="):
-            return argument.removeprefix(f"{flag}=")
-    return None
+    defaults = Arguments(train=required, dev=required, run=required, **defaults_of(arguments))
+    given = tyro.cli(Arguments, prog="pellucid train", args=arguments, default=defaults)
+    if given.ensemble and given.seed + given.ensemble > 2**32:
+        raise ConfigError(f"seed = {given.seed} leaves no room for the seeds of {given.ensemble} runs")
+    return given

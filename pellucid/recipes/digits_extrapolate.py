@@ -12,12 +12,12 @@ from pellucid.files import make_folder
 from pellucid.look.figures import MUTED, empty_figure, settled, svg, tidy
 from pellucid.look.judgement import judge
 from pellucid.look.report import Part, Picture, Table
+from pellucid.processes import in_parallel
 from pellucid.recipes.digits.figures import Group, colors
 from pellucid.recipes.digits.lesson import Lesson, lines_of, write_lesson
 from pellucid.recipes.digits.own import Task, agreement_of, train_and_judge
 from pellucid.recipes.digits.study import Outcome
 from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.recipes.workers import in_parallel
 from pellucid.search.trace import Trace
 from pellucid.training.run import load
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from pellucid.files import make_folder
 from pellucid.look.report import Table
+from pellucid.processes import in_parallel
 from pellucid.recipes.digits.figures import Group
 from pellucid.recipes.digits.lesson import Lesson, lines_of, write_lesson
 from pellucid.recipes.digits.networks import Design
@@ -12,7 +13,6 @@ from pellucid.recipes.digits.own import Task, samples_to, train_and_judge
 from pellucid.recipes.digits.reference import POSITIONS_ATTENTION, curves
 from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct
 from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.recipes.workers import in_parallel
 
 SAMPLES, DEVELOPMENT, TEST = 15_000, 500, 2_000
 ENOUGH = 0.99

@@ -12,13 +12,13 @@ from pellucid.data.digits import OUTPUTS, Digits
 from pellucid.files import make_folder
 from pellucid.look.figures import svg
 from pellucid.look.report import Part, Passage, Picture, Table
+from pellucid.processes import in_parallel
 from pellucid.recipes.digits.figures import Group, position_figure
 from pellucid.recipes.digits.lesson import Lesson, every_seed, lines_of, write_lesson
 from pellucid.recipes.digits.networks import Design, DigitsNetwork
 from pellucid.recipes.digits.reference import POSITIONS_REPEAT
 from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct_and_keep, inputs_of
 from pellucid.recipes.recipe import Request
-from pellucid.recipes.workers import in_parallel
 
 PROBED = 20_000
 """Samples that a probe is fitted on; it is judged on as many others."""

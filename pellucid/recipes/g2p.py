@@ -10,8 +10,8 @@ from pellucid.errors import DataError
 from pellucid.files import make_folder, write_json
 from pellucid.look.judgement import judge, report_on
 from pellucid.look.report import write_report
+from pellucid.processes import in_parallel
 from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.recipes.workers import in_parallel
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files, train_run
 

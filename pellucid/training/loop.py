@@ -21,7 +21,7 @@ from pellucid.config import Config, Metric, TrainingConfig
 from pellucid.data.batches import Batch, Encoded, assemble, encode, plan_batches
 from pellucid.data.examples import Example
 from pellucid.data.prefetching import Ahead, Feed, Prompt, Upcoming, in_order
-from pellucid.errors import RunError
+from pellucid.errors import DivergenceError
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.metrics import evaluate, metrics_for_log
 from pellucid.model.device import generators, seed
@@ -266,10 +266,10 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
     return Validated(session.progress, metrics, better, traces)
 
 
-def _diverged(session: Session, what: str) -> RunError:
+def _diverged(session: Session, what: str) -> DivergenceError:
     """The error of a training whose numbers have left the finite."""
     config = session.config.training
-    return RunError(
+    return DivergenceError(
         f"training diverged at update {session.progress.update}: {what}; "
         f"a lower training.learning_rate (now {config.learning_rate:g}) or training.clip_norm may help"
     )

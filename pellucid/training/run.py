@@ -35,6 +35,8 @@ CORPUS = "corpus.arrow"
 LOG = "log.jsonl"
 CARD = "card.md"
 LOCK = ".lock"
+ENSEMBLE = "ensemble.json"
+"""In a folder that holds the run folders of an ensemble: the names of these."""
 COUNTED = ("update", "samples", "epoch", "seconds")
 SCORES = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss")
 NUMBERS = {
@@ -86,6 +88,23 @@ def _load(run: str | Path, device: Device) -> Transducer:
     load_network(folder / MODEL, network)
     place(network, found)
     return Transducer(config, vocabularies, network.eval())
+
+
+def members(folder: Path) -> list[Path]:
+    """The run folders of an ensemble's folder, in its order; any other folder stands for itself.
+
+    `RunError` for a list that is none, or that leads out of the folder.
+    """
+    if not (folder / ENSEMBLE).exists():
+        return [folder]
+    try:
+        listed = json.loads(read_bytes(folder / ENSEMBLE))["members"]
+        names = [name for name in listed if isinstance(name, str) and name == Path(name).name]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{folder / ENSEMBLE} does not list the members of an ensemble") from error
+    if not names or len(names) < len(listed):
+        raise RunError(f"{folder / ENSEMBLE} does not list the members of an ensemble by their folders' names")
+    return [folder / name for name in names]
 
 
 def has_run(folder: Path) -> bool:

@@ -8,11 +8,11 @@ import numpy as np
 from pellucid.files import make_folder, write_json
 from pellucid.look.figures import mean_weights_figure, svg
 from pellucid.look.report import Part, Picture, Report, Table, write_report
+from pellucid.processes import in_parallel
 from pellucid.recipes.digits.figures import Group, curve_figure, position_figure
 from pellucid.recipes.digits.reference import Curve
 from pellucid.recipes.digits.study import Outcome, Study, conduct
 from pellucid.recipes.recipe import Request
-from pellucid.recipes.workers import in_parallel
 
 
 class Lesson(NamedTuple):

@@ -1,0 +1,156 @@
+"""pellucid tune TRAIN DEV --out DIR [--trials N] [--minutes M] [--jobs J] [--space FILE] [flags]"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import tyro
+
+from pellucid.cli.interruption import heeded
+from pellucid.cli.settings import SettingFlags, config_of, defaults_of
+from pellucid.cli.train import interrupted, jobs_at_once
+from pellucid.config import Amount, Config, Count, Limit
+from pellucid.errors import InputError
+from pellucid.toml import flattened, preset
+
+if TYPE_CHECKING:
+    from pellucid.look.rows import Rows
+    from pellucid.tuning.search import Over, Request, TuneEvent
+
+LISTED = 5
+"""Trials and settings that are listed at the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments(SettingFlags):
+    """Search the settings that suit the data best, or go on with a search.
+
+    Each trial trains with settings of its own and is judged on DEV by --training.metric. The first takes the settings
+    that are given: preset, TOML file, flags, as for train. The same command goes on with a search that was stopped.
+    """
+
+    train: tyro.conf.Positional[Path]
+    """Training pairs, as for train."""
+    dev: tyro.conf.Positional[Path]
+    """Pairs to judge the trials by."""
+    out: Path
+    """Folder of the search; created, or gone on with."""
+    trials: Count = 30
+    """Trials in all, those of earlier calls included."""
+    minutes: Amount = 0.0
+    """Stop after so many minutes, to go on at the next call; 0 goes on until all trials are made."""
+    jobs: Limit = 0
+    """Trials made at once; 0 takes as many as the cores allow (one, on a GPU)."""
+    space: Path | None = None
+    """TOML file that says what is searched."""
+    prune: Literal["median", "halving", "none"] = "median"
+    """What ends a hopeless trial early: the median of those before, successive halving, or nothing."""
+    train_target: Path | None = None
+    """The targets of TRAIN, line by line, where they are in a file of their own."""
+    dev_target: Path | None = None
+    """The targets of DEV, likewise."""
+
+
+def run(arguments: list[str]) -> int:
+    """Search, telling how it goes on standard error and what came of it on standard output."""
+    given = parse(arguments)
+    config = config_of(given)
+    if find_spec("optuna") is None:
+        raise InputError("tune needs Optuna, which is not installed: pip install 'pellucid[tune]'")
+    from pellucid.look.rows import rows
+    from pellucid.tuning.search import Over, tune
+
+    with heeded() as interruption, rows() as seen:
+        request = _request(given, config, seen)
+        interruption.training = True
+        events = tune(request)
+        for event in events:
+            if event is not None:
+                _tell(seen, event, request)
+            if isinstance(event, Over):
+                over = event
+            elif interruption.asked:
+                events.close()
+                return interrupted(given.out)
+    _conclude(over, request)
+    return 0
+
+
+def _request(given: Arguments, config: Config, seen: "Rows") -> "Request":
+    """What is asked of the search; the files are read to know it."""
+    from pellucid.training.session import Files
+    from pellucid.tuning.search import Request, prepared
+    from pellucid.tuning.space import default_space, load_space
+
+    files = Files(given.train, given.dev, given.train_target, given.dev_target)
+    base, reads = prepared(config, files)
+    for read in reads:
+        seen.say(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
+    space = load_space(given.space, base) if given.space else default_space(base, _own(config))
+    at_once = min(given.trials, jobs_at_once(given.jobs, config))
+    return Request(files, given.out, base, space, given.trials, given.minutes * 60, at_once, given.prune)
+
+
+def _tell(seen: "Rows", event: "TuneEvent", request: "Request") -> None:
+    """Say what a person wants to know of the search."""
+    from pellucid.tuning.report import shown_score
+    from pellucid.tuning.search import Begun, Moved, Opened
+    from pellucid.tuning.study import Ended
+
+    match event:
+        case Opened():
+            for line in event.space:
+                seen.say(f"  {line}")
+            went = f"{event.ended} trials have ended, {event.unfinished} go on" if event.ended else "a new study"
+            seen.say(f"{request.out}: {went}; {request.trials} trials in all, {request.at_once} at once")
+        case Begun() if seen.alive:
+            seen.say(f"trial {event.number}: {_settings(event.values)}")
+        case Moved():
+            seen.move(f"trial {event.number}", event.event)
+        case Ended():
+            seen.end(f"trial {event.number}")
+            score = shown_score(event.score, request.config.training.metric)
+            why = f" ({event.why})" if event.why else ""
+            seen.say(f"trial {event.number}: {event.state}{why}, {score}, {event.seconds:,.0f} s")
+
+
+def _conclude(over: "Over", request: "Request") -> None:
+    """The best trials, what mattered, and what to do with it."""
+    from pellucid.tuning.report import ranked, shown_score
+
+    metric = request.config.training.metric
+    for trial in ranked(over.study.ended(), metric)[:LISTED]:
+        if trial.state == "finished":
+            print(f"{shown_score(trial.score, metric):>9}  trial {trial.number}: {_settings(trial.values)}")
+    weights = list(over.study.importances().items())[:LISTED]
+    if weights:
+        print("what matters most: " + ", ".join(f"{key} {100 * weight:.0f} %" for key, weight in weights))
+    if over.unfinished:
+        print(f"the time is over; {over.unfinished} trials go on where the same command is given again")
+    if over.study.best() is None:
+        print("no trial has finished yet")
+        return
+    print(f"all trials: {request.out / 'report.html'}, {request.out / 'trials.json'}")
+    print(f"the best settings: pellucid train … --config {request.out / 'best.toml'}")
+
+
+def _settings(values: Mapping[str, object]) -> str:
+    """Settings in one line."""
+    return ", ".join(
+        f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in values.items()
+    )
+
+
+def parse(arguments: Sequence[str]) -> Arguments:
+    """Flags over a TOML file over a preset."""
+    required: Any = tyro.MISSING
+    defaults = Arguments(train=required, dev=required, out=required, **defaults_of(arguments))
+    return tyro.cli(Arguments, prog="pellucid tune", args=arguments, default=defaults)
+
+
+def _own(config: Config) -> Collection[str]:
+    """The settings that differ from the preset: a person chose them."""
+    usual = flattened(preset(config.size))
+    return {key for key, value in flattened(config).items() if value != usual[key]}

@@ -1,0 +1,74 @@
+"""Several trainings as they go: one live row for each on a terminal, plain lines everywhere else."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from pellucid.look.progress import Telling
+from pellucid.training.loop import Started, Stepped, Stopped, Validated
+from pellucid.training.session import RunEvent
+
+
+@contextmanager
+def rows(stream: TextIO | None = None) -> Iterator["Rows"]:
+    """Rows on a stream (standard error), alive within the block where it is a terminal."""
+    console = Telling(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+    bars = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),
+        TextColumn("{task.percentage:>3.0f} % · {task.fields[state]}", markup=False),
+        TimeRemainingColumn(),
+        console=console,
+        refresh_per_second=4,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+    with bars:
+        yield Rows(console, bars)
+
+
+class Rows:
+    """A row for each training under way, by its name."""
+
+    def __init__(self, console: Telling, bars: Progress) -> None:
+        """Begin without a row."""
+        self.console = console
+        self.bars = bars
+        self.tasks: dict[str, TaskID] = {}
+
+    @property
+    def alive(self) -> bool:
+        """Whether rows are seen: without a terminal, lines have to tell what they would."""
+        return self.console.is_terminal
+
+    def say(self, text: str) -> None:
+        """One line above the rows; nothing in it is taken for markup."""
+        self.console.print(text, markup=False, emoji=False)
+
+    def move(self, name: str, event: RunEvent) -> None:
+        """Bring the row of a training up to an event."""
+        match event:
+            case Started():
+                self.end(name)
+                done = event.progress.update
+                self.tasks[name] = self.bars.add_task(name, total=event.updates, completed=done, state="")
+            case Stepped() if name in self.tasks:
+                self.bars.update(self.tasks[name], completed=event.progress.update)
+            case Validated() if name in self.tasks:
+                self.bars.update(self.tasks[name], completed=event.progress.update, state=scores(event))
+            case Stopped():
+                self.end(name)
+
+    def end(self, name: str) -> None:
+        """Take a row away."""
+        if name in self.tasks:
+            self.bars.remove_task(self.tasks.pop(name))
+
+
+def scores(event: Validated) -> str:
+    """What a validation found, in a few words."""
+    metrics = event.metrics
+    return f"exact match {metrics['exact_match']:6.2f} % · loss {metrics['loss']:.3f}"

@@ -1,0 +1,112 @@
+"""Trainings side by side, each in a process of its own; and the ensemble of runs that differ in their seed alone.
+
+ensemble.json   the names of the members' folders
+seed-1 …        the run folder of each member
+"""
+
+import time
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from pellucid.config import Config
+from pellucid.errors import RunError
+from pellucid.files import refusals, write_json
+from pellucid.kernels.choice import will_compile
+from pellucid.processes import Failed, Line, Told, Workers
+from pellucid.training import run
+from pellucid.training.loop import Stepped, Stopped, Validated
+from pellucid.training.session import Built, Files, RunEvent, train_run
+
+TELLING = 0.25
+"""Seconds between two updates that a training in a process of its own tells of."""
+
+
+class Training(NamedTuple):
+    """A training for a process of its own."""
+
+    files: Files
+    folder: Path
+    config: Config
+
+
+class Heard(NamedTuple):
+    """An event of one of several trainings."""
+
+    folder: Path
+    event: RunEvent
+
+
+def conduct(training: Training, line: Line) -> bool:
+    """Train, and tell the events, some updates only and no traces; whether it came to its end.
+
+    A training that is to end early ends after the update in hand, and has saved what it had reached.
+    """
+    events, told = train_run(training.files, training.folder, training.config), 0.0
+    for event in events:
+        now = time.monotonic()
+        if not isinstance(event, Stepped) or now - told > TELLING:
+            told = now
+            line.tell(event._replace(traces=[]) if isinstance(event, Validated) else event)
+        if line.stopping and not isinstance(event, Stopped):
+            events.close()
+            return False
+    return True
+
+
+def plan_ensemble(files: Files, folder: Path, config: Config, size: int) -> list[Training]:
+    """The trainings of an ensemble: seeds `seed` to `seed + size - 1`, each in a folder of its own, named after it."""
+    seeds = range(config.seed, config.seed + size)
+    return [Training(files, folder / f"seed-{seed}", msgspec.structs.replace(config, seed=seed)) for seed in seeds]
+
+
+def train_ensemble(trainings: Sequence[Training], folder: Path, at_once: int) -> Generator[Heard | None]:
+    """Train every member, or go on where its training stopped, `at_once` side by side; events as they are heard.
+
+    Now and then nothing is yielded (`None`). Whoever closes the generator stops all trainings: what they have reached
+    is saved first. The first error of a training is raised, after the others have been stopped in the same way.
+    """
+    names = [training.folder.name for training in trainings]
+    _check_own(folder, names)
+    waiting = list(enumerate(trainings))[::-1]
+    with Workers[Training](conduct, 1 if will_compile() else at_once) as workers:
+        try:
+            while waiting or workers.busy:
+                while waiting and workers.free:
+                    workers.give(*waiting.pop())
+                for word in workers.words():
+                    if isinstance(word, Failed):
+                        raise word.error
+                    if isinstance(word, Told):
+                        if isinstance(word.what, Built):  # the files are read, and the folder is no stranger's
+                            write_json(folder / run.ENSEMBLE, {"members": names})
+                        if isinstance(word.what, Stepped):  # kernels are there, compiled by one and not by each
+                            workers.count = at_once
+                        yield Heard(trainings[word.job].folder, word.what)
+                yield None
+        except BaseException:
+            end_well(workers)
+            raise
+
+
+def end_well(workers: Workers[Training]) -> None:
+    """Stop all trainings and wait until each has saved what it had reached."""
+    workers.stop()
+    while workers.busy:
+        for _ in workers.words():
+            pass
+
+
+def _check_own(folder: Path, members: Sequence[str]) -> None:
+    """Refuse a folder that holds a single run, or other things than an ensemble."""
+    if not folder.is_dir() or (folder / run.ENSEMBLE).exists():
+        return
+    if run.has_run(folder):
+        raise RunError(f"{folder} holds a single run; name a new folder for the ensemble")
+    with refusals("read", folder):
+        names = sorted(path.name for path in folder.iterdir())
+    foreign = [name for name in names if name not in members and not name.startswith(".")]
+    if foreign:
+        raise RunError(f"{folder} is not empty and holds no ensemble ({', '.join(foreign[:3])}); name a new folder")

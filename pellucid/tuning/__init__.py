@@ -1,0 +1,1 @@
+"""The settings that suit the data best, found by trying."""

@@ -1,0 +1,185 @@
+"""pellucid tune: what it leaves, what it refuses, and how it goes on after every kind of end."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import command, complaint, ended, environment, interrupt, pellucid, started, wait_until
+from trained_runs import Trained, contents, copies_run, copy_files, copy_of, flags, small_config
+
+from pellucid import cli
+from pellucid.toml import flattened, load_config
+from pellucid.training.run import load, read_log
+
+pytest.importorskip("optuna")
+SPACE = """
+[encoder]
+dropout = { choices = [0.0, 0.2] }
+[training]
+learning_rate = { from = 0.001, to = 0.05, scale = "log" }
+"""
+
+
+def given(trained: Trained, out: Path, trials: int) -> list[object]:
+    """The command that searches around a small configuration."""
+    space = out.parent / "space.toml"
+    space.write_text(SPACE)
+    files = ("tune", trained.files.train, trained.files.dev, "--out", out, "--space", space)
+    return [*files, *flags(trained.config), "--trials", trials]
+
+
+def trials_of(out: Path) -> list[dict[str, Any]]:
+    """The trials of a search, by number, without the time they took."""
+    told = json.loads((out / "trials.json").read_text())["trials"]
+    return sorted(({**trial, "seconds": 0} for trial in told), key=lambda trial: trial["number"])
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A search of four trials, one after the other, and what it said."""
+    out = tmp_path_factory.mktemp("search") / "out"
+    done = pellucid(*given(copies_run(), out, 4), "--jobs", 1)
+    assert done.code == 0, done
+    return out, done.out, done.err
+
+
+def test_a_search_leaves_the_best_settings_and_every_trial(searched: tuple[Path, str, str]) -> None:
+    out, said, told = searched
+    trials = trials_of(out)
+    assert [trial["number"] for trial in trials] == [0, 1, 2, 3]
+    best = max((trial for trial in trials if trial["state"] == "finished"), key=lambda trial: trial["score"])
+    config = flattened(load_config(out / "best.toml"))
+    assert {key: config[key] for key in best["values"]} == best["values"]
+    assert said.strip().startswith(f"{best['score']:.2f} %  trial {best['number']}: ")
+    assert "4 trials in all, 1 at once" in told and "encoder.dropout: 0.0, 0.2" in told
+    assert "<table" in (out / "report.html").read_text() and str(out / "best.toml") in said
+
+
+def test_the_first_trial_has_the_given_settings_and_scores_stand_in_the_logs(searched: tuple[Path, str, str]) -> None:
+    out = searched[0]
+    config = copies_run().config
+    first = trials_of(out)[0]
+    assert first["values"]["training.learning_rate"] == config.training.learning_rate
+    for trial in trials_of(out):
+        log = read_log(out / "trials" / f"{trial['number']:04d}")
+        assert trial["score"] == [record for record in log if record.get("best")][-1]["exact_match"]
+
+
+def test_only_the_best_trial_keeps_its_model(searched: tuple[Path, str, str]) -> None:
+    out, said, _ = searched
+    kept = [path.parent for path in (out / "trials").glob("*/model.safetensors")]
+    assert len(kept) == 1 and f"trial {int(kept[0].name)}: " in said.splitlines()[0]
+    assert len(load(kept[0]).predict(["ab"])) == 1
+
+
+def test_the_best_settings_can_be_trained_with(searched: tuple[Path, str, str], tmp_path: Path) -> None:
+    files = copies_run().files
+    asked = ("train", files.train, "--dev", files.dev, "--run", tmp_path / "run", "--config")
+    assert pellucid(*asked, searched[0] / "best.toml").code == 0
+    assert (tmp_path / "run" / "config.toml").read_text() == (searched[0] / "best.toml").read_text()
+
+
+def test_a_finished_search_makes_no_trial_again_and_can_go_on(searched: tuple[Path, str, str], tmp_path: Path) -> None:
+    out = copy_of(searched[0], tmp_path / "out")
+    before = contents(out / "trials")
+    assert pellucid(*given(copies_run(), out, 4)).code == 0
+    assert contents(out / "trials") == before and trials_of(out) == trials_of(searched[0])
+    with (out / "study.journal").open("ab") as journal:
+        journal.write(b'{"op_code": 8, "trial')  # as a crash may cut a line
+    done = pellucid(*given(copies_run(), out, 5))
+    assert done.code == 0 and "4 trials have ended" in done.err
+    assert len(trials_of(out)) == 5 and trials_of(out)[:4] == trials_of(searched[0])
+
+
+def test_the_same_seed_tries_the_same(searched: tuple[Path, str, str], tmp_path: Path) -> None:
+    assert pellucid(*given(copies_run(), tmp_path / "out", 2), "--jobs", 1).code == 0
+    assert pellucid(*given(copies_run(), tmp_path / "out", 3), "--jobs", 1).code == 0
+    assert trials_of(tmp_path / "out") == trials_of(searched[0])[:3]
+
+
+def test_another_study_is_refused_with_what_differs(searched: tuple[Path, str, str], tmp_path: Path) -> None:
+    out = copy_of(searched[0], tmp_path / "out")
+    before = contents(out)
+    message = complaint(pellucid(*given(copies_run(), out, 5), "--seed", 3))
+    assert message == f"{out} holds a study with other settings (seed); name a new folder"
+    message = complaint(pellucid("tune", *_files(tmp_path), "--out", out, *flags(copies_run().config)))
+    assert message == f"{out} holds a study with other data and space; name a new folder"
+    assert contents(out) == before
+
+
+def _files(folder: Path) -> tuple[Path, Path]:
+    (folder / "a.tsv").write_text("a\tb\nc\td\n")
+    (folder / "b.tsv").write_text("a\td\n")
+    return folder / "a.tsv", folder / "b.tsv"
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
+def test_a_search_that_was_stopped_goes_on(tmp_path: Path, how: str) -> None:
+    config = small_config({"epochs": 15, "validate_every": 1.5}, dropout=0.2)
+    trained = Trained(copy_files(tmp_path), tmp_path, config)
+    out = tmp_path / "out"
+    asked = [*given(trained, out, 3), "--jobs", 1, "--prune", "none"]
+    with started(*asked) as process:
+        wait_until(lambda: (out / "trials" / "0001" / "training.safetensors").exists(), process)
+        if how == "Ctrl-C":
+            interrupt(process)
+            done = ended(process)
+            assert done.code == 130 and "Traceback" not in done.err
+            assert f"the same command goes on from here ({out})" in done.err
+        else:
+            process.kill()
+    first = contents(out / "trials" / "0000")
+    done = pellucid(*asked)
+    assert done.code == 0 and "go on" in done.err
+    assert {name: first[name] for name in ("log.jsonl", "card.md")} == {
+        name: contents(out / "trials" / "0000")[name] for name in ("log.jsonl", "card.md")
+    }
+    assert pellucid(*given(trained, tmp_path / "whole", 3), "--jobs", 1, "--prune", "none").code == 0
+    assert trials_of(out) == trials_of(tmp_path / "whole")
+    starts = [record for record in read_log(out / "trials" / "0001") if record["event"] == "started"]
+    assert len(starts) == 2 and starts[1]["update"] > 0
+
+
+def test_when_the_time_is_over_trials_wait_for_the_next_call(tmp_path: Path) -> None:
+    config = small_config({"epochs": 100000, "validate_every": 1000})
+    trained = Trained(copy_files(tmp_path), tmp_path, config)
+    done = pellucid(*given(trained, tmp_path / "out", 2), "--minutes", 0.05, "--jobs", 1)
+    assert done.code == 0 and "the time is over; 1 trials go on" in done.out and "no trial has finished yet" in done.out
+    assert not (tmp_path / "out" / "best.toml").exists()
+
+
+def test_trials_that_diverge_have_failed_and_a_search_of_nothing_else_gives_up(tmp_path: Path) -> None:
+    (tmp_path / "space.toml").write_text("[training]\nlearning_rate = { choices = [1e30, 2e30, 3e30] }\n")
+    files = copies_run().files
+    asked = ("tune", files.train, files.dev, "--out", tmp_path / "out", "--space", tmp_path / "space.toml")
+    done = pellucid(*asked, *flags(copies_run().config), "--training.warmup", 0, "--trials", 5, "--jobs", 1)
+    assert done.code == 2 and done.err.splitlines()[-1].startswith("pellucid: training diverged at update ")
+    assert [trial["state"] for trial in trials_of(tmp_path / "out")] == ["failed"] * 3
+
+
+def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:
+    files = copies_run().files
+    asked = ("tune", files.train, files.dev, "--out")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("Dear")
+    assert "(letter.txt)" in complaint(pellucid(*asked, tmp_path / "other"))
+    assert "nothing.tsv" in complaint(pellucid("tune", tmp_path / "nothing.tsv", files.dev, "--out", tmp_path / "out"))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "study.journal").write_text("no journal\n")
+    assert "study.journal" in complaint(pellucid(*asked, tmp_path / "out"))
+
+
+def test_without_optuna_it_says_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "sitecustomize.py").write_text(
+        "import importlib.util as u\nfound = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name == 'optuna' else found(name, *rest)\n"
+    )
+    asked = command("tune", *_files(tmp_path), "--out", tmp_path / "out")
+    path = os.pathsep.join([str(tmp_path / "without"), str(Path(cli.__file__).parents[2])])
+    done = subprocess.run(asked, env=environment({"PYTHONPATH": path}), capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "pip install 'pellucid[tune]'" in done.stderr and not (tmp_path / "out").exists()

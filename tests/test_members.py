@@ -1,0 +1,131 @@
+"""Ensembles: runs of one configuration and several seeds, side by side."""
+
+from pathlib import Path
+
+import pytest
+from command_line import complaint, ended, interrupt, pellucid, started, wait_until
+from trained_runs import (
+    assert_same_outcome,
+    contents,
+    copies_run,
+    copy_files,
+    copy_of,
+    flags,
+    records,
+    small_config,
+    train_to_end,
+)
+
+from pellucid.errors import RunError
+from pellucid.training.members import plan_ensemble, train_ensemble
+from pellucid.training.run import ENSEMBLE, load, members
+
+
+def given(run: Path, size: int) -> list[object]:
+    """The command that makes an ensemble of the shared small run's settings."""
+    files = copies_run().files
+    return ["train", files.train, "--dev", files.dev, "--run", run, *flags(copies_run().config), "--ensemble", size]
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """An ensemble of three, and what its making said."""
+    folder = tmp_path_factory.mktemp("ensemble") / "run"
+    done = pellucid(*given(folder, 3), "--jobs", "2")
+    assert done.code == 0, done
+    return folder, done.err
+
+
+def test_each_member_is_the_run_of_its_seed_to_the_bit(ensemble: tuple[Path, str], tmp_path: Path) -> None:
+    folder, said = ensemble
+    assert "3 runs, seeds 1 to 3, 2 at once" in said
+    assert [path.name for path in members(folder)] == ["seed-1", "seed-2", "seed-3"]
+    assert_same_outcome(folder / "seed-1", copies_run().run)
+    plan = plan_ensemble(copies_run().files, folder, copies_run().config, 3)
+    train_to_end(copies_run().files, tmp_path / "alone", plan[2].config)
+    assert_same_outcome(folder / "seed-3", tmp_path / "alone")
+
+
+def test_all_members_read_the_data_as_the_same_symbols_and_are_different_models(ensemble: tuple[Path, str]) -> None:
+    loaded = [load(folder) for folder in members(ensemble[0])]
+    assert all(transducer.vocabularies == loaded[0].vocabularies for transducer in loaded)
+    models = {(folder / "model.safetensors").read_bytes() for folder in members(ensemble[0])}
+    assert len(models) == 3
+
+
+def test_a_finished_ensemble_stays_as_it_is_and_can_grow(ensemble: tuple[Path, str], tmp_path: Path) -> None:
+    folder = copy_of(ensemble[0], tmp_path / "run")
+    before = contents(folder / "seed-2")
+    assert pellucid(*given(folder, 4)).code == 0
+    assert contents(folder / "seed-2") == before
+    assert len(members(folder)) == 4 and members(folder)[3].name == "seed-4"
+
+
+def test_an_error_of_one_training_is_the_users_and_ends_all(ensemble: tuple[Path, str], tmp_path: Path) -> None:
+    message = complaint(pellucid(*given(ensemble[0], 3), "--training.clip-norm", "2"))
+    assert "different configuration" in message and "training.clip_norm: 1.0 in the run, 2.0 now" in message
+    (tmp_path / "dev.tsv").write_text("one column\n")
+    files = copies_run().files
+    asked = ("train", files.train, "--dev", tmp_path / "dev.tsv", "--run", tmp_path / "run", "--ensemble", "2")
+    assert "dev.tsv:1" in complaint(pellucid(*asked))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_ensemble_takes_no_folder_of_other_things(tmp_path: Path) -> None:
+    run = copy_of(copies_run().run, tmp_path / "run")
+    assert complaint(pellucid(*given(run, 2))).startswith(f"{run} holds a single run; name a new folder")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("Dear")
+    assert "(letter.txt)" in complaint(pellucid(*given(tmp_path / "other", 2)))
+
+
+def test_whoever_stops_listening_stops_all(tmp_path: Path) -> None:
+    config = small_config({"epochs": 2000, "validate_every": 50})
+    files = copy_files(tmp_path)
+    trainings = plan_ensemble(files, tmp_path / "run", config, 2)
+    events = train_ensemble(trainings, tmp_path / "run", 2)
+    while not all((training.folder / "log.jsonl").exists() for training in trainings):
+        next(events)
+    events.close()
+    for training in trainings:
+        assert (training.folder / "training.safetensors").exists()
+        assert records(training.folder)[-1]["event"] != "stopped"
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
+def test_what_is_stopped_goes_on_to_the_same_bits(tmp_path: Path, how: str) -> None:
+    files, config = copy_files(tmp_path), small_config({"epochs": 60, "validate_every": 0.9}, dropout=0.3)
+    run = tmp_path / "run"
+    command = ["train", files.train, "--dev", files.dev, "--run", run, *flags(config), "--ensemble", 2, "--jobs", 2]
+    with started(*command) as process:
+        wait_until(lambda: all((run / name / "model.safetensors").exists() for name in ("seed-1", "seed-2")), process)
+        if how == "Ctrl-C":
+            interrupt(process)
+            done = ended(process)
+            assert done.code == 130 and "Traceback" not in done.err
+            assert f"pellucid: interrupted; the same command goes on from here ({run})" in done.err
+        else:
+            process.kill()
+    assert any(records(run / name)[-1]["event"] != "stopped" for name in ("seed-1", "seed-2"))
+    assert pellucid(*command).code == 0
+    for training in plan_ensemble(files, tmp_path / "whole", config, 2):
+        train_to_end(files, training.folder, training.config)
+        assert_same_outcome(run / training.folder.name, training.folder)
+
+
+def test_a_run_stands_for_itself(tmp_path: Path) -> None:
+    assert members(copies_run().run) == [copies_run().run]
+    assert members(tmp_path / "nothing") == [tmp_path / "nothing"]
+
+
+@pytest.mark.parametrize("listed", ["", "[]", '{"members": []}', '{"members": ["../a"]}', '{"members": [1]}', "null"])
+def test_a_list_that_is_none_is_refused(tmp_path: Path, listed: str) -> None:
+    (tmp_path / ENSEMBLE).write_text(listed)
+    with pytest.raises(RunError, match="does not list the members"):
+        members(tmp_path)
+
+
+def test_seeds_beyond_the_last_are_refused(tmp_path: Path) -> None:
+    message = complaint(pellucid(*given(tmp_path / "run", 2), "--seed", 2**32 - 1))
+    assert "leaves no room for the seeds of 2 runs" in message
+    assert not (tmp_path / "run").exists()

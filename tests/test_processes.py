@@ -1,0 +1,163 @@
+"""Jobs in processes of their own: in order, side by side, and never left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pellucid import processes
+from pellucid.errors import DataError
+from pellucid.processes import ChildError, Done, EndedError, Failed, Line, Told, Workers, cores, in_parallel
+
+WAITING = """
+import sys, time
+from pellucid.processes import in_parallel
+import test_processes
+if __name__ == "__main__":
+    list(in_parallel(test_processes.slow, [60, 60]))
+"""
+
+
+def square(number: int) -> tuple[int, int]:
+    """The square, and by whom."""
+    return number * number, os.getpid()
+
+
+def slow(seconds: float) -> float:
+    """Wait; the process tells where it can be found."""
+    print(os.getpid(), flush=True)
+    time.sleep(seconds)
+    return seconds
+
+
+def unhappy(name: str) -> None:
+    """Fail in a way of its own, one job at once, the other never."""
+    if name == "input":
+        raise DataError("line 3 is wrong")
+    if name == "mistake":
+        raise KeyError("oh")
+    if name == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def count(job: str, line: Line) -> str:
+    """Tell numbers until the job is to come to an end."""
+    number = 0
+    while not line.stopping:
+        line.tell(number)
+        number += 1
+        time.sleep(0.001)
+    return f"{job} came to an end"
+
+
+def test_results_come_in_the_order_of_the_jobs_from_other_processes() -> None:
+    results = list(in_parallel(square, range(7)))
+    assert [result for result, _ in results] == [number * number for number in range(7)]
+    assert os.getpid() not in {process for _, process in results}
+    assert len({process for _, process in results}) <= cores()
+
+
+def test_a_single_job_runs_right_here_and_none_is_none() -> None:
+    assert list(in_parallel(square, [3])) == [(9, os.getpid())]
+    assert list(in_parallel(square, [])) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("input", DataError, "^line 3 is wrong$"),
+        ("mistake", ChildError, "KeyError: 'oh'"),
+        ("killed", EndedError, "ended by signal 9 .*memory"),
+    ],
+)
+def test_the_error_of_a_job_ends_the_others(
+    monkeypatch: pytest.MonkeyPatch, name: str, kind: type[Exception], words: str
+) -> None:
+    monkeypatch.setattr(processes, "cores", lambda: 2)
+    began = time.monotonic()
+    with pytest.raises(kind, match=words):
+        list(in_parallel(unhappy, ["wait", name]))
+    assert time.monotonic() - began < 50
+
+
+def test_a_process_stops_a_job_when_it_is_asked_to_and_does_the_next() -> None:
+    with Workers[str](count, 1) as workers:
+        for at, job in enumerate(("first", "second")):
+            workers.give(at, job)
+            assert workers.free == 0
+            said: list[object] = []
+            while len(said) < 3:
+                said += [word.what for word in workers.words() if isinstance(word, Told)]
+            assert said[:3] == [0, 1, 2]
+            workers.stop()
+            workers.stop([at])
+            words: list[object] = []
+            while workers.busy:
+                words += workers.words()
+            assert words[-1] == Done(at, f"{job} came to an end")
+        assert len(workers.idle) == 1
+
+
+def test_a_killed_process_is_told_of_and_replaced() -> None:
+    with Workers[str](count, 1) as workers:
+        workers.give(0, "first")
+        while not any(isinstance(word, Told) for word in workers.words()):
+            pass
+        workers.busy[0].process.kill()
+        words: list[object] = []
+        while workers.busy:
+            words += workers.words()
+        assert isinstance(words[-1], Failed) and isinstance(words[-1].error, EndedError)
+        workers.give(1, "second")
+        assert any(isinstance(word, Told) for _ in range(100) for word in workers.words())
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process runs; one that has ended and waits to be buried does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks /proc")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_no_process_outlives_its_parent(tmp_path: Path, how: signal.Signals) -> None:
+    (tmp_path / "waiting.py").write_text(WAITING)
+    path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    parent = subprocess.Popen(
+        [sys.executable, "waiting.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    with parent:
+        assert parent.stdout is not None
+        children = [int(parent.stdout.readline()) for _ in range(min(2, cores()))]
+        parent.send_signal(how)
+        parent.wait(20)
+        for _ in range(1000):
+            if not any(map(is_alive, children)):
+                break
+            time.sleep(0.01)
+        assert not any(map(is_alive, children))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinities")
+def test_cores_are_those_that_the_process_may_use() -> None:
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert cores() == len(allowed)

@@ -1,0 +1,126 @@
+"""What is searched: read from TOML, checked, and put into configurations."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small import config_of, few
+
+from pellucid.config import Config
+from pellucid.errors import ConfigError
+from pellucid.toml import flattened, preset
+from pellucid.tuning.space import Choice, Linked, Range, configured, default_space, described, load_space, start
+
+BASE = config_of({"training": {"epochs": 10.0}})
+
+
+def space_of(folder: Path, text: str) -> object:
+    """The space of a TOML text."""
+    (folder / "space.toml").write_text(text)
+    return load_space(folder / "space.toml", BASE)
+
+
+def test_each_form_is_read(tmp_path: Path) -> None:
+    space = space_of(
+        tmp_path,
+        '[encoder]\nhidden_size = { times = [0.5, 1, 0.01] }\ncell = { choices = ["gru", "lstm"] }\n'
+        "layers = { from = 1, to = 3 }\ndropout = { from = 0, to = 0.5, step = 0.1 }\n"
+        '[decoder]\nhidden_size = { like = "encoder.hidden_size", times = 2 }\n'
+        '[training]\nlearning_rate = { from = 1e-4, to = 1e-2, scale = "log" }\n',
+    )
+    assert space == (
+        (
+            Choice("encoder.hidden_size", (8, 16, 1)),
+            Choice("encoder.cell", ("gru", "lstm")),
+            Range("encoder.layers", 1, 3, None, False),
+            Range("encoder.dropout", 0, 0.5, 0.1, False),
+            Range("training.learning_rate", 1e-4, 1e-2, None, True),
+        ),
+        (Linked("decoder.hidden_size", "encoder.hidden_size", 2.0),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[encoder", "is not TOML"),
+        ("size = 3", "size: only settings of a section can be searched"),
+        ("", "there is nothing to search"),
+        (
+            "[encoder]\nhiden_size = {choices = [1]}",
+            "'encoder.hiden_size' cannot be searched: unknown key.*hidden_size",
+        ),
+        ('[training]\nmetric = {choices = ["loss"]}', "it is what the search goes by"),
+        ("[encoder]\nlayers = 2", "encoder.layers: expected {choices"),
+        ("[encoder]\nlayers = {choice = [1]}", "encoder.layers: expected {choices"),
+        ("[encoder]\nlayers = {choices = [1], step = 2}", "encoder.layers: .*step"),
+        ("[encoder]\nlayers = {choices = []}", "there is nothing to choose from"),
+        ("[encoder]\nlayers = {choices = [0]}", "encoder.layers: .*>= 1, got 0"),
+        ('[encoder]\ncell = {choices = ["gur"]}', "encoder.cell: .*got 'gur'"),
+        ("[encoder]\ncell = {from = 1, to = 2}", "encoder.cell: expected choices"),
+        ("[encoder]\ncell = {times = [1]}", "has no multiples"),
+        ("[encoder]\nlayers = {from = 1, to = 2.5}", "expected whole numbers"),
+        ("[encoder]\nlayers = {from = 2, to = 1}", "expected from < to"),
+        ("[encoder]\ndropout = {from = 0, to = 0.5, scale = 'log'}", "log wants from > 0"),
+        ("[encoder]\ndropout = {from = 0, to = 1.5}", "encoder.dropout: .*got 1.5"),
+        ('[encoder]\nlayers = {like = "encoder.layer"}', "unknown key 'encoder.layer'; did you mean 'encoder.layers'"),
+        ('[encoder]\ncell = {like = "decoder.cell", times = 2}', "has no multiples"),
+        (
+            '[encoder]\nlayers = {like = "decoder.layers"}\ndropout = {choices = [0.1]}\n'
+            '[decoder]\nlayers = {like = "encoder.layers"}',
+            "goes along with itself",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_space_is_told(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        space_of(tmp_path, text)
+
+
+def test_what_goes_along_follows_through_a_chain() -> None:
+    space = default_space(BASE, ())
+    config = configured(BASE, space, {"encoder.hidden_size": 24, "encoder.dropout": 0.2}, "a trial")
+    assert (config.encoder.hidden_size, config.decoder.hidden_size, config.attention.units) == (24, 48, 48)
+    assert (config.decoder.dropout, config.seed, config.training.epochs) == (0.2, BASE.seed, 10.0)
+
+
+def test_what_was_given_is_not_searched_and_what_goes_along_follows_it() -> None:
+    base = config_of({"encoder": {"hidden_size": 20}, "training": {"epochs": 10.0}})
+    space = default_space(base, {"encoder.hidden_size", "training.epochs"})
+    assert not {"encoder.hidden_size", "training.epochs"} & {each.key for each in space.searched}
+    config = configured(base, space, start(base, space), "a trial")
+    assert (config.encoder.hidden_size, config.decoder.hidden_size) == (20, 40)
+
+
+def test_values_that_contradict_each_other_are_a_config_error(tmp_path: Path) -> None:
+    space = load_space(_written(tmp_path, '[attention]\nscore = {choices = ["dot"]}\n'), BASE)
+    with pytest.raises(ConfigError, match="a trial: attention\\.score"):
+        configured(config_of({"decoder": {"hidden_size": 7}}), space, {"attention.score": "dot"}, "a trial")
+
+
+def _written(folder: Path, text: str) -> Path:
+    (folder / "space.toml").write_text(text)
+    return folder / "space.toml"
+
+
+@pytest.mark.parametrize("size", ["tiny", "small", "base", "large"])
+def test_the_default_space_holds_the_preset(size: str) -> None:
+    base: Config = config_of({"size": size, "training": {"epochs": 30.0}})
+    space = default_space(base, ())
+    assert set(start(base, space)) == {each.key for each in space.searched}
+    assert configured(base, space, start(base, space), "a trial") == base
+    assert len(described(space)) == len(space.searched) + len(space.linked)
+    assert set(flattened(preset("base"))) >= {each.key for each in (*space.searched, *space.linked)}
+
+
+@few
+@given(st.data())
+def test_every_point_of_the_default_space_is_a_configuration(data: st.DataObject) -> None:
+    space = default_space(BASE, ())
+    values: dict[str, bool | int | float | str] = {}
+    for each in space.searched:
+        inside = st.sampled_from(each.values) if isinstance(each, Choice) else st.floats(each.low, each.high)
+        values[each.key] = data.draw(inside)
+    told = flattened(configured(BASE, space, values, "a trial"))
+    assert all(told[key] == value for key, value in values.items())
