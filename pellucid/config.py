@@ -18,6 +18,7 @@ Feedback = Literal["learnt", "frozen", "one-hot", "none"]
 Normalisation = Literal["none", "nfc", "nfd"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
+Schedule = Literal["none", "linear", "exponential", "inverse-sigmoid"]
 Metric = Literal["exact_match", "symbol_error_rate", "symbol_accuracy", "loss"]
 Count = Annotated[int, Meta(ge=1, le=2**20)]
 Limit = Annotated[int, Meta(ge=0, le=2**20)]
@@ -120,6 +121,8 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     """What the next symbol is predicted from."""
     dropout: Share
     """Share of embedding and state units dropped in training."""
+    copying: bool = False
+    """Symbols may be copied from where attention looks, those that the target vocabulary lacks too."""
 
 
 class TrainingConfig(Settings, frozen=True, kw_only=True):
@@ -147,6 +150,24 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """The gradient's norm is clipped to this size then (0 = off)."""
     label_smoothing: Share = 0.1
     """Share of the target probability spread over all symbols."""
+    coverage_loss: Amount = 0.0
+    """Weight of the coverage loss: what attention looks at again costs so much (0 = off)."""
+    scheduled_sampling: Schedule = "none"
+    """How the share of the model's own symbols that are fed back in training grows: none, linear, exponential, ..."""
+    sampling_share: Share = 0.25
+    """Share of the model's own symbols among those fed back at the end of training (with scheduled_sampling)."""
+    consistency: Amount = 0.0
+    """Weight of R-Drop: two passes with different dropout must agree; an update takes twice as long (0 = off)."""
+    average: Literal["none", "ema", "last"] = "none"
+    """Weights judged and kept: none averaged, a moving average (ema), or the last validations' mean (last)."""
+    average_decay: Share = 0.999
+    """What the moving average keeps of itself at an update (with average = "ema")."""
+    average_last: Width = 5
+    """Validations whose weights are averaged (with average = "last")."""
+    augmentation: Literal["none", "copy", "hallucinate"] = "none"
+    """Made-up pairs beside the training file's: none, targets read as they are written (copy), stems made up."""
+    augmentation_share: Positive = 0.5
+    """Made-up pairs for each pair of the training file (with augmentation)."""
     validate_every: Interval = 1.0
     """Validate each so many epochs (0.1 is ten times an epoch)."""
     metric: Metric = "exact_match"

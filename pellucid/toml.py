@@ -71,12 +71,24 @@ def checked(config: Config) -> Config:
         raise ConfigError(
             f"search.minimum_length = {search.minimum_length} is beyond search.maximum_length = {search.maximum_length}"
         )
+    _check_training(config)
     if config.training.weight_decay and config.training.optimizer != "adamw":
         raise ConfigError("training.weight_decay needs training.optimizer = 'adamw'")
     for told, asked in (("precision = 'bf16'", config.precision == "bf16"), ("graphs = true", config.graphs)):
         if asked and config.device == "cpu":
             raise ConfigError(f"{told} needs a GPU, but device is 'cpu'")
     return config
+
+
+def _check_training(config: Config) -> None:
+    """`ConfigError` for what training cannot do with this network or on this device."""
+    training = config.training
+    needs = {"decoder.copying": config.decoder.copying, "training.coverage_loss": training.coverage_loss}
+    for name, asked in needs.items():
+        if asked and config.attention.score == "none":
+            raise ConfigError(f"{name} needs attention, but attention.score is 'none'")
+    if config.graphs and training.scheduled_sampling != "none":
+        raise ConfigError("training.scheduled_sampling changes with every update, which graphs = true cannot record")
 
 
 def flattened(config: Config) -> dict[str, Any]:

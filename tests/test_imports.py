@@ -24,7 +24,7 @@ ORDER = (
 """The path of the data: a file imports from its own folder and from what stands before it here."""
 DATA_ORDER = (
     *("symbols", "lines", "columns", "formats", "examples", "vocabulary", "batches"),
-    *("corpus", "prefetching", "synthetic", "digits"),
+    *("copies", "corpus", "prefetching", "synthetic", "digits"),
 )
 """The same for the files of data/, one by one."""
 ALLOWANCES: Mapping[str, Mapping[str, str]] = {

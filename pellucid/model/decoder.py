@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.config import AttentionConfig, DecoderConfig
+from pellucid.data.vocabulary import UNK
 from pellucid.kernels.choice import chosen
 from pellucid.kernels.operands import Looked, Parameters, Prepared
 from pellucid.model.attention import (
@@ -20,11 +21,15 @@ from pellucid.model.attention import (
     NoAttention,
     ScaledDotAttention,
 )
+from pellucid.model.copying import Copying
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.heads import NextSymbol
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
 from pellucid.model.monotonic import MonotonicAttention
 from pellucid.model.recurrence import GATES, LayerState, Stack
+
+Made = tuple[Tensor, Tensor, Tensor]
+"""The states, contexts and weights of some steps."""
 
 
 class Decoder(nn.Module):
@@ -34,9 +39,17 @@ class Decoder(nn.Module):
     """
 
     def __init__(
-        self, config: DecoderConfig, attention: AttentionConfig, memory_size: int, vocabulary_size: int
+        self,
+        config: DecoderConfig,
+        attention: AttentionConfig,
+        memory_size: int,
+        vocabulary_size: int,
+        copied: Int[Tensor, " N"] | None = None,
     ) -> None:
-        """Sizes follow from the configurations, the memory and the number of target symbols."""
+        """Sizes follow from the configurations, the memory and the number of target symbols.
+
+        With `config.copying`, `copied` is what each source symbol is called as a target (`copied_ids`).
+        """
         super().__init__()
         self.config = config
         self.table = SymbolTable(config.embedding, vocabulary_size, config.embedding_size, config.dropout)
@@ -47,15 +60,21 @@ class Decoder(nn.Module):
         parts = config.layers * (2 if config.cell == "lstm" else 1)
         self.bridge = nn.Linear(memory_size, parts * config.hidden_size) if config.start != "zero" else None
         self.head = NextSymbol(config.output, config.hidden_size, memory_size, vocabulary_size)
+        self.copying: Copying | None = None
+        if config.copying:
+            assert copied is not None, "a decoder that copies is told what"
+            self.copying = Copying(copied, vocabulary_size, config.hidden_size + memory_size + self.table.size)
 
     def prepare(self, memory: Memory) -> Attendable:
         """The memory with the keys of attention: computed once a source; for answers, laid out as a kernel reads it."""
         attendable = self.attention.prepare(memory)
+        if self.copying is not None:
+            attendable = attendable._replace(places=self.copying.places(memory))
         if torch.is_grad_enabled() or not self._has_kernel(attendable):
             return attendable
         from pellucid.kernels.stepping import prepare  # Numba takes a second to import
 
-        return attendable._replace(prepared=prepare(self._step_parameters(), self.head.parts(), _looked(attendable)))
+        return attendable._replace(stepping=prepare(self._step_parameters(), self.head.parts(), _looked(attendable)))
 
     def start(self, memory: Memory) -> State:
         """s_0: zero, or hidden = tanh(W m + b) and cell = W' m + b' from the final or the mean encoder state m."""
@@ -82,12 +101,16 @@ class Decoder(nn.Module):
         There are as many rows as sources, or a multiple: then the hypotheses of each source stand one after the other.
         `override` forces this step's attention weights.
         """
-        layers = _layers(state)
-        if attendable.prepared is not None and override is None and not self.training:
-            return _step_compiled(symbols, state, attendable.prepared)
+        layers, symbols = _layers(state), self._fed(symbols)
+        if attendable.stepping is not None and override is None and not self.training:
+            step = _step_compiled(symbols, state, attendable.stepping)
+            if self.copying is None:
+                return step
+            looked = (step.state.hidden[:, -1], *step.attended[:2])
+            return step._replace(logits=self._mixed(step.logits, symbols, looked, attendable))
         attended = self._look(layers, attendable.whole(), state.looked, override)
         layers = self._advance(self._project(symbols), layers, attended)
-        logits = self.head(self._dropped(layers[-1].hidden), attended.context)
+        logits = self._answers(symbols, (layers[-1].hidden, *attended[:2]), attendable)
         return Step(logits, _stacked(layers, attended.looked), attended)
 
     def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
@@ -96,6 +119,7 @@ class Decoder(nn.Module):
         What no step waits for is done for all steps together: the projection of the symbols and the logits. A kernel
         takes all steps at once where there is one: for a single layer with attention.
         """
+        symbols = self._fed(symbols)
         if self._has_kernel(attendable):
             return self._unroll_compiled(symbols, state, attendable)
         return self._unroll_plain(symbols, state, attendable)
@@ -120,7 +144,8 @@ class Decoder(nn.Module):
         done = unroll_decoder(parameters, symbols, looked, start.hidden, start.cell, state.looked)
         last = LayerState(done.last, None if start.cell is None else done.cell)
         after = _stacked([last], None if state.looked is None else done.weights[:, -1])
-        return Unrolled(self.head(self._dropped(done.hidden), done.contexts), done.weights, after)
+        logits = self._answers(symbols, (done.hidden, done.contexts, done.weights), attendable)
+        return Unrolled(logits, done.weights, after)
 
     def _unroll_plain(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
         """Step by step in PyTorch."""
@@ -134,8 +159,28 @@ class Decoder(nn.Module):
             tops.append(layers[-1].hidden)
         contexts = torch.stack([look.context for look in looks], dim=1)
         weights = torch.stack([look.weights for look in looks], dim=1)
-        logits = self.head(self._dropped(torch.stack(tops, dim=1)), contexts)
+        logits = self._answers(symbols, (torch.stack(tops, dim=1), contexts, weights), attendable)
         return Unrolled(logits, weights, _stacked(layers, looked))
+
+    def _fed(self, symbols: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+        """What is fed back of symbols written: UNK for one that was copied and that the vocabulary lacks."""
+        return symbols if self.copying is None else torch.where(symbols < len(self.table.weight), symbols, UNK)
+
+    def _answers(self, symbols: Int[Tensor, "*shape"], made: Made, attendable: Attendable) -> Float[Tensor, "*shape V"]:
+        """One score a symbol, from states, contexts and weights of some steps; with copying log-probabilities."""
+        hidden = self._dropped(made[0])
+        logits: Tensor = self.head(hidden, made[1])
+        return logits if self.copying is None else self._mixed(logits, symbols, (hidden, *made[1:]), attendable)
+
+    def _mixed(
+        self, logits: Float[Tensor, "*shape V"], symbols: Int[Tensor, "*shape"], made: Made, attendable: Attendable
+    ) -> Float[Tensor, "*shape W"]:
+        """ln p of what is written and what is copied, W = V + S."""
+        assert self.copying is not None and attendable.places is not None, "copying was prepared"
+        hidden, context, weights = made
+        read = torch.cat([hidden, context, self.table(symbols)], dim=-1)
+        log_probabilities: Tensor = self.copying(logits, weights, read, attendable.places)
+        return log_probabilities
 
     def _project(self, symbols: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape G"]:
         """The fed-back symbols' share of the first cell's gates, its bias included."""

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.config import EncoderConfig, memory_size
+from pellucid.data.vocabulary import UNK
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.memory import Memory, State
 from pellucid.model.recurrence import Inputs, Stack, run
@@ -31,7 +32,8 @@ class Encoder(nn.Module):
 
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Read sources of the given lengths (each at least 1). What stands beyond a length changes nothing."""
-        inputs = Inputs(self.table.vectors(), source)
+        known = torch.where(source < len(self.table.weight), source, UNK)  # ids beyond tell a decoder what to copy
+        inputs = Inputs(self.table.vectors(), known)
         finals: list[Float[Tensor, "B D"]] = []
         for layer in range(self.config.layers):
             cells = [stack[layer] for stack in (self.forward_cells, self.backward_cells) if len(stack)]
@@ -39,7 +41,7 @@ class Encoder(nn.Module):
             states = nn.functional.dropout(self._merge(ran.states), self.config.dropout, self.training)
             inputs = Inputs(states)
             finals.append(self._merge(ran.last))
-        return Memory(states, lengths, State(torch.stack(finals, dim=1)))
+        return Memory(states, lengths, State(torch.stack(finals, dim=1)), source)
 
     def _merge(self, directions: Float[Tensor, "*shape N H"]) -> Float[Tensor, "*shape D"]:
         """The states of all directions as one."""

@@ -1,6 +1,6 @@
 """What a search wrote: ids, and what was seen at each step, as arrays.
 
-N outputs, S source positions, T steps, V vocabulary, C candidates kept for inspection, R hypotheses, b sources, k
+N outputs, S source positions, T steps, V vocabulary, W = V, or V + S where symbols are copied, C candidates kept for inspection, R hypotheses, b sources, k
 hypotheses of each before a step, K after it.
 """
 
@@ -116,6 +116,13 @@ def symbol_log_probabilities(
     return logits.masked_fill(closed, -torch.inf).log_softmax(dim=-1)
 
 
+def widened(closed: Bool[Tensor, " V"], logits: Float[Tensor, "R W"]) -> Bool[Tensor, " W"]:
+    """Which symbols cannot be written, none of those that are copied from the source: V + p at position p."""
+    if logits.shape[1] == len(closed):
+        return closed
+    return torch.nn.functional.pad(closed, (0, logits.shape[1] - len(closed)))
+
+
 class Likeliest(NamedTuple):
     """The candidates of each hypothesis, likeliest first."""
 
@@ -133,9 +140,9 @@ class Extended(NamedTuple):
     scores: Float[np.ndarray, "b K"]
 
 
-def likeliest(logits: Float[Tensor, "R V"], closed: Bool[Tensor, " V"]) -> Likeliest:
+def likeliest(logits: Float[Tensor, "R W"], closed: Bool[Tensor, " V"]) -> Likeliest:
     """The candidates, by a kernel where it can."""
-    count = candidates(logits.shape[1])
+    count, closed = candidates(len(closed)), widened(closed, logits)
     if chosen(logits):
         from pellucid.kernels.ranking import rank  # Numba takes a second to import
 
@@ -145,20 +152,20 @@ def likeliest(logits: Float[Tensor, "R V"], closed: Bool[Tensor, " V"]) -> Likel
 
 
 def extend(
-    logits: Float[Tensor, "R V"], closed: Bool[Tensor, " V"], scores: Float[np.ndarray, "b k"], width: int
+    logits: Float[Tensor, "R W"], closed: Bool[Tensor, " V"], scores: Float[np.ndarray, "b k"], width: int
 ) -> Extended:
     """The best `width` extensions of each source's hypotheses, by a kernel where it can."""
-    vocabulary = logits.shape[1]
+    vocabulary, kept, closed = logits.shape[1], candidates(len(closed)), widened(closed, logits)
     width = min(width, scores.shape[1] * vocabulary)
     if chosen(logits):
         from pellucid.kernels.ranking import extend as extend_compiled  # Numba takes a second to import
 
-        counts = (candidates(vocabulary), width)
+        counts = (kept, width)
         ids, values, numbers, *rest = extend_compiled(logits.numpy(), closed.numpy(), scores, counts)
         return Extended(Likeliest(ids, values), numbers // vocabulary, numbers % vocabulary, *rest)
     found = symbol_log_probabilities(logits, closed)
     summed = (torch.from_numpy(scores).to(found).flatten()[:, None] + found).view(len(scores), -1)
-    best, top = summed.topk(width), found.topk(candidates(vocabulary))
+    best, top = summed.topk(width), found.topk(kept)
     own, places = found.view(len(scores), -1).gather(1, best.indices), array(best.indices)
     candidates_of = Likeliest(array(top.indices), array(top.values))
     return Extended(candidates_of, places // vocabulary, places % vocabulary, array(own), array(best.values))

@@ -12,6 +12,7 @@ import numpy as np
 
 from pellucid.config import Config
 from pellucid.data.batches import Ragged, encode_sources
+from pellucid.data.copies import sources_with_copies
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies
@@ -76,7 +77,9 @@ class Transducer:
         """Decode examples (their targets are not looked at): near-equal lengths together, results in their order."""
         given = list(examples)
         read = [self._read(example, number) for number, example in enumerate(given, start=1)]
-        sources = encode_sources(given, self.segmenters, self.vocabularies)
+        plain = sources = encode_sources(given, self.segmenters, self.vocabularies)
+        if self.config.decoder.copying:
+            sources = sources_with_copies(plain, given, self.segmenters, self.vocabularies)
         order = [row for row in np.argsort(sources.lengths, kind="stable").tolist() if read[row].source]
         decoded: dict[int, Decoded] = {}
         device = next(self.network.parameters()).device
@@ -84,7 +87,7 @@ class Transducer:
             for start in range(0, len(order), self.config.search.batch_size):
                 rows = order[start : start + self.config.search.batch_size]
                 decoded.update(zip(rows, self._decode(sources, rows), strict=True))
-        unknown = self._unknown(sources)
+        unknown = self._unknown(plain)
         return [self._trace(each, decoded.get(row), tuple(unknown.get(row, ()))) for row, each in enumerate(read)]
 
     def _read(self, example: Example, number: int) -> "_Read":
@@ -122,7 +125,10 @@ class Transducer:
         """Ids back to symbols."""
         found = decoded if decoded is not None else _nothing()
         finished = bool(len(found.ids)) and int(found.ids[-1]) == EOS
-        symbols = tuple(self._names[found.ids].tolist())
+        names = self._names
+        if self.config.decoder.copying:  # V + p is the symbol at source position p
+            names = np.concatenate([names, np.array(read.source, dtype=object)])
+        symbols = tuple(names[found.ids].tolist())
         return Trace(
             text=read.text,
             source=read.source,
@@ -133,7 +139,7 @@ class Transducer:
             finished=finished or not read.source,
             log_probabilities=found.log_probabilities,
             attention=found.weights,
-            top_symbols=tuple(map(tuple, self._names[found.top_ids].tolist())),
+            top_symbols=tuple(map(tuple, names[found.top_ids].tolist())),
             top_log_probabilities=found.top_log_probabilities,
         )
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import msgspec
 
 from pellucid import __version__
-from pellucid.config import DataConfig
+from pellucid.config import Config, DataConfig
 from pellucid.data.batches import encode
+from pellucid.data.copies import encode_with_copies
 from pellucid.data.corpus import Corpus, CorpusError, Found, map_corpus, write_corpus
 from pellucid.data.examples import BadLine, Example, read_examples
 from pellucid.data.symbols import segmenters
@@ -81,13 +82,14 @@ def read_files(files: Files, config: DataConfig, kept: Path) -> Data:
     return Data(key, Found(tuple(bad), blank, shared), training, corpus, development, reads)
 
 
-def encoded(data: Data, config: DataConfig) -> Corpus:
+def encoded(data: Data, config: Config) -> Corpus:
     """The training examples as ids, as they were kept, or encoded now."""
     if data.corpus is not None:
         return data.corpus
-    cut = segmenters(config)
-    vocabularies = learn_vocabularies(data.training, cut, config.minimum_count)
-    return Corpus(data.key, data.found, vocabularies, encode(data.training, cut, vocabularies))
+    cut = segmenters(config.data)
+    vocabularies = learn_vocabularies(data.training, cut, config.data.minimum_count)
+    encoding = encode_with_copies if config.decoder.copying else encode
+    return Corpus(data.key, data.found, vocabularies, encoding(data.training, cut, vocabularies))
 
 
 def keep(path: Path, corpus: Corpus, files: Files, config: DataConfig) -> Corpus:
