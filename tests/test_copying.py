@@ -3,7 +3,6 @@
 B batch, K steps, S source positions, T target positions, V vocabulary.
 """
 
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -12,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import SCORES, SEEDS, alone, config_of, few, near, shake, vocabularies
 from torch import Tensor
-from trained_runs import assert_same_outcome, outcome, small_config, train_to_end, write_pairs
+from trained_runs import train_to_end, write_pairs
 
 from pellucid.config import Config
 from pellucid.data.batches import Batch, assemble
 from pellucid.data.copies import encode_with_copies
 from pellucid.data.examples import Example
 from pellucid.data.symbols import segmenters
-from pellucid.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
+from pellucid.data.vocabulary import BOS, EOS, SPECIAL, UNK
 from pellucid.errors import ConfigError
 from pellucid.kernels.choice import plain
 from pellucid.model.copying import BY_PLACE, NEVER, copied_ids, mix
@@ -195,7 +194,7 @@ def rare(count: int, seed: int, letters: str) -> list[Example]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Files, Path, Config]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Transducer:
     """A model that has seen no sign of its examples often enough to know it."""
     folder = tmp_path_factory.mktemp("copying")
     files = Files(
@@ -204,28 +203,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Files, Path, Conf
     training = {"epochs": 14, "learning_rate": 0.01, "validate_every": 7, "metric": "loss", "label_smoothing": 0.1}
     config = config_of({"decoder": {"copying": True}, "training": training, "data": {"minimum_count": 5}})
     train_to_end(files, folder / "run", config)
-    return files, folder / "run", config
+    return load(folder / "run")
 
 
-def test_symbols_never_seen_are_copied_with_their_own_text(trained: tuple[Files, Path, Config]) -> None:
-    model = load(trained[1])
-    traces = model.predict(["abca𝒳", "cc\u4dffb"])
+def test_symbols_never_seen_are_copied_with_their_own_text(trained: Transducer) -> None:
+    model = trained
+    traces = model.predict(["abca𝒳", "ccbb\u4dff"])
     assert len(model.vocabularies.target.symbols) == len(model.vocabularies.source.symbols) == 3
-    assert [trace.output for trace in traces] == ["abca𝒳", "cc\u4dffb"] or traces[0].output == "abca𝒳"
+    assert [trace.output for trace in traces] == ["abca𝒳", "ccbb\u4dff"]
     assert traces[0].target == ("a", "b", "c", "a", "𝒳", "⟨end⟩") and traces[0].unknown == (4,)
-    beam: Transducer = model.with_beam(3)
-    assert beam.predict(["abca𝒳"])[0].output == "abca𝒳"
-    alone_, among = model.predict(["a𝒳"])[0], model.predict(["abcabcabca𝒳", "a𝒳"])[1]
-    assert alone_.top_symbols == among.top_symbols
-
-
-def test_another_run_with_copies_ends_in_the_same_bits(trained: tuple[Files, Path, Config], tmp_path: Path) -> None:
-    files, _, _ = trained
-    config = small_config({"epochs": 1}, dropout=0.2, data={"minimum_count": 5})
-    copies = config_of({"decoder": {"copying": True}, "training": {"epochs": 1}, "data": {"minimum_count": 5}})
-    for name in ("one", "two"):
-        train_to_end(files, tmp_path / name, copies)
-    assert_same_outcome(tmp_path / "one", tmp_path / "two")
-    train_to_end(files, tmp_path / "without", config)
-    assert "network.decoder.copying.gate.weight" not in outcome(tmp_path / "without")["moments"]
-    assert not load(tmp_path / "one").network.training and PAD == 0
+    assert model.with_beam(3).predict(["abca𝒳"])[0].output == "abca𝒳"
+    lonely, among = model.predict(["a𝒳"])[0], model.predict(["abcabcabca𝒳", "a𝒳"])[1]
+    assert lonely.top_symbols == among.top_symbols

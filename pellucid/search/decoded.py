@@ -1,7 +1,7 @@
 """What a search wrote: ids, and what was seen at each step, as arrays.
 
-N outputs, S source positions, T steps, V vocabulary, W = V, or V + S where symbols are copied, C candidates kept for inspection, R hypotheses, b sources, k
-hypotheses of each before a step, K after it.
+N outputs, S source positions, T steps, V vocabulary, W = V, or V + S where symbols are copied, C candidates kept for
+inspection, R hypotheses, b sources, k hypotheses of each before a step, K after it.
 """
 
 from collections.abc import Sequence
