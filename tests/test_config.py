@@ -53,6 +53,10 @@ def agreeing(config: Config) -> Config:
     config = with_value(
         config, "search.minimum_length", min(config.search.minimum_length, config.search.maximum_length)
     )
+    if config.graphs:
+        config = with_value(config, "training.scheduled_sampling", "none")
+    if config.attention.score == "none":
+        config = with_value(with_value(config, "decoder.copying", False), "training.coverage_loss", 0.0)
     config = with_value(config, "training.optimizer", "adamw")
     config = with_value(config, "encoder.hidden_size", min(config.encoder.hidden_size, 2**19))
     return with_value(config, "decoder.hidden_size", memory_size(config.encoder))
