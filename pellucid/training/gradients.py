@@ -14,7 +14,7 @@ from pellucid.model.device import arithmetic
 from pellucid.model.memory import Unrolled
 from pellucid.model.network import Network
 from pellucid.training.objective import copying_cross_entropy, coverage_loss, cross_entropy, disagreement
-from pellucid.training.sampling import unroll_sampled
+from pellucid.training.scheduled import unroll_sampled
 
 
 class Found(NamedTuple):

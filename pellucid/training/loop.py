@@ -30,8 +30,8 @@ from pellucid.training.averaging import Average, averaged, build_average
 from pellucid.training.events import LOSS_WINDOW, Event, Progress, Started, Stepped, Stopped, Validated
 from pellucid.training.gradients import Gradients, target_loss
 from pellucid.training.optimizer import Adam
-from pellucid.training.sampling import own_share
 from pellucid.training.schedule import learning_rate
+from pellucid.training.scheduled import own_share
 
 __all__ = [
     "LOSS_WINDOW",

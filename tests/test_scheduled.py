@@ -16,7 +16,7 @@ from pellucid.config import Schedule, TrainingConfig
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
 from pellucid.model.network import Network, shifted
-from pellucid.training.sampling import draw, own_share, unroll_sampled
+from pellucid.training.scheduled import draw, own_share, unroll_sampled
 
 
 def scheduled(kind: Schedule, end: float) -> TrainingConfig:
