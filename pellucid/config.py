@@ -4,8 +4,7 @@ A `Config` is complete: the preset of its size, overlaid by a TOML file, overlai
 and read back from there, so a model never depends on how it was started.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -21,6 +20,7 @@ Precision = Literal["float32", "bf16"]
 LayerNormalisation = Literal["none", "outputs", "cells"]
 DropoutMask = Literal["step", "sequence"]
 RecurrentDropout = Literal["weights", "states"]
+Schedule = Literal["none", "linear", "exponential", "inverse-sigmoid"]
 Metric = Literal["exact_match", "symbol_error_rate", "symbol_accuracy", "loss"]
 Count = Annotated[int, Meta(ge=1, le=2**20)]
 Limit = Annotated[int, Meta(ge=0, le=2**20)]
@@ -161,6 +161,8 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     """Each layer above the first adds the one below to its outputs."""
     pretrained: str = ""
     """Text file of vectors ("symbol number number ...") that a new run's embedding starts from; empty for none."""
+    copying: bool = False
+    """Symbols may be copied from where attention looks, those that the target vocabulary lacks too."""
 
 
 class TrainingConfig(Settings, frozen=True, kw_only=True):
@@ -188,6 +190,24 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """The gradient's norm is clipped to this size then (0 = off)."""
     label_smoothing: Share = 0.1
     """Share of the target probability spread over all symbols."""
+    coverage_loss: Amount = 0.0
+    """Weight of the coverage loss: what attention looks at again costs so much (0 = off)."""
+    scheduled_sampling: Schedule = "none"
+    """How the share of the model's own symbols that are fed back in training grows: none, linear, exponential, ..."""
+    sampling_share: Share = 0.25
+    """Share of the model's own symbols among those fed back at the end of training (with scheduled_sampling)."""
+    consistency: Amount = 0.0
+    """Weight of R-Drop: two passes with different dropout must agree; an update takes twice as long (0 = off)."""
+    average: Literal["none", "ema", "last"] = "none"
+    """Weights judged and kept: none averaged, a moving average (ema), or the last validations' mean (last)."""
+    average_decay: Share = 0.999
+    """What the moving average keeps of itself at an update (with average = "ema")."""
+    average_last: Width = 5
+    """Validations whose weights are averaged (with average = "last")."""
+    augmentation: Literal["none", "copy", "hallucinate"] = "none"
+    """Made-up pairs beside the training file's: none, targets read as they are written (copy), stems made up."""
+    augmentation_share: Positive = 0.5
+    """Made-up pairs for each pair of the training file (with augmentation)."""
     validate_every: Interval = 1.0
     """Validate each so many epochs (0.1 is ten times an epoch)."""
     metric: Metric = "exact_match"
@@ -246,44 +266,6 @@ class Config(Settings, frozen=True, kw_only=True):
     decoder: DecoderConfig
     training: TrainingConfig
     search: SearchConfig
-
-
-PRESETS: Mapping[Size, Mapping[str, Mapping[str, Any]]] = {
-    "tiny": {
-        "encoder": {"hidden_size": 16, "embedding_size": 16, "dropout": 0.0},
-        "attention": {"units": 32},
-        "decoder": {"hidden_size": 32, "embedding_size": 16, "dropout": 0.0},
-        "training": {"learning_rate": 0.005, "batch_size": 32},
-    },
-    "small": {
-        "encoder": {"hidden_size": 64, "embedding_size": 64, "dropout": 0.2},
-        "attention": {"units": 128},
-        "decoder": {"hidden_size": 128, "embedding_size": 64, "dropout": 0.2},
-        "training": {"learning_rate": 0.003, "batch_size": 32},
-    },
-    "base": {
-        "encoder": {"hidden_size": 128, "embedding_size": 128, "dropout": 0.3},
-        "attention": {"units": 256},
-        "decoder": {"hidden_size": 256, "embedding_size": 128, "dropout": 0.3},
-        "training": {"learning_rate": 0.002, "batch_size": 64},
-    },
-    "large": {
-        "encoder": {"hidden_size": 256, "embedding_size": 256, "dropout": 0.4},
-        "attention": {"units": 512},
-        "decoder": {"hidden_size": 512, "embedding_size": 256, "dropout": 0.4},
-        "training": {"learning_rate": 0.001, "batch_size": 64},
-    },
-}
-"""What the dial sets. The decoder has as many units as the two directions of the encoder together."""
-
-EVERY_SIZE: Mapping[str, Mapping[str, Any]] = {
-    "data": {},
-    "encoder": {},
-    "attention": {},
-    "decoder": {},
-    "training": {"schedule": "cosine", "patience": 0},
-    "search": {},
-}
 
 
 def memory_size(encoder: EncoderConfig) -> int:

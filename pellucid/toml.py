@@ -12,9 +12,10 @@ from typing import Any, Literal, cast, get_args, get_origin
 import msgspec
 import tomli_w
 
-from pellucid.config import EVERY_SIZE, PRESETS, Config, Settings, Size, memory_size
+from pellucid.config import Config, Settings, Size, memory_size
 from pellucid.errors import ConfigError, nearest
 from pellucid.files import read_bytes
+from pellucid.sizes import EVERY_SIZE, PRESETS
 
 
 def preset(size: Size) -> Config:
@@ -72,6 +73,7 @@ def checked(config: Config) -> Config:
         raise ConfigError(
             f"search.minimum_length = {search.minimum_length} is beyond search.maximum_length = {search.maximum_length}"
         )
+    _check_training(config)
     if config.training.weight_decay and config.training.optimizer != "adamw":
         raise ConfigError("training.weight_decay needs training.optimizer = 'adamw'")
     for told, asked in (("precision = 'bf16'", config.precision == "bf16"), ("graphs = true", config.graphs)):
@@ -99,6 +101,17 @@ def _check_decoder(config: Config) -> None:
     ):
         if path and kind not in ("learnt", "frozen"):
             raise ConfigError(f"{side}.pretrained needs {side}.embedding = 'learnt' or 'frozen', got {kind!r}")
+
+
+def _check_training(config: Config) -> None:
+    """`ConfigError` for what training cannot do with this network or on this device."""
+    training = config.training
+    needs = {"decoder.copying": config.decoder.copying, "training.coverage_loss": training.coverage_loss}
+    for name, asked in needs.items():
+        if asked and config.attention.score == "none":
+            raise ConfigError(f"{name} needs attention, but attention.score is 'none'")
+    if config.graphs and training.scheduled_sampling != "none":
+        raise ConfigError("training.scheduled_sampling changes with every update, which graphs = true cannot record")
 
 
 def flattened(config: Config) -> dict[str, Any]:

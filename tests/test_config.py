@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pellucid.config import PRESETS, Config, Settings, Size, memory_size
+from pellucid.config import Config, Settings, Size, memory_size
 from pellucid.errors import ConfigError
+from pellucid.sizes import PRESETS
 from pellucid.toml import checked, differences, flattened, from_settings, load_config, preset, to_toml
 
 SIZES = list(PRESETS)
@@ -53,6 +54,10 @@ def agreeing(config: Config) -> Config:
     config = with_value(
         config, "search.minimum_length", min(config.search.minimum_length, config.search.maximum_length)
     )
+    if config.graphs:
+        config = with_value(config, "training.scheduled_sampling", "none")
+    if config.attention.score == "none":
+        config = with_value(with_value(config, "decoder.copying", False), "training.coverage_loss", 0.0)
     config = with_value(config, "training.optimizer", "adamw")
     config = with_value(config, "attention.heads", 1)
     if config.decoder.order == "attend-then-step":

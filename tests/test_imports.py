@@ -18,13 +18,26 @@ import pellucid
 ROOT = Path(__file__).parents[1]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.glob("pellucid/**/*.py"))}
 ORDER = (
-    *("errors", "files", "processes", "config", "toml", "data", "kernels", "model", "search", "evaluation", "training"),
+    *(
+        "errors",
+        "files",
+        "processes",
+        "config",
+        "sizes",
+        "toml",
+        "data",
+        "kernels",
+        "model",
+        "search",
+        "evaluation",
+        "training",
+    ),
     *("look", "api", "tuning", "recipes", "bench", "cli"),
 )
 """The path of the data: a file imports from its own folder and from what stands before it here."""
 DATA_ORDER = (
     *("symbols", "lines", "columns", "formats", "examples", "vocabulary", "vectors", "batches"),
-    *("corpus", "prefetching", "synthetic", "digits"),
+    *("copies", "corpus", "prefetching", "synthetic", "digits"),
 )
 """The same for the files of data/, one by one."""
 ALLOWANCES: Mapping[str, Mapping[str, str]] = {

@@ -10,7 +10,7 @@ from small import LENGTHS, SEEDS, few, padded
 from torch import Tensor
 
 from pellucid.data.vocabulary import PAD
-from pellucid.training.objective import cross_entropy
+from pellucid.training.objective import copying_cross_entropy, coverage_loss, cross_entropy, disagreement
 
 SMOOTHING = st.sampled_from([0.0, 0.1, 0.5])
 
@@ -77,3 +77,72 @@ def test_more_padding_changes_nothing(lengths: list[int], seed: int) -> None:
     logits = logits_for(wider, seed)
     narrow = cross_entropy(logits[:, : target.shape[1]], target, 0.1)
     assert cross_entropy(logits, wider, 0.1).item() == pytest.approx(narrow.item(), abs=1e-12)
+
+
+@few
+@given(LENGTHS, st.integers(1, 5), SEEDS)
+def test_coverage_loss_is_the_loop_of_the_paper(lengths: list[int], positions: int, seed: int) -> None:
+    """Σ_t Σ_i min(a_i^t, c_i^t) over real targets, by loops; and it falls where looks move on."""
+    target, generator = padded(lengths, seed), torch.Generator().manual_seed(seed)
+    shape = (*target.shape, positions)
+    weights = torch.randn(shape, generator=generator, dtype=torch.float64).softmax(dim=2).requires_grad_()
+    total = 0.0
+    for row, length in enumerate(lengths):
+        covered = [0.0] * positions
+        for step in range(length):
+            look = weights[row, step].tolist()
+            total += sum(min(a, c) for a, c in zip(look, covered, strict=True))
+            covered = [c + a for a, c in zip(look, covered, strict=True)]
+    loss = coverage_loss(weights, target)
+    assert loss.item() == pytest.approx(total / sum(lengths), abs=1e-12)
+    gradient = torch.autograd.grad(loss, weights)[0]
+    assert bool(gradient.any()) == (max(lengths) > 1)
+    moved = torch.eye(max(lengths), dtype=torch.float64).expand(len(lengths), -1, -1)
+    assert coverage_loss(moved, target).item() == 0
+
+
+@few
+@given(LENGTHS, SEEDS, st.sampled_from([0.0, 0.3]))
+def test_what_can_be_copied_is_not_smoothed_over(lengths: list[int], seed: int, smoothing: float) -> None:
+    """Without places it is the other cross-entropy; a place that is not there costs nothing and is no target."""
+    target, generator = padded(lengths, seed), torch.Generator().manual_seed(seed)
+    logits = torch.randn(*target.shape, 9, generator=generator, dtype=torch.float64).log_softmax(dim=2)
+    wide = torch.nn.functional.pad(logits, (0, 3), value=-torch.inf)
+    expected = cross_entropy(logits, target, smoothing).item()
+    assert copying_cross_entropy(wide, target, smoothing, 9).item() == pytest.approx(expected, abs=1e-12)
+    place = torch.where(target == PAD, PAD, 9)
+    half = torch.nn.functional.pad(logits - math.log(2), (0, 1), value=math.log(0.5))
+    found = copying_cross_entropy(half, place, smoothing, 9).item()
+    spread = -(half[..., :9].mean(dim=2) * (target != PAD)).sum().item() / sum(lengths)
+    assert found == pytest.approx((1 - smoothing) * math.log(2) + smoothing * spread, abs=1e-12)
+
+
+@few
+@given(LENGTHS, SEEDS)
+def test_disagreement_is_both_divergences_and_blind_to_what_cannot_be(lengths: list[int], seed: int) -> None:
+    target, generator = padded(lengths, seed), torch.Generator().manual_seed(seed)
+    one, other = torch.randn(2, *target.shape, 5, generator=generator, dtype=torch.float64).requires_grad_()
+    total = 0.0
+    for row, length in enumerate(lengths):
+        for step in range(length):
+            p, q = one[row, step].detach().softmax(dim=0), other[row, step].detach().softmax(dim=0)
+            total += sum(float(a * (a / b).log() + b * (b / a).log()) for a, b in zip(p, q, strict=True))
+    found = disagreement(one, other, target)
+    assert found.item() == pytest.approx(total / sum(lengths), abs=1e-12)
+    wide = [torch.nn.functional.pad(logits, (0, 2), value=-torch.inf) for logits in (one, other)]
+    assert disagreement(*wide, target).item() == pytest.approx(found.item(), abs=1e-12)
+    gradient = torch.autograd.grad(disagreement(*wide, target), one)[0]
+    assert bool(gradient.isfinite().all()) and bool(gradient.any())
+    assert disagreement(one, one, target).item() == 0
+
+
+def test_smoothing_over_symbols_that_no_search_writes_is_smoothing_a_little_less() -> None:
+    """q over V, without three symbols and renormalised, is q' over the V − 3 others, ε' = ε (V − 3) / (V − 3 ε)."""
+    size, smoothing, target = 9, 0.3, 5
+    q = torch.full((size,), smoothing / size)
+    q[target] += 1 - smoothing
+    kept = torch.tensor([2, *range(4, size)])
+    less = smoothing * (size - 3) / (size - 3 * smoothing)
+    other = torch.full((size - 3,), less / (size - 3))
+    other[kept == target] += 1 - less
+    torch.testing.assert_close(q[kept] / q[kept].sum(), other)

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,6 +23,7 @@ from trained_runs import (
 
 from pellucid.config import Config
 from pellucid.data.examples import Example
+from pellucid.toml import from_settings
 from pellucid.training import reading
 from pellucid.training import session as session_module
 from pellucid.training.loop import Started, Stepped, Stopped, Validated
@@ -73,6 +75,51 @@ def test_interruptions_at_awkward_places_change_no_bit(tmp_path: Path, schedule:
         train_until(files, tmp_path / "broken", config, place)
     train_to_end(files, tmp_path / "broken", config)
     assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
+
+
+MORE: dict[str, dict[str, dict[str, Any]]] = {
+    "coverage": {"training": {"coverage_loss": 1.0}},
+    "sampling": {"training": {"scheduled_sampling": "inverse-sigmoid", "sampling_share": 0.5}},
+    "consistency": {"training": {"consistency": 1.0}},
+    "moving average": {"training": {"average": "ema", "average_decay": 0.9}},
+    "mean of the last": {"training": {"average": "last", "average_last": 2}},
+    "copies": {"training": {"augmentation": "copy"}},
+    "copying": {"decoder": {"copying": True}, "data": {"minimum_count": 15}},
+    "all": {
+        "training": {
+            **{"coverage_loss": 0.5, "scheduled_sampling": "linear", "consistency": 1.0, "average": "ema"},
+            **{"augmentation": "copy", "augmentation_share": 1.5},
+        },
+        "decoder": {"copying": True},
+        "data": {"minimum_count": 20},
+    },
+}
+
+
+@pytest.mark.parametrize("settings", MORE.values(), ids=MORE)
+def test_whatever_training_does_resumes_to_the_bit(tmp_path: Path, settings: dict[str, dict[str, Any]]) -> None:
+    """Stopped in mid-epoch, before a validation and at one, each way of training ends as though it never was."""
+    base = msgspec.to_builtins(small_config({"epochs": 4, "validate_every": 0.7}, dropout=0.3))
+    config = from_settings({key: {**base[key], **settings[key]} for key in settings} | _rest(base, settings), "test")
+    files = copy_files(tmp_path)
+    straight = train_to_end(files, tmp_path / "straight", config)
+    validation = [event.progress.update for event in straight if isinstance(event, Validated)][1]
+    places = [
+        at_update(1),
+        at_update(4),
+        at_update(validation),
+        at_update(validation, Validated),
+        at_update(validation + 2),
+    ]
+    for place in places:
+        train_until(files, tmp_path / "broken", config, place)
+    train_to_end(files, tmp_path / "broken", config)
+    assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
+    load(tmp_path / "broken").predict(["abc"])
+
+
+def _rest(base: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in base.items() if key not in settings}
 
 
 def states_of(run: Path, events: Iterator[RunEvent], copies_in: Path) -> Iterator[Path]:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from pellucid.kernels.cache import cache_folder
+from pellucid.training.augmentation import Augmented
 from pellucid.training.loop import Started, Stepped, Stopped, Validated
 from pellucid.training.session import Built, Read, RunEvent
 
@@ -56,6 +57,9 @@ class Teller:
         match event:
             case Read():
                 self._tell_read(event)
+            case Augmented():
+                made = "copied words" if event.kind == "copy" else "pairs with made-up stems"
+                self._print(f"augmentation: {event.made:,} {made} beside {event.examples:,} examples")
             case Built():
                 self._tell_built(event)
             case Started():

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pellucid.config import AttentionConfig, DecoderConfig
 from pellucid.kernels.choice import chosen
 from pellucid.kernels.operands import Head, Looked, Parameters, Prepared
-from pellucid.model.decoder import Decoder, Moved, Running, Sizes, taken_apart
+from pellucid.model.decoder import Decoder, Made, Moved, Running, Sizes, taken_apart
 from pellucid.model.dropout import SILENCE, Noise
 from pellucid.model.heads import TiedSymbol
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
@@ -41,7 +41,7 @@ class AttendThenStep(Decoder):
         from pellucid.kernels.stepping import prepare  # Numba takes a second to import
 
         parameters = self._step_parameters(self.table.vectors(), attendable.noise)
-        return attendable._replace(prepared=prepare(parameters, self._head_parts(), _looked(attendable)))
+        return attendable._replace(stepping=prepare(parameters, self._head_parts(), _looked(attendable)))
 
     def step(
         self,
@@ -51,8 +51,11 @@ class AttendThenStep(Decoder):
         override: Float[Tensor, "R S"] | None = None,
     ) -> Step:
         """As any decoder; by a kernel where the memory is prepared for one."""
-        if attendable.prepared is not None and override is None and not self.training:
-            return _step_compiled(symbols, state, attendable.prepared)
+        if attendable.stepping is not None and override is None and not self.training:
+            fed = self.fed(symbols)
+            step = _step_compiled(fed, state, attendable.stepping)
+            made = Made(step.state.hidden[:, -1], step.attended.context, step.attended.weights)
+            return step._replace(logits=self.mixed(step.logits, fed, made, attendable))
         return super().step(symbols, state, attendable, override)
 
     def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
@@ -84,14 +87,15 @@ class AttendThenStep(Decoder):
         """All steps by a kernel."""
         from pellucid.kernels.decoding import unroll_decoder  # Numba takes a second to import
 
+        symbols = self.fed(symbols)
         inputs, start = self.read(symbols, attendable.noise), taken_apart(state).layers[0]
         parameters, looked = self._step_parameters(inputs.vectors, attendable.noise), _looked(attendable)
         ids = cast(Tensor, inputs.symbols)
         done = unroll_decoder(parameters, ids, looked, start.hidden, start.cell, state.looked)
         last = LayerState(done.last, None if start.cell is None else done.cell)
         after = Running([last], None if state.looked is None else done.weights[:, -1])
-        logits = self.logits(self.normalisations[0](done.hidden), done.contexts, attendable.noise)
-        return Unrolled(logits, done.weights, after.whole())
+        made = Made(self.normalisations[0](done.hidden), done.contexts, done.weights)
+        return Unrolled(self.logits(symbols, made, attendable), done.weights, after.whole())
 
     def _step_parameters(self, vectors: Float[Tensor, "N E"], noise: Noise | None) -> Parameters:
         """What a kernel reads: the symbols' table projected, and the weights of cell and attention."""

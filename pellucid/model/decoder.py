@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.config import AttentionConfig, DecoderConfig
+from pellucid.data.vocabulary import UNK
 from pellucid.model.attention import (
     AdditiveAttention,
     Attention,
@@ -21,6 +22,7 @@ from pellucid.model.attention import (
     NoAttention,
     ScaledDotAttention,
 )
+from pellucid.model.copying import Copying
 from pellucid.model.dropout import Noise, draw_cells, draw_mask
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.heads import NextSymbol, Reads, TiedSymbol
@@ -36,6 +38,8 @@ class Sizes(NamedTuple):
 
     memory: int
     vocabulary: int
+    copied: Int[Tensor, " N"] | None = None
+    """What each source symbol is called as a target (`copied_ids`), for decoders that copy."""
 
 
 class Running(NamedTuple):
@@ -58,6 +62,14 @@ class Moved(NamedTuple):
     running: Running
     attended: Attended
     output: Float[Tensor, "R H"]
+
+
+class Made(NamedTuple):
+    """What the next symbols are read from, of some steps."""
+
+    outputs: Float[Tensor, "R *steps H"]
+    contexts: Float[Tensor, "R *steps D"]
+    weights: Float[Tensor, "R *steps S"]
 
 
 class Decoder(nn.Module, ABC):
@@ -88,6 +100,11 @@ class Decoder(nn.Module, ABC):
         else:
             self.head = NextSymbol(reads, config.hidden_size, sizes.memory, sizes.vocabulary)
         self.normalisations = output_normalisations(config.layer_normalisation, config.layers, config.hidden_size)
+        self.copying: Copying | None = None
+        if config.copying:
+            assert sizes.copied is not None, "a decoder that copies is told what"
+            read = config.hidden_size + sizes.memory + self.table.size
+            self.copying = Copying(sizes.copied, sizes.vocabulary, read)
 
     @abstractmethod
     def move(
@@ -102,6 +119,8 @@ class Decoder(nn.Module, ABC):
     def prepare(self, memory: Memory) -> Attendable:
         """The memory with the keys of attention, computed once a source; in training with what dropout takes away."""
         attendable = self.attention.prepare(memory)
+        if self.copying is not None:
+            attendable = attendable._replace(places=self.copying.places(memory))
         return attendable._replace(noise=self._draw(memory)) if self.training else attendable
 
     def start(self, memory: Memory) -> State:
@@ -129,16 +148,17 @@ class Decoder(nn.Module, ABC):
         There are as many rows as sources, or a multiple: then the hypotheses of each source stand one after the other.
         `override` forces this step's attention weights.
         """
-        attendable = attendable.whole()
+        attendable, symbols = attendable.whole(), self.fed(symbols)
         moved = self.move(self._project(symbols, attendable.noise), taken_apart(state), attendable, override)
-        logits = self.logits(moved.output, moved.attended.context, attendable.noise)
-        return Step(logits, moved.running.whole(), moved.attended)
+        made = Made(moved.output, moved.attended.context, moved.attended.weights)
+        return Step(self.logits(symbols, made, attendable), moved.running.whole(), moved.attended)
 
     def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
         """The same steps over symbols known beforehand (the target shifted by one, BOS first).
 
         What no step waits for is done for all steps together: the projection of the symbols and the logits.
         """
+        symbols = self.fed(symbols)
         running, looks, outputs = taken_apart(state), list[Attended](), list[Tensor]()
         for projected in self._project(symbols, attendable.noise).unbind(dim=1):
             moved = self.move(projected, running, attendable, None)
@@ -147,20 +167,38 @@ class Decoder(nn.Module, ABC):
             outputs.append(moved.output)
         contexts = torch.stack([look.context for look in looks], dim=1)
         weights = torch.stack([look.weights for look in looks], dim=1)
-        logits = self.logits(torch.stack(outputs, dim=1), contexts, attendable.noise)
+        logits = self.logits(symbols, Made(torch.stack(outputs, dim=1), contexts, weights), attendable)
         heads = [look.heads for look in looks if look.heads is not None]
         return Unrolled(logits, weights, running.whole(), torch.stack(heads, dim=1) if heads else None)
 
+    def fed(self, symbols: Int[Tensor, "R *steps"]) -> Int[Tensor, "R *steps"]:
+        """What is fed back of symbols written: UNK for one that was copied and that the vocabulary lacks."""
+        return symbols if self.copying is None else torch.where(symbols < len(self.table.weight), symbols, UNK)
+
     def logits(
-        self, outputs: Float[Tensor, "R *steps H"], contexts: Float[Tensor, "R *steps D"], noise: Noise | None
-    ) -> Float[Tensor, "R *steps V"]:
-        """The next symbols' scores, from what steps came to and saw; with dropout of the former in training."""
-        dropped = self.dropped(outputs, self.config.layers - 1, noise)
+        self, symbols: Int[Tensor, "R *steps"], made: Made, attendable: Attendable
+    ) -> Float[Tensor, "R *steps W"]:
+        """The next symbols' scores, from those fed back and what steps made of them; in training with dropout.
+
+        With copying they are log-probabilities, of V + S symbols.
+        """
+        dropped = self.dropped(made.outputs, self.config.layers - 1, attendable.noise)
         if isinstance(self.head, TiedSymbol):
-            tied: Tensor = self.head(dropped, contexts, self.table.weight)
-            return tied
-        logits: Tensor = self.head(dropped, contexts)
-        return logits
+            logits: Tensor = self.head(dropped, made.contexts, self.table.weight)
+        else:
+            logits = self.head(dropped, made.contexts)
+        return self.mixed(logits, symbols, made._replace(outputs=dropped), attendable)
+
+    def mixed(
+        self, logits: Float[Tensor, "R *steps V"], symbols: Int[Tensor, "R *steps"], made: Made, attendable: Attendable
+    ) -> Float[Tensor, "R *steps W"]:
+        """The same where nothing is copied; else ln p of what is written and what is copied, W = V + S."""
+        if self.copying is None:
+            return logits
+        assert attendable.places is not None, "copying was prepared"
+        read = torch.cat([made.outputs, made.contexts, self.read(symbols, attendable.noise).spread()], dim=-1)
+        log_probabilities: Tensor = self.copying(logits, made.weights, read, attendable.places)
+        return log_probabilities
 
     def read(self, symbols: Int[Tensor, "R *steps"], noise: Noise | None) -> Inputs:
         """The vectors of fed-back symbols."""

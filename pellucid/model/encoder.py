@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.config import EncoderConfig, memory_size
+from pellucid.data.vocabulary import UNK
 from pellucid.model.dropout import draw_cells, draw_mask
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.memory import Memory, State
@@ -41,7 +42,8 @@ class Encoder(nn.Module):
 
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Read sources of the given lengths (each at least 1). What stands beyond a length changes nothing."""
-        inputs = self.table.read(source, self.table.draw_missed(len(source)))
+        known = torch.where(source < len(self.table.weight), source, UNK)  # ids beyond tell a decoder what to copy
+        inputs = self.table.read(known, self.table.draw_missed(len(source)))
         states = inputs.vectors
         finals: list[Float[Tensor, "B D"]] = []
         for layer, normalisation in enumerate(self.normalisations):
@@ -51,7 +53,7 @@ class Encoder(nn.Module):
             states = states + risen if self.config.residual and layer else risen
             inputs = Inputs(self._dropped(states))
             finals.append(self._merge(ran.last))
-        return Memory(inputs.vectors, lengths, State(torch.stack(finals, dim=1)))
+        return Memory(inputs.vectors, lengths, State(torch.stack(finals, dim=1)), source)
 
     def _run(self, cells: list[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> Sequences:
         """The cells of a layer over all rows, with recurrent dropout in training."""

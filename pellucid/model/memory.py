@@ -39,6 +39,8 @@ class Memory(NamedTuple):
     lengths: Int[Tensor, " B"]
     final: State
     """The state after reading everything, both directions merged, one a layer."""
+    source: Int[Tensor, "B S"] | None = None
+    """The ids that were read, for decoders that copy them."""
 
     def mask(self) -> Bool[Tensor, "B S"]:
         """True at real positions, False at padding."""
@@ -50,28 +52,38 @@ class Attendable(NamedTuple):
 
     memory: Memory
     keys: Float[Tensor, "B S A"]
-    prepared: Prepared | None = None
+    stepping: Prepared | None = None
     """The same as a kernel reads it, with the decoder's weights; memory and keys then stay whole, whatever is taken."""
     noise: Noise | None = None
     """What dropout takes away at all steps; None outside training."""
+    places: Int[Tensor, "B S"] | None = None
+    """The target id that each position's symbol has when it is copied; None where nothing is."""
+
+    @property
+    def prepared(self) -> Prepared | None:
+        """What a kernel reads that takes all steps of a search: it knows nothing of copying."""
+        return self.stepping if self.places is None else None
 
     def take(self, rows: Int[Tensor, " R"]) -> "Attendable":
         """The chosen rows, in their order."""
-        if self.prepared is not None:
-            return self._replace(prepared=self.prepared.take(rows))
+        places = None if self.places is None else self.places.index_select(0, rows)
+        if self.stepping is not None:
+            return self._replace(stepping=self.stepping.take(rows), places=places)
         memory = Memory(
             states=self.memory.states.index_select(0, rows),
             lengths=self.memory.lengths.index_select(0, rows),
             final=self.memory.final.take(rows),
+            source=None if self.memory.source is None else self.memory.source.index_select(0, rows),
         )
         noise = None if self.noise is None else self.noise.take(rows)
-        return Attendable(memory, self.keys.index_select(0, rows), noise=noise)
+        return Attendable(memory, self.keys.index_select(0, rows), noise=noise, places=places)
 
     def whole(self) -> "Attendable":
         """The rows themselves where a kernel has taken them by their numbers alone."""
-        if self.prepared is None:
+        if self.stepping is None:
             return self
-        return self._replace(prepared=None).take(self.prepared.running())
+        taken = self._replace(stepping=None, places=None).take(self.stepping.running())
+        return taken._replace(places=self.places)
 
 
 class Attended(NamedTuple):

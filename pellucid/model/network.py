@@ -1,12 +1,14 @@
 """The assembly: encoder and decoder, built from a configuration and the sizes of the vocabularies."""
 
 import torch
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 
 from pellucid.config import AttentionConfig, Config, DecoderConfig, memory_size
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, Vocabularies
 from pellucid.model.attend_then_step import AttendThenStep
+from pellucid.model.copying import copied_ids
 from pellucid.model.decoder import Decoder, Sizes
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Unrolled
@@ -30,19 +32,28 @@ class Network(nn.Module):
     def forward(self, batch: Batch) -> Unrolled:
         """Every target symbol's logits given the source and the true symbols before it (teacher forcing)."""
         memory = self.encoder(batch.source, batch.source_lengths)
-        begin = torch.full_like(batch.target[:, :1], BOS)
-        fed_back = torch.cat([begin, batch.target[:, :-1]], dim=1)
-        return self.decoder.unroll(fed_back, self.decoder.start(memory), self.decoder.prepare(memory))
+        return self.decoder.unroll(shifted(batch.target), self.decoder.start(memory), self.decoder.prepare(memory))
+
+
+def shifted(target: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """What is fed back when a target was written so far: BOS, then all symbols but the last."""
+    return torch.cat([torch.full_like(target[:, :1], BOS), target[:, :-1]], dim=1)
 
 
 def build_network(config: Config, vocabularies: Vocabularies) -> Network:
     """A new network; its parameters are a function of the configuration's seed and nothing else."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.seed)  # torch.manual_seed imports what takes a second
-        features = len(vocabularies.features) if config.data.features_column else 0
+        features = len(vocabularies.features) if tagged(config) else 0
         encoder = Encoder(config.encoder, len(vocabularies.source) + features)
-        sizes = Sizes(memory_size(config.encoder), len(vocabularies.target))
+        targets = copied_ids(vocabularies) if config.decoder.copying else None
+        sizes = Sizes(memory_size(config.encoder), len(vocabularies.target), targets)
         return Network(encoder, build_decoder(config.decoder, config.attention, sizes))
+
+
+def tagged(config: Config) -> bool:
+    """Whether sources have tags beside them: the file's, or the one of copied words."""
+    return bool(config.data.features_column) or config.training.augmentation == "copy"
 
 
 def build_decoder(config: DecoderConfig, attention: AttentionConfig, sizes: Sizes) -> Decoder:

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Int
 
 from pellucid.config import Config, SearchConfig
-from pellucid.data.batches import encode_sources, ragged
+from pellucid.data.batches import Ragged, encode_sources, ragged
+from pellucid.data.copies import encode_with_copies, sources_with_copies
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, Vocabularies
@@ -151,7 +152,7 @@ class Transducer:
             if not self.segmenters.source.split(example.source):
                 raise DataError(f"source {number} is empty: there is nothing to score its target by")
         symbols = [self.segmenters.target.split(example.target) for example in given]
-        targets = ragged([[*self.vocabularies.target.encode(each), EOS] for each in symbols])
+        targets = self._targets(given, symbols)
 
         def score(work: Work) -> list[list[Found]]:
             """One batch."""
@@ -161,9 +162,24 @@ class Transducer:
             return [[found_of(each)] for each in outputs]
 
         scored = replace(self, options=NO_OPTIONS)._lists(given, Asked(1, 1, FREE), score)
-        known = self.vocabularies.target.ids
+        known, copying = self.vocabularies.target.ids.keys(), self.config.decoder.copying
         pairs = zip(scored, given, symbols, strict=True)
-        return [given_trace(traces[0], example.target, each, known) for traces, example, each in pairs]
+        return [
+            given_trace(traces[0], example.target, each, known | set(traces[0].source) if copying else known)
+            for traces, example, each in pairs
+        ]
+
+    def _targets(self, given: Sequence[Example], symbols: Sequence[Sequence[str]]) -> Ragged:
+        """Given targets in ids; with copying, what the vocabulary lacks by its place in the source."""
+        if self.config.decoder.copying:
+            return encode_with_copies(given, self.segmenters, self.vocabularies).target
+        return ragged([[*self.vocabularies.target.encode(each), EOS] for each in symbols])
+
+    def _sources(self, given: Sequence[Example], plain: Ragged) -> Ragged:
+        """What the encoder reads: with copying, symbols that the vocabulary lacks say what they are as targets."""
+        if self.config.decoder.copying:
+            return sources_with_copies(plain, given, self.segmenters, self.vocabularies)
+        return plain
 
     def _searched(self, given: list[Example], best: int, prefixes: Sequence[str] | None) -> list[list[Trace]]:
         """The best outputs of each example, by what the settings ask for."""
@@ -200,6 +216,7 @@ class Transducer:
         known = [self._looked_up(each)[: asked.best] for each in read]
         sources = encode_sources(given, self.segmenters, self.vocabularies)
         read = with_unknown(read, sources, len(self.vocabularies.source))
+        sources = self._sources(given, sources)
         shortest_first = np.argsort(sources.lengths, kind="stable").tolist()
         order = [row for row in shortest_first if read[row].source and not known[row]]
         decoded: dict[int, list[Found]] = {}
@@ -244,8 +261,11 @@ class Transducer:
 
     def _named(self, ids: Int[np.ndarray, "*shape"], read: Read) -> np.ndarray:
         """How ids are shown in an output of this source."""
-        names: np.ndarray = self._names[ids]
-        return names
+        names: np.ndarray = self._names
+        if self.config.decoder.copying:  # V + p is the symbol at source position p
+            names = np.concatenate([names, np.array(read.source, dtype=object)])
+        named: np.ndarray = names[ids]
+        return named
 
     def _trace(self, read: Read, found: Found | None, rank: int) -> Trace:
         """Ids back to symbols; `found` is None for a source without any."""

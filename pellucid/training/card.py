@@ -19,7 +19,7 @@ def card(session: Session, log: list[dict[str, Any]]) -> str:
         [
             "# A Pellucid model",
             "",
-            *_about(session),
+            *_about(session, log),
             "",
             "## Scores on the development data",
             "",
@@ -39,13 +39,15 @@ def card(session: Session, log: list[dict[str, Any]]) -> str:
     )
 
 
-def _about(session: Session) -> list[str]:
+def _about(session: Session, log: list[dict[str, Any]]) -> list[str]:
     """Sizes and data."""
     config, vocabularies, progress = session.config, session.transducer.vocabularies, session.progress
+    made = next((record["made"] for record in log if record["event"] == "augmented"), 0)
+    beside = f", {made:,} of them made up" if made else ""
     return [
         f"{_model(config)}. {parameter_count(session.transducer.network):,} parameters.",
         "",
-        f"* Trained on {session.training.source.sequences:,} examples: {progress.samples:,} samples in "
+        f"* Trained on {session.training.source.sequences:,} examples{beside}: {progress.samples:,} samples in "
         f"{progress.update:,} updates, {progress.seconds:,.0f} seconds, seed {config.seed}.",
         f"* Stopped because {progress.finished}." if progress.finished else "* Training was interrupted.",
         f"* Source: {len(vocabularies.source.symbols)} symbols ({config.data.source_symbols!r}), "

@@ -43,6 +43,8 @@ def save_session(path: Path, session: Session, fingerprint: str) -> None:
     """Write all that `restore_session` needs; `fingerprint` tells which data it belongs to."""
     tensors = {f"network.{name}": value for name, value in session.transducer.network.state_dict().items()}
     tensors |= {f"optimizer.{name}": value for name, value in session.optimizer.state().items()}
+    if session.average is not None:
+        tensors |= {f"average.{name}": value for name, value in session.average.state().items()}
     notes = {
         "format": str(SESSION_FORMAT),
         "progress": msgspec.json.encode(session.progress).decode(),
@@ -60,8 +62,12 @@ def restore_session(path: Path, session: Session, fingerprint: str) -> None:
     network, optimizer = _part(tensors, "network."), _part(tensors, "optimizer.")
     _check(path, session.transducer.network.state_dict(), network)
     _check(path, session.optimizer.state(), optimizer)
+    average = _part(tensors, "average.")
+    _check(path, {} if session.average is None else session.average.state(), average)
     session.transducer.network.load_state_dict(network)
     session.optimizer.restore(optimizer)
+    if session.average is not None:
+        session.average.restore(average)
     session.progress = progress
 
 

@@ -11,8 +11,10 @@ from pellucid.config import Config
 from pellucid.data.batches import Batch
 from pellucid.kernels.graphs import Replayed, bucketed
 from pellucid.model.device import arithmetic
+from pellucid.model.memory import Unrolled
 from pellucid.model.network import Network
-from pellucid.training.objective import cross_entropy
+from pellucid.training.objective import copying_cross_entropy, coverage_loss, cross_entropy, disagreement
+from pellucid.training.scheduled import unroll_sampled
 
 
 class Found(NamedTuple):
@@ -40,22 +42,55 @@ class Gradients:
         """
         return bucketed(batch) if self.replayed is not None else batch.to(self.device)
 
-    def __call__(self, batch: Batch) -> Found:
-        """The loss, without its history, and the gradients, of a batch that may have been prepared."""
+    def __call__(self, batch: Batch, own_share: float = 0.0) -> Found:
+        """The loss, without its history, and the gradients, of a batch that may have been prepared.
+
+        `own_share` of the symbols fed back are the model's own (scheduled sampling).
+        """
         if self.replayed is None:
-            loss = self.loss(batch.to(self.device))
+            loss = self.loss(batch.to(self.device), own_share)
             return Found(loss.detach(), torch.autograd.grad(loss, self.parameters, allow_unused=True))
         loss, *gradients = self.replayed(bucketed(batch))
         return Found(loss, gradients)
 
-    def loss(self, batch: Batch) -> Float[Tensor, ""]:
-        """What training makes small, of a batch on the network's device."""
+    def loss(self, batch: Batch, own_share: float = 0.0) -> Float[Tensor, ""]:
+        """What training makes small, of a batch on the network's device.
+
+        With consistency α it is half of R-Drop's, so that its size stays: (L + L') / 2 + α / 4 (KL(p ‖ p') + KL(p' ‖
+        p)) of two passes with dropout of their own. Liang et al. 2021, equation 3.
+        """
         with arithmetic(self.device, self.config.precision):
-            logits = self.network(batch).logits
-            return cross_entropy(logits, batch.target, self.config.training.label_smoothing)
+            one = self._unrolled(batch, own_share)
+            loss = self._loss_of(one, batch)
+            weight = self.config.training.consistency
+            if not weight:
+                return loss
+            other = self._unrolled(batch, own_share)
+            apart = disagreement(one.logits, other.logits, batch.target)
+            return (loss + self._loss_of(other, batch)) / 2 + weight / 4 * apart
+
+    def _unrolled(self, batch: Batch, own_share: float) -> Unrolled:
+        """One pass over a batch."""
+        unrolled: Unrolled = unroll_sampled(self.network, batch, own_share) if own_share else self.network(batch)
+        return unrolled
+
+    def _loss_of(self, unrolled: Unrolled, batch: Batch) -> Float[Tensor, ""]:
+        """What one pass costs: −ln p of the targets, smoothed, and what was looked at again."""
+        config = self.config.training
+        loss = target_loss(self.network, unrolled, batch, config.label_smoothing)
+        if config.coverage_loss:
+            loss = loss + config.coverage_loss * coverage_loss(unrolled.weights, batch.target)
+        return loss
 
     def _there_and_back(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The loss of a batch and the gradients of all parameters, nothing of it left anywhere."""
         loss = self.loss(Batch(*inputs))
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         return [loss.detach(), *gradients]
+
+
+def target_loss(network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
+    """The cross-entropy of a batch's targets, whatever the network's logits are."""
+    if network.decoder.copying is None:
+        return cross_entropy(unrolled.logits, batch.target, label_smoothing)
+    return copying_cross_entropy(unrolled.logits, batch.target, label_smoothing, network.vocabulary_size)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,52 +18,39 @@ from torch import nn
 
 from pellucid.config import Config, Metric, TrainingConfig
 from pellucid.data.batches import Batch, Encoded, assemble, encode, plan_batches
+from pellucid.data.copies import encode_with_copies
 from pellucid.data.examples import Example
 from pellucid.data.prefetching import Ahead, Feed, Prompt, Upcoming, in_order
 from pellucid.errors import DivergenceError
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.metrics import evaluate, metrics_for_log
 from pellucid.model.device import generators, seed
-from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
-from pellucid.training.gradients import Gradients
-from pellucid.training.objective import cross_entropy
+from pellucid.training.averaging import Average, averaged, build_average
+from pellucid.training.events import LOSS_WINDOW, Event, Progress, Started, Stepped, Stopped, Validated
+from pellucid.training.gradients import Gradients, target_loss
 from pellucid.training.optimizer import Adam
 from pellucid.training.schedule import learning_rate
+from pellucid.training.scheduled import own_share
+
+__all__ = [
+    "LOSS_WINDOW",
+    "Event",
+    "Progress",
+    "Session",
+    "Started",
+    "Stepped",
+    "Stopped",
+    "Validated",
+    "build_optimizer",
+    "derived_epochs",
+    "fit",
+    "rank",
+]
 
 PLATEAU_PATIENCE = 3
 """Validations without a better metric after which the plateau schedule lowers the rate."""
 PLATEAU_FACTOR = 0.5
-LOSS_WINDOW = 50
-"""Updates over which the training loss is averaged for the log."""
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """Where a training stands. With the parameters and the optimiser's moments it decides everything that follows."""
-
-    epoch: int = 0
-    batch: int = 0
-    """Batches passed in this epoch."""
-    update: int = 0
-    samples: int = 0
-    seconds: float = 0.0
-    loss_sum: float = 0.0
-    """Training losses of the updates since the last multiple of `LOSS_WINDOW`, summed."""
-    validations: int = 0
-    """Validations that were due by now and made."""
-    best_update: int = 0
-    best: tuple[float, float, float] | None = None
-    """The best validation so far, as `rank` tells it."""
-    stale: int = 0
-    """Validations since the best."""
-    plateau_factor: float = 1.0
-    finished: str = ""
-    """Why training ended; empty while it has not."""
-
-    @property
-    def training_loss(self) -> float:
-        """The mean training loss of the updates in the present window."""
-        return self.loss_sum / ((self.update - 1) % LOSS_WINDOW + 1) if self.update else math.nan
 
 
 @dataclass
@@ -77,12 +63,15 @@ class Session:
     development: Sequence[Example]
     progress: Progress = field(default_factory=Progress)
     gradients: Gradients = field(init=False)
+    average: Average | None = field(init=False)
+    """The mean of weights that is judged and kept; None where it is the weights themselves."""
     ahead: bool = field(init=False)
     """Whether the next batch is prepared during an update: on a processor nothing would be gained."""
 
     def __post_init__(self) -> None:
         """What computes gradients stays with the network: it may have recorded how."""
         self.gradients = Gradients(self.transducer.network, self.config)
+        self.average = build_average(self.transducer.network, self.config.training)
         self.ahead = self.gradients.device.type == "cuda"
 
     @property
@@ -109,44 +98,6 @@ class Session:
         plans = chain([plan], map(self.plan, count(self.progress.epoch + 1)))
         batches = in_order(plans, self.progress.batch, self.prepare)
         return Ahead(batches) if self.ahead else Prompt(batches)
-
-
-class Started(NamedTuple):
-    """Training begins, or goes on."""
-
-    progress: Progress
-    epochs: float
-    updates: int
-    """How many updates the longest training has, about."""
-
-
-class Stepped(NamedTuple):
-    """One update was made."""
-
-    progress: Progress
-    passed: float
-    """Share of the longest training."""
-    loss: float
-    learning_rate: float
-    gradient_norm: float
-
-
-class Validated(NamedTuple):
-    """The development examples were decoded and scored."""
-
-    progress: Progress
-    metrics: dict[str, float]
-    best: bool
-    traces: list[Trace]
-
-
-class Stopped(NamedTuple):
-    """Training is over."""
-
-    progress: Progress
-
-
-Event = Started | Stepped | Validated | Stopped
 
 
 def derived_epochs(examples: int) -> float:
@@ -213,7 +164,7 @@ def _step(session: Session, upcoming: Upcoming, began: float) -> Stepped:
         # The randomness of an update is a function of seed and update: nothing of it has to be saved to resume.
         state = np.random.SeedSequence([session.config.seed, progress.update]).generate_state(1)
         seed(int(state[0]), session.gradients.device)
-        loss, norm = _update(session, upcoming.batch, rate)
+        loss, norm = _update(session, upcoming.batch, rate, own_share(config, passed))
     session.progress = msgspec.structs.replace(
         progress,
         loss_sum=loss + (progress.loss_sum if progress.update % LOSS_WINDOW else 0.0),
@@ -225,15 +176,17 @@ def _step(session: Session, upcoming: Upcoming, began: float) -> Stepped:
     return Stepped(session.progress, passed, loss, rate, norm)
 
 
-def _update(session: Session, batch: Batch, rate: float) -> tuple[float, float]:
-    """Change the parameters by one batch; its loss and the gradient's norm before clipping by norm."""
+def _update(session: Session, batch: Batch, rate: float, own: float) -> tuple[float, float]:
+    """Change the parameters by one batch, `own` the share of own symbols fed back; loss, and norm before clipping."""
     config, network = session.config.training, session.transducer.network
     if not network.training:  # a walk over all modules, of which only a validation changes the mode
         network.train()
-    loss, gradients = session.gradients(batch)
+    loss, gradients = session.gradients(batch, own)
     norm = session.optimizer.update(gradients, rate, config.clip_value, config.clip_norm)
     if not math.isfinite(norm):
         raise _diverged(session, "the gradient is not finite")
+    if session.average is not None:
+        session.average.updated()
     return float(loss), norm
 
 
@@ -241,10 +194,14 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
     """Decode the development examples as they will be decoded in use, score them, and judge the session by it."""
     began, progress, config = time.perf_counter(), session.progress, session.config.training
     transducer = session.transducer
-    traces = transducer.trace(session.development)
+    if session.average is not None:
+        session.average.validating()
+    with averaged(session.average):
+        traces = transducer.trace(session.development)
+        loss = _development_loss(session)
     references = [(example.target,) for example in session.development]
     evaluation = evaluate(score(traces, references, transducer.segmenters))
-    metrics = {**metrics_for_log(evaluation), "loss": _development_loss(session)}
+    metrics = {**metrics_for_log(evaluation), "loss": loss}
     if not math.isfinite(metrics["loss"]):
         raise _diverged(session, "the loss on the development data is not finite")
     better = progress.best is None or rank(metrics, config.metric) > progress.best
@@ -280,12 +237,13 @@ def _development_loss(session: Session) -> float:
     """Cross-entropy of the development targets a symbol, without smoothing: how probable the right answers are."""
     network, transducer = session.transducer.network, session.transducer
     network.eval()
-    encoded = encode(session.development, transducer.segmenters, transducer.vocabularies)
+    encoding = encode_with_copies if session.config.decoder.copying else encode
+    encoded = encoding(session.development, transducer.segmenters, transducer.vocabularies)
     total, symbols = 0.0, 0
     for start in range(0, len(session.development), session.config.search.batch_size):
         stop = min(start + session.config.search.batch_size, len(session.development))
         batch = assemble(encoded, np.arange(start, stop)).to(session.gradients.device)
         count = int(batch.target_lengths.sum())
-        total += float(cross_entropy(network(batch).logits, batch.target, 0.0)) * count
+        total += float(target_loss(network, network(batch), batch, 0.0)) * count
         symbols += count
     return total / symbols

@@ -1,8 +1,9 @@
 """What training makes small.
 
-B batch, T target positions, V vocabulary.
+B batch, S source positions, T target positions, V vocabulary, W = V, or V + S where symbols are copied.
 """
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
@@ -16,7 +17,9 @@ def cross_entropy(
 ) -> Float[Tensor, ""]:
     """The mean over real target positions of −Σ_v q_v ln p_v, q = (1 − ε) one-hot + ε / V.
 
-    Padding counts for nothing. Label smoothing: Szegedy et al. 2016, section 7.
+    Padding counts for nothing. Label smoothing: Szegedy et al. 2016, section 7. PAD, BOS and UNK have their ε / V as
+    any symbol: no search writes them, and what is smoothed over all, then renormalised without them, is what would
+    have been smoothed over the others with a slightly smaller ε.
     """
     if chosen(logits):
         from pellucid.kernels.loss import CrossEntropy  # Numba takes a second to import
@@ -27,3 +30,43 @@ def cross_entropy(
     return functional.cross_entropy(
         logits.flatten(0, 1), target.flatten(), ignore_index=PAD, label_smoothing=label_smoothing
     )
+
+
+def copying_cross_entropy(
+    log_probabilities: Float[Tensor, "B T W"], target: Int[Tensor, "B T"], label_smoothing: float, vocabulary_size: int
+) -> Float[Tensor, ""]:
+    """The same of ln p over V symbols and S source positions: ε is spread over the V symbols, which all can be written.
+
+    A target that the vocabulary lacks is V + p where it stands at source position p.
+    """
+    own = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
+    spread = log_probabilities[:, :, :vocabulary_size].mean(dim=2) if label_smoothing else 0.0
+    return -_mean((1 - label_smoothing) * own + label_smoothing * spread, target)
+
+
+def coverage_loss(weights: Float[Tensor, "B T S"], target: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
+    """The mean over real target positions of Σ_i min(α_ti, c_ti), with c_ti = Σ_{u < t} α_ui: looks that were before.
+
+    See et al. 2017, section 2.3, equations 10, 12 and 13.
+    """
+    covered = weights.cumsum(dim=1) - weights
+    return _mean(torch.minimum(weights, covered).sum(dim=2), target)
+
+
+def disagreement(
+    one: Float[Tensor, "B T W"], other: Float[Tensor, "B T W"], target: Int[Tensor, "B T"]
+) -> Float[Tensor, ""]:
+    """The mean over real target positions of KL(p ‖ q) + KL(q ‖ p) = Σ_v (p_v − q_v)(ln p_v − ln q_v).
+
+    Given are the logits of p and of q, −∞ in both where nothing can be written. Liang et al. 2021, equation 2.
+    """
+    never = one == -torch.inf
+    p, q = one.log_softmax(dim=2), other.log_softmax(dim=2)
+    apart = (p.exp() - q.exp()) * (p.masked_fill(never, 0) - q.masked_fill(never, 0))
+    return _mean(apart.sum(dim=2), target)
+
+
+def _mean(values: Float[Tensor, "B T"], target: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
+    """The mean over real target positions."""
+    real = target != PAD
+    return (values * real).sum() / real.sum()

@@ -41,6 +41,7 @@ COUNTED = ("update", "samples", "epoch", "seconds")
 SCORES = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss")
 NUMBERS = {
     "read": (),
+    "augmented": ("examples", "made"),
     "started": COUNTED,
     "stepped": (*COUNTED, "loss"),
     "validated": (*COUNTED, *SCORES),

@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 
 from pellucid.config import Config
-from pellucid.data.batches import Encoded
+from pellucid.data.batches import Encoded, encode
+from pellucid.data.copies import encode_with_copies
 from pellucid.data.corpus import Corpus
 from pellucid.data.examples import Example, resolve_format
 from pellucid.data.vocabulary import Vocabularies
@@ -22,6 +23,8 @@ from pellucid.model.threads import use_threads
 from pellucid.search.transducer import Transducer
 from pellucid.toml import checked
 from pellucid.training import run
+from pellucid.training.augmentation import Augmented, augmented
+from pellucid.training.averaging import averaged
 from pellucid.training.card import card
 from pellucid.training.checkpoint import check_network, restore_session, save_network, save_session
 from pellucid.training.loop import (
@@ -67,7 +70,7 @@ class Saved(NamedTuple):
     best: bool
 
 
-RunEvent = Event | Read | Built | Saved
+RunEvent = Event | Read | Augmented | Built | Saved
 
 
 def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]:
@@ -90,12 +93,16 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
     read = read_files(files, data, folder / run.CORPUS)
     reads, development, mapped = read.reads, read.development, read.corpus is not None
     yield from reads
+    made = None
     with run.locked(folder):
         run.check_same_config(folder, config)
-        corpus = encoded(read, data)
+        if config.training.augmentation != "none":
+            read, made = augmented(read, config)
+            yield made
+        corpus = encoded(read, data, encode_with_copies if config.decoder.copying else encode)
         del read  # the texts of a large file, of which training needs only the ids
         session, fingerprint, built = _open(folder, config, corpus, development)
-        if not (mapped or session.progress.finished):
+        if not (mapped or session.progress.finished or config.decoder.copying or made):
             session.training = keep(folder / run.CORPUS, corpus, files, data).encoded
         del corpus
         yield built
@@ -103,7 +110,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
             _conclude(session, folder)
             yield Stopped(session.progress)
         else:
-            yield from _recorded(session, folder, fingerprint, reads)
+            yield from _recorded(session, folder, fingerprint, [*reads, *([made] if made else [])])
 
 
 def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Example]) -> tuple[Session, str, Built]:
@@ -128,7 +135,9 @@ def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Ex
     return session, fingerprint, built
 
 
-def _recorded(session: Session, folder: Path, fingerprint: str, reads: Sequence[Read]) -> Iterator[RunEvent]:
+def _recorded(
+    session: Session, folder: Path, fingerprint: str, reads: Sequence[Read | Augmented]
+) -> Iterator[RunEvent]:
     """The loop's events, with the run folder kept in step with them."""
     keeper = Keeper(session, folder, fingerprint)
     if not any(record["event"] == "read" for record in run.read_log(folder)):
@@ -161,7 +170,8 @@ class Keeper:
         """Write what an event calls for: first the model, then the log, then the checkpoint that vouches for both."""
         saved: list[Saved] = []
         if isinstance(event, Validated) and event.best:
-            save_network(self.folder / run.MODEL, self.session.transducer.network)
+            with averaged(self.session.average):
+                save_network(self.folder / run.MODEL, self.session.transducer.network)
             saved.append(Saved(self.folder / run.MODEL, best=True))
         record = _record(event)
         if record:
@@ -214,8 +224,10 @@ def _counted(progress: Progress) -> dict[str, Any]:
     return {**counted, "seconds": round(progress.seconds, 3)}
 
 
-def _read_record(read: Read) -> dict[str, Any]:
-    """The log line of a file that was read: every bad line stands in it."""
+def _read_record(read: Read | Augmented) -> dict[str, Any]:
+    """The log line of a file that was read: every bad line stands in it. Or of pairs that were made up."""
+    if isinstance(read, Augmented):
+        return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.made}
     counted = {"examples": read.examples, "blank_lines": read.blank, "bad_lines": [str(line) for line in read.bad]}
     return {"event": "read", "path": str(read.path), **counted}
 

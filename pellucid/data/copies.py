@@ -1,0 +1,60 @@
+"""Symbols that a vocabulary lacks, told by where they stand in the source: for decoders that copy.
+
+V counts the target vocabulary, N the ids that an encoder reads, features included. Target id V + p is the symbol at
+source position p, the first where it stands there. Source id N + t is a symbol that the source vocabulary lacks and
+that is written as target id t. Source: See et al. 2017, section 2.2, the extended vocabulary.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from pellucid.data.batches import Encoded, Ragged, encode
+from pellucid.data.examples import Example
+from pellucid.data.symbols import Segmenters
+from pellucid.data.vocabulary import UNK, Vocabularies
+
+
+def encode_with_copies(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Encoded:
+    """Examples as ids, as `encode` has them, but for symbols that a vocabulary lacks and that can be copied."""
+    plain = encode(examples, segmenters, vocabularies)
+    target = plain.target._replace(values=plain.target.values.astype(np.int32))
+    size = len(vocabularies.target)
+    for row in _rows_with_unknown(target):
+        read, features = _read(examples[row], segmenters)
+        written = segmenters.target.split(examples[row].target)
+        start = target.offsets[row]
+        for at, symbol in enumerate(written):
+            if target.values[start + at] == UNK and symbol in read[features:]:
+                target.values[start + at] = size + read.index(symbol, features)
+    return Encoded(sources_with_copies(plain.source, examples, segmenters, vocabularies), target)
+
+
+def sources_with_copies(
+    sources: Ragged, examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies
+) -> Ragged:
+    """Encoded sources, in which each symbol that the source vocabulary lacks says what it is as a target."""
+    known = len(vocabularies.source) + len(vocabularies.features)
+    target, told = vocabularies.target, sources._replace(values=sources.values.astype(np.int32))
+    for row in _rows_with_unknown(sources):
+        read, features = _read(examples[row], segmenters)
+        start = sources.offsets[row]
+        for at, symbol in enumerate(read):
+            if sources.values[start + at] == UNK:
+                place = len(target) + read.index(symbol, features)
+                told.values[start + at] = known + target.ids.get(symbol, place)
+    return told
+
+
+def _read(example: Example, segmenters: Segmenters) -> tuple[list[str], int]:
+    """The symbols that the encoder reads, and how many of them, from the first, are features."""
+    features = segmenters.features.split(example.features) if example.features else []
+    return [*features, *segmenters.source.split(example.source)], len(features)
+
+
+def _rows_with_unknown(column: Ragged) -> list[int]:
+    """The sequences in which a symbol is unknown."""
+    found: Int[np.ndarray, " F"] = np.flatnonzero(column.values == UNK)
+    rows: list[int] = np.unique(np.searchsorted(column.offsets, found, side="right") - 1).tolist()
+    return rows

@@ -1,0 +1,108 @@
+"""The loss of training: what each of its settings adds, and that what is not asked for adds nothing."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import SCORES, SEEDS, batches, config_of, few, near, network_of, vocabularies
+from torch import Tensor
+
+from pellucid.config import Config
+from pellucid.data.batches import Batch
+from pellucid.data.vocabulary import EOS
+from pellucid.errors import ConfigError
+from pellucid.kernels.choice import plain
+from pellucid.model.network import build_network
+from pellucid.training.gradients import Gradients, target_loss
+from pellucid.training.objective import coverage_loss, disagreement
+
+BATCH = Batch(
+    torch.tensor([[4, 5, 6], [7, 8, 0]]),
+    torch.tensor([3, 2]),
+    torch.tensor([[4, 4, 5, 6, EOS], [7, 8, EOS, 0, 0]]),
+    torch.tensor([5, 3]),
+)
+
+
+def config_with(training: dict[str, Any], dropout: float = 0.0, **decoder: bool) -> Config:
+    sizes: dict[str, Any] = {"hidden_size": 4, "embedding_size": 3, "dropout": dropout}
+    return config_of({"encoder": sizes, "decoder": {**sizes, **decoder}, "training": training})
+
+
+def found(config: Config, seed: int, share: float = 0.0) -> tuple[float, list[Tensor]]:
+    """Loss and gradients of the same network, drawing the same random numbers."""
+    network = build_network(config, vocabularies()).train()
+    torch.manual_seed(seed)
+    loss, gradients = Gradients(network, config)(BATCH, share)
+    return loss.item(), [each for each in gradients if each is not None]
+
+
+@pytest.mark.parametrize("copying", [False, True])
+@pytest.mark.parametrize(
+    ("training", "share"), [({"coverage_loss": 1.0}, 0.0), ({"consistency": 1.0}, 0.0), ({}, 0.9)], ids=str
+)
+def test_each_setting_changes_loss_and_gradients(training: dict[str, Any], share: float, copying: bool) -> None:
+    base, gradients = found(config_with({}, 0.3, copying=copying), 1)
+    loss, others = found(config_with(training, 0.3, copying=copying), 1, share)
+    assert loss != base and any(not torch.equal(*pair) for pair in zip(gradients, others, strict=True))
+    again, same = found(config_with(training, 0.3, copying=copying), 1, share)
+    assert again == loss and all(torch.equal(*pair) for pair in zip(others, same, strict=True))
+
+
+def test_weights_of_zero_change_no_bit() -> None:
+    base, gradients = found(config_with({}, 0.3), 1)
+    settings = {"coverage_loss": 0.0, "consistency": 0.0, "sampling_share": 0.9, "average_decay": 0.5}
+    loss, others = found(config_with(settings, 0.3), 1)
+    assert loss == base and all(torch.equal(*pair) for pair in zip(gradients, others, strict=True))
+
+
+@few
+@given(batches(), SEEDS, st.sampled_from([score for score in SCORES if score != "none"]), st.booleans())
+def test_coverage_is_added_with_its_weight_with_and_without_copying(
+    batch: Batch, seed: int, score: str, copying: bool
+) -> None:
+    settings: dict[str, Any] = {"encoder": {"hidden_size": 2}, "decoder": {"hidden_size": 4, "copying": copying}}
+    config = config_of({**settings, "attention": {"score": score}, "training": {"coverage_loss": 0.7}})
+    network = network_of(config, seed)
+    unrolled = network(batch)
+    expected = target_loss(network, unrolled, batch, 0.1) + 0.7 * coverage_loss(unrolled.weights, batch.target)
+    near(Gradients(network, config).loss(batch), expected)
+
+
+def test_kernels_carry_the_gradient_of_the_weights() -> None:
+    """The coverage loss alone, through the unrolled kernel and through PyTorch."""
+    network = network_of(config_with({}), 2, torch.float32)
+    parameters = list(network.parameters())
+
+    def gradients() -> tuple[Tensor | None, ...]:
+        loss = coverage_loss(network(BATCH).weights, BATCH.target)
+        return torch.autograd.grad(loss, parameters, allow_unused=True)
+
+    with plain():
+        expected = gradients()
+    for one, other in zip(gradients(), expected, strict=True):
+        assert (one is None or not one.any()) == (other is None or not other.any())
+        if one is not None and other is not None:
+            near(one, other, 1e-4)
+
+
+@pytest.mark.parametrize("copying", [False, True])
+def test_consistency_is_half_of_r_drops_loss(copying: bool) -> None:
+    config = config_with({"consistency": 3.0}, 0.4, copying=copying)
+    network = build_network(config, vocabularies()).double().train()
+    torch.manual_seed(3)
+    loss = Gradients(network, config).loss(BATCH)
+    torch.manual_seed(3)
+    one, two = network(BATCH), network(BATCH)
+    losses = [target_loss(network, each, BATCH, 0.1) for each in (one, two)]
+    near(loss, 0.5 * (sum(losses) + 1.5 * disagreement(one.logits, two.logits, BATCH.target)))
+    assert losses[0] != losses[1]
+
+
+def test_what_cannot_be_is_refused_by_its_name() -> None:
+    with pytest.raises(ConfigError, match=r"training\.coverage_loss needs attention, but attention\.score is 'none'"):
+        config_of({"attention": {"score": "none"}, "training": {"coverage_loss": 1.0}})
+    with pytest.raises(ConfigError, match=r"training\.scheduled_sampling changes with every update"):
+        config_of({"device": "cuda", "graphs": True, "training": {"scheduled_sampling": "linear"}})
