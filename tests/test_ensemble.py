@@ -64,10 +64,6 @@ def test_probabilities_and_attention_are_the_means() -> None:
     models = [member(3), member(4, cell="lstm"), member(5, score="location")]
     both, source = ensemble(models, ["a", "b", "c"]), torch.tensor([[4, 5, 6], [6, 4, 0]])
     lengths = torch.tensor([3, 2])
-        ensemble(models, ["a", "b", "c"]),
-        torch.tensor([[4, 5, 6], [6, 4, 0]]),
-        torch.tensor([3, 2]),
-    )
     with torch.inference_mode():
         together = both.members.begin(source, lengths)
         apart = [begin(model.network, source, lengths) for model in models]
