@@ -13,6 +13,7 @@ from pellucid.errors import RunError
 from pellucid.model.network import build_network
 from pellucid.search.ensemble import ensemble
 from pellucid.search.options import Options
+from pellucid.search.running import Alone, Together, begin
 from pellucid.search.sampling import Drawing
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
@@ -61,14 +62,19 @@ def test_a_model_with_itself_is_the_model(times: int, width: int, cell: str, sco
 
 def test_probabilities_and_attention_are_the_means() -> None:
     models = [member(3), member(4, cell="lstm"), member(5, score="location")]
-    pairs = [Example("abc", "vw"), Example("c", "zzz")]
-    apart = [model.force(pairs) for model in models]
-    for at, trace in enumerate(ensemble(models, ["a", "b", "c"]).force(pairs)):
-        # The members' own ln p leaves out what no search writes, so the means agree only nearly.
-        mean = np.log(np.mean([np.exp(each[at].log_probabilities) for each in apart], axis=0))
-        np.testing.assert_allclose(trace.log_probabilities, mean, atol=1.0)
-        weights = np.mean([each[at].attention for each in apart], axis=0)
-        np.testing.assert_allclose(trace.attention, weights, atol=1e-5)
+    both, source = ensemble(models, ["a", "b", "c"]), torch.tensor([[4, 5, 6], [6, 4, 0]])
+    lengths = torch.tensor([3, 2])
+    with torch.inference_mode():
+        together = both.members.begin(source, lengths)
+        apart = [begin(model.network, source, lengths) for model in models]
+        for symbols in (torch.tensor([1, 1]), torch.tensor([4, 6])):
+            seen, own = together.step(symbols), [each.step(symbols) for each in apart]
+            mean = torch.stack([each.logits.softmax(dim=1) for each in own]).mean(dim=0)
+            torch.testing.assert_close(seen.logits.exp(), mean, rtol=1e-4, atol=1e-6)
+            weights = torch.stack([each.weights for each in own]).mean(dim=0)
+            torch.testing.assert_close(seen.weights, weights, rtol=1e-4, atol=1e-6)
+            assert isinstance(seen.after, Together)
+            together, apart = seen.after, [each.after for each in own if isinstance(each.after, Alone)]
 
 
 def test_members_read_with_their_own_symbols() -> None:
