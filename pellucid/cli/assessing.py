@@ -9,18 +9,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from glob import escape, glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from pellucid.cli.searching import SearchFlags, lexicon_of, with_settings
 from pellucid.config import DataConfig, Device, Format
 from pellucid.data.examples import BadLine, Example, Reading, has_known_name, read_examples
 from pellucid.errors import DataError, InputError
 from pellucid.evaluation.answers import merge_references
 from pellucid.evaluation.assessment import Answered, Assessment, assess, join
-from pellucid.evaluation.candidates import n_best
+from pellucid.search.trace import Trace
 
 if TYPE_CHECKING:
+    from pellucid.search.sampling import Drawing
     from pellucid.search.transducer import Transducer
 
 HOLE = "{}"
@@ -36,9 +38,9 @@ class How(NamedTuple):
     group: str
     texts: bool
     input_format: Format
-    on_bad_line: Literal["stop", "skip"]
-    beam: int | None
-    nbest: int
+    search: SearchFlags
+    drawing: "Drawing | None"
+    """How outputs are drawn, where they are not searched for."""
     device: Device
 
 
@@ -138,7 +140,7 @@ def _part(part: Part, how: How) -> Assessed:
     for path, transducer in zip(part.runs, transducers, strict=True):
         use_threads(transducer.config.threads)
         began = time.perf_counter()
-        outputs = n_best(transducer, answered.examples, how.nbest)
+        outputs = _outputs(transducer, answered.examples, how)
         found.seconds.append(time.perf_counter() - began)
         own = answered._replace(outputs=outputs)
         found.runs.append(assess(path.name, own, transducer.segmenters, transducers[0].segmenters, how.texts))
@@ -147,12 +149,21 @@ def _part(part: Part, how: How) -> Assessed:
 
 
 def _loaded(path: Path, how: How) -> "Transducer":
-    """A run's model, searching as wide as is asked for, and as wide as so many outputs need."""
+    """A run's model, or an ensemble's, searching as is asked for."""
+    from pellucid.search.options import Options
     from pellucid.training.run import load
 
-    transducer = load(path, how.device)
-    width = how.beam or max(transducer.config.search.beam_width, how.nbest)
-    return transducer.with_beam(width) if width != transducer.config.search.beam_width else transducer
+    transducer = with_settings(load(path, how.device), how.search)
+    return transducer.with_options(Options(lexicon=lexicon_of(transducer, how.search)))
+
+
+def _outputs(transducer: "Transducer", examples: Sequence[Example], how: How) -> list[list[Trace]]:
+    """The outputs of each example: the best, so many of them, or samples."""
+    if how.drawing is not None:
+        return transducer.samples(examples, how.drawing)
+    if how.search.nbest is None:
+        return [[trace] for trace in transducer.trace(examples)]
+    return transducer.hypotheses(examples, how.search.nbest)
 
 
 def _data_config(trained: DataConfig, file: Path, how: How) -> DataConfig:
@@ -160,7 +171,7 @@ def _data_config(trained: DataConfig, file: Path, how: How) -> DataConfig:
     format = how.input_format
     if format == "auto" and not has_known_name(file):
         format = trained.format
-    return msgspec.structs.replace(trained, on_bad_line=how.on_bad_line, format=format)
+    return msgspec.structs.replace(trained, on_bad_line=how.search.on_bad_line, format=format)
 
 
 def _asked(part: Part, reading: Reading, data: DataConfig, how: How) -> Answered:

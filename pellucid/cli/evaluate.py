@@ -4,13 +4,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import tyro
 from rich.console import Console
 from tyro.conf import Positional
 
+from pellucid.cli.searching import SearchFlags, drawing_of
 from pellucid.config import Device, Format
 from pellucid.errors import InputError
 
@@ -26,11 +27,12 @@ DRAWN = 100
 
 
 @dataclass(frozen=True)
-class Arguments:
+class Arguments(SearchFlags):
     """Score trained models on pairs, with 95 % confidence intervals; with several runs, say whether they differ.
 
     Where FILE and the runs have {} in their paths, it stands for a name (a language, say): every file found is scored
-    with the runs of its name, and the table has a row for each name and their mean without weights.
+    with the runs of its name, and the table has a row for each name and their mean without weights. The folder of an
+    ensemble is one run. With --nbest or --sample it is also told how often a right output is among the first 1, 2, …
     """
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -47,8 +49,6 @@ class Arguments:
     """Column of FILE (a name, or a number from 1) with the group of each pair, say its language."""
     texts: bool = False
     """Outputs are texts of several words: also word error rate by edits, character error rate, BLEU and chrF."""
-    nbest: int = 1
-    """Also tell how often a right output is among the first 1, 2, … so many; the beam is made as wide as that."""
     worst: int | None = None
     """How many of the worst examples to list; 10, on the page 100."""
     json: bool = False
@@ -57,10 +57,6 @@ class Arguments:
     """Also write a page that holds all of it, with the attention of each error."""
     input_format: Format = "auto"
     """Format of FILE; auto goes by its name, then by the training file's."""
-    beam: int | None = None
-    """Hypotheses kept for each source at every step, instead of the run's search.beam_width; 1 is greedy."""
-    on_bad_line: Literal["stop", "skip"] = "stop"
-    """What a malformed line does: stop, or be skipped, counted and listed."""
     device: Device = "cpu"
     """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
 
@@ -77,13 +73,17 @@ def run(arguments: list[str]) -> int:
     """Decode, score, and print."""
     given = tyro.cli(Arguments, prog="pellucid evaluate", args=arguments)
     _check(given)
+    drawing = drawing_of(given)
     # Only now, when the arguments are known to be right, what takes seconds to import.
     from pellucid.cli.assessing import How, assessed
     from pellucid.evaluation.assessment import compare_runs
     from pellucid.look.evaluation_tables import assessment_tables, comparison_tables
 
     paths: tuple[Path, ...] = (given.run, given.file, *given.more)
-    found = assessed(paths[:-1], paths[-1], How(*(getattr(given, name) for name in How._fields)))
+    how = How(
+        given.target, given.multi_reference, given.group, given.texts, given.input_format, given, drawing, given.device
+    )
+    found = assessed(paths[:-1], paths[-1], how)
     comparisons = [compare_runs(found.runs[0], other) for other in found.runs[1:]]
     for line in found.bad:
         print(f"pellucid: skipped {line}", file=sys.stderr)
@@ -149,9 +149,7 @@ def _check(given: Arguments) -> None:
     """`InputError` for counts that cannot be."""
     if given.worst is not None and given.worst < 0:
         raise InputError(f"--worst: expected 0 or more, got {given.worst}")
-    if given.nbest < 1:
+    if given.nbest is not None and given.nbest < 1:
         raise InputError(f"--nbest: expected 1 or more, got {given.nbest}")
-    if given.beam is not None and given.nbest > given.beam:
-        raise InputError(f"--nbest {given.nbest} needs --beam {given.nbest} or more, got {given.beam}")
     if given.html is not None and given.html.suffix != ".html":
         raise InputError(f"--html takes a file that ends with .html, got {str(given.html)!r}")

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import tyro
 
-from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused, say
-from pellucid.config import Device, Format, SearchConfig
+from pellucid.cli.searching import SearchFlags, drawing_of, lexicon_of, with_settings
+from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
+from pellucid.config import Device, Format
 from pellucid.data.examples import BadLine, Example, parse_sources, read_sources
 from pellucid.errors import ConfigError, DataError
 from pellucid.search.trace import Trace
 
 if TYPE_CHECKING:
-    from pellucid.search.sampling import Drawing
     from pellucid.search.transducer import Transducer
 
 Kind = Literal["text", "tsv", "jsonl"]
@@ -26,7 +26,7 @@ Answer = Callable[[list[Example], int], list[list[Trace]]]
 
 
 @dataclass(frozen=True)
-class Arguments:
+class Arguments(SearchFlags):
     """Decode sources with a trained model: one line out for every line in, empty lines included.
 
     Several outputs a line (--nbest, --until, --sample): text gives them on one line with tabs between, tsv a line each
@@ -42,52 +42,16 @@ class Arguments:
     """text: the output alone; tsv: source, output, log-probability; jsonl: the whole trace with its attention."""
     input_format: Format = "auto"
     """Format of the input; auto goes by the file's name, then by the training file's."""
-    beam: int | None = None
-    """Hypotheses kept for each source at every step, instead of the run's search.beam_width; 1 is greedy."""
-    nbest: int | None = None
-    """Give so many outputs a line, likeliest first, with their shares of the probability of these outputs."""
     until: float | None = None
-    """Give only as many of them (without --nbest: of as many as the beam is wide) as have this share together."""
-    sample: int | None = None
-    """Draw so many outputs a line at random."""
-    temperature: float | None = None
-    """For --sample: what ln p is divided by before drawing (1)."""
-    top_k: int | None = None
-    """For --sample: draw among so many likeliest symbols."""
-    top_p: float | None = None
-    """For --sample: draw among the fewest likeliest symbols that have this probability together."""
-    seed: int | None = None
-    """For --sample: seed of the draws (1)."""
+    """Give only as many outputs (without --nbest: of as many as the beam is wide) as have this share together."""
     prefix: str = ""
     """A text that every output begins with."""
     forbid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A symbol that no output holds; may be given again."""
     require: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A symbol that every output holds; may be given again."""
-    lexicon: Path | None = None
-    """File of pairs: its sources get its targets, and the model answers the others."""
-    length_normalisation: Literal["none", "average", "gnmt"] | None = None
-    """What ln p of an output is divided by to rank it, instead of the run's."""
-    length_power: float | None = None
-    """Exponent of gnmt, instead of the run's."""
-    coverage_penalty: float | None = None
-    """Weight of the penalty for source symbols not looked at, instead of the run's."""
-    maximum_length: int | None = None
-    """Longest output, in symbols, instead of the run's."""
-    minimum_length: int | None = None
-    """Shortest output, in symbols, instead of the run's."""
-    maximum_ratio: float | None = None
-    """Longest output in symbols for each source symbol, instead of the run's."""
-    maximum_offset: int | None = None
-    """Symbols added to what the maximum ratio allows, instead of the run's."""
-    minimum_ratio: float | None = None
-    """Shortest output in symbols for each source symbol, instead of the run's."""
-    minimum_offset: int | None = None
-    """Symbols added to what the minimum ratio asks, instead of the run's."""
     lattice: bool = False
     """Put everything that the beam considered into each trace (jsonl)."""
-    on_bad_line: Literal["stop", "skip"] = "stop"
-    """What an unreadable line does: stop, or give an empty output, counted and listed."""
     device: Device = "cpu"
     """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
 
@@ -130,28 +94,19 @@ def _lists(given: Arguments) -> bool:
 
 def _asked(transducer: "Transducer", given: Arguments) -> "Transducer":
     """The transducer with the settings and options of the command line."""
-    from pellucid.search.lexicon import load_lexicon
     from pellucid.search.options import Options
 
-    names = [field.name for field in msgspec.structs.fields(SearchConfig) if hasattr(given, field.name)]
-    changes = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
-    if given.beam is not None:
-        changes["beam_width"] = given.beam
-    if changes:
-        transducer = transducer.with_search(msgspec.structs.replace(transducer.config.search, **changes))
-    lexicon = None
-    if given.lexicon:
-        data = msgspec.structs.replace(transducer.config.data, on_bad_line=given.on_bad_line)
-        lexicon = load_lexicon(given.lexicon, data)
-        for line in lexicon.bad:
-            say(f"skipped {line}")
+    transducer = with_settings(transducer, given)
+    lexicon = lexicon_of(transducer, given)
     return transducer.with_options(Options(given.prefix, given.forbid, given.require, lexicon, given.lattice))
 
 
 def _answer(transducer: "Transducer", given: Arguments) -> Answer:
     """What is asked of each source: the best output, the best few, or samples; `ConfigError` for what contradicts."""
-    drawing = _drawing(given)
+    drawing = drawing_of(given)
     if drawing is not None:
+        if given.until is not None:
+            raise ConfigError("--sample draws outputs, --until searches for them: give one of them")
         return lambda examples, first: transducer.samples(examples, drawing, first)
     width = transducer.config.search.beam_width
     if not _lists(given):
@@ -160,25 +115,6 @@ def _answer(transducer: "Transducer", given: Arguments) -> Answer:
         raise ConfigError("--until shares out the probability of several outputs: it needs --nbest, or a wider --beam")
     count, until = given.nbest if given.nbest is not None else width, given.until if given.until is not None else 1.0
     return lambda examples, first: transducer.hypotheses(examples, count, until)
-
-
-def _drawing(given: Arguments) -> "Drawing | None":
-    """How samples are drawn, if any are; `ConfigError` for values out of range, and flags that need --sample."""
-    from pellucid.search.sampling import Drawing
-
-    asked = {name: getattr(given, name) for name in ("temperature", "top_k", "top_p", "seed")}
-    changes = {name: value for name, value in asked.items() if value is not None}
-    if given.sample is None:
-        if changes:
-            raise ConfigError(f"--{next(iter(changes)).replace('_', '-')} needs --sample")
-        return None
-    if given.nbest is not None or given.until is not None:
-        raise ConfigError("--sample draws outputs, --nbest and --until search for them: give one of them")
-    try:
-        return msgspec.convert({"samples": given.sample, **changes}, Drawing)
-    except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$.")
-        raise ConfigError(f"--{where.rstrip('`').replace('samples', 'sample').replace('_', '-')}: {what}") from error
 
 
 def _line(traces: Sequence[Trace], item: Item, kind: Kind) -> str:

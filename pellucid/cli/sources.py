@@ -17,7 +17,8 @@ from pellucid.search.trace import Trace
 CHUNK = 1024
 """Lines decoded together at most: they bound the memory, whatever the length of the file."""
 LISTED = 5
-CONFIG = "config.toml"
+MARKS = ("config.toml", "ensemble.json")
+"""Files that only folders of runs and of ensembles hold."""
 Item = Example | BadLine
 Reader = Callable[[Path, DataConfig, Format], Iterator[Item]]
 Parser = Callable[[Iterable[bytes], str, DataConfig], Iterator[Item]]
@@ -28,7 +29,7 @@ def apart(first: Path, rest: Sequence[Path]) -> tuple[list[Path], Path]:
 
     Without one, standard input is: "-".
     """
-    if rest and not (rest[-1] / CONFIG).is_file():
+    if rest and not any((rest[-1] / mark).is_file() for mark in MARKS):
         return [first, *rest[:-1]], rest[-1]
     return [first, *rest], Path("-")
 

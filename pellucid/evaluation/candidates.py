@@ -1,20 +1,10 @@
-"""The best outputs of every source, and how often a right one is among the first k."""
+"""How often a right output is among the first k of a source."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from pellucid.data.batches import encode_sources
-from pellucid.data.examples import Example
-from pellucid.errors import InputError
 from pellucid.evaluation.intervals import Interval, wilson
 from pellucid.evaluation.metrics import Scored
-from pellucid.kernels.choice import for_answers
-from pellucid.search.beam import beam
-from pellucid.search.decoded import Decoded, Limits
-from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer, evaluating
 
 
 class Oracle(NamedTuple):
@@ -23,34 +13,6 @@ class Oracle(NamedTuple):
     k: int
     accuracy: float
     ci95: Interval
-
-
-def n_best(transducer: Transducer, examples: Sequence[Example], count: int) -> list[list[Trace]]:
-    """At most `count` outputs of each source, likeliest first; an empty source has one, which is empty.
-
-    The first is that of `Transducer.trace`. `InputError` where the beam is narrower than `count`.
-    """
-    search = transducer.config.search
-    if count > search.beam_width:
-        raise InputError(f"{count} outputs of each source need a beam of {count} at least, got {search.beam_width}")
-    if count == 1:
-        return [[trace] for trace in transducer.trace(examples)]
-    read = [transducer._read(example, number) for number, example in enumerate(examples, start=1)]
-    sources = encode_sources(list(examples), transducer.segmenters, transducer.vocabularies)
-    order = [row for row in np.argsort(sources.lengths, kind="stable").tolist() if read[row].source]
-    limits = Limits(search.minimum_length, transducer.maximum_length)
-    device, unknown = next(transducer.network.parameters()).device, transducer._unknown(sources)
-    found: dict[int, list[Decoded]] = {}
-    with evaluating(transducer.network), for_answers(len(order) * search.beam_width, device):
-        for start in range(0, len(order), search.batch_size):
-            rows = order[start : start + search.batch_size]
-            source, lengths = sources.padded(np.array(rows))
-            given = (transducer.network, source.to(device), lengths.to(device), limits, search.beam_width, count)
-            found.update(zip(rows, beam(*given), strict=True))
-    return [
-        [transducer._trace(each, decoded, tuple(unknown.get(row, ()))) for decoded in found.get(row, [None])]
-        for row, each in enumerate(read)
-    ]
 
 
 def oracle(candidates: Sequence[Sequence[Scored]], count: int) -> list[Oracle]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from pellucid.config import DataConfig
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.errors import RunError
+from pellucid.model.network import tagged
 from pellucid.search.beam import Wanted, stepwise
 from pellucid.search.decoded import Limits, spans_of
 from pellucid.search.layers import Found
@@ -25,7 +26,7 @@ CUTS = (
 )
 """Settings of the data by which texts become symbols: the members must agree on them."""
 
-NOBODY = Members((), ())
+NOBODY = Members((), (), ())
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,9 @@ def ensemble(members: Sequence[Transducer], names: Sequence[str]) -> Ensemble:
     longest = max(member.vocabularies.longest_target for member in members)
     known = msgspec.structs.replace(first.vocabularies, source=source, features=features, longest_target=longest)
     tables = tuple(_table(known, member) for member in members)
-    return Ensemble(
-        first.config, known, first.network, members=Members(tuple(each.network for each in members), tables)
-    )
+    beyond = tuple(len(each.vocabularies.source) + len(each.vocabularies.features) for each in members)
+    together = Members(tuple(each.network for each in members), tables, beyond)
+    return Ensemble(first.config, known, first.network, members=together)
 
 
 def _cut(config: DataConfig, key: str) -> str:
@@ -104,7 +105,7 @@ def _table(known: Vocabularies, member: Transducer) -> Int[Tensor, " U"]:
     special = list(range(UNK + 1))
     offset = len(own.source)
     read = [*special, *own.source.encode(known.source.symbols)]
-    tagged = [offset + each for each in [*special, *own.features.encode(known.features.symbols)]]
-    has_features = bool(member.config.data.features_column)
-    device = next(member.network.parameters()).device
-    return torch.tensor([*read, *tagged] if has_features else read, device=device)
+    beside = [offset + each for each in [*special, *own.features.encode(known.features.symbols)]]
+    if not tagged(member.config):
+        beside = [UNK] * len(beside)
+    return torch.tensor([*read, *beside], device=next(member.network.parameters()).device)

@@ -88,11 +88,19 @@ class Members(NamedTuple):
     networks: tuple[Network, ...]
     tables: tuple[Int[Tensor, " U"], ...]
     """For each member, its own id of every id that the ensemble reads."""
+    beyond: tuple[int, ...]
+    """For each member, the id from which on its ids tell what to copy; the ensemble's own is the size of a table."""
 
     def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Together:
         """One empty hypothesis a source, in every member."""
-        pairs = zip(self.networks, self.tables, strict=True)
-        return Together(tuple(begin(network, table[source], lengths) for network, table in pairs))
+        members = zip(self.networks, self.tables, self.beyond, strict=True)
+        return Together(tuple(begin(network, _own(source, table, first), lengths) for network, table, first in members))
+
+
+def _own(source: Int[Tensor, "B S"], table: Int[Tensor, " U"], beyond: int) -> Int[Tensor, "B S"]:
+    """A member's own ids of what the ensemble reads."""
+    known = len(table)
+    return torch.where(source < known, table[source.clamp(max=known - 1)], source - known + beyond)
 
 
 @contextmanager

@@ -62,14 +62,18 @@ def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = 
 
 
 def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Transducer:
-    """The trained model of a run folder, on this device, whichever one it was trained on; of several, their ensemble.
+    """The trained model of a run folder, on this device, whichever one it was trained on.
+
+    Of several runs, or of the folder of an ensemble, all of them as one.
 
     `RunError` says what is missing or foreign, or which runs cannot write together, `ConfigError` that there is no such
     device.
     """
-    if isinstance(run, str | Path):
-        return _load(run, device)
-    return ensemble([_load(each, device) for each in run], [str(each) for each in run])
+    given = [run] if isinstance(run, str | Path) else list(run)
+    folders = [folder for each in given for folder in members(Path(each))]
+    if folders == [Path(given[0])] and isinstance(run, str | Path):
+        return _load(folders[0], device)
+    return ensemble([_load(each, device) for each in folders], [str(each) for each in folders])
 
 
 def _load(run: str | Path, device: Device) -> Transducer:

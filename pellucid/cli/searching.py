@@ -1,0 +1,102 @@
+"""How to search, on the command line of every verb that decodes: flags instead of the run's own settings."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from pellucid.cli.sources import say
+from pellucid.config import SearchConfig
+from pellucid.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pellucid.search.lexicon import Lexicon
+    from pellucid.search.sampling import Drawing
+    from pellucid.search.transducer import Transducer
+
+DRAWS = ("temperature", "top_k", "top_p", "seed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchFlags:
+    """What stands instead of the run's search settings, or beside them."""
+
+    beam: int | None = None
+    """Hypotheses kept for each source at every step, instead of the run's search.beam_width; 1 is greedy."""
+    nbest: int | None = None
+    """So many outputs a source, likeliest first; the beam is made as wide as that."""
+    sample: int | None = None
+    """Draw so many outputs of each source at random."""
+    temperature: float | None = None
+    """For --sample: what ln p is divided by before drawing (1)."""
+    top_k: int | None = None
+    """For --sample: draw among so many likeliest symbols."""
+    top_p: float | None = None
+    """For --sample: draw among the fewest likeliest symbols that have this probability together."""
+    seed: int | None = None
+    """For --sample: seed of the draws (1)."""
+    lexicon: Path | None = None
+    """File of pairs: its sources get its targets, and the model answers the others."""
+    length_normalisation: Literal["none", "average", "gnmt"] | None = None
+    """What ln p of an output is divided by to rank it, instead of the run's."""
+    length_power: float | None = None
+    """Exponent of gnmt, instead of the run's."""
+    coverage_penalty: float | None = None
+    """Weight of the penalty for source symbols not looked at, instead of the run's."""
+    maximum_length: int | None = None
+    """Longest output, in symbols, instead of the run's."""
+    minimum_length: int | None = None
+    """Shortest output, in symbols, instead of the run's."""
+    maximum_ratio: float | None = None
+    """Longest output in symbols for each source symbol, instead of the run's."""
+    maximum_offset: int | None = None
+    """Symbols added to what the maximum ratio allows, instead of the run's."""
+    minimum_ratio: float | None = None
+    """Shortest output in symbols for each source symbol, instead of the run's."""
+    minimum_offset: int | None = None
+    """Symbols added to what the minimum ratio asks, instead of the run's."""
+    on_bad_line: Literal["stop", "skip"] = "stop"
+    """What an unreadable line does: stop, or be skipped, counted and listed (predict gives it an empty output)."""
+
+
+def with_settings(transducer: "Transducer", flags: SearchFlags) -> "Transducer":
+    """The transducer with the settings asked for; `ConfigError` for what contradicts itself."""
+    names = [field.name for field in msgspec.structs.fields(SearchConfig) if hasattr(flags, field.name)]
+    changes = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
+    if flags.beam is not None:
+        changes["beam_width"] = flags.beam
+    if not changes:
+        return transducer
+    return transducer.with_search(msgspec.structs.replace(transducer.config.search, **changes))
+
+
+def lexicon_of(transducer: "Transducer", flags: SearchFlags) -> "Lexicon | None":
+    """The lexicon, read as training pairs are; lines that are skipped are told."""
+    from pellucid.search.lexicon import load_lexicon
+
+    if flags.lexicon is None:
+        return None
+    data = msgspec.structs.replace(transducer.config.data, on_bad_line=flags.on_bad_line)
+    lexicon = load_lexicon(flags.lexicon, data)
+    for line in lexicon.bad:
+        say(f"skipped {line}")
+    return lexicon
+
+
+def drawing_of(flags: SearchFlags) -> "Drawing | None":
+    """How samples are drawn, if any are; `ConfigError` for values out of range, and flags that need --sample."""
+    from pellucid.search.sampling import Drawing
+
+    changes = {name: getattr(flags, name) for name in DRAWS if getattr(flags, name) is not None}
+    if flags.sample is None:
+        if changes:
+            raise ConfigError(f"--{next(iter(changes)).replace('_', '-')} needs --sample")
+        return None
+    if flags.nbest is not None:
+        raise ConfigError("--sample draws outputs, --nbest searches for them: give one of them")
+    try:
+        return msgspec.convert({"samples": flags.sample, **changes}, Drawing)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$.")
+        raise ConfigError(f"--{where.rstrip('`').replace('samples', 'sample').replace('_', '-')}: {what}") from error
