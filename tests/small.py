@@ -18,6 +18,8 @@ from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenter, Segmenters
 from pellucid.data.vocabulary import EOS, PAD, SPECIAL, Vocabularies, Vocabulary
+from pellucid.model.decoder import Decoder
+from pellucid.model.heads import NextSymbol
 from pellucid.model.network import Network, build_network
 from pellucid.search.decoded import Decoded
 from pellucid.toml import checked, from_settings
@@ -195,8 +197,14 @@ def hasty(config: Config, seed: int) -> Network:
     """A network that likes to end, so that what is decoded together does so at different steps."""
     network = network_of(config, seed)
     with torch.no_grad():
-        network.decoder.head.projection.bias[EOS] += 1
+        head_of(network.decoder).bias[EOS] += 1
     return network
+
+
+def head_of(decoder: Decoder) -> nn.Linear:
+    """What scores the symbols of a decoder that is not tied."""
+    assert isinstance(decoder.head, NextSymbol)
+    return decoder.head.projection
 
 
 def same(one: Decoded, two: Decoded) -> None:

@@ -84,7 +84,7 @@ def test_made_up_pairs_teach_the_vocabularies_and_a_tag_that_no_user_needs(tmp_p
 def test_another_seed_makes_up_others(tmp_path: Path) -> None:
     words = [Example(f"{stem}ing", f"{stem}ed") for stem in ("walk", "talk", "jump", "look", "help", "turn")]
     files = Files(write_pairs(tmp_path / "a.tsv", words), copy_files(tmp_path / "b").dev)
-    counts = []
+    counts: list[tuple[int, ...]] = []
     for seed in (1, 1, 2):
         folder = tmp_path / f"run{len(counts)}"
         train_to_end(files, folder, config_with("hallucinate", 2.0, seed))

@@ -67,9 +67,10 @@ def through(network: Network, batch: Batch) -> Unrolled:
 def test_the_mixture_is_the_papers_and_sums_to_one(seed: int, rows: int, positions: int, lost: bool) -> None:
     """By loops: p_gen P_vocab(w) + (1 − p_gen) Σ α_i; where some weight is on what is not copied, it generates."""
     generator = torch.Generator().manual_seed(seed)
-    random = {"generator": generator, "dtype": torch.float64}
-    logits, weights = torch.randn(1, rows, V, **random), torch.randn(1, rows, positions, **random).softmax(dim=2)
-    gate = torch.randn(1, rows, 1, **random)
+    logits, weights, gate = (
+        torch.randn(1, rows, size, generator=generator, dtype=torch.float64) for size in (V, positions, 1)
+    )
+    weights = weights.softmax(dim=2)
     places = torch.randint(V + positions, (1, positions), generator=generator)
     if lost:
         places[0, 0] = NEVER

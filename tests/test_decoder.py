@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, WIDTH, batches, config_of, configs, contents, few, near, network_of, padded
+from small import SEEDS, WIDTH, batches, config_of, configs, contents, few, head_of, near, network_of, padded
 from torch import Tensor, nn
 
 from pellucid.config import Config
@@ -36,8 +36,9 @@ def same_states(one: State, two: State, tolerance: float = 1e-12) -> None:
 
 def advance_by_definition(decoder: Decoder, inputs: Tensor, layer: int, state: State) -> tuple[Tensor, Tensor | None]:
     """One cell's step by PyTorch's own cell; the first reads [y; c], whose weights ours keeps apart."""
-    own = decoder.cells[layer]
-    weights: list[Tensor] = [own.input_weight, decoder.context_projection.weight] if layer == 0 else [own.input_weight]
+    own, context = decoder.cells[layer], decoder.context_projection
+    assert context is not None
+    weights: list[Tensor] = [own.input_weight, context.weight] if layer == 0 else [own.input_weight]
     kind = nn.GRUCell if decoder.config.cell == "gru" else nn.LSTMCell
     cell = kind(inputs.shape[1], own.hidden_size).double()
     cell.weight_ih.data, cell.weight_hh.data = torch.cat(weights, dim=1).data, own.hidden_weight.data
@@ -58,7 +59,7 @@ def step_by_definition(decoder: Decoder, symbols: Tensor, state: State, attendab
         layers.append(advance_by_definition(decoder, inputs, layer, state))
         inputs = layers[-1][0]
     parts = {"state": [inputs], "context": [attended.context], "state-and-context": [inputs, attended.context]}
-    head = decoder.head.projection
+    head = head_of(decoder)
     logits = torch.cat(parts[decoder.config.output], dim=1) @ head.weight.T + head.bias
     cells = [cell for _, cell in layers if cell is not None]
     hidden = torch.stack([hidden for hidden, _ in layers], 1)

@@ -19,7 +19,7 @@ from pellucid.model.recurrence import Inputs, LayerState, RecurrentCell, gru_ste
 def test_a_mask_drops_its_share_and_keeps_the_mean() -> None:
     torch.manual_seed(0)
     mask = draw_mask(torch.zeros(1), (200, 500), 0.3)
-    near(mask.unique(), torch.tensor([0.0, 1 / 0.7]), 1e-6)
+    near(torch.tensor(sorted(set(mask.flatten().tolist()))), torch.tensor([0.0, 1 / 0.7]), 1e-6)
     assert abs(float((mask == 0).float().mean()) - 0.3) < 0.01
     assert abs(float(mask.mean()) - 1) < 0.01
 

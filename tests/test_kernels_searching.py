@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import CELLS, SEEDS
-from small import WIDTH, config_of, network_of, padded
+from small import WIDTH, config_of, head_of, network_of, padded
 from test_kernels_decoder import SCORES, Score
 from torch import Tensor
 
@@ -37,7 +37,7 @@ def network_for(data: st.DataObject, cell: Cell, score: Score, seed: int) -> Net
     )
     network = network_of(config, seed, torch.float32)
     with torch.no_grad():
-        network.decoder.head.projection.bias[EOS] += data.draw(st.sampled_from([-1.0, 0.0, 1.0, 50.0]))
+        head_of(network.decoder).bias[EOS] += data.draw(st.sampled_from([-1.0, 0.0, 1.0, 50.0]))
     return network
 
 

@@ -129,9 +129,9 @@ def test_disagreement_is_both_divergences_and_blind_to_what_cannot_be(lengths: l
             total += sum(float(a * (a / b).log() + b * (b / a).log()) for a, b in zip(p, q, strict=True))
     found = disagreement(one, other, target)
     assert found.item() == pytest.approx(total / sum(lengths), abs=1e-12)
-    wide = [torch.nn.functional.pad(logits, (0, 2), value=-torch.inf) for logits in (one, other)]
-    assert disagreement(*wide, target).item() == pytest.approx(found.item(), abs=1e-12)
-    gradient = torch.autograd.grad(disagreement(*wide, target), one)[0]
+    wide, wider = (torch.nn.functional.pad(logits, (0, 2), value=-torch.inf) for logits in (one, other))
+    assert disagreement(wide, wider, target).item() == pytest.approx(found.item(), abs=1e-12)
+    gradient = torch.autograd.grad(disagreement(wide, wider, target), one)[0]
     assert bool(gradient.isfinite().all()) and bool(gradient.any())
     assert disagreement(one, one, target).item() == 0
 

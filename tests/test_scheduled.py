@@ -10,11 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, WIDTH, batches, config_of, few, near, network_of
+from small import SEEDS, WIDTH, batches, config_of, few, head_of, near, network_of
 
 from pellucid.config import Schedule, TrainingConfig
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
+from pellucid.model.memory import Attendable, State, Unrolled
 from pellucid.model.network import Network, shifted
 from pellucid.training.scheduled import draw, own_share, unroll_sampled
 
@@ -56,10 +57,13 @@ def fed(network: Network, batch: Batch, share: float, monkeypatch: pytest.Monkey
     """What the decoder is given in each of the two passes."""
     given_: list[torch.Tensor] = []
     unroll = network.decoder.unroll
+
+    def heard(symbols: torch.Tensor, state: State, attendable: Attendable) -> Unrolled:
+        given_.append(symbols)
+        return unroll(symbols, state, attendable)
+
     with monkeypatch.context() as patched:
-        patched.setattr(
-            network.decoder, "unroll", lambda symbols, *rest: given_.append(symbols) or unroll(symbols, *rest)
-        )
+        patched.setattr(network.decoder, "unroll", heard)
         unroll_sampled(network, batch, share)
     return given_
 
@@ -68,7 +72,7 @@ def test_a_coin_for_each_symbol_says_which_is_fed_back(monkeypatch: pytest.Monke
     """A model that always writes one symbol: it stands where the coin fell so, and the truth everywhere else."""
     network = network_of(config_of({}), 1)
     with torch.no_grad():
-        network.decoder.head.projection.bias[7] += 1000
+        head_of(network.decoder).bias[7] += 1000
     target = torch.full((40, 50), 5)
     batch = Batch(torch.full((40, 3), 4), torch.full((40,), 3), target, torch.full((40,), 50))
     torch.manual_seed(1)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import config_of, few, shake, vocabularies
+from small import config_of, few, head_of, shake, vocabularies
 from torch import Tensor
 
 import pellucid.search.transducer as module
@@ -100,7 +100,7 @@ def test_a_trace_fits_together(texts: list[str]) -> None:
 def test_an_output_is_cut_at_the_greatest_length_and_says_so() -> None:
     transducer = transducer_of({"search": {"maximum_length": 3}})
     with torch.no_grad():
-        transducer.network.decoder.head.projection.bias[2] = -1e4
+        head_of(transducer.network.decoder).bias[2] = -1e4
     trace = transducer.predict(["ab"])[0]
     assert not trace.finished
     assert len(trace.target) == len(trace.output) == 3
@@ -191,7 +191,7 @@ def test_a_target_symbol_spelled_like_the_end_does_not_end_an_output() -> None:
     known = msgspec.structs.replace(known, target=msgspec.structs.replace(known.target, symbols=(END,), counts=(1,)))
     transducer = Transducer(config, known, build_network(config, known))
     with torch.no_grad():
-        transducer.network.decoder.head.projection.bias[4] = 1e4
+        head_of(transducer.network.decoder).bias[4] = 1e4
     trace = transducer.predict(["a"])[0]
     assert (trace.output, trace.finished) == (f"{END} {END}", False)
 
