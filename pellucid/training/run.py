@@ -64,8 +64,8 @@ def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = 
 def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Transducer:
     """The trained model of a run folder, on this device, whichever one it was trained on.
 
-    Of several runs, or of the folder of an ensemble, all of them as one. `RunError` says what is missing or foreign, or which runs cannot write together, `ConfigError` that there is no such
-    device.
+    Of several runs, or of the folder of an ensemble, all of them as one. `RunError` says what is missing or foreign, or
+    which runs cannot write together, `ConfigError` that there is no such device.
     """
     given = [run] if isinstance(run, str | Path) else list(run)
     folders = [folder for each in given for folder in members(Path(each))]
