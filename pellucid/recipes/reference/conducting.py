@@ -72,11 +72,15 @@ def conduct(job: Job) -> Run:
         judgement, test = judged(transducer, _read(job.paths.test, job.config), job.candidates)
     report = report_on(job.folder, judgement, job.title, job.introduction)
     write_report(job.folder / "report.html", report)
+    log = read_log(job.folder)
+    stopped = [record for record in log if record["event"] == "stopped"][-1]
+    examples = next(record["examples"] for record in log if record["event"] == "read")  # the training file comes first
     return Run(
         experiment=job.experiment,
         config=job.config,
         worths=Worths(dev, test),
-        stopped=[record for record in read_log(job.folder) if record["event"] == "stopped"][-1],
+        stopped=stopped,
+        epochs=stopped["samples"] / examples,
         parameters=parameter_count(transducer.network),
         report=report,
     )

@@ -25,7 +25,9 @@ class Run(NamedTuple):
     config: Config
     worths: Worths
     stopped: dict[str, Any]
-    """The last record of the log: updates, passes, seconds of training."""
+    """The last record of the log: updates, samples, seconds of training."""
+    epochs: float
+    """Passes over the training set."""
     parameters: int
     report: Report
 
@@ -69,8 +71,8 @@ class Macro(NamedTuple):
 
 def row_of_run(reference: Reference, run: Run) -> str:
     """One line of a run."""
-    seconds, passes = run.stopped["seconds"], run.stopped["epoch"]
-    return f"{_row(reference, run)}; {run.parameters:,} parameters, {passes:.3g} epochs in {seconds:,.0f} s"
+    trained = f"{run.epochs:.3g} epochs in {run.stopped['seconds']:,.0f} s"
+    return f"{_row(reference, run)}; {run.parameters:,} parameters, {trained}"
 
 
 def row_of_together(reference: Reference, together: Together) -> str:
@@ -204,8 +206,8 @@ def _told(experiment: Experiment, runs: Sequence[Run], ensembles: Sequence[Toget
 
 def _told_run(run: Run) -> dict[str, Any]:
     """All numbers of one run."""
-    counted = {key: run.stopped[key] for key in ("seconds", "update", "samples", "epoch")}
-    settings = {"parameters": run.parameters, "config": msgspec.to_builtins(run.config)}
+    counted = {"seconds": run.stopped["seconds"], "updates": run.stopped["update"], "samples": run.stopped["samples"]}
+    settings = {"epochs": run.epochs, "parameters": run.parameters, "config": msgspec.to_builtins(run.config)}
     return {"seed": run.config.seed, **_told_worths(run.worths), **counted, **settings}
 
 
