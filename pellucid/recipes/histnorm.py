@@ -63,7 +63,8 @@ def reference() -> Reference:
         name="histnorm",
         title="Historical spellings to modern ones",
         introduction=INTRODUCTION,
-        origin="that of Bollmann 2019 (github.com/coastalcph/histnorm, the files of datasets/historical)",
+        origin="that of Bollmann 2019 (github.com/coastalcph/histnorm, the files german-ridges.* and "
+        "slovene-goo300k-bohoric.* of datasets)",
         measure="exact_match",
         experiments=[_experiment(corpus, size) for corpus in FILES for size in SIZES],
     )

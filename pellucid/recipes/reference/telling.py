@@ -246,12 +246,12 @@ def _summary(reference: Reference, macro: Macro) -> tuple[str, str]:
 
 def _cells(reference: Reference, told: Run | Together) -> Iterator[list[str]]:
     """A row of the table for each set."""
-    seconds = f"{told.stopped['seconds']:,.0f}" if isinstance(told, Run) else ""
+    seconds = f"{told.stopped['seconds']:,.0f}" if isinstance(told, Run) else "–"
     for which, worth in zip(("dev", "test"), told.worths, strict=True):
         if worth is None:
             continue
         published = _experiment(reference, told.experiment).published if which == "test" else {}
-        beside = ", ".join(f"{system} {value:.2f}" for system, value in published.items())
+        beside = ", ".join(f"{system} {value:.2f}" for system, value in published.items()) or "–"
         value, interval = value_of(reference.measure, worth.evaluation), _interval(reference.measure, worth.evaluation)
         among = [f"{each.accuracy:.2f}" for each in worth.among[1:]]
         error = f"{worth.evaluation.symbol_error_rate:.2f}"
