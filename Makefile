@@ -31,8 +31,8 @@ demo: setup ## train on spelled-out digits and look at the result, in runs/demo
 lessons: .venv/test.stamp ## run the lessons and write their pages, pictures and notebooks, in docs/lessons
 	$(BIN)/python docs/lessons/build.py
 
-bench-g2p: setup ## train and score grapheme-to-phoneme conversion, in runs/g2p
-	$(BIN)/pellucid recipe g2p --out runs/g2p
+bench-g2p: setup ## train and score grapheme-to-phoneme conversion, in runs/g2p-sigmorphon2020
+	$(BIN)/pellucid recipe g2p-sigmorphon2020 --out runs/g2p-sigmorphon2020
 
 bench-peers: setup ## time Pellucid beside JoeyNMT, OpenNMT-py, eole and yoyodyne, in runs/peers
 	$(BIN)/python benchmarks/peers/run.py --lanes 2

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from command_line import complaint, pellucid
-from trained_runs import contents, copies, small_config, write_pairs
+from trained_runs import contents
 
 from pellucid.config import Config
-from pellucid.data.examples import Example, read_examples
+from pellucid.data.examples import read_examples
 from pellucid.errors import InputError
-from pellucid.recipes import digits_attention, g2p
-from pellucid.recipes.recipe import ABOUT, Request, data_folder, find, recipe_config
+from pellucid.recipes import digits_attention
+from pellucid.recipes.recipe import ABOUT, REFERENCES, Request, data_folder, find, recipe_config
 from pellucid.training.run import load, read_log
 
 
@@ -49,7 +49,7 @@ def test_every_recipe_has_a_function(name: str) -> None:
     assert callable(find(name))
 
 
-@pytest.mark.parametrize("name", ["digits-attention", "digits-fewest", "g2p"])
+@pytest.mark.parametrize("name", ["digits-attention", "digits-fewest", *REFERENCES])
 def test_settings_of_a_recipe_can_be_overlaid(name: str) -> None:
     assert isinstance(recipe_config(name, {}), Config)
     assert recipe_config(name, {"seed": 9, "training": {"patience": 3}}).training.patience == 3
@@ -102,31 +102,6 @@ def test_a_finished_recipe_is_not_trained_again(digits: tuple[Path, list[str]]) 
     assert contents(out / "runs") == before
 
 
-def test_data_that_is_not_there_is_told_with_its_source(tmp_path: Path) -> None:
-    message = complaint(pellucid("recipe", "g2p", "--out", tmp_path / "out", "--data", tmp_path))
-    assert message.startswith(f"{tmp_path / 'g2p-sigmorphon2020'} is not there") and "github.com" in message
-    assert not (tmp_path / "out").exists()
-
-
 def test_the_data_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PELLUCID_DATA", "/somewhere/else")
     assert data_folder() == Path("/somewhere/else")
-
-
-def test_words_to_phones_are_judged_on_every_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for part, seed in (("train", 1), ("dev", 2), ("test", 3)):
-        (tmp_path / "g2p-sigmorphon2020" / part).mkdir(parents=True)
-        for language in ("arm", "ice"):
-            spaced = [Example(example.source, " ".join(example.target)) for example in copies(12, seed)]
-            write_pairs(tmp_path / "g2p-sigmorphon2020" / part / f"{language}_{part}.tsv", spaced)
-    config = small_config({"epochs": 1}, data={"target_symbols": "words"})
-    monkeypatch.setattr(g2p, "LANGUAGES", ("arm", "ice"))
-    monkeypatch.setattr(g2p, "in_parallel", map)
-    monkeypatch.setattr(g2p, "recipe_config", lambda name, overrides: config)
-    lines = list(g2p.run(Request(tmp_path / "out", data=tmp_path)))
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert [result["language"] for result in report["results"]] == ["arm", "ice"]
-    assert report["macro_wer"] == pytest.approx(sum(result["wer"] for result in report["results"]) / 2)
-    assert [line.split()[0] for line in lines] == ["arm", "ice", "macro"]
-    for language in ("arm", "ice"):
-        assert (tmp_path / "out" / f"{language}-seed-1" / "report.html").exists()

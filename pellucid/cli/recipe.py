@@ -1,11 +1,12 @@
-"""pellucid recipe list | pellucid recipe NAME --out DIR [--seeds N] [--samples N] [--data DIR]"""
+"""pellucid recipe list | pellucid recipe NAME --out DIR [--seeds N] [--samples N] [--data DIR] [--only A,B]"""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
-from pellucid.recipes.recipe import ABOUT, Request, data_folder, find
+from pellucid.errors import InputError
+from pellucid.recipes.recipe import ABOUT, REFERENCES, Request, data_folder, find
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Arguments:
     """Training samples; 0 takes the recipe's own number."""
     data: Path | None = None
     """Where data sets are; PELLUCID_DATA, or ../shared/data, where not given."""
+    only: str = ""
+    """Experiments of a recipe of published sets, with commas between their names: arm,bul."""
 
 
 def run(arguments: list[str]) -> int:
@@ -30,7 +33,10 @@ def run(arguments: list[str]) -> int:
         print("\n".join(f"{name:<27}{about}" for name, about in ABOUT.items()))
         return 0
     given = tyro.cli(Arguments, prog="pellucid recipe", args=arguments)
-    request = Request(given.out, max(1, given.seeds), max(0, given.samples), given.data or data_folder())
-    for line in find(given.name)(request):
+    run_recipe, only = find(given.name), [name for name in given.only.split(",") if name]
+    if only and given.name not in REFERENCES:
+        raise InputError(f"{given.name} has no experiments to choose from: --only is for {', '.join(REFERENCES)}")
+    data = given.data or data_folder()
+    for line in run_recipe(Request(given.out, max(1, given.seeds), max(0, given.samples), data, only)):
         print(line, flush=True)
     return 0

@@ -1,7 +1,7 @@
 """What a recipe is: a name, what it shows, and a function that works and tells, line by line, what came out."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module, resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,9 +25,15 @@ ABOUT = {
     "digits-attention": "spelled digits to digits with attention: 20 digits, 10 + 10 hidden units, 60,000 samples",
     "digits-fewest": "the fewest samples to 99 % of the symbols, and what each ingredient saves",
     "digits-extrapolate": "trained on at most 20 digits, tested on up to 100, with three kinds of attention",
-    "g2p": "words to phones in eight languages of SIGMORPHON 2020, one default configuration for all",
+    "g2p-sigmorphon2020": "words to phones, SIGMORPHON 2020: 15 languages, one configuration for all",
+    "histnorm": "historical spellings to modern ones, German and Slovene, from 1,000 tokens on",
+    "translit-wikidata": "names from Latin letters to Hebrew and Arabic ones, 1-, 2- and 3-best",
+    "spelling-codespell": "misspelt words to what was meant, the first and the first three",
+    "scan": "commands to actions: the splits simple and length",
 }
 """Every recipe, and what it is."""
+REFERENCES = ("g2p-sigmorphon2020", "histnorm", "translit-wikidata", "spelling-codespell", "scan")
+"""Those of published sets, which consist of experiments that can be asked for one by one."""
 
 
 class Request(NamedTuple):
@@ -40,6 +46,8 @@ class Request(NamedTuple):
     """Training samples; 0 takes the recipe's own number."""
     data: Path = Path("../shared/data")
     """Where data sets are."""
+    only: Sequence[str] = ()
+    """The experiments to run, by name; all where none is named."""
 
 
 def find(name: str) -> Callable[[Request], Iterator[str]]:

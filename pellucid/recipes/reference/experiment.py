@@ -1,0 +1,98 @@
+"""What a recipe of a published set consists of: experiments, their pairs, and what is published of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pellucid.data.examples import Example
+from pellucid.errors import DataError, InputError, nearest
+from pellucid.files import make_folder, read_bytes, write_text
+
+Measure = Literal["wer", "exact_match"]
+"""The name of a score, as `Evaluation` and `Mean` have it."""
+NAMES: Mapping[Measure, str] = {"wer": "WER", "exact_match": "accuracy"}
+
+
+class Pairs(NamedTuple):
+    """The examples of an experiment."""
+
+    train: Sequence[Example]
+    dev: Sequence[Example]
+    """Judged at every validation, and again in the end."""
+    test: Sequence[Example] = ()
+    """Judged in the end alone; empty where only the development set is."""
+
+
+class Experiment(NamedTuple):
+    """One training set, judged on one development and at most one test set."""
+
+    name: str
+    pairs: Callable[[Path], Pairs]
+    """Reads them from the folder of the data."""
+    published: Mapping[str, float] = {}
+    """What others reached on the test set, in per cent, by system: first what it is to be compared with."""
+    settings: Mapping[str, Any] = {}
+    """Settings over those of the recipe's file."""
+
+
+class Reference(NamedTuple):
+    """Experiments of one kind, under one configuration, told of together."""
+
+    name: str
+    """Of the recipe, of its file of settings, and of the folder of its data."""
+    title: str
+    introduction: str
+    """What is done, and how the published numbers were measured."""
+    origin: str
+    """Where the data is to be had."""
+    measure: Measure
+    experiments: Sequence[Experiment]
+    candidates: int = 1
+    """Accuracy is told of a right output among the first 1 to so many."""
+
+
+class Paths(NamedTuple):
+    """The pairs of an experiment, in files."""
+
+    train: Path
+    dev: Path
+    test: Path | None
+
+
+def chosen(reference: Reference, only: Sequence[str]) -> list[Experiment]:
+    """The experiments of these names, or all, in the recipe's order; `InputError` lists the names there are."""
+    names = [experiment.name for experiment in reference.experiments]
+    for name in only:
+        if name not in names:
+            listed = ", ".join(names)
+            raise InputError(f"{reference.name} has no experiment {name!r}{nearest(name, names)} (there are: {listed})")
+    return [experiment for experiment in reference.experiments if not only or experiment.name in only]
+
+
+def data_of(reference: Reference, data: Path) -> Path:
+    """The folder of a recipe's data; `DataError` says where it comes from."""
+    folder = data / reference.name
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder} is not there: the data is {reference.origin}; give the folder that holds it as "
+            f"{reference.name} with --data, or in PELLUCID_DATA"
+        )
+    return folder
+
+
+def write_pairs(experiment: Experiment, data: Path, folder: Path, samples: int) -> Paths:
+    """The pairs of an experiment as TSV in a folder, of the training pairs the first so many (0: all)."""
+    pairs = experiment.pairs(data)
+    cut = pairs.train[:samples] if samples else pairs.train
+    make_folder(folder)
+    paths = Paths(folder / "train.tsv", folder / "dev.tsv", folder / "test.tsv" if pairs.test else None)
+    for path, examples in zip(paths, (cut, pairs.dev, pairs.test), strict=True):
+        if path is not None:
+            _write(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))
+    return paths
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file, unless it says so already."""
+    if not path.exists() or read_bytes(path) != text.encode("utf-8"):
+        write_text(path, text)

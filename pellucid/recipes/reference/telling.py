@@ -1,0 +1,258 @@
+"""What came out: a line for each run, means over sets, report.json and report.html."""
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pellucid.config import Config
+from pellucid.evaluation.intervals import Interval
+from pellucid.evaluation.metrics import Evaluation
+from pellucid.evaluation.outcomes import Mean, mean_of_groups
+from pellucid.files import write_json
+from pellucid.look.report import Report, Table, write_report
+from pellucid.recipes.recipe import Request
+from pellucid.recipes.reference.experiment import NAMES, Experiment, Measure, Reference
+from pellucid.recipes.reference.judging import BEAM, Worth, Worths
+
+
+class Run(NamedTuple):
+    """One experiment with one seed."""
+
+    experiment: str
+    config: Config
+    worths: Worths
+    stopped: dict[str, Any]
+    """The last record of the log: updates, samples, seconds of training."""
+    epochs: float
+    """Passes over the training set."""
+    parameters: int
+    report: Report
+
+    @property
+    def who(self) -> str:
+        """Its seed."""
+        return f"seed {self.config.seed}"
+
+
+class Together(NamedTuple):
+    """The runs of all seeds of one experiment, as an ensemble."""
+
+    experiment: str
+    members: int
+    worths: Worths
+
+    @property
+    def who(self) -> str:
+        """How many they are."""
+        return f"ensemble of {self.members}"
+
+
+class Macro(NamedTuple):
+    """Means over sets, each of the same weight."""
+
+    who: str
+    dev: Mean
+    developed: int
+    """Development sets."""
+    test: Mean | None
+    tested: int
+    """Test sets: those with a published number, where there are any."""
+    published: float | None
+    """The mean of the published numbers of the same sets."""
+
+    def told(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        values = {"who": self.who, "dev_sets": self.developed, "dev": _mean(self.dev), "test_sets": self.tested}
+        return {**values, "test": _mean(self.test) if self.test else None, "published": self.published}
+
+
+def row_of_run(reference: Reference, run: Run) -> str:
+    """One line of a run."""
+    trained = f"{run.epochs:.3g} epochs in {run.stopped['seconds']:,.0f} s"
+    return f"{_row(reference, run)}; {run.parameters:,} parameters, {trained}"
+
+
+def row_of_together(reference: Reference, together: Together) -> str:
+    """One line of an ensemble."""
+    return _row(reference, together)
+
+
+def lines_of_macros(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Together]) -> Iterator[str]:
+    """The means over the experiments: of each seed, of all seeds, of the ensembles."""
+    for macro in macros(reference, runs, ensembles):
+        yield _macro_line(reference, macro)
+    singles = macros(reference, runs, [])
+    if len(singles) > 1:
+        values = [value_of(reference.measure, macro.test or macro.dev) for macro in singles]
+        which = "test" if singles[0].test else "dev"
+        spread = f"{min(values):.2f} to {max(values):.2f}"
+        yield f"macro, mean of {len(values)} seeds: {which} {_name(reference)} {statistics.mean(values):.2f} ({spread})"
+
+
+def macros(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Together]) -> list[Macro]:
+    """The means over the experiments of each seed, and of the ensembles."""
+    own: dict[str, list[Run | Together]] = {}
+    every: list[Run | Together] = [*runs, *ensembles]
+    for each in every:
+        own.setdefault(each.who, []).append(each)
+    return [_macro(reference, who, group) for who, group in own.items()]
+
+
+def write_reports(reference: Reference, request: Request, runs: Sequence[Run], ensembles: Sequence[Together]) -> str:
+    """Write report.json and report.html; the line that says where."""
+    means = macros(reference, runs, ensembles)
+    names = list(dict.fromkeys(run.experiment for run in runs))
+    numbers = {
+        **{"name": reference.name, "title": reference.title, "measure": reference.measure, "beam": BEAM},
+        **{"seeds": request.seeds, "samples": request.samples},
+        "experiments": [_told(_experiment(reference, name), runs, ensembles) for name in names],
+        "macro": [macro.told() for macro in means],
+    }
+    write_json(request.out / "report.json", numbers)
+    write_report(request.out / "report.html", _page(reference, runs, ensembles, means))
+    return f"report: {request.out / 'report.html'}"
+
+
+def value_of(measure: Measure, scores: Evaluation | Mean) -> float:
+    """The score that is compared."""
+    value: float = getattr(scores, measure)
+    return value
+
+
+def _interval(measure: Measure, scores: Evaluation | Mean) -> str:
+    """Its 95 % interval."""
+    interval: Interval = getattr(scores, f"{measure}_ci95")
+    return f"{interval.low:.2f} to {interval.high:.2f}"
+
+
+def _name(reference: Reference) -> str:
+    """How the score is called."""
+    return NAMES[reference.measure]
+
+
+def _experiment(reference: Reference, name: str) -> Experiment:
+    """The experiment of a name."""
+    return next(each for each in reference.experiments if each.name == name)
+
+
+def _row(reference: Reference, told: Run | Together) -> str:
+    """Name, seed, scores on both sets, and what is published."""
+    dev, test = told.worths
+    parts = [_scores(reference, "dev", dev)]
+    if test is not None:
+        published = [
+            f"{system} {value:.2f}" for system, value in _experiment(reference, told.experiment).published.items()
+        ]
+        beside = f" [published: {', '.join(published)}]" if published else ""
+        parts.insert(0, _scores(reference, "test", test) + beside)
+    return f"{told.experiment}, {told.who}: {'; '.join(parts)}"
+
+
+def _scores(reference: Reference, which: str, worth: Worth) -> str:
+    """The scores on one set."""
+    evaluation, measure = worth.evaluation, reference.measure
+    among = "".join(f", {each.k}-best {each.accuracy:.2f}" for each in worth.among[1:])
+    value, interval = value_of(measure, evaluation), _interval(measure, evaluation)
+    return f"{which} {_name(reference)} {value:.2f} ({interval}){among}, SER {evaluation.symbol_error_rate:.2f}"
+
+
+def _macro(reference: Reference, who: str, group: Sequence[Run | Together]) -> Macro:
+    """The means over some experiments."""
+    dev = mean_of_groups([each.worths.dev.table for each in group])
+    tested = [(_experiment(reference, each.experiment), each.worths.test) for each in group if each.worths.test]
+    compared = [(experiment, worth) for experiment, worth in tested if experiment.published]
+    numbers = [next(iter(experiment.published.values())) for experiment, _ in compared]
+    used = compared or tested
+    return Macro(
+        who=who,
+        dev=dev,
+        developed=len(group),
+        test=mean_of_groups([worth.table for _, worth in used]) if used else None,
+        tested=len(used),
+        published=statistics.mean(numbers) if numbers else None,
+    )
+
+
+def _macro_line(reference: Reference, macro: Macro) -> str:
+    """One line of means."""
+    measure, parts = reference.measure, list[str]()
+    if macro.test is not None:
+        beside = f" [published: {macro.published:.2f}]" if macro.published is not None else ""
+        sets = f"{macro.tested} test set" + "s" * (macro.tested > 1)
+        value = f"{_name(reference)} {value_of(measure, macro.test):.2f} ({_interval(measure, macro.test)})"
+        parts.append(f"{value} over {sets}{beside}")
+    sets = f"{macro.developed} dev set" + "s" * (macro.developed > 1)
+    parts.append(f"{value_of(measure, macro.dev):.2f} ({_interval(measure, macro.dev)}) over {sets}")
+    return f"macro, {macro.who}: {'; '.join(parts)}"
+
+
+def _mean(mean: Mean) -> dict[str, Any]:
+    """Plain values for JSON."""
+    return {**mean._asdict(), "wer": mean.wer, "wer_ci95": list(mean.wer_ci95)}
+
+
+def _told(experiment: Experiment, runs: Sequence[Run], ensembles: Sequence[Together]) -> dict[str, Any]:
+    """All numbers of one experiment."""
+    own = [run for run in runs if run.experiment == experiment.name]
+    together = [each for each in ensembles if each.experiment == experiment.name]
+    told: dict[str, Any] = {"name": experiment.name, "published": dict(experiment.published)}
+    told["runs"] = [_told_run(run) for run in own]
+    told["ensemble"] = {"members": together[0].members, **_told_worths(together[0].worths)} if together else None
+    return told
+
+
+def _told_run(run: Run) -> dict[str, Any]:
+    """All numbers of one run."""
+    counted = {"seconds": run.stopped["seconds"], "updates": run.stopped["update"], "samples": run.stopped["samples"]}
+    settings = {"epochs": run.epochs, "parameters": run.parameters, "config": msgspec.to_builtins(run.config)}
+    return {"seed": run.config.seed, **_told_worths(run.worths), **counted, **settings}
+
+
+def _told_worths(worths: Worths) -> dict[str, Any]:
+    """The scores on both sets."""
+    return {"dev": worths.dev.told(), "test": worths.test.told() if worths.test is not None else None}
+
+
+def _page(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Together], means: Sequence[Macro]) -> Report:
+    """The table beside what is published; decodings and mistakes of the first run."""
+    every: list[Run | Together] = [*runs, *ensembles]
+    rows = [row for each in every for row in _cells(reference, each)]
+    candidates = [f"{k}-best" for k in range(2, reference.candidates + 1)]
+    heads = ["experiment", "of", "set", _name(reference), "95 %", *candidates, "SER", "seconds", "published"]
+    lines = [f"{_macro_line(reference, macro)}." for macro in means]
+    first = runs[0]
+    introduction = f"{reference.introduction}\n\nDrawn below: {first.experiment}, {first.who}."
+    summary = [_summary(reference, macro) for macro in means]
+    return replace(
+        first.report,
+        title=reference.title,
+        introduction=introduction,
+        summary=summary,
+        log=(),
+        parts=[Table("All runs", " ".join(lines), heads, rows)],
+    )
+
+
+def _summary(reference: Reference, macro: Macro) -> tuple[str, str]:
+    """The mean of one seed or of the ensembles, large."""
+    scores, which = (macro.test, "test") if macro.test else (macro.dev, "dev")
+    beside = f"; published {macro.published:.2f}" if macro.published is not None else ""
+    value = f"{value_of(reference.measure, scores):.2f} %"
+    return f"macro {which} {_name(reference)}", f"{value} ({macro.who}{beside})"
+
+
+def _cells(reference: Reference, told: Run | Together) -> Iterator[list[str]]:
+    """A row of the table for each set."""
+    seconds = f"{told.stopped['seconds']:,.0f}" if isinstance(told, Run) else "–"
+    for which, worth in zip(("dev", "test"), told.worths, strict=True):
+        if worth is None:
+            continue
+        published = _experiment(reference, told.experiment).published if which == "test" else {}
+        beside = ", ".join(f"{system} {value:.2f}" for system, value in published.items()) or "–"
+        value, interval = value_of(reference.measure, worth.evaluation), _interval(reference.measure, worth.evaluation)
+        among = [f"{each.accuracy:.2f}" for each in worth.among[1:]]
+        error = f"{worth.evaluation.symbol_error_rate:.2f}"
+        yield [told.experiment, told.who, which, f"{value:.2f}", interval, *among, error, seconds, beside]

@@ -1,0 +1,288 @@
+"""The recipes of published sets, on made-up sets of the same layout: trained, resumed, judged, told."""
+
+import gzip
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from command_line import complaint, pellucid
+from trained_runs import contents, copies, small_config
+
+from pellucid.config import Config
+from pellucid.data.examples import Example, read_examples
+from pellucid.errors import DataError, InputError
+from pellucid.recipes import g2p_sigmorphon2020, histnorm, scan
+from pellucid.recipes.recipe import REFERENCES, Request, find
+from pellucid.recipes.recipe import recipe_config as real_config
+from pellucid.recipes.reference import conducting
+from pellucid.recipes.reference.judging import BEAM, judged
+from pellucid.training.run import load, read_log
+
+SIZES = {"train": 24, "dev": 8, "test": 12}
+
+
+class Made(NamedTuple):
+    """A recipe that has run on a made-up set."""
+
+    name: str
+    request: Request
+    lines: list[str]
+    report: dict[str, Any]
+
+
+def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
+    """The smallest sizes and some passes, with the recipe's own cut of texts."""
+    real = real_config(name, overrides)
+    data = {"source_symbols": real.data.source_symbols, "target_symbols": real.data.target_symbols}
+    made = small_config({"epochs": 20, "learning_rate": 0.02, "validate_every": 10}, data=data)
+    return msgspec.structs.replace(made, seed=real.seed, search=real.search)
+
+
+def write(path: Path, lines: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(f"{line}\n" for line in lines)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+def pairs(part: str) -> list[Example]:
+    return copies(SIZES[part], seed=list(SIZES).index(part) + 1)
+
+
+def write_g2p(folder: Path) -> None:
+    for part in SIZES:
+        for language in ("arm", "ady", "ice"):
+            if part != "test" or language != "ady":
+                lines = [f"{each.source}\t{' '.join(each.target)}" for each in pairs(part)]
+                write(folder / part / f"{language}_{part}.tsv", lines)
+
+
+def write_histnorm(folder: Path) -> None:
+    for name in histnorm.FILES.values():
+        for part in SIZES:
+            lines = [f"{each.source.upper()}\t{each.target}" for each in pairs(part)]
+            write(folder / f"{name}.{part}.txt", [*lines[:5], "", ".\t.", "\t", *lines[5:], "alone"])
+
+
+def write_translit(folder: Path) -> None:
+    for name in ("hebrew", "arabic"):
+        for part, ending in zip(SIZES, ("64", "16", "20"), strict=True):
+            lines = [f"{each.source}\t{' '.join(each.target)}\t3" for each in pairs(part)]
+            write(folder / f"wd_{name}_{ending}", lines)
+
+
+def write_codespell(folder: Path) -> None:
+    for part in SIZES:
+        write(folder / f"{part}.tsv", [f"{each.source}\t{each.target}" for each in pairs(part)])
+
+
+def write_scan(folder: Path) -> None:
+    for part in ("train", "test"):
+        for split in ("simple", "length"):
+            lines = [f"IN: {' '.join(each.source)} OUT: {' '.join(each.target)}" for each in pairs(part)]
+            write(folder / f"tasks_{part}_{split}.txt{'.gz' if split == 'simple' else ''}", lines)
+
+
+WRITERS: Mapping[str, Callable[[Path], None]] = {
+    "g2p-sigmorphon2020": write_g2p,
+    "histnorm": write_histnorm,
+    "translit-wikidata": write_translit,
+    "spelling-codespell": write_codespell,
+    "scan": write_scan,
+}
+ASKED = {
+    "g2p-sigmorphon2020": (["arm", "ady"], 2),
+    "histnorm": (["ridges-1k", "bohoric-all"], 1),
+    "translit-wikidata": (["he", "ar"], 1),
+    "spelling-codespell": ([], 2),
+    "scan": ([], 1),
+}
+"""Experiments, and seeds."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    """Small networks, and no further processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conducting, "recipe_config", quick_config)
+        patch.setattr(conducting, "in_parallel", map)
+        yield
+
+
+@pytest.fixture(scope="module", params=REFERENCES)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Each recipe, run once."""
+    name: str = request.param
+    folder = tmp_path_factory.mktemp(name)
+    WRITERS[name](folder / "data" / name)
+    only, seeds = ASKED[name]
+    asked = Request(folder / "out", seeds, 16, folder / "data", only)
+    lines = list(find(name)(asked))
+    return Made(name, asked, lines, json.loads((folder / "out" / "report.json").read_text()))
+
+
+def names_of(made: Made) -> list[str]:
+    """The experiments that were asked for."""
+    return list(made.request.only) or {"spelling-codespell": ["codespell"], "scan": ["simple", "length"]}[made.name]
+
+
+def test_every_run_has_its_line_and_the_ensemble_has_one(made: Made) -> None:
+    heads = [line.split(":")[0] for line in made.lines]
+    names, seeds = names_of(made), made.request.seeds
+    wanted = [f"{name}, seed {seed}" for seed in range(1, seeds + 1) for name in names]
+    wanted += [f"{name}, ensemble of {seeds}" for name in names if seeds > 1]
+    wanted += [f"macro, seed {seed}" for seed in range(1, seeds + 1)]
+    wanted += [f"macro, ensemble of {seeds}", f"macro, mean of {seeds} seeds"] if seeds > 1 else []
+    assert heads == [*wanted, "report"]
+
+
+def test_the_report_has_all_numbers(made: Made) -> None:
+    report = made.report
+    assert report["name"] == made.name and report["beam"] == 5 and report["seeds"] == made.request.seeds
+    assert [each["name"] for each in report["experiments"]] == names_of(made)
+    for each in report["experiments"]:
+        assert [run["seed"] for run in each["runs"]] == list(range(1, made.request.seeds + 1))
+        assert (each["ensemble"] is not None) == (made.request.seeds > 1)
+        for run in each["runs"]:
+            assert run["parameters"] > 0 and run["epochs"] == 20 and run["samples"] > 0 and run["seconds"] >= 0
+            assert run["config"]["seed"] == run["seed"] and run["config"]["search"]["beam_width"] == 1
+            assert (run["test"] is None) == (each["name"] == "ady")
+            for worth in filter(None, (run["dev"], run["test"])):
+                assert worth["wer"] == pytest.approx(100 - worth["exact_match"])
+                assert worth["wer_ci95"][0] <= worth["wer"] <= worth["wer_ci95"][1]
+                assert worth["among_first"][0]["accuracy"] == pytest.approx(worth["exact_match"])
+    page = (made.request.out / "report.html").read_text("utf-8")
+    assert page.count("<svg") >= 1 and "All runs" in page
+
+
+def test_the_numbers_are_those_of_a_beam_of_five_over_the_files(made: Made) -> None:
+    each = made.report["experiments"][0]
+    transducer = load(made.request.out / "runs" / f"{each['name']}-seed-1")
+    examples = read_examples(made.request.out / "data" / each["name"] / "test.tsv", transducer.config.data).examples
+    traces = transducer.with_beam(BEAM).trace(examples)
+    cut = transducer.segmenters.target.split
+    right = sum(cut(trace.output) == cut(one.target) for trace, one in zip(traces, examples, strict=True))
+    assert each["runs"][0]["test"]["exact_match"] == pytest.approx(100 * right / len(examples))
+    assert each["runs"][0]["test"]["examples"] == len(examples) == SIZES["test"]
+
+
+def test_samples_cut_the_training_set_alone(made: Made) -> None:
+    folder = made.request.out / "data" / names_of(made)[0]
+    counts = {part: len((folder / f"{part}.tsv").read_text("utf-8").splitlines()) for part in SIZES}
+    assert counts == {"train": 16, "dev": 6 if made.name == "scan" else SIZES["dev"], "test": SIZES["test"]}
+
+
+def test_a_second_call_trains_nothing_and_says_the_same(made: Made) -> None:
+    def kept() -> dict[str, tuple[bytes, int]]:
+        """All files but the pages, which are written anew."""
+        found = contents(made.request.out)
+        return {name: told for name, told in found.items() if not Path(name).name.startswith("report.")}
+
+    before = kept()
+    assert list(find(made.name)(made.request)) == made.lines
+    assert kept() == before
+    for run in (made.request.out / "runs").iterdir():
+        assert [record["event"] for record in read_log(run)].count("stopped") == 1
+
+
+def test_something_is_learnt(made: Made) -> None:
+    rates = [run["dev"]["symbol_error_rate"] for each in made.report["experiments"] for run in each["runs"]]
+    assert min(rates) < 75
+
+
+def test_macros_are_means_over_the_sets_that_have_a_published_number(made: Made) -> None:
+    compared = [each for each in made.report["experiments"] if each["published"] and each["runs"][0]["test"]]
+    used = compared or made.report["experiments"]
+    macro = made.report["macro"][0]
+    mean = sum(each["runs"][0]["test"]["exact_match"] for each in used) / len(used)
+    assert macro["who"] == "seed 1" and macro["test_sets"] == len(used)
+    assert macro["dev_sets"] == len(made.report["experiments"])
+    assert macro["test"]["exact_match"] == pytest.approx(mean)
+    published = [next(iter(each["published"].values())) for each in compared]
+    assert macro["published"] == (pytest.approx(sum(published) / len(published)) if published else None)
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_data_that_is_not_there_is_told_with_its_source(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"is not there: the data is .*github\.com") as caught:
+        list(find(name)(Request(tmp_path / "out", data=tmp_path)))
+    assert str(caught.value).startswith(str(tmp_path / name))
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_experiment_is_told_with_all_there_are(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"scan has no experiment 'lenght'; did you mean 'length'\? .*: simple, length"
+    ):
+        list(find("scan")(Request(tmp_path / "out", only=["lenght"])))
+
+
+def test_only_is_for_recipes_of_experiments(tmp_path: Path) -> None:
+    message = complaint(pellucid("recipe", "digits-data", "--only", "arm", "--out", tmp_path / "out"))
+    assert message.startswith("digits-data has no experiments to choose from")
+    message = complaint(pellucid("recipe", "scan", "--only", "simple,x", "--out", tmp_path / "out"))
+    assert message.startswith("scan has no experiment 'x' (there are: simple, length)")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "wanted"),
+    [
+        ("Auff", "auf", Example("auff", "auf")),
+        ("Kra\u0308uter", "Kräuter", Example("kräuter", "kräuter")),
+        (".", ".", None),
+        ("vnd", ",", None),
+        ("", "", None),
+        ("Nr.", "Nr.", Example("nr.", "nr.")),
+        ("1482.", "1482.", Example("0000.", "0000.")),
+        ("12", "zwölf", Example("12", "zwölf")),
+        ("zu gleich", "zugleich", Example("zu gleich", "zugleich")),
+    ],
+)
+def test_tokens_are_prepared_as_those_of_the_published_numbers(
+    source: str, target: str, wanted: Example | None
+) -> None:
+    assert histnorm.prepared(source, target) == wanted
+
+
+def test_sizes_are_the_first_tokens_of_the_training_file(tmp_path: Path) -> None:
+    write_histnorm(tmp_path)
+    (experiment,) = (each for each in histnorm.reference().experiments if each.name == "ridges-1k")
+    found = experiment.pairs(tmp_path)
+    assert [pair.target for pair in found.train] == [pair.target for pair in pairs("train")]
+    for part, code in (("train", "train"), ("dev", "dev"), ("test", "test")):
+        assert len(getattr(found, part)) == SIZES[code]
+    write(tmp_path / "german-ridges.train.txt", ["a\tb"] * 1500)
+    assert len(experiment.pairs(tmp_path).train) == 1000
+
+
+def test_pairs_that_scan_is_developed_on_are_not_trained_on(tmp_path: Path) -> None:
+    lines = [f"IN: run{number} OUT: I_RUN" for number in range(40)]
+    for part in ("train", "test"):
+        write(tmp_path / f"tasks_{part}_simple.txt", lines)
+    found = scan.reference().experiments[0].pairs(tmp_path)
+    assert len(found.dev) == 10 and not set(found.dev) & set(found.train)
+    assert len(found.train) == 30 and len(found.test) == 40
+    write(tmp_path / "tasks_test_simple.txt", ["IN: run"])
+    with pytest.raises(DataError, match="line 1: expected 'IN: command OUT: actions'"):
+        scan.reference().experiments[0].pairs(tmp_path)
+
+
+def test_the_macro_published_for_words_to_phones_is_the_goal() -> None:
+    published = [
+        next(iter(each.published.values())) for each in g2p_sigmorphon2020.reference().experiments if each.published
+    ]
+    assert len(published) == 8 and sum(published) / 8 == pytest.approx(14.92, abs=0.005)
+    assert len(g2p_sigmorphon2020.reference().experiments) == 15
+
+
+def test_further_candidates_are_judged_where_they_are_asked_for(made: Made) -> None:
+    each, count = made.report["experiments"][0], 3 if made.name in ("translit-wikidata", "spelling-codespell") else 1
+    transducer = load(made.request.out / "runs" / f"{each['name']}-seed-1")
+    examples = read_examples(made.request.out / "data" / each["name"] / "test.tsv", transducer.config.data).examples
+    accuracies = [one.accuracy for one in judged(transducer, examples, count)[1].among]
+    told = each["runs"][0]["test"]["among_first"]
+    assert [one["k"] for one in told] == list(range(1, count + 1))
+    assert [one["accuracy"] for one in told] == accuracies == sorted(accuracies)
+    assert ("3-best" in made.lines[0]) == (count == 3)
