@@ -1,6 +1,8 @@
 """The digit lessons, made small: what they train, what they tell, and what they write."""
 
 import json
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,22 @@ from pellucid.recipes import (
     digits_positions,
 )
 from pellucid.recipes.digits import lesson
+from pellucid.recipes.digits import study as study_module
 from pellucid.recipes.digits.figures import Group
 from pellucid.recipes.digits.networks import Design, DigitsNetwork, parameters_of
 from pellucid.recipes.digits.reference import Curve, curves
-from pellucid.recipes.digits.study import Outcome, Plan, Point, Study, clipped, conduct, judge, spans
+from pellucid.recipes.digits.study import (
+    LasagneAdam,
+    Outcome,
+    Plan,
+    Point,
+    Study,
+    clipped,
+    conduct,
+    judge,
+    spans,
+    train,
+)
 from pellucid.recipes.recipe import Request, find
 from pellucid.search.trace import Trace
 
@@ -197,6 +211,34 @@ def outcome(*accuracies: float, name: str = "x", seed: int = 1) -> Outcome:
     study = conduct(Study(name, Design(), SMALL._replace(samples=50), seed))
     points = [Point(5000 * (at + 1), 1.0, accuracy, 0.0) for at, accuracy in enumerate(accuracies)]
     return study._replace(curve=points, final=study.final._replace(symbol_accuracy=accuracies[-1]))
+
+
+def test_the_notebooks_adam_adds_its_epsilon_before_the_correction() -> None:
+    """By its equation, for gradients far below ε, where PyTorch's own form would take other steps."""
+    parameter = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
+    optimizer, expected = LasagneAdam([parameter], 0.1), parameter.tolist()
+    moments = [[0.0, 0.0], [0.0, 0.0]]
+    for update, scale in enumerate((1e-9, 3e-9, -2e-9), start=1):
+        parameter.grad = torch.tensor([scale, 1.0], dtype=torch.float64)
+        optimizer.step()
+        rate = 0.1 * (1 - 0.999**update) ** 0.5 / (1 - 0.9**update)
+        for at, gradient in enumerate((scale, 1.0)):
+            moments[0][at] += 0.1 * (gradient - moments[0][at])
+            moments[1][at] += 0.001 * (gradient**2 - moments[1][at])
+            expected[at] -= rate * moments[0][at] / (moments[1][at] ** 0.5 + 1e-8)
+        assert parameter.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_an_interrupted_training_keeps_its_curve(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(network: DigitsNetwork, plan: Plan, seed: int) -> Iterator[tuple[int, float]]:
+        yield from islice(train(network, plan._replace(every=100), seed), 2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(study_module, "train", stopped)
+    outcome = conduct(Study("x", Design(), SMALL, 1))
+    assert outcome.interrupted and [point.samples for point in outcome.curve] == [100, 200]
+    lines = list(find("digits-repeat")(request_))
+    assert "; interrupted" in lines[0] and (request_.out / "report.html").is_file()
 
 
 def test_seeds_enclose_a_curve_where_it_lies_between_them() -> None:

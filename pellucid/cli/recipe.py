@@ -36,7 +36,10 @@ def run(arguments: list[str]) -> int:
     run_recipe, only = find(given.name), [name for name in given.only.split(",") if name]
     if only and given.name not in REFERENCES:
         raise InputError(f"{given.name} has no experiments to choose from: --only is for {', '.join(REFERENCES)}")
-    data = given.data or data_folder()
-    for line in run_recipe(Request(given.out, max(1, given.seeds), max(0, given.samples), data, only)):
+    if given.seeds < 1:
+        raise InputError(f"--seeds: expected 1 or more, got {given.seeds}")
+    if given.samples < 0:
+        raise InputError(f"--samples: expected 1 or more, or 0 for the recipe's own number, got {given.samples}")
+    for line in run_recipe(Request(given.out, given.seeds, given.samples, given.data or data_folder(), only)):
         print(line, flush=True)
     return 0

@@ -10,6 +10,7 @@ from torch import nn
 from pellucid.data.digits import OUTPUTS, SYMBOLS, Digits, draw
 from pellucid.files import make_folder, write_json
 from pellucid.look.report import Part, Report, Table, write_report
+from pellucid.model.network import parameter_count
 from pellucid.recipes.digits.networks import Design, DigitsNetwork, Kind, parameters_of, with_padding
 from pellucid.recipes.digits.study import inputs_of
 from pellucid.recipes.recipe import Request
@@ -42,7 +43,13 @@ def run(request: Request) -> Iterator[str]:
     for table in tables:
         yield from _lines(table)
     write_report(request.out / "report.html", Report(title=TITLE, introduction=INTRODUCTION, parts=list[Part](tables)))
-    report = {"name": "digits-data", "tables": [table._asdict() for table in tables]}
+    counts = {kind: parameter_count(DigitsNetwork(Design(kind))) for kind in kinds}
+    report = {
+        "name": "digits-data",
+        "parameters": counts,
+        "samples": SAMPLES,
+        "tables": [table._asdict() for table in tables],
+    }
     write_json(request.out / "report.json", report)
     yield f"report: {request.out / 'report.html'}"
 

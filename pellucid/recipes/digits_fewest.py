@@ -71,7 +71,7 @@ def run(request: Request) -> Iterator[str]:
     lesson = Lesson("digits-fewest", "How few samples are enough", INTRODUCTION, shown, references, POSITIONS_ATTENTION)
     numbers = {
         "samples_to_99": {f"{outcome.name}, seed {outcome.seed}": samples_to(outcome, ENOUGH) for outcome in outcomes},
-        "final": {f"{outcome.name}, seed {outcome.seed}": outcome.accuracy for outcome in outcomes},
+        "final_symbol_accuracy": {f"{outcome.name}, seed {outcome.seed}": outcome.accuracy for outcome in outcomes},
     }
     yield write_lesson(request, lesson._replace(parts=[table], numbers=numbers))
 

@@ -34,11 +34,20 @@ class Lesson(NamedTuple):
 
 
 def conducted(studies: Sequence[Study], request: Request) -> Generator[str, None, list[Group]]:
-    """Each study with every seed asked for: a line for each run, and in the end a group for each study."""
+    """Each study with every seed asked for: a line for each run, and in the end a group for each study.
+
+    Ctrl-C ends a single study early: its report then holds the runs that are finished or, of one alone, its beginning.
+    """
     make_folder(request.out)
     outcomes, groups = in_parallel(conduct, every_seed(studies, request)), list[Group]()
     for study in studies:
-        groups.append(Group(study.name, [next(outcomes) for _ in range(request.seeds)]))
+        done = list[Outcome]()
+        try:
+            done.extend(next(outcomes) for _ in range(request.seeds))
+        except KeyboardInterrupt:
+            if len(studies) > 1 or not done:
+                raise
+        groups.append(Group(study.name, done))
         yield from lines_of(groups[-1])
     return groups
 
@@ -57,10 +66,11 @@ def lines_of(group: Group) -> Iterator[str]:
     for outcome in group.outcomes:
         final, agreed = outcome.final, outcome.final.agreement
         looked = f", alignment error {100 * agreed.error:.2f} %" if agreed else ""
+        ended = "; interrupted" if outcome.interrupted else ""
         yield (
             f"{group.name}, seed {outcome.seed}: {final.symbol_accuracy:.4f} of the symbols, "
             f"{final.exact_match:.4f} of the sequences{looked}; {outcome.parameters:,} parameters, "
-            f"{outcome.curve[-1].samples:,} samples in {outcome.seconds:,.0f} s"
+            f"{outcome.curve[-1].samples:,} samples in {outcome.seconds:,.0f} s{ended}"
         )
 
 

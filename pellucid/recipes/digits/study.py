@@ -26,12 +26,39 @@ BUDGETS: Mapping[Kind, int] = {"repeat": 300_000, "attention": 150_000}
 """The samples of the notebook's two runs."""
 OPTIMIZERS: Mapping[str, Callable[[list[nn.Parameter], float], torch.optim.Optimizer]] = {
     "adam": lambda parameters, rate: torch.optim.Adam(parameters, rate),
+    "adam-2014": lambda parameters, rate: LasagneAdam(parameters, rate),
     "sgd": lambda parameters, rate: torch.optim.SGD(parameters, rate),
     "momentum": lambda parameters, rate: torch.optim.SGD(parameters, rate, momentum=0.9, nesterov=True),
     "adagrad": lambda parameters, rate: torch.optim.Adagrad(parameters, rate),
     "rmsprop": lambda parameters, rate: torch.optim.RMSprop(parameters, rate, alpha=0.9),
     "adadelta": lambda parameters, rate: torch.optim.Adadelta(parameters, rate),
 }
+
+
+class LasagneAdam(torch.optim.Optimizer):
+    """Adam as the notebook's library has it: θ ← θ − a_t m / (√v + ε), a_t = η √(1 − β₂ᵗ) / (1 − β₁ᵗ).
+
+    PyTorch adds the same ε to √(v / (1 − β₂ᵗ)): in the first steps it is up to 32 times smaller there. Source: Kingma &
+    Ba 2015, the end of section 2. β₁ = 0.9, β₂ = 0.999, ε = 10⁻⁸.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], rate: float) -> None:
+        """Moments of zero."""
+        super().__init__(parameters, {"lr": rate})
+        self.updates = 0
+        self.moments = [(torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One update by the gradients that stand at the parameters."""
+        self.updates += 1
+        group = self.param_groups[0]
+        rate = group["lr"] * math.sqrt(1 - 0.999**self.updates) / (1 - 0.9**self.updates)
+        for parameter, (first, second) in zip(group["params"], self.moments, strict=True):
+            assert parameter.grad is not None
+            first.lerp_(parameter.grad, 0.1)
+            second.lerp_(parameter.grad.square(), 0.001)
+            parameter.sub_(rate * first / (second.sqrt() + 1e-8))
 
 
 class Plan(NamedTuple):
@@ -100,6 +127,8 @@ class Outcome(NamedTuple):
     """Training alone, without validations."""
     curve: list[Point]
     final: Judged
+    interrupted: bool = False
+    """Whether Ctrl-C ended it; then it is as of its last validation."""
 
     @property
     def accuracy(self) -> float:
@@ -119,14 +148,20 @@ def conduct_and_keep(study: Study) -> tuple[DigitsNetwork, Outcome]:
     torch.manual_seed(study.seed)
     network = DigitsNetwork(study.design)
     validation = study.plan.samples_from(study.plan.validation, np.random.default_rng([study.seed, 1]))
-    curve, seconds = list[Point](), 0.0
+    curve, judged, seconds, interrupted = list[Point](), list[Judged](), 0.0, False
     started = time.perf_counter()
-    for samples, cost in train(network, study.plan, study.seed):
-        seconds += time.perf_counter() - started
-        final = judge(network, validation)
-        curve.append(Point(samples, cost, final.symbol_accuracy, final.exact_match))
-        started = time.perf_counter()
-    return network, Outcome(study.name, study.seed, parameter_count(network), seconds, curve, final)
+    try:
+        for samples, cost in train(network, study.plan, study.seed):
+            seconds += time.perf_counter() - started
+            judged.append(judge(network, validation))
+            curve.append(Point(samples, cost, judged[-1].symbol_accuracy, judged[-1].exact_match))
+            started = time.perf_counter()
+    except KeyboardInterrupt:
+        if not curve:
+            raise
+        interrupted = True
+    numbers = (parameter_count(network), seconds, curve, judged[len(curve) - 1], interrupted)
+    return network, Outcome(study.name, study.seed, *numbers)
 
 
 def train(network: DigitsNetwork, plan: Plan, seed: int) -> Iterator[tuple[int, float]]:
