@@ -14,7 +14,7 @@ help: ## list the targets
 setup: .venv/setup.stamp ## install Pellucid in .venv, in the versions of constraints.txt
 
 test: .venv/test.stamp lint ## run every check: style, types, tests
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 lint: .venv/test.stamp ## check style and types
 	$(BIN)/ruff check
