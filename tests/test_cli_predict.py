@@ -203,6 +203,11 @@ def test_features_are_read_from_their_column(tmp_path: Path) -> None:
     assert alone["source"] == ["a", "b"] and alone["features"] == 0
 
 
+def test_a_lattice_that_nobody_would_see_is_refused() -> None:
+    for arguments in (("--lattice",), ("--lattice", "--format", "jsonl", "--sample", 2)):
+        assert "--lattice puts what a beam considered" in complaint(predict(*arguments, stdin="one\n"))
+
+
 def test_lists_lose_no_line() -> None:
     """An output a line as TSV, a list a line as JSON, one line with tabs between as text."""
     stdin = "one\n\nnine two\n"

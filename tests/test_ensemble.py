@@ -11,6 +11,7 @@ from trained_runs import copies_run, digits_run
 from pellucid.data.examples import Example
 from pellucid.errors import RunError
 from pellucid.model.network import build_network
+from pellucid.search.decoded import closed_symbols, symbol_log_probabilities
 from pellucid.search.ensemble import ensemble
 from pellucid.search.options import Options
 from pellucid.search.running import Alone, Together, begin
@@ -69,8 +70,10 @@ def test_probabilities_and_attention_are_the_means() -> None:
         apart = [begin(model.network, source, lengths) for model in models]
         for symbols in (torch.tensor([1, 1]), torch.tensor([4, 6])):
             seen, own = together.step(symbols), [each.step(symbols) for each in apart]
-            mean = torch.stack([each.logits.softmax(dim=1) for each in own]).mean(dim=0)
-            torch.testing.assert_close(seen.logits.exp(), mean, rtol=1e-4, atol=1e-6)
+            closed = closed_symbols(seen.logits.shape[1]).after
+            mean = torch.stack([symbol_log_probabilities(each.logits, closed).exp() for each in own]).mean(dim=0)
+            found = symbol_log_probabilities(seen.logits, closed).exp()
+            torch.testing.assert_close(found, mean, rtol=1e-4, atol=1e-6)
             weights = torch.stack([each.weights for each in own]).mean(dim=0)
             torch.testing.assert_close(seen.weights, weights, rtol=1e-4, atol=1e-6)
             assert isinstance(seen.after, Together)
@@ -87,6 +90,14 @@ def test_members_read_with_their_own_symbols() -> None:
     np.testing.assert_allclose(both.force(pairs)[0].attention, weights, atol=1e-5)
 
 
+def test_scores_of_given_pairs_are_the_means_of_the_members() -> None:
+    """ln p of every symbol, whatever each member would spend on what no search can write."""
+    models, pairs = [member(3), member(4, cell="lstm")], [Example("abc", "vw"), Example("b", "")]
+    for at, trace in enumerate(ensemble(models, ["a", "b"]).force(pairs)):
+        own = [np.exp(model.force(pairs)[at].log_probabilities) for model in models]
+        np.testing.assert_allclose(trace.log_probabilities, np.log(np.mean(own, axis=0)), atol=1e-5)
+
+
 def test_an_ensemble_leaves_the_mode_of_its_members() -> None:
     models = [member(3), member(4)]
     models[1].network.train()
@@ -96,7 +107,7 @@ def test_an_ensemble_leaves_the_mode_of_its_members() -> None:
 
 def test_runs_that_cannot_write_together_are_named() -> None:
     digits, copies = digits_run().run, copies_run().run
-    with pytest.raises(RunError, match="write different symbols"):
+    with pytest.raises(RunError, match="do not write the same symbols in the same order"):
         load([digits, copies])
     with pytest.raises(RunError, match=str(digits)):
         load([digits, copies])

@@ -104,6 +104,10 @@ def _asked(transducer: "Transducer", given: Arguments) -> "Transducer":
 def _answer(transducer: "Transducer", given: Arguments) -> Answer:
     """What is asked of each source: the best output, the best few, or samples; `ConfigError` for what contradicts."""
     drawing = drawing_of(given)
+    if given.lattice and (given.format != "jsonl" or drawing is not None):
+        raise ConfigError(
+            "--lattice puts what a beam considered into traces: it needs --format jsonl, without --sample"
+        )
     if drawing is not None:
         if given.until is not None:
             raise ConfigError("--sample draws outputs, --until searches for them: give one of them")

@@ -37,7 +37,7 @@ class SearchFlags:
     seed: int | None = None
     """For --sample: seed of the draws (1)."""
     lexicon: Path | None = None
-    """File of pairs: its sources get its targets, and the model answers the others."""
+    """File of pairs: its sources get its targets as they stand there, and the model answers the others."""
     length_normalisation: Literal["none", "average", "gnmt"] | None = None
     """What ln p of an output is divided by to rank it, instead of the run's."""
     length_power: float | None = None

@@ -73,10 +73,15 @@ def _train_ensemble(given: Arguments, config: Config) -> int:
     """Runs of several seeds, side by side."""
     from pellucid.look.rows import rows
     from pellucid.training.members import plan_ensemble, train_ensemble
+    from pellucid.training.run import members
     from pellucid.training.session import Files
 
+    if given.ensemble < 1:
+        raise ConfigError(f"--ensemble: expected 1 or more runs, got {given.ensemble}")
     files = Files(given.train, given.dev, given.train_target, given.dev_target)
     trainings = plan_ensemble(files, given.run, config, given.ensemble)
+    kept = {given.run, *(training.folder for training in trainings)}
+    left_out = [folder.name for folder in members(given.run) if folder not in kept]
     at_once = min(given.ensemble, jobs_at_once(given.jobs, config))
     with heeded() as interruption, rows() as seen:
         seen.say(f"{given.ensemble} runs, seeds {config.seed} to {trainings[-1].config.seed}, {at_once} at once")
@@ -89,6 +94,8 @@ def _train_ensemble(given: Arguments, config: Config) -> int:
                 events.close()
                 return interrupted(given.run)
         seen.say(f"{given.run}: an ensemble of {given.ensemble}")
+        if left_out:
+            seen.say(f"{', '.join(left_out)}: no members any more; their folders stay")
     return 0
 
 

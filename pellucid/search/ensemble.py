@@ -69,7 +69,10 @@ def ensemble(members: Sequence[Transducer], names: Sequence[str]) -> Ensemble:
     first = members[0]
     for member, name in zip(members, names, strict=True):
         if member.vocabularies.target.symbols != first.vocabularies.target.symbols:
-            raise RunError(f"{names[0]} and {name} write different symbols: models that write together share them")
+            raise RunError(
+                f"{names[0]} and {name} do not write the same symbols in the same order: models that write together "
+                "are trained on the same data"
+            )
         other = next((key for key in CUTS if _cut(member.config.data, key) != _cut(first.config.data, key)), None)
         if other or bool(member.config.data.features_column) != bool(first.config.data.features_column):
             key = other or "features_column"

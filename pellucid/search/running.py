@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.errors import RunError
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import Attendable, State
 from pellucid.model.network import Network
+from pellucid.search.decoded import closed_symbols
 
 
 class Seen(NamedTuple):
@@ -62,11 +63,15 @@ class Together(NamedTuple):
     members: tuple[Alone, ...]
 
     def step(self, symbols: Int[Tensor, " R"]) -> Seen:
-        """ln of the mean of the members' softmax. `RunError` where they do not choose among the same symbols."""
+        """ln of the mean of the members' p over what can be written at all, each a distribution of its own.
+
+        `RunError` where they do not choose among the same symbols.
+        """
         seen = [member.step(symbols) for member in self.members]
         if len({each.logits.shape[1] for each in seen}) > 1:
             raise RunError("the models do not choose among the same symbols: some copy from the source, others do not")
-        likely = torch.stack([each.logits.log_softmax(dim=-1) for each in seen])
+        never = closed_symbols(seen[0].logits.shape[1], seen[0].logits.device).after
+        likely = torch.stack([_over_open(each.logits, never) for each in seen])
         weights = torch.stack([each.weights for each in seen]).mean(dim=0)
         after = Together(tuple(each.after for each in seen if isinstance(each.after, Alone)))
         return Seen(likely.logsumexp(dim=0) - math.log(len(seen)), weights, after)
@@ -80,6 +85,11 @@ def begin(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B
     """One empty hypothesis a source: the memory, and the decoder's first state."""
     memory = network.encoder(source, lengths)
     return Alone(network.decoder, network.decoder.start(memory), network.decoder.prepare(memory))
+
+
+def _over_open(logits: Float[Tensor, "R V"], never: Bool[Tensor, " V"]) -> Float[Tensor, "R V"]:
+    """ln p of what can be written; the other symbols keep their odds against it, for targets that hold unknown ones."""
+    return logits - logits.masked_fill(never, -torch.inf).logsumexp(dim=-1, keepdim=True)
 
 
 class Members(NamedTuple):
