@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -24,6 +24,15 @@ def refusals(action: str, path: Path, kind: type[InputError] = RunError) -> Iter
         yield
     except OSError as error:
         raise kind(f"cannot {action} {path}: {reason(error)}") from error
+
+
+def strangers(folder: Path, own: Container[str]) -> list[str]:
+    """The names in a folder, if it is one, that are neither `own` nor hidden, in their order."""
+    if not folder.is_dir():
+        return []
+    with refusals("read", folder):
+        names = sorted(path.name for path in folder.iterdir())
+    return [name for name in names if name not in own and not name.startswith(".")]
 
 
 def write_atomic(path: Path, content: bytes) -> None:

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from pellucid.errors import DataError, InputError, RunError
-from pellucid.files import make_folder, read_bytes, reason, refusals, remove, replaced, write_atomic, write_text
+from pellucid.files import (
+    make_folder,
+    read_bytes,
+    reason,
+    refusals,
+    remove,
+    replaced,
+    strangers,
+    write_atomic,
+    write_text,
+)
 
 
 @pytest.fixture
@@ -174,3 +184,10 @@ def test_removing_takes_what_a_killed_process_left_as_well(tmp_path: Path) -> No
     (tmp_path / "folder").mkdir()
     with pytest.raises(RunError, match=r"^cannot remove .*/folder: "):
         remove(tmp_path / "folder")
+
+
+def test_strangers_are_neither_own_nor_hidden(tmp_path: Path) -> None:
+    assert strangers(tmp_path / "none", ()) == []
+    for name in ("b", "a", ".hidden", "own"):
+        (tmp_path / name).touch()
+    assert strangers(tmp_path, ("own",)) == ["a", "b"]

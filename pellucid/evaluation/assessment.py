@@ -52,7 +52,7 @@ class GroupScores(NamedTuple):
     @property
     def wer_ci95(self) -> Interval:
         """Its interval."""
-        return Interval(100 - self.exact_match_ci95.high, 100 - self.exact_match_ci95.low)
+        return self.exact_match_ci95.rest
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -155,7 +155,7 @@ class Assessment:
             "oracle": [{"k": each.k, "accuracy": each.accuracy, "ci95": list(each.ci95)} for each in self.oracle],
             "mean_reciprocal_rank": self.reciprocal_rank if self.oracle else None,
             "groups": [row.to_dict() for row in self.groups],
-            "macro": _macro(mean) if mean else None,
+            "macro": mean.to_dict() if mean else None,
             "confusions": self.confusions.to_dict(),
             "calibration": self.calibration.to_dict(),
         }
@@ -196,9 +196,3 @@ def _row(name: str, table: Table) -> GroupScores:
     interval = bootstrap_ratio(table[:, 1].tolist(), table[:, 2].tolist()).percent
     right = len(table) - int(table[:, 0].sum())
     return GroupScores(name, len(table), exact, wilson(right, len(table)).percent, errors, interval)
-
-
-def _macro(mean: Mean) -> dict[str, Any]:
-    """The mean over groups as plain values."""
-    intervals = {name: list(getattr(mean, name)) for name in ("exact_match_ci95", "symbol_error_rate_ci95", "wer_ci95")}
-    return {**mean._asdict(), "wer": mean.wer, **intervals}

@@ -24,6 +24,11 @@ class Interval(NamedTuple):
         """The interval of the same share as a percentage."""
         return Interval(100 * self.low, 100 * self.high)
 
+    @property
+    def rest(self) -> "Interval":
+        """Of a percentage's interval, that of what it leaves of 100."""
+        return Interval(100 - self.high, 100 - self.low)
+
 
 def wilson(right: int, total: int) -> Interval:
     """The score interval of a share p = right / total; (0, 1) where nothing was counted.

@@ -111,7 +111,7 @@ class Evaluation:
     @property
     def wer_ci95(self) -> Interval:
         """Its interval: that of the exact match, turned round."""
-        return Interval(100 - self.exact_match_ci95.high, 100 - self.exact_match_ci95.low)
+        return self.exact_match_ci95.rest
 
     def to_dict(self) -> dict[str, Any]:
         """The evaluation as plain values for JSON."""

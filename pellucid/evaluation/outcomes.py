@@ -4,7 +4,7 @@ n examples; the three columns of a table are those of `Outcomes`.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -36,7 +36,12 @@ class Mean(NamedTuple):
     @property
     def wer_ci95(self) -> Interval:
         """Its interval."""
-        return Interval(100 - self.exact_match_ci95.high, 100 - self.exact_match_ci95.low)
+        return self.exact_match_ci95.rest
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        names = ("exact_match_ci95", "symbol_error_rate_ci95", "wer_ci95")
+        return {**self._asdict(), "wer": self.wer, **{name: list(getattr(self, name)) for name in names}}
 
 
 def outcomes(scored: Sequence[Scored]) -> Int[np.ndarray, "n 3"]:

@@ -21,18 +21,23 @@ LISTED = 5
 def shown(stream: TextIO | None = None) -> Iterator["Teller"]:
     """A teller of training events to a stream (standard error), with a progress bar in the block on a terminal."""
     console = Telling(file=stream or sys.stderr, highlight=False, soft_wrap=True)
-    bar = Progress(
-        TextColumn("{task.description}"),
+    bar = bars_on(console)
+    with bar:
+        yield Teller(console, bar)
+
+
+def bars_on(console: "Telling") -> Progress:
+    """Bars for trainings, a row each, shown where the console is a terminal."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
-        TextColumn("{task.percentage:>3.0f} % · {task.fields[state]}"),
+        TextColumn("{task.percentage:>3.0f} % · {task.fields[state]}", markup=False),
         TimeRemainingColumn(),
         console=console,
         refresh_per_second=4,
         disable=not console.is_terminal,
         transient=True,
     )
-    with bar:
-        yield Teller(console, bar)
 
 
 class Telling(Console):

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID
 
-from pellucid.look.progress import Telling
+from pellucid.look.progress import Telling, bars_on
 from pellucid.training.loop import Started, Stepped, Stopped, Validated
 from pellucid.training.session import RunEvent
 
@@ -16,16 +16,7 @@ from pellucid.training.session import RunEvent
 def rows(stream: TextIO | None = None) -> Iterator["Rows"]:
     """Rows on a stream (standard error), alive within the block where it is a terminal."""
     console = Telling(file=stream or sys.stderr, highlight=False, soft_wrap=True)
-    bars = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),
-        TextColumn("{task.percentage:>3.0f} % · {task.fields[state]}", markup=False),
-        TimeRemainingColumn(),
-        console=console,
-        refresh_per_second=4,
-        disable=not console.is_terminal,
-        transient=True,
-    )
+    bars = bars_on(console)
     with bars:
         yield Rows(console, bars)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from pellucid.config import Config
 from pellucid.errors import RunError
-from pellucid.files import refusals, write_json
+from pellucid.files import strangers, write_json
 from pellucid.kernels.choice import will_compile
 from pellucid.processes import Failed, Line, Told, Workers
 from pellucid.training import run
@@ -105,8 +105,6 @@ def _check_own(folder: Path, members: Sequence[str]) -> None:
         return
     if run.has_run(folder):
         raise RunError(f"{folder} holds a single run; name a new folder for the ensemble")
-    with refusals("read", folder):
-        names = sorted(path.name for path in folder.iterdir())
-    foreign = [name for name in names if name not in members and not name.startswith(".")]
+    foreign = strangers(folder, members)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no ensemble ({', '.join(foreign[:3])}); name a new folder")

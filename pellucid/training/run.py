@@ -19,7 +19,7 @@ from typing import Any, overload
 from pellucid.config import Config, Device
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.errors import RunError
-from pellucid.files import make_folder, read_bytes, refusals, write_atomic, write_text
+from pellucid.files import make_folder, read_bytes, refusals, strangers, write_atomic, write_text
 from pellucid.model.device import find_device, place
 from pellucid.model.network import build_network
 from pellucid.search.ensemble import Ensemble, ensemble
@@ -119,12 +119,10 @@ def check_own(folder: Path) -> None:
     """Refuse a folder that holds other things, or a model whose training cannot go on; nothing in it is touched."""
     if not folder.is_dir() or (folder / TRAINING).exists():
         return
-    with refusals("read", folder):
-        names = sorted(path.name for path in folder.iterdir())
-    foreign = [name for name in names if name not in FILES and not name.startswith(".")]
+    foreign = strangers(folder, FILES)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no run ({', '.join(foreign[:3])}); name a new folder")
-    if MODEL in names:
+    if (folder / MODEL).exists():
         raise RunError(f"{folder} holds a model but no {TRAINING} to go on from; name a new folder")
 
 

@@ -19,7 +19,7 @@ import msgspec
 from pellucid.config import Config
 from pellucid.data.examples import resolve_format
 from pellucid.errors import ConfigError, DataError, DivergenceError, InputError, RunError
-from pellucid.files import refusals, remove, write_text
+from pellucid.files import refusals, remove, strangers, write_text
 from pellucid.kernels.choice import will_compile
 from pellucid.processes import Done, EndedError, Failed, Told, Word, Workers
 from pellucid.toml import flattened
@@ -260,10 +260,6 @@ def _terms(request: Request) -> dict[str, Any]:
 
 def _check_own(folder: Path) -> None:
     """Refuse a folder that holds other things than a study."""
-    if not folder.is_dir() or (folder / JOURNAL).exists():
-        return
-    with refusals("read", folder):
-        names = sorted(path.name for path in folder.iterdir())
-    foreign = [name for name in names if name not in OWN and not name.startswith(".")]
+    foreign = [] if (folder / JOURNAL).exists() else strangers(folder, OWN)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no study ({', '.join(foreign[:3])}); name a new folder")

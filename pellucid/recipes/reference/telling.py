@@ -65,8 +65,8 @@ class Macro(NamedTuple):
 
     def told(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        values = {"who": self.who, "dev_sets": self.developed, "dev": _mean(self.dev), "test_sets": self.tested}
-        return {**values, "test": _mean(self.test) if self.test else None, "published": self.published}
+        values = {"who": self.who, "dev_sets": self.developed, "dev": self.dev.to_dict(), "test_sets": self.tested}
+        return {**values, "test": self.test.to_dict() if self.test else None, "published": self.published}
 
 
 def row_of_run(reference: Reference, run: Run) -> str:
@@ -187,11 +187,6 @@ def _macro_line(reference: Reference, macro: Macro) -> str:
     sets = f"{macro.developed} dev set" + "s" * (macro.developed > 1)
     parts.append(f"{value_of(measure, macro.dev):.2f} ({_interval(measure, macro.dev)}) over {sets}")
     return f"macro, {macro.who}: {'; '.join(parts)}"
-
-
-def _mean(mean: Mean) -> dict[str, Any]:
-    """Plain values for JSON."""
-    return {**mean._asdict(), "wer": mean.wer, "wer_ci95": list(mean.wer_ci95)}
 
 
 def _told(experiment: Experiment, runs: Sequence[Run], ensembles: Sequence[Together]) -> dict[str, Any]:
