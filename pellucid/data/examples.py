@@ -48,12 +48,13 @@ class Example(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """All that a file held: examples and the line of each, bad lines, and how many lines were blank."""
+    """All that a file held: examples, the line of each, bad lines, how many lines were blank, and asked for groups."""
 
     examples: list[Example]
     lines: list[int]
     bad: list[BadLine]
     blank: int
+    groups: list[str]
 
 
 def resolve_format(path: Path, config: DataConfig) -> Format:
@@ -61,20 +62,20 @@ def resolve_format(path: Path, config: DataConfig) -> Format:
     return _named_format(path, "tsv") if config.format == "auto" else config.format
 
 
-def read_examples(path: Path, config: DataConfig, target_path: Path | None = None) -> Reading:
-    """Every pair of a file, or of two parallel text files when `target_path` is given.
+def read_examples(path: Path, config: DataConfig, target_path: Path | None = None, group: str = "") -> Reading:
+    """Every pair of a file, or of two parallel text files when `target_path` is given; with a column of groups, if any.
 
     Errors: `DataError` for a file that cannot be read or holds no example, for parallel files of different lengths,
     and for the first bad line unless `config.on_bad_line` is "skip"; `ConfigError` for columns that cannot be.
     """
-    columns = _columns(config, PAIR)
+    columns = _columns(config, (*PAIR, "group"), group)
     if target_path is not None:
         records, name = _parallel_records(path, target_path, columns), f"the pair {path} and {target_path}"
     elif (format := resolve_format(path, config)) == "text":
         raise ConfigError(f'data.format = "text" reads two parallel files: give the file of targets beside {path}')
     else:
         records, name = _file_records(path, format, columns), str(path)
-    reading = _read(records, config, str(path))
+    reading = _read(records, config, str(path), bool(group))
     if not reading.examples:
         raise DataError(_why_none(reading, name, config.header))
     return reading
@@ -144,11 +145,12 @@ def _named_format(path: Path, otherwise: Format) -> Format:
     return next((format for suffix, format in SUFFIXES.items() if name.endswith(suffix)), otherwise)
 
 
-def _columns(config: DataConfig, roles: tuple[str, ...]) -> Columns:
-    """The configured columns of these roles."""
+def _columns(config: DataConfig, roles: tuple[str, ...], group: str = "") -> Columns:
+    """The configured columns of these roles, and one of groups."""
     configured = {"source": config.source_column, "target": config.target_column, "features": config.features_column}
+    configured["group"] = group
     for role, column in configured.items():
-        if (not column and role != "features") or (column.isdecimal() and int(column) == 0):
+        if (not column and role in ("source", "target")) or (column.isdecimal() and int(column) == 0):
             raise ConfigError(f"data.{role}_column: expected a name or a number from 1, got {column!r}")
     return Columns({role: configured[role] for role in roles if configured[role]}, config.header)
 
@@ -195,11 +197,14 @@ def _parallel_records(source_path: Path, target_path: Path, columns: Columns) ->
             yield source
 
 
-def _read(records: Records, config: DataConfig, name: str) -> Reading:
-    """Sort records into examples, bad lines and blank ones; stop at the first bad one unless they are skipped."""
+def _read(records: Records, config: DataConfig, name: str, grouped: bool) -> Reading:
+    """Sort records into examples, bad lines and blank ones; stop at the first bad one unless they are skipped.
+
+    Where they are grouped, the last field of each is its group.
+    """
     sides = segmenters(config)
     maximum = config.maximum_length
-    reading = Reading([], [], [], 0)
+    reading = Reading([], [], [], 0, [])
     blank = 0
     for record in records:
         if isinstance(record, BadLine):
@@ -208,9 +213,10 @@ def _read(records: Records, config: DataConfig, name: str) -> Reading:
             blank += 1
             continue
         else:
-            example = Example(*record.fields)
+            example = Example(*(record.fields[:-1] if grouped else record.fields))
             reason = _pair_fault(example, sides, maximum)
             if not reason:
+                reading.groups.append(record.fields[-1] if grouped else "")
                 reading.examples.append(example)
                 reading.lines.append(record.line)
                 continue
