@@ -217,7 +217,7 @@ def test_features_do_not_count_for_the_greatest_length(tmp_path: Path) -> None:
 
 def test_an_ensemble_is_trained_and_loaded_at_once(tmp_path: Path) -> None:
     """Each member is the run that its seed alone trains; the same call again loads what is there."""
-    train, dev = copy_files(tmp_path)
+    train, dev, *_ = copy_files(tmp_path)
     settings = {**SETTINGS, "seed": 3}
     together = pellucid.train(train, dev, tmp_path / "runs", settings, ensemble=2)
     assert isinstance(together, Ensemble) and len(together.members.networks) == 2

@@ -15,7 +15,7 @@ import msgspec
 
 from pellucid.cli.searching import SearchFlags, lexicon_of, with_settings
 from pellucid.config import DataConfig, Device, Format
-from pellucid.data.examples import BadLine, Example, Reading, has_known_name, read_examples
+from pellucid.data.examples import BadLine, Example, Reading, has_known_name, read_examples, read_grouped
 from pellucid.errors import DataError, InputError
 from pellucid.evaluation.answers import merge_references
 from pellucid.evaluation.assessment import Answered, Assessment, assess, join
@@ -139,8 +139,8 @@ def _part(part: Part, how: How, lexicons: Lexicons) -> Assessed:
 
     transducers = [_loaded(path, how, lexicons) for path in part.runs]
     data = _data_config(transducers[0].config.data, part.file, how)
-    reading = _read(part, data, how)
-    answered = _asked(part, reading, how)
+    reading, groups = _read(part, data, how)
+    answered = _asked(reading, [" ".join(filter(None, [part.group, each])) for each in groups], how)
     found = Assessed([], [], [], reading.bad)
     for path, transducer in zip(part.runs, transducers, strict=True):
         use_threads(transducer.config.threads)
@@ -181,21 +181,24 @@ def _data_config(trained: DataConfig, file: Path, how: How) -> DataConfig:
     return msgspec.structs.replace(trained, on_bad_line=how.search.on_bad_line, format=format)
 
 
-def _read(part: Part, data: DataConfig, how: How) -> Reading:
+def _read(part: Part, data: DataConfig, how: How) -> tuple[Reading, list[str]]:
     """The pairs of a part, with what stands in the column of groups."""
-    if how.group and part.target is not None:
+    if not how.group:
+        reading = read_examples(part.file, data, part.target)
+        return reading, [""] * len(reading.examples)
+    if part.target is not None:
         raise InputError("--group names a column of FILE, but with --target FILE has whole lines only")
     try:
-        return read_examples(part.file, data, part.target, how.group)
+        return read_grouped(part.file, data, how.group)
     except InputError as error:
         raise type(error)(str(error).replace("data.group_column", "--group")) from error
 
 
-def _asked(part: Part, reading: Reading, how: How) -> Answered:
+def _asked(reading: Reading, names: Sequence[str], how: How) -> Answered:
     """The examples of a part with their references and groups, group by group, not yet answered."""
     groups: dict[str, list[Example]] = {}
-    for example, group in zip(reading.examples, reading.groups, strict=True):
-        groups.setdefault(" ".join(filter(None, [part.group, group])), []).append(example)
+    for example, group in zip(reading.examples, names, strict=True):
+        groups.setdefault(group, []).append(example)
     if not how.multi_reference:
         _tell_of_several(reading.examples)
     asked = Answered([], [], [], [])

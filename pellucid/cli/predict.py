@@ -44,8 +44,7 @@ class Arguments(SearchFlags):
     input_format: Format = "auto"
     """Format of the input; auto goes by the file's name, then by the training file's."""
     until: Real = None
-    """Give the likeliest outputs until their shares sum to this, above 0 and at most 1. A share is p of an output over
-    the sum of p of all in its list: those of --nbest, or else as many as the beam is wide."""
+    """Give the likeliest outputs until their shares of the probability of the list sum to this (above 0, at most 1)."""
     prefix: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
     """A text that every output begins with."""
     prefixes: Place = None

@@ -46,8 +46,7 @@ class SearchFlags:
     seed: Number = None
     """For --sample: seed of the draws (1)."""
     lexicon: Place = None
-    """File of pairs: its sources get its targets as they stand there, and the model answers the
-    others, and those whose targets break a constraint."""
+    """File of pairs: its sources get its targets (but those that break a constraint); the model does the rest."""
     length_normalisation: Normalised = None
     """What ln p of an output is divided by to rank it, instead of the run's."""
     length_power: Real = None
@@ -55,8 +54,7 @@ class SearchFlags:
     coverage_penalty: Real = None
     """Weight of the penalty for source symbols not looked at, instead of the run's."""
     maximum_length: Number = None
-    """Longest output, in symbols, instead of the run's; 0 sets no number, but half as much again as the longest
-    training target and ten more."""
+    """Longest output, in symbols, instead of the run's; 0: half as much again as the longest training target + 10."""
     minimum_length: Number = None
     """Shortest output, in symbols, instead of the run's."""
     maximum_ratio: Real = None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pellucid.config import DataConfig, Format
-from pellucid.data.columns import BadLine, Columns, Record, Records
+from pellucid.data.columns import BadLine, Columns, Record, Records, without_last
 from pellucid.data.formats import csv_records, json_records, parquet_records, text_records, tsv_records
 from pellucid.data.lines import checked_lines, file_lines
 from pellucid.data.symbols import Segmenter, Segmenters, segmenters
@@ -23,6 +23,7 @@ __all__ = [
     "parse_pairs",
     "parse_sources",
     "read_examples",
+    "read_grouped",
     "read_pairs",
     "read_sources",
     "resolve_format",
@@ -48,13 +49,12 @@ class Example(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """All that a file held: examples, the line of each, bad lines, how many lines were blank, and asked for groups."""
+    """All that a file held: examples and the line of each, bad lines, and how many lines were blank."""
 
     examples: list[Example]
     lines: list[int]
     bad: list[BadLine]
     blank: int
-    groups: list[str]
 
 
 def resolve_format(path: Path, config: DataConfig) -> Format:
@@ -62,23 +62,30 @@ def resolve_format(path: Path, config: DataConfig) -> Format:
     return _named_format(path, "tsv") if config.format == "auto" else config.format
 
 
-def read_examples(path: Path, config: DataConfig, target_path: Path | None = None, group: str = "") -> Reading:
-    """Every pair of a file, or of two parallel text files when `target_path` is given; with a column of groups, if any.
+def read_examples(path: Path, config: DataConfig, target_path: Path | None = None) -> Reading:
+    """Every pair of a file, or of two parallel text files when `target_path` is given.
 
     Errors: `DataError` for a file that cannot be read or holds no example, for parallel files of different lengths,
     and for the first bad line unless `config.on_bad_line` is "skip"; `ConfigError` for columns that cannot be.
     """
-    columns = _columns(config, (*PAIR, "group"), group)
+    columns = _columns(config, PAIR)
     if target_path is not None:
         records, name = _parallel_records(path, target_path, columns), f"the pair {path} and {target_path}"
-    elif (format := resolve_format(path, config)) == "text":
-        raise ConfigError(f'data.format = "text" reads two parallel files: give the file of targets beside {path}')
     else:
-        records, name = _file_records(path, format, columns), str(path)
-    reading = _read(records, config, str(path), bool(group))
-    if not reading.examples:
-        raise DataError(_why_none(reading, name, config.header))
-    return reading
+        records, name = _pair_records(path, config, columns), str(path)
+    return _read(records, config, str(path), name)
+
+
+def read_grouped(path: Path, config: DataConfig, group: str) -> tuple[Reading, list[str]]:
+    """Every pair of a file, and what stands in its column `group` (a name, or a number from 1) beside each.
+
+    Errors as of `read_examples`, for the column as "data.group_column".
+    """
+    columns = _columns(config, (*PAIR, "group"), group)
+    groups: dict[int, str] = {}
+    records = without_last(_pair_records(path, config, columns), groups)
+    reading = _read(records, config, str(path), str(path))
+    return reading, [groups[line] for line in reading.lines]
 
 
 def read_sources(path: Path, config: DataConfig, format: Format = "auto") -> Iterator[Example | BadLine]:
@@ -160,6 +167,14 @@ def _source_columns(config: DataConfig) -> Columns:
     return _columns(config, ("source", "features"))._replace(alone=True)
 
 
+def _pair_records(path: Path, config: DataConfig, columns: Columns) -> Records:
+    """The records of a file of pairs."""
+    format = resolve_format(path, config)
+    if format == "text":
+        raise ConfigError(f'data.format = "text" reads two parallel files: give the file of targets beside {path}')
+    return _file_records(path, format, columns)
+
+
 def _file_records(path: Path, format: Format, columns: Columns) -> Records:
     """The records of a file in a known format."""
     name = str(path)
@@ -197,14 +212,14 @@ def _parallel_records(source_path: Path, target_path: Path, columns: Columns) ->
             yield source
 
 
-def _read(records: Records, config: DataConfig, name: str, grouped: bool) -> Reading:
+def _read(records: Records, config: DataConfig, name: str, whole: str) -> Reading:
     """Sort records into examples, bad lines and blank ones; stop at the first bad one unless they are skipped.
 
-    Where they are grouped, the last field of each is its group.
+    `DataError` where `whole`, all that is read, holds no example.
     """
     sides = segmenters(config)
     maximum = config.maximum_length
-    reading = Reading([], [], [], 0, [])
+    reading = Reading([], [], [], 0)
     blank = 0
     for record in records:
         if isinstance(record, BadLine):
@@ -213,10 +228,9 @@ def _read(records: Records, config: DataConfig, name: str, grouped: bool) -> Rea
             blank += 1
             continue
         else:
-            example = Example(*(record.fields[:-1] if grouped else record.fields))
+            example = Example(*record.fields)
             reason = _pair_fault(example, sides, maximum)
             if not reason:
-                reading.groups.append(record.fields[-1] if grouped else "")
                 reading.examples.append(example)
                 reading.lines.append(record.line)
                 continue
@@ -224,7 +238,10 @@ def _read(records: Records, config: DataConfig, name: str, grouped: bool) -> Rea
         if config.on_bad_line == "stop":
             raise DataError(f"{bad}\n{SKIP}")
         reading.bad.append(bad)
-    return reading._replace(blank=blank)
+    reading = reading._replace(blank=blank)
+    if not reading.examples:
+        raise DataError(_why_none(reading, whole, config.header))
+    return reading
 
 
 def _sources(records: Records, config: DataConfig, name: str) -> Iterator[Example | BadLine]:
