@@ -4,6 +4,7 @@ import json
 import math
 import os
 import threading
+import time
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -247,3 +248,4 @@ def _tell(pipe: Path, texts: tuple[str, ...]) -> None:
     """A text for each reader of a pipe."""
     for text in texts:
         pipe.write_text(text)
+        time.sleep(2)  # until the reader has closed it
