@@ -104,6 +104,8 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
     """Each layer above the first adds the one below to its outputs."""
     pretrained: str = ""
     """Text file of vectors ("symbol number number ...") that a new run's embedding starts from; empty for none."""
+    features: Literal["prefix", "sum"] = "prefix"
+    """Features are read as symbols before the source, or their vectors are added to that of each source symbol."""
 
 
 class AttentionConfig(Settings, frozen=True, kw_only=True):

@@ -95,6 +95,8 @@ def _check_decoder(config: Config) -> None:
         )
     if decoder.tied and decoder.embedding not in ("learnt", "frozen"):
         raise ConfigError(f"decoder.tied needs vectors to share, but decoder.embedding is {decoder.embedding!r}")
+    if config.encoder.features == "sum" and decoder.copying:
+        raise ConfigError("decoder.copying needs encoder.features = 'prefix'")
     for side, kind, path in (
         ("encoder", config.encoder.embedding, config.encoder.pretrained),
         ("decoder", decoder.embedding, decoder.pretrained),

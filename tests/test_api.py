@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +18,9 @@ from trained_runs import SMALL, copies, copies_run, copy_files, outcome, small_c
 import pellucid
 from pellucid.data.batches import Batch, Encoded, assemble
 from pellucid.data.examples import Example
-from pellucid.errors import DataError, InputError
+from pellucid.errors import ConfigError, DataError, InputError
+from pellucid.search.ensemble import Ensemble
+from pellucid.search.sampling import Drawing
 
 TRAIN, DEV = copies(40, seed=1), copies(10, seed=2)
 SETTINGS = {"size": "tiny", **SMALL, "training": {"epochs": 1, "batch_size": 8}}
@@ -174,6 +177,33 @@ def test_features_end_to_end(tmp_path: Path) -> None:
         transducer.predict(["a", "b"], features=["UP;NOUN"])
 
 
+def test_added_features_end_to_end(tmp_path: Path) -> None:
+    """The same with features that are added to each symbol: learnt, saved, loaded, and no positions of a Trace."""
+    tagged = [Example(e.source, e.target.upper(), "UP;NOUN") for e in TRAIN]
+    tagged += [Example(e.source, e.target, "LOW;NOUN") for e in TRAIN]
+    train, dev = write_pairs(tmp_path / "t.tsv", tagged), write_pairs(tmp_path / "d.tsv", tagged[35:45])
+    settings = {"data": {"features_column": "3"}, "encoder": {"features": "sum"}, "training": TRAINING}
+    pellucid.train(train, dev, tmp_path / "run", {"size": "tiny", **settings})
+    transducer = pellucid.load(tmp_path / "run")
+    assert share_right(transducer, tagged) > 0.8
+    sources, tags = ["cab?", "cab?", "cab?", "a"], ["UP;NOUN", "LOW;NOUN", "UP;VERB", ""]
+    up, low, unknown, without = transducer.predict(sources, features=tags)
+    assert up.output.isupper() and low.output.islower()
+    assert (up.source, up.features, up.added) == (("c", "a", "b", "?"), 0, ("UP", "NOUN"))
+    assert up.unknown == unknown.unknown == (3,) and without.added == ()
+    assert up.to_dict()["added"] == ["UP", "NOUN"] and "added" not in without.to_dict()
+    np.testing.assert_allclose(up.attention.sum(axis=1), 1, atol=1e-5)
+    wide = transducer.with_search(msgspec.structs.replace(transducer.config.search, coverage_penalty=0.2, beam_width=3))
+    for other in (transducer.with_beam(3), wide, pellucid.load([tmp_path / "run"] * 2)):
+        found = other.predict(sources, features=tags)
+        assert [len(trace.source) for trace in found] == [trace.attention.shape[1] for trace in found] == [4, 4, 4, 1]
+    (forced,) = transducer.force([Example("cab?", up.output, "UP;NOUN")])
+    np.testing.assert_allclose(forced.log_probabilities, up.log_probabilities, atol=1e-4)
+    assert transducer.sample(["cab"], Drawing(), ["UP;NOUN"])[0][0].attention.shape[1] == 3
+    with pytest.raises(ConfigError, match=r"decoder\.copying needs encoder\.features = 'prefix'"):
+        pellucid.train(train, dev, tmp_path / "no", {**settings, "decoder": {"copying": True}})
+
+
 def test_features_do_not_count_for_the_greatest_length(tmp_path: Path) -> None:
     """What was read without complaint must not be refused after an epoch, when it is decoded."""
     tagged = [Example(e.source, e.target, "A;B;C;D") for e in TRAIN]
@@ -183,3 +213,21 @@ def test_features_do_not_count_for_the_greatest_length(tmp_path: Path) -> None:
     assert len(transducer.predict(["abc"], features=["A;B;C;D"])[0].source) == 7
     with pytest.raises(DataError, match="source 1 has 4 symbols"):
         transducer.predict(["abcd"])
+
+
+def test_an_ensemble_is_trained_and_loaded_at_once(tmp_path: Path) -> None:
+    """Each member is the run that its seed alone trains; the same call again loads what is there."""
+    train, dev, *_ = copy_files(tmp_path)
+    settings = {**SETTINGS, "seed": 3}
+    together = pellucid.train(train, dev, tmp_path / "runs", settings, ensemble=2)
+    assert isinstance(together, Ensemble) and len(together.members.networks) == 2
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["ensemble.json", "seed-3", "seed-4"]
+    alone = pellucid.train(train, dev, tmp_path / "alone", settings)
+    assert outcome(tmp_path / "alone") == outcome(tmp_path / "runs" / "seed-3")
+    again = pellucid.train(train, dev, tmp_path / "runs", settings, ensemble=2)
+    assert [trace.output for trace in again.predict(["abc"])] == [trace.output for trace in together.predict(["abc"])]
+    assert not isinstance(alone, Ensemble)
+    with pytest.raises(ConfigError, match="ensemble: expected 1 or more runs, got 0"):
+        pellucid.train(train, dev, tmp_path / "none", settings, ensemble=0)
+    with pytest.raises(ConfigError, match="seed = 4294967295 leaves no room for the seeds of 2 runs"):
+        pellucid.train(train, dev, tmp_path / "none", {**SETTINGS, "seed": 2**32 - 1}, ensemble=2)

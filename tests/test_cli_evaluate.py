@@ -2,7 +2,10 @@
 
 import json
 import math
-from functools import cache
+import os
+import threading
+import time
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -226,3 +229,23 @@ def test_texts_are_scored_where_asked() -> None:
     wrong = sum(output != example.target for output, example in zip(predicted(), PAIRS, strict=True))
     assert found["word_edit_rate"] == pytest.approx(100 * wrong / 60), "every target is one word"
     assert "tok:13a" in found["bleu"]["signature"] and "chrF" in evaluate(pairs_file(), "--texts").out
+
+
+def test_groups_and_lexicon_are_read_once_for_all_runs(tmp_path: Path) -> None:
+    """Pipes, of which a second reader would hear something else."""
+    for name, once in (("pairs.tsv", "one\t1\ta\ntwo\t3\tb\nsix\t6\ta\n"), ("lexicon.tsv", "two\t3\n")):
+        os.mkfifo(tmp_path / name)
+        told = partial(_tell, tmp_path / name, (once, "six\t0\t?\n"))
+        threading.Thread(target=told, daemon=True).start()
+    pairs, lexicon = tmp_path / "pairs.tsv", tmp_path / "lexicon.tsv"
+    found = report(digits_run().run, pairs, "--group", "3", "--lexicon", lexicon)
+    for each in found["runs"]:
+        assert {row["group"]: row["examples"] for row in each["groups"]} == {"a": 2, "b": 1}
+        assert {row["group"]: row["wer"] for row in each["groups"]}["b"] == 0
+
+
+def _tell(pipe: Path, texts: tuple[str, ...]) -> None:
+    """A text for each reader of a pipe."""
+    for text in texts:
+        pipe.write_text(text)
+        time.sleep(2)  # until the reader has closed it

@@ -246,7 +246,7 @@ def test_samples_are_the_same_for_the_same_seed_however_they_arrive() -> None:
         (("--sample", 2, "--nbest", 2), "give one of them"),
         (("--sample", 2, "--top-p", 0), "--top-p: Expected `float` > 0.0"),
         (("--until", 0.5), "it needs --nbest, or a wider --beam"),
-        (("--nbest", 2, "--until", 2), "until a share in (0, 1]"),
+        (("--nbest", 2, "--until", 2), "--until: expected a share above 0 and at most 1, got 2.0"),
         (("--forbid", "é"), "the model never writes the symbol 'é'"),
         (("--maximum-ratio", -1), "search.maximum_ratio"),
     ],
@@ -282,3 +282,60 @@ def test_several_runs_write_together(tmp_path: Path) -> None:
         assert outputs(pellucid("predict", *arguments, stdin=stdin).out) == expected(["one", "nine two"])
     missing = complaint(pellucid("predict", run, tmp_path / "nothing", tmp_path / "sources.txt"))
     assert missing == f"{tmp_path / 'nothing'} is not a run folder: there is no such folder"
+
+
+def test_each_source_may_have_a_prefix_of_its_own(tmp_path: Path) -> None:
+    """A line for each line of input, also for those that are blank or bad; in every kind of answer."""
+    file = tmp_path / "prefixes.txt"
+    file.write_text("7\n\n3\n55\n")
+    lines = "one two\n\none\ttwo\tthree\nfour\n"
+    model = load(digits_run().run)
+    wanted = [trace.output for trace in model.predict(["one two", "four"], prefixes=["7", "55"])]
+    given = ("--prefixes", file, "--on-bad-line", "skip")
+    done = predict(*given, stdin=lines)
+    assert done.code == 0 and outputs(done.out)[0] == wanted[0] and outputs(done.out)[3] == wanted[1]
+    assert wanted[0].startswith("7") and wanted[1].startswith("55") and outputs(done.out)[1] == ""
+    for more in (("--nbest", 2), ("--sample", 2, "--seed", 3)):
+        rows = outputs(predict(*given, *more, stdin=lines).out)
+        assert all(each.startswith("7") for each in rows[0].split("\t"))
+        assert all(each.startswith("55") for each in rows[3].split("\t"))
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "message"),
+    [
+        ("1\n", (), "prefixes.txt ends after 1 lines: source 2 has no prefix"),
+        ("1\n2\n3\n", (), "prefixes.txt:3: there is no source 3 that could begin so"),
+        ("1\nx\n", (), "prefixes.txt:2: prefix: the model never writes the symbol 'x'"),
+        ("\n12\n", ("--forbid", "2"), "prefixes.txt:2: prefix: the symbol '2' is forbidden"),
+        ("1\n1234\n", ("--maximum-length", "3"), "prefixes.txt:2: the prefix and the required symbols take 4 symbols"),
+        ("1\n2\n", ("--prefix", "1"), "--prefix is for all sources, --prefixes for each: give one of them"),
+        (b"1\n\xff\n", (), "prefixes.txt:2: invalid UTF-8 at byte 1"),
+    ],
+)
+def test_prefixes_that_cannot_be_are_named(
+    tmp_path: Path, text: str | bytes, flags: tuple[str, ...], message: str
+) -> None:
+    file = tmp_path / "prefixes.txt"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert message in complaint(predict("--prefixes", file, *flags, stdin="one\ntwo\n"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--nbest", 0), "--nbest: expected 1 or more outputs, got 0"),
+        (("--nbest", 2, "--until", 1.5), "--until: expected a share above 0 and at most 1, got 1.5"),
+        (("--nbest", 2, "--until", 0), "--until: expected a share above 0 and at most 1, got 0.0"),
+    ],
+    ids=str,
+)
+def test_numbers_that_cannot_be_are_named_by_their_flag(flags: tuple[object, ...], message: str) -> None:
+    assert message in complaint(predict(*flags, stdin="one\n"))
+
+
+def test_no_limit_is_the_default_of_a_limit() -> None:
+    lines = "".join(f"{source}\n" for source in SOURCES[:5])
+    assert predict("--maximum-length", 0, "--maximum-ratio", 0, stdin=lines).out == predict(stdin=lines).out
+    drawn = ("--sample", 2, "--top-k", 0)
+    assert predict(*drawn, stdin=lines).out == predict("--sample", 2, stdin=lines).out

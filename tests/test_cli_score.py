@@ -45,6 +45,11 @@ def test_blank_and_bad_lines_keep_their_places() -> None:
     assert complaint(score(stdin="one\n")).startswith("standard input:1: expected 2 columns, got 1")
 
 
+def test_a_blank_line_has_empty_fields() -> None:
+    assert score("--format", "tsv", stdin="\n").out == "\t\t\t\n" and score(stdin="\n").out == "\n"
+    assert json.loads(score("--format", "jsonl", stdin="\n").out) == {"output": None}
+
+
 def test_several_runs_score_together() -> None:
     run = digits_run().run
     done = pellucid("score", run, run, "-", stdin=TEXT.encode())

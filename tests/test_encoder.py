@@ -3,6 +3,7 @@
 B batch, S source positions, D memory, H hidden units a direction.
 """
 
+from contextlib import nullcontext
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pellucid.config import Cell
+from pellucid.kernels.choice import plain
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
 from pellucid.model.recurrence import RecurrentCell
@@ -178,3 +180,52 @@ def test_reading_stores_nothing_on_any_module(directions: str) -> None:
     before = contents(encoder)
     read(encoder, padded([3, 1], 1), [3, 1])
     assert contents(encoder) == before
+
+
+TAGGED = torch.tensor([[5, 6, 2, 3, 4], [6, 1, 4, 0, 0], [2, 3, 4, 2, 0]])
+"""Ids below 5 are symbols, 5 and 6 features: two, one and none of them before the symbols."""
+
+
+def adding(layers: int = 1) -> Encoder:
+    """An encoder of 5 symbols and 2 features, which it adds."""
+    settings = {"hidden_size": 3, "embedding_size": 2, "features": "sum", "layers": layers}
+    encoder = Encoder(config_of({"encoder": settings}).encoder, 7, 5).double().eval()
+    shake(encoder, 1)
+    return encoder
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_features_are_added_to_every_symbol_and_stand_nowhere(layers: int) -> None:
+    """As an encoder without features reads symbols whose vectors are these sums."""
+    encoder = adding(layers)
+    memory = read(encoder, TAGGED, [5, 3, 4])
+    assert memory.lengths.tolist() == [3, 2, 4]
+    without = Encoder(encoder.config, 12).double().eval()
+    table = encoder.table.weight.detach()
+    rows = [table[each] + table[[5, 6]].sum(dim=0) for each in (2, 3, 4)] + [table[each] + table[6] for each in (1, 4)]
+    state = {**encoder.state_dict(), "table.weight": torch.cat([table, torch.stack(rows)])}
+    without.load_state_dict(state)
+    for row, ids in enumerate([[7, 8, 9], [10, 11], [2, 3, 4, 2]]):
+        expected = read(without, torch.tensor([ids]), [len(ids)])
+        near(memory.states[row, : len(ids)], expected.states[0])
+        near(memory.final.hidden[row], expected.final.hidden[0])
+        assert not memory.states[row, len(ids) :].any()
+        assert memory.source is not None
+        assert memory.source[row, : len(ids)].tolist() == TAGGED[row, [2, 1, 0][row] :][: len(ids)].tolist()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_kernels_add_features_as_pytorch_does(training: bool) -> None:
+    """States, and what each feature's vector learns: it does, from every position."""
+    encoder = adding().float().train(training)
+    found = []
+    for context in (nullcontext, plain):
+        with context():
+            torch.manual_seed(1)
+            encoder.zero_grad()
+            memory = read(encoder, TAGGED, [5, 3, 4])
+            memory.states.square().sum().backward()
+            assert isinstance(encoder.table.weight.grad, Tensor)
+            found.append((memory.states.detach(), encoder.table.weight.grad.clone()))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
+    assert (found[0][1][[5, 6]].abs().sum(dim=1) > 0).all()

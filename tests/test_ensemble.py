@@ -2,13 +2,16 @@
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
-from small import config_of, shake, vocabularies
+from small import TARGET, config_of, shake, vocabularies, vocabulary
 from trained_runs import copies_run, digits_run
 
+from pellucid.config import Config
 from pellucid.data.examples import Example
+from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import RunError
 from pellucid.model.network import build_network
 from pellucid.search.decoded import closed_symbols, symbol_log_probabilities
@@ -27,10 +30,25 @@ def member(seed: int, source: str = "abc", cell: str = "gru", score: str = "addi
     """An untrained transducer."""
     search = {"maximum_length": 6, "beam_width": width}
     config = config_of({"encoder": {"cell": cell}, "attention": {"score": score}, "search": search})
-    known = vocabularies(source)
+    return untrained(config, vocabularies(source), seed)
+
+
+def untrained(config: Config, known: Vocabularies, seed: int) -> Transducer:
     network = build_network(config, known).eval()
     shake(network, seed)
     return Transducer(config, known, network)
+
+
+def reordered(model: Transducer, target: str) -> Transducer:
+    """The very same model, its target symbols numbered in another order: its tables permuted by hand."""
+    known = msgspec.structs.replace(model.vocabularies, target=vocabulary(target))
+    numbers = torch.tensor([*range(4), *model.vocabularies.target.encode(list(target))])
+    network = build_network(model.config, known).eval()
+    state = dict(model.network.state_dict())
+    for name in ("decoder.table.weight", "decoder.head.projection.weight", "decoder.head.projection.bias"):
+        state[name] = state[name][numbers]
+    network.load_state_dict(state)
+    return Transducer(model.config, known, network)
 
 
 def same(one: Trace, two: Trace) -> None:
@@ -80,6 +98,26 @@ def test_probabilities_and_attention_are_the_means() -> None:
             together, apart = seen.after, [each.after for each in own if isinstance(each.after, Alone)]
 
 
+@pytest.mark.parametrize("copying", [False, True])
+def test_members_may_number_their_target_symbols_in_another_order(copying: bool) -> None:
+    """Nothing changes when a member's tables are permuted, whoever comes first; with copying neither."""
+    settings = {"decoder": {"copying": copying}, "search": {"maximum_length": 6, "beam_width": 3}}
+    config = config_of(settings)
+    one, two = (untrained(config, vocabularies("abvcw", "vwxyz"), seed) for seed in (3, 4))
+    texts, pairs = ["abvc", "w", "", "cab?Q"], [Example("abQ", "vQw"), Example("b", "z")]
+    expected = ensemble([one, two], ["a", "b"])
+    for members in ([one, reordered(two, "zxwvy")], [reordered(one, "wvzyx"), reordered(two, "zxwvy")]):
+        found = ensemble(members, ["a", "b"])
+        for alike in zip(expected.nbest(texts, 3), found.nbest(texts, 3), strict=True):
+            for each in zip(*alike, strict=True):
+                same(*each)
+        for each in zip(expected.force(pairs), found.force(pairs), strict=True):
+            same(*each)
+        drawing = Drawing(samples=2, top_k=1)
+        for alike in zip(expected.sample(texts, drawing), found.sample(texts, drawing), strict=True):
+            assert [trace.output for trace in alike[0]] == [trace.output for trace in alike[1]]
+
+
 def test_members_read_with_their_own_symbols() -> None:
     """A member reads what it does not know itself as unknown; together they know what one of them knows."""
     one, two = member(3, "abc"), member(4, "cbad")
@@ -107,11 +145,17 @@ def test_an_ensemble_leaves_the_mode_of_its_members() -> None:
 
 def test_runs_that_cannot_write_together_are_named() -> None:
     digits, copies = digits_run().run, copies_run().run
-    with pytest.raises(RunError, match="do not write the same symbols in the same order"):
-        load([digits, copies])
-    with pytest.raises(RunError, match=str(digits)):
+    with pytest.raises(RunError, match=rf"{digits} writes the symbol '\d' \(and 9 more\), which {copies} does not"):
         load([digits, copies])
     words = member(3)
+    more = untrained(words.config, vocabularies("abc", TARGET + "u"), 3)
+    for pair, names in (([words, more], "ba"), ([more, words], "ab")):
+        with pytest.raises(RunError, match=f"^{names[0]} writes the symbol 'u', which {names[1]} does not: models"):
+            ensemble(pair, ["a", "b"])
+    added = msgspec.structs.replace(words.config.encoder, features="sum")
+    summed = Transducer(msgspec.structs.replace(words.config, encoder=added), words.vocabularies, words.network)
+    with pytest.raises(RunError, match=r"a and b differ in encoder\.features"):
+        ensemble([words, summed], ["a", "b"])
     cut = config_of({"data": {"source_symbols": "words"}})
     with pytest.raises(RunError, match=r"a and b differ in data\.source_symbols"):
         ensemble([words, Transducer(cut, words.vocabularies, words.network)], ["a", "b"])

@@ -1,5 +1,7 @@
 """The loss of training: what each of its settings adds, and that what is not asked for adds nothing."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -14,9 +16,10 @@ from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS
 from pellucid.errors import ConfigError
 from pellucid.kernels.choice import plain
-from pellucid.model.network import build_network
+from pellucid.model.memory import Unrolled
+from pellucid.model.network import Network, build_network
 from pellucid.training.gradients import Gradients, target_loss
-from pellucid.training.objective import coverage_loss, disagreement
+from pellucid.training.objective import coverage_loss, cross_entropy, disagreement
 
 BATCH = Batch(
     torch.tensor([[4, 5, 6], [7, 8, 0]]),
@@ -67,8 +70,36 @@ def test_coverage_is_added_with_its_weight_with_and_without_copying(
     config = config_of({**settings, "attention": {"score": score}, "training": {"coverage_loss": 0.7}})
     network = network_of(config, seed)
     unrolled = network(batch)
-    expected = target_loss(network, unrolled, batch, 0.1) + 0.7 * coverage_loss(unrolled.weights, batch.target)
+    expected = both_losses(network, unrolled, batch) + 0.7 * coverage_loss(unrolled.weights, batch.target)
     near(Gradients(network, config).loss(batch), expected)
+
+
+def both_losses(network: Network, unrolled: Unrolled, batch: Batch) -> Tensor:
+    """With copying, the mean of the loss of the mixture and of that of the generator alone."""
+    loss = target_loss(network, unrolled, batch, 0.1)
+    if network.decoder.copying is None:
+        return loss
+    assert unrolled.generated is not None
+    return (loss + cross_entropy(unrolled.generated, batch.target, 0.1)) / 2
+
+
+@pytest.mark.parametrize("context", [nullcontext, plain])
+def test_the_generator_learns_what_the_copy_explains(context: Callable[[], AbstractContextManager[None]]) -> None:
+    """Its logits are those of the same network that does not copy; its weights learn though the gate says copy."""
+    config = config_with({"label_smoothing": 0.0}, copying=True)
+    network = network_of(config, 2, torch.float32)
+    alone = build_network(config_with({"label_smoothing": 0.0}), vocabularies())
+    with torch.no_grad():
+        alone.load_state_dict({name: value for name, value in network.state_dict().items() if "copying" not in name})
+        assert network.decoder.copying is not None
+        network.decoder.copying.gate.bias.fill_(-50)
+    with context():
+        unrolled = network(BATCH)
+        assert unrolled.generated is not None and alone.eval()(BATCH).generated is None
+        torch.testing.assert_close(unrolled.generated, alone(BATCH).logits, rtol=1e-4, atol=1e-5)
+        head = [name for name, _ in network.named_parameters()].index("decoder.head.projection.weight")
+        gradient = Gradients(network, config)(BATCH).gradients[head]
+    assert gradient is not None and gradient.abs().max() > 1e-3
 
 
 def test_kernels_carry_the_gradient_of_the_weights() -> None:
@@ -96,7 +127,7 @@ def test_consistency_is_half_of_r_drops_loss(copying: bool) -> None:
     loss = Gradients(network, config).loss(BATCH)
     torch.manual_seed(3)
     one, two = network(BATCH), network(BATCH)
-    losses = [target_loss(network, each, BATCH, 0.1) for each in (one, two)]
+    losses = [both_losses(network, each, BATCH) for each in (one, two)]
     near(loss, 0.5 * (sum(losses) + 1.5 * disagreement(one.logits, two.logits, BATCH.target)))
     assert losses[0] != losses[1]
 

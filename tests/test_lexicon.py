@@ -42,6 +42,28 @@ def test_several_targets_are_a_list(file: Path) -> None:
     assert [t.output for t in knowing.sample(["abc"], Drawing(samples=3))[0]] == ["One", "Two"]
 
 
+def test_what_a_constraint_forbids_is_not_looked_up_either(file: Path) -> None:
+    file.write_text("abc\tvw\nabc\tx?\nb\tz\n", "utf-8")
+    lexicon = load_lexicon(file, TRANSDUCER.config.data)
+    asked = [
+        (Options(forbidden=("v",), lexicon=lexicon), None, "x?"),
+        (Options(required=("x",), lexicon=lexicon), None, "x?"),
+        (Options(prefix="x", lexicon=lexicon), None, "x?"),
+        (Options(lexicon=lexicon), ["x", "z"], "x?"),
+        (Options(lexicon=lexicon), ["vw", "z"], "vw"),
+    ]
+    for options, prefixes, output in asked:
+        first, second = TRANSDUCER.with_options(options).predict(["abc", "b"], prefixes=prefixes)
+        assert (first.output, first.origin, first.rank) == (output, "lexicon", 1)
+        assert second.origin == ("search" if options.required or options.prefix else "lexicon")
+    none = Options(forbidden=("v", "x"), lexicon=lexicon)
+    plain = TRANSDUCER.with_options(Options(forbidden=("v", "x"))).predict(["abc"])[0]
+    found = TRANSDUCER.with_options(none).predict(["abc"])[0]
+    assert (found.origin, found.output) == ("search", plain.output)
+    listed = TRANSDUCER.with_options(none).nbest(["abc"], 2)[0]
+    assert len(listed) == 2 and {trace.origin for trace in listed} == {"search"}
+
+
 def test_bad_lines_are_those_of_a_training_file(tmp_path: Path) -> None:
     path = tmp_path / "bad.tsv"
     path.write_text("a\tx\nb\n\nc\ty\n")

@@ -3,17 +3,21 @@
 B batch, S source positions, N heads, D memory, H hidden units of the query, U units of a head.
 """
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import LENGTHS, SEEDS, config_of, few, near, network_of, padded, shake
+from small import LENGTHS, SEEDS, config_of, few, near, network_of, padded, shake, vocabularies
 from torch import Tensor
 
+from pellucid.data.examples import Example
 from pellucid.errors import ConfigError
 from pellucid.model.attention import AdditiveAttention
 from pellucid.model.memory import Attended, Memory, State
 from pellucid.model.multihead import MultiHeadAttention
+from pellucid.search.sampling import Drawing
+from pellucid.search.transducer import Transducer
 
 H, D, U = 2, 3, 2
 
@@ -107,3 +111,34 @@ def test_as_many_units_as_one_head_has_and_all_heads_to_be_seen() -> None:
 def test_what_does_not_fit_is_told(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config_of({"attention": settings})
+
+
+@pytest.mark.parametrize("order", ["attend-then-step", "step-then-attend"])
+def test_traces_of_every_kind_hold_the_weights_of_each_head(order: str) -> None:
+    config = config_of({"attention": {"heads": 2}, "decoder": {"order": order}, "search": {"maximum_length": 5}})
+    network = network_of(config, 3, torch.float32)
+    transducer = Transducer(config, vocabularies(), network)
+    texts = ["abc", "a", "", "ba"]
+    greedy = transducer.predict(texts)
+    lists = [*transducer.nbest(texts, 3), *transducer.sample(texts, Drawing(samples=2)), greedy]
+    forced = transducer.force([Example(trace.text, trace.output) for trace in greedy if trace.finished and trace.text])
+    traces = [trace for each in [*lists, forced] for trace in each]
+    assert len(traces) > 20
+    for trace in traces:
+        if trace.text:
+            assert trace.heads is not None and trace.heads.shape == (2, *trace.attention.shape)
+            np.testing.assert_allclose(trace.heads.mean(axis=0), trace.attention, atol=1e-6)
+            np.testing.assert_allclose(trace.heads.sum(axis=2), 1, atol=1e-5)
+            assert np.array(trace.to_dict()["heads"]).shape == trace.heads.shape
+            assert len(trace.source) < 2 or np.abs(trace.heads[0] - trace.heads[1]).max() > 1e-4
+        else:
+            assert trace.heads is None
+    alone, again = transducer.predict(["a"])[0].heads, greedy[1].heads
+    assert alone is not None and again is not None
+    np.testing.assert_allclose(alone, again, atol=1e-6)
+
+
+def test_traces_of_one_head_have_no_others() -> None:
+    transducer = Transducer(config_of({}), vocabularies(), network_of(config_of({}), 3, torch.float32))
+    trace = transducer.predict(["abc"])[0]
+    assert trace.heads is None and "heads" not in trace.to_dict()

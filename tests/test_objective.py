@@ -10,7 +10,13 @@ from small import LENGTHS, SEEDS, few, padded
 from torch import Tensor
 
 from pellucid.data.vocabulary import PAD
-from pellucid.training.objective import copying_cross_entropy, coverage_loss, cross_entropy, disagreement
+from pellucid.training.objective import (
+    copying_cross_entropy,
+    coverage_loss,
+    cross_entropy,
+    disagreement,
+    generated_cross_entropy,
+)
 
 SMOOTHING = st.sampled_from([0.0, 0.1, 0.5])
 
@@ -115,6 +121,19 @@ def test_what_can_be_copied_is_not_smoothed_over(lengths: list[int], seed: int, 
     found = copying_cross_entropy(half, place, smoothing, 9).item()
     spread = -(half[..., :9].mean(dim=2) * (target != PAD)).sum().item() / sum(lengths)
     assert found == pytest.approx((1 - smoothing) * math.log(2) + smoothing * spread, abs=1e-12)
+
+
+@few
+@given(LENGTHS, SEEDS, SMOOTHING)
+def test_what_only_the_copy_can_write_is_no_loss_of_the_generator(
+    lengths: list[int], seed: int, smoothing: float
+) -> None:
+    target = padded(lengths, seed)
+    logits = logits_for(target, seed)
+    assert generated_cross_entropy(logits, target, smoothing) == cross_entropy(logits, target, smoothing)
+    copied = torch.where(torch.arange(target.shape[1]) == 0, 9, target)
+    if (rest := torch.where(copied == 9, PAD, target)).any():
+        assert generated_cross_entropy(logits, copied, smoothing) == cross_entropy(logits, rest, smoothing)
 
 
 @few

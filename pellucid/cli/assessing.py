@@ -15,19 +15,24 @@ import msgspec
 
 from pellucid.cli.searching import SearchFlags, lexicon_of, with_settings
 from pellucid.config import DataConfig, Device, Format
-from pellucid.data.examples import BadLine, Example, Reading, has_known_name, read_examples
+from pellucid.data.examples import BadLine, Example, Reading, has_known_name, read_examples, read_grouped
 from pellucid.errors import DataError, InputError
 from pellucid.evaluation.answers import merge_references
 from pellucid.evaluation.assessment import Answered, Assessment, assess, join
 from pellucid.search.trace import Trace
 
 if TYPE_CHECKING:
+    from pellucid.search.lexicon import Lexicon
     from pellucid.search.sampling import Drawing
     from pellucid.search.transducer import Transducer
 
 HOLE = "{}"
 """Stands for a group's name in the path of a file or run."""
 STANDARD_INPUT = "standard input"
+
+
+class Lexicons(dict["DataConfig", "Lexicon | None"]):
+    """The lexicon as each way of reading texts reads it, once for all runs that share it."""
 
 
 class How(NamedTuple):
@@ -65,8 +70,8 @@ class Assessed(NamedTuple):
 def assessed(runs: Sequence[Path], file: Path, how: How) -> Assessed:
     """Decode and score the pairs of `file` with every run."""
     with _stored(file) as stored:
-        parts = list(_parts(runs, stored, how.target))
-        results = [_part(part, how) for part in parts]
+        parts, lexicons = list(_parts(runs, stored, how.target)), Lexicons()
+        results = [_part(part, how, lexicons) for part in parts]
     names = _names(runs)
     joined = [join([result.runs[at] for result in results]) for at in range(len(runs))]
     counts = [_summed([result.counts[at] for result in results]) for at in range(len(runs))]
@@ -128,14 +133,14 @@ def _filled(path: Path, name: str) -> Path:
     return Path(str(path).replace(HOLE, name))
 
 
-def _part(part: Part, how: How) -> Assessed:
+def _part(part: Part, how: How, lexicons: Lexicons) -> Assessed:
     """Every run on the pairs of one part; the first run's settings say how the file is read and cut into symbols."""
     from pellucid.model.threads import use_threads
 
-    transducers = [_loaded(path, how) for path in part.runs]
+    transducers = [_loaded(path, how, lexicons) for path in part.runs]
     data = _data_config(transducers[0].config.data, part.file, how)
-    reading = read_examples(part.file, data, part.target)
-    answered = _asked(part, reading, data, how)
+    reading, groups = _read(part, data, how)
+    answered = _asked(reading, [" ".join(filter(None, [part.group, each])) for each in groups], how)
     found = Assessed([], [], [], reading.bad)
     for path, transducer in zip(part.runs, transducers, strict=True):
         use_threads(transducer.config.threads)
@@ -148,13 +153,15 @@ def _part(part: Part, how: How) -> Assessed:
     return found
 
 
-def _loaded(path: Path, how: How) -> "Transducer":
+def _loaded(path: Path, how: How, lexicons: Lexicons) -> "Transducer":
     """A run's model, or an ensemble's, searching as is asked for."""
     from pellucid.search.options import Options
     from pellucid.training.run import load
 
     transducer = with_settings(load(path, how.device), how.search)
-    return transducer.with_options(Options(lexicon=lexicon_of(transducer, how.search)))
+    if transducer.config.data not in lexicons:
+        lexicons[transducer.config.data] = lexicon_of(transducer, how.search)
+    return transducer.with_options(Options(lexicon=lexicons[transducer.config.data]))
 
 
 def _outputs(transducer: "Transducer", examples: Sequence[Example], how: How) -> list[list[Trace]]:
@@ -174,10 +181,23 @@ def _data_config(trained: DataConfig, file: Path, how: How) -> DataConfig:
     return msgspec.structs.replace(trained, on_bad_line=how.search.on_bad_line, format=format)
 
 
-def _asked(part: Part, reading: Reading, data: DataConfig, how: How) -> Answered:
+def _read(part: Part, data: DataConfig, how: How) -> tuple[Reading, list[str]]:
+    """The pairs of a part, with what stands in the column of groups."""
+    if not how.group:
+        reading = read_examples(part.file, data, part.target)
+        return reading, [""] * len(reading.examples)
+    if part.target is not None:
+        raise InputError("--group names a column of FILE, but with --target FILE has whole lines only")
+    try:
+        return read_grouped(part.file, data, how.group)
+    except InputError as error:
+        raise type(error)(str(error).replace("data.group_column", "--group")) from error
+
+
+def _asked(reading: Reading, names: Sequence[str], how: How) -> Answered:
     """The examples of a part with their references and groups, group by group, not yet answered."""
     groups: dict[str, list[Example]] = {}
-    for example, group in zip(reading.examples, _groups(part, reading, data, how), strict=True):
+    for example, group in zip(reading.examples, names, strict=True):
         groups.setdefault(group, []).append(example)
     if not how.multi_reference:
         _tell_of_several(reading.examples)
@@ -188,20 +208,6 @@ def _asked(part: Part, reading: Reading, data: DataConfig, how: How) -> Answered
         asked.references.extend(references for _, references in merged)
         asked.groups.extend([group] * len(merged))
     return asked
-
-
-def _groups(part: Part, reading: Reading, data: DataConfig, how: How) -> list[str]:
-    """The group of each example: the part's, what stands in the column of groups, or both."""
-    if not how.group:
-        return [part.group] * len(reading.examples)
-    if part.target is not None:
-        raise InputError("--group names a column of FILE, but with --target FILE has whole lines only")
-    try:
-        again = read_examples(part.file, msgspec.structs.replace(data, features_column=how.group))
-    except InputError as error:
-        raise type(error)(str(error).replace("data.features_column", "--group")) from error
-    by_line = dict(zip(again.lines, (example.features for example in again.examples), strict=True))
-    return [" ".join(filter(None, [part.group, by_line.get(line, "")])) for line in reading.lines]
 
 
 def _tell_of_several(examples: Sequence[Example]) -> None:

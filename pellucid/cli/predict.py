@@ -4,13 +4,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import tyro
 
-from pellucid.cli.searching import SearchFlags, drawing_of, lexicon_of, with_settings
+from pellucid.cli.prefixes import Prefixes
+from pellucid.cli.searching import More, Place, Real, Run, SearchFlags, drawing_of, lexicon_of, with_settings
 from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
 from pellucid.config import Device, Format
 from pellucid.data.examples import BadLine, Example, parse_sources, read_sources
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from pellucid.search.transducer import Transducer
 
 Kind = Literal["text", "tsv", "jsonl"]
-Answer = Callable[[list[Example], int], list[list[Trace]]]
-"""The outputs of examples, the first of which has that number, from 0, among the sources of the input."""
+Symbols = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SYMBOL", help_behavior_hint="")]
+Answer = Callable[[list[Example], int, list[str] | None], list[list[Trace]]]
+"""The outputs of examples, of which the first has that number, from 0, among those of the input; with prefixes."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +34,24 @@ class Arguments(SearchFlags):
     (input line, rank, probability, log-probability, output), jsonl a line with the list of their traces.
     """
 
-    run: tyro.conf.Positional[Path]
+    run: Run
     """Folder of a trained run."""
-    more: tyro.conf.Positional[tuple[Path, ...]] = ()
+    more: More = ()
     """Folders of further runs, which write together with the first (an ensemble); then the sources: a file like the
-    training file (the target column may be missing), or - for standard input."""
+    training file (the target column may be missing), or - (or nothing) for standard input."""
     format: Kind = "text"
     """text: the output alone; tsv: source, output, log-probability; jsonl: the whole trace with its attention."""
     input_format: Format = "auto"
     """Format of the input; auto goes by the file's name, then by the training file's."""
-    until: float | None = None
-    """Give only as many outputs (without --nbest: of as many as the beam is wide) as have this share together."""
-    prefix: str = ""
+    until: Real = None
+    """Give the likeliest outputs until their shares of the probability of the list sum to this (above 0, at most 1)."""
+    prefix: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
     """A text that every output begins with."""
-    forbid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    prefixes: Place = None
+    """A file with a line for each line of input: what its output begins with (an empty line: anything)."""
+    forbid: Symbols = ()
     """A symbol that no output holds; may be given again."""
-    require: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    require: Symbols = ()
     """A symbol that every output holds; may be given again."""
     lattice: bool = False
     """Put everything that the beam considered into each trace (jsonl)."""
@@ -67,12 +70,13 @@ def run(arguments: list[str]) -> int:
     transducer = _asked(load(runs[0] if len(runs) == 1 else runs, given.device), given)
     use_threads(transducer.config.threads)
     answer, listing = _answer(transducer, given), _lists(given)
+    prefixes = None if given.prefixes is None else Prefixes(given.prefixes, transducer)
     teller, data = Notes(), transducer.config.data
     number = answered = 0  # lines, and the sources among them
     for chunk in chunks(file, data, given.input_format, (read_sources, parse_sources)):
         stop = refused(chunk) if given.on_bad_line == "stop" else None
         examples = [item for item in chunk[:stop] if isinstance(item, Example)]
-        lists = iter(answer(examples, answered))
+        lists = iter(answer(examples, answered, None if prefixes is None else _begun(chunk[:stop], prefixes)))
         answered += len(examples)
         for item in chunk[:stop]:
             traces = next(lists) if isinstance(item, Example) else []
@@ -84,7 +88,15 @@ def run(arguments: list[str]) -> int:
         if stop is not None:
             raise DataError(f"{chunk[stop]} (--on-bad-line skip gives such lines an empty output)")
     teller.tell(bool(data.features_column))
+    if prefixes is not None:
+        prefixes.end()
     return 0
+
+
+def _begun(items: Sequence[Item], prefixes: Prefixes) -> list[str]:
+    """The prefixes of those items that are answered."""
+    pairs = zip(items, prefixes.take(len(items)), strict=True)
+    return [prefix for item, prefix in pairs if isinstance(item, Example)]
 
 
 def _lists(given: Arguments) -> bool:
@@ -104,6 +116,7 @@ def _asked(transducer: "Transducer", given: Arguments) -> "Transducer":
 def _answer(transducer: "Transducer", given: Arguments) -> Answer:
     """What is asked of each source: the best output, the best few, or samples; `ConfigError` for what contradicts."""
     drawing = drawing_of(given)
+    _check(given)
     if given.lattice and (given.format != "jsonl" or drawing is not None):
         raise ConfigError(
             "--lattice puts what a beam considered into traces: it needs --format jsonl, without --sample"
@@ -111,14 +124,24 @@ def _answer(transducer: "Transducer", given: Arguments) -> Answer:
     if drawing is not None:
         if given.until is not None:
             raise ConfigError("--sample draws outputs, --until searches for them: give one of them")
-        return lambda examples, first: transducer.samples(examples, drawing, first)
+        return lambda examples, first, begun: transducer.samples(examples, drawing, first, begun)
     width = transducer.config.search.beam_width
     if not _lists(given):
-        return lambda examples, first: [[trace] for trace in transducer.trace(examples)]
+        return lambda examples, first, begun: [[trace] for trace in transducer.trace(examples, begun)]
     if given.nbest is None and width == 1:
         raise ConfigError("--until shares out the probability of several outputs: it needs --nbest, or a wider --beam")
     count, until = given.nbest if given.nbest is not None else width, given.until if given.until is not None else 1.0
-    return lambda examples, first: transducer.hypotheses(examples, count, until)
+    return lambda examples, first, begun: transducer.hypotheses(examples, count, until, begun)
+
+
+def _check(given: Arguments) -> None:
+    """`ConfigError` for numbers that cannot be, and for two kinds of prefix."""
+    if given.nbest is not None and given.nbest < 1:
+        raise ConfigError(f"--nbest: expected 1 or more outputs, got {given.nbest}")
+    if given.until is not None and not 0 < given.until <= 1:
+        raise ConfigError(f"--until: expected a share above 0 and at most 1, got {given.until}")
+    if given.prefix and given.prefixes is not None:
+        raise ConfigError("--prefix is for all sources, --prefixes for each: give one of them")
 
 
 def _line(traces: Sequence[Trace], item: Item, kind: Kind) -> str:

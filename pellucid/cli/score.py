@@ -2,12 +2,12 @@
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, TypeGuard
 
 import msgspec
 import tyro
 
+from pellucid.cli.searching import More, Run
 from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
 from pellucid.config import Device, Format
 from pellucid.data.examples import Example, parse_pairs, read_pairs
@@ -19,13 +19,13 @@ Kind = Literal["text", "tsv", "jsonl"]
 
 @dataclass(frozen=True)
 class Arguments:
-    """Tell how probable given outputs are: one line out for every pair in, empty lines for blank ones."""
+    """Tell how probable given outputs are: one line out for every pair in, empty fields for blank ones."""
 
-    run: tyro.conf.Positional[Path]
+    run: Run
     """Folder of a trained run."""
-    more: tyro.conf.Positional[tuple[Path, ...]] = ()
+    more: More = ()
     """Folders of further runs, which score together with the first (an ensemble); then the pairs: a file like the
-    training file, or - for standard input."""
+    training file, or - (or nothing) for standard input."""
     format: Kind = "text"
     """text: ln p of the target; tsv: source, target, ln p, ln p of each symbol and the end; jsonl: the trace."""
     input_format: Format = "auto"

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
+from tyro.conf import Positional, arg
 
 from pellucid.cli.sources import say
 from pellucid.config import SearchConfig
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
     from pellucid.search.sampling import Drawing
     from pellucid.search.transducer import Transducer
 
+Run = Annotated[Path, Positional, arg(metavar="RUN")]
+More = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]", help_behavior_hint="")]
+Number = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
+Real = Annotated[float | None, arg(metavar="X", help_behavior_hint="")]
+Place = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
+Normalised = Annotated[
+    Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}", help_behavior_hint="")
+]
 DRAWS = ("temperature", "top_k", "top_p", "seed")
 
 
@@ -22,39 +31,39 @@ DRAWS = ("temperature", "top_k", "top_p", "seed")
 class SearchFlags:
     """What stands instead of the run's search settings, or beside them."""
 
-    beam: int | None = None
+    beam: Number = None
     """Hypotheses kept for each source at every step, instead of the run's search.beam_width; 1 is greedy."""
-    nbest: int | None = None
+    nbest: Number = None
     """So many outputs a source, likeliest first; the beam is made as wide as that."""
-    sample: int | None = None
+    sample: Number = None
     """Draw so many outputs of each source at random."""
-    temperature: float | None = None
+    temperature: Real = None
     """For --sample: what ln p is divided by before drawing (1)."""
-    top_k: int | None = None
-    """For --sample: draw among so many likeliest symbols."""
-    top_p: float | None = None
+    top_k: Number = None
+    """For --sample: draw among so many likeliest symbols; 0 sets no limit, and neither does leaving it out."""
+    top_p: Real = None
     """For --sample: draw among the fewest likeliest symbols that have this probability together."""
-    seed: int | None = None
+    seed: Number = None
     """For --sample: seed of the draws (1)."""
-    lexicon: Path | None = None
-    """File of pairs: its sources get its targets as they stand there, and the model answers the others."""
-    length_normalisation: Literal["none", "average", "gnmt"] | None = None
+    lexicon: Place = None
+    """File of pairs: its sources get its targets (but those that break a constraint); the model does the rest."""
+    length_normalisation: Normalised = None
     """What ln p of an output is divided by to rank it, instead of the run's."""
-    length_power: float | None = None
+    length_power: Real = None
     """Exponent of gnmt, instead of the run's."""
-    coverage_penalty: float | None = None
+    coverage_penalty: Real = None
     """Weight of the penalty for source symbols not looked at, instead of the run's."""
-    maximum_length: int | None = None
-    """Longest output, in symbols, instead of the run's."""
-    minimum_length: int | None = None
+    maximum_length: Number = None
+    """Longest output, in symbols, instead of the run's; 0: half as much again as the longest training target + 10."""
+    minimum_length: Number = None
     """Shortest output, in symbols, instead of the run's."""
-    maximum_ratio: float | None = None
-    """Longest output in symbols for each source symbol, instead of the run's."""
-    maximum_offset: int | None = None
+    maximum_ratio: Real = None
+    """Longest output in symbols for each source symbol, instead of the run's; 0 sets no limit."""
+    maximum_offset: Number = None
     """Symbols added to what the maximum ratio allows, instead of the run's."""
-    minimum_ratio: float | None = None
-    """Shortest output in symbols for each source symbol, instead of the run's."""
-    minimum_offset: int | None = None
+    minimum_ratio: Real = None
+    """Shortest output in symbols for each source symbol, instead of the run's; 0 sets no limit."""
+    minimum_offset: Number = None
     """Symbols added to what the minimum ratio asks, instead of the run's."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """What an unreadable line does: stop, or be skipped, counted and listed (predict gives it an empty output)."""

@@ -110,7 +110,7 @@ class Notes:
         if trace.origin != "lexicon":
             self.unknown.update(trace.source[at] for at in trace.unknown)
             self.unknown_targets.update(trace.target[at] for at in trace.unknown_target)
-            self.untagged += bool(trace.source) and not trace.features
+            self.untagged += bool(trace.source) and not (trace.features or trace.added)
         self.cut += not trace.finished
 
     def tell(self, tagged: bool) -> None:

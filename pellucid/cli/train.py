@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 from msgspec import Meta
@@ -13,11 +13,6 @@ from pellucid.cli.interruption import heeded
 from pellucid.cli.settings import SettingFlags, config_of, defaults_of
 from pellucid.config import Config, Limit
 from pellucid.errors import ConfigError
-from pellucid.processes import cores
-
-if TYPE_CHECKING:
-    from pellucid.look.rows import Rows
-    from pellucid.training.members import Heard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +67,7 @@ def _train_one(given: Arguments, config: Config) -> int:
 def _train_ensemble(given: Arguments, config: Config) -> int:
     """Runs of several seeds, side by side."""
     from pellucid.look.rows import rows
-    from pellucid.training.members import plan_ensemble, train_ensemble
+    from pellucid.training.members import jobs_at_once, plan_ensemble, train_ensemble
     from pellucid.training.run import members
     from pellucid.training.session import Files
 
@@ -89,7 +84,7 @@ def _train_ensemble(given: Arguments, config: Config) -> int:
         events = train_ensemble(trainings, given.run, at_once)
         for heard in events:
             if heard is not None:
-                _tell(seen, heard)
+                seen.tell(heard.folder.name, heard.event)
             if interruption.asked:
                 events.close()
                 return interrupted(given.run)
@@ -97,35 +92,6 @@ def _train_ensemble(given: Arguments, config: Config) -> int:
         if left_out:
             seen.say(f"{', '.join(left_out)}: no members any more; their folders stay")
     return 0
-
-
-def _tell(seen: "Rows", heard: "Heard") -> None:
-    """Say what a person wants to know of a member."""
-    from pellucid.look.rows import scores
-    from pellucid.training.loop import Stopped, Validated
-    from pellucid.training.session import Built
-
-    name, event = heard.folder.name, heard.event
-    seen.move(name, event)
-    match event:
-        case Built():
-            seen.say(f"{name}: {'resumed' if event.resumed else 'new run'}, {event.parameters:,} parameters")
-        case Validated() if not seen.alive:
-            seen.say(f"{name}: update {event.progress.update:,} · {scores(event)}{' · best' if event.best else ''}")
-        case Stopped():
-            best = f"best at update {event.progress.best_update:,}"
-            seen.say(f"{name}: stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
-
-
-def jobs_at_once(asked: int, config: Config) -> int:
-    """How many trainings run side by side: as asked, or as the cores allow; a GPU is not shared unasked."""
-    from pellucid.model.device import find_device
-
-    if asked:
-        return asked
-    if find_device(config.device).type != "cpu":
-        return 1
-    return max(1, cores() // config.threads) if config.threads else 1
 
 
 def interrupted(folder: Path) -> int:

@@ -10,7 +10,7 @@ import tyro
 
 from pellucid.cli.interruption import heeded
 from pellucid.cli.settings import SettingFlags, config_of, defaults_of
-from pellucid.cli.train import interrupted, jobs_at_once
+from pellucid.cli.train import interrupted
 from pellucid.config import Amount, Config, Count, Limit
 from pellucid.errors import InputError
 from pellucid.toml import flattened, preset
@@ -80,6 +80,7 @@ def run(arguments: list[str]) -> int:
 
 def _request(given: Arguments, config: Config, seen: "Rows") -> "Request":
     """What is asked of the search; the files are read to know it."""
+    from pellucid.training.members import jobs_at_once
     from pellucid.training.session import Files
     from pellucid.tuning.search import Request, prepared
     from pellucid.tuning.space import default_space, load_space

@@ -37,8 +37,9 @@ Records = Iterator[Record | BadLine]
 class Columns(NamedTuple):
     """The columns wanted of each record, in the order its fields shall have.
 
-    `wanted` maps "source", "target", "features" to a name, or a number from 1. `header` says that the first line that
-    is not blank names the columns. `alone` says that a record of one column is a source by itself (in prediction).
+    `wanted` maps "source", "target", "features", "group" to a name, or a number from 1. `header` says that the first
+    line that is not blank names the columns. `alone` says that a record of one column is a source by itself (in
+    prediction).
     """
 
     wanted: dict[str, str]
@@ -82,6 +83,16 @@ def select(rows: Records, columns: Columns, name: str, separators: str) -> Recor
             yield BadLine(name, row.line, what)
         else:
             yield Record(row.line, [row.fields[position] for position in positions])
+
+
+def without_last(records: Records, kept: dict[int, str]) -> Records:
+    """The records without their last field, which is kept by the line."""
+    for record in records:
+        if isinstance(record, BadLine) or not record.fields:
+            yield record
+        else:
+            kept[record.line] = record.fields[-1]
+            yield Record(record.line, record.fields[:-1])
 
 
 def find_columns(columns: Columns, names: Sequence[str], name: str) -> list[int]:

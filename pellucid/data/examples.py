@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pellucid.config import DataConfig, Format
-from pellucid.data.columns import BadLine, Columns, Record, Records
+from pellucid.data.columns import BadLine, Columns, Record, Records, without_last
 from pellucid.data.formats import csv_records, json_records, parquet_records, text_records, tsv_records
 from pellucid.data.lines import checked_lines, file_lines
 from pellucid.data.symbols import Segmenter, Segmenters, segmenters
@@ -23,6 +23,7 @@ __all__ = [
     "parse_pairs",
     "parse_sources",
     "read_examples",
+    "read_grouped",
     "read_pairs",
     "read_sources",
     "resolve_format",
@@ -70,14 +71,21 @@ def read_examples(path: Path, config: DataConfig, target_path: Path | None = Non
     columns = _columns(config, PAIR)
     if target_path is not None:
         records, name = _parallel_records(path, target_path, columns), f"the pair {path} and {target_path}"
-    elif (format := resolve_format(path, config)) == "text":
-        raise ConfigError(f'data.format = "text" reads two parallel files: give the file of targets beside {path}')
     else:
-        records, name = _file_records(path, format, columns), str(path)
-    reading = _read(records, config, str(path))
-    if not reading.examples:
-        raise DataError(_why_none(reading, name, config.header))
-    return reading
+        records, name = _pair_records(path, config, columns), str(path)
+    return _read(records, config, str(path), name)
+
+
+def read_grouped(path: Path, config: DataConfig, group: str) -> tuple[Reading, list[str]]:
+    """Every pair of a file, and what stands in its column `group` (a name, or a number from 1) beside each.
+
+    Errors as of `read_examples`, for the column as "data.group_column".
+    """
+    columns = _columns(config, (*PAIR, "group"), group)
+    groups: dict[int, str] = {}
+    records = without_last(_pair_records(path, config, columns), groups)
+    reading = _read(records, config, str(path), str(path))
+    return reading, [groups[line] for line in reading.lines]
 
 
 def read_sources(path: Path, config: DataConfig, format: Format = "auto") -> Iterator[Example | BadLine]:
@@ -144,11 +152,12 @@ def _named_format(path: Path, otherwise: Format) -> Format:
     return next((format for suffix, format in SUFFIXES.items() if name.endswith(suffix)), otherwise)
 
 
-def _columns(config: DataConfig, roles: tuple[str, ...]) -> Columns:
-    """The configured columns of these roles."""
+def _columns(config: DataConfig, roles: tuple[str, ...], group: str = "") -> Columns:
+    """The configured columns of these roles, and one of groups."""
     configured = {"source": config.source_column, "target": config.target_column, "features": config.features_column}
+    configured["group"] = group
     for role, column in configured.items():
-        if (not column and role != "features") or (column.isdecimal() and int(column) == 0):
+        if (not column and role in ("source", "target")) or (column.isdecimal() and int(column) == 0):
             raise ConfigError(f"data.{role}_column: expected a name or a number from 1, got {column!r}")
     return Columns({role: configured[role] for role in roles if configured[role]}, config.header)
 
@@ -156,6 +165,14 @@ def _columns(config: DataConfig, roles: tuple[str, ...]) -> Columns:
 def _source_columns(config: DataConfig) -> Columns:
     """The columns that prediction reads."""
     return _columns(config, ("source", "features"))._replace(alone=True)
+
+
+def _pair_records(path: Path, config: DataConfig, columns: Columns) -> Records:
+    """The records of a file of pairs."""
+    format = resolve_format(path, config)
+    if format == "text":
+        raise ConfigError(f'data.format = "text" reads two parallel files: give the file of targets beside {path}')
+    return _file_records(path, format, columns)
 
 
 def _file_records(path: Path, format: Format, columns: Columns) -> Records:
@@ -195,8 +212,11 @@ def _parallel_records(source_path: Path, target_path: Path, columns: Columns) ->
             yield source
 
 
-def _read(records: Records, config: DataConfig, name: str) -> Reading:
-    """Sort records into examples, bad lines and blank ones; stop at the first bad one unless they are skipped."""
+def _read(records: Records, config: DataConfig, name: str, whole: str) -> Reading:
+    """Sort records into examples, bad lines and blank ones; stop at the first bad one unless they are skipped.
+
+    `DataError` where `whole`, all that is read, holds no example.
+    """
     sides = segmenters(config)
     maximum = config.maximum_length
     reading = Reading([], [], [], 0)
@@ -218,7 +238,10 @@ def _read(records: Records, config: DataConfig, name: str) -> Reading:
         if config.on_bad_line == "stop":
             raise DataError(f"{bad}\n{SKIP}")
         reading.bad.append(bad)
-    return reading._replace(blank=blank)
+    reading = reading._replace(blank=blank)
+    if not reading.examples:
+        raise DataError(_why_none(reading, whole, config.header))
+    return reading
 
 
 def _sources(records: Records, config: DataConfig, name: str) -> Iterator[Example | BadLine]:

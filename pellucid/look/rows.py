@@ -9,7 +9,7 @@ from rich.progress import Progress, TaskID
 
 from pellucid.look.progress import Telling, bars_on
 from pellucid.training.loop import Started, Stepped, Stopped, Validated
-from pellucid.training.session import RunEvent
+from pellucid.training.session import Built, RunEvent
 
 
 @contextmanager
@@ -52,6 +52,19 @@ class Rows:
                 self.bars.update(self.tasks[name], completed=event.progress.update, state=scores(event))
             case Stopped():
                 self.end(name)
+
+    def tell(self, name: str, event: RunEvent) -> None:
+        """Bring a training's row up to an event, and say what a person wants to know of it."""
+        self.move(name, event)
+        match event:
+            case Built():
+                self.say(f"{name}: {'resumed' if event.resumed else 'new run'}, {event.parameters:,} parameters")
+            case Validated() if not self.alive:
+                best = " · best" if event.best else ""
+                self.say(f"{name}: update {event.progress.update:,} · {scores(event)}{best}")
+            case Stopped():
+                best = f"best at update {event.progress.best_update:,}"
+                self.say(f"{name}: stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
 
     def end(self, name: str) -> None:
         """Take a row away."""

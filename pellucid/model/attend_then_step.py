@@ -95,7 +95,7 @@ class AttendThenStep(Decoder):
         last = LayerState(done.last, None if start.cell is None else done.cell)
         after = Running([last], None if state.looked is None else done.weights[:, -1])
         made = Made(self.normalisations[0](done.hidden), done.contexts, done.weights)
-        return Unrolled(self.logits(symbols, made, attendable), done.weights, after.whole())
+        return self.unrolled(symbols, made, attendable, after)
 
     def _step_parameters(self, vectors: Float[Tensor, "N E"], noise: Noise | None) -> Parameters:
         """What a kernel reads: the symbols' table projected, and the weights of cell and attention."""

@@ -167,9 +167,16 @@ class Decoder(nn.Module, ABC):
             outputs.append(moved.output)
         contexts = torch.stack([look.context for look in looks], dim=1)
         weights = torch.stack([look.weights for look in looks], dim=1)
-        logits = self.logits(symbols, Made(torch.stack(outputs, dim=1), contexts, weights), attendable)
+        unrolled = self.unrolled(symbols, Made(torch.stack(outputs, dim=1), contexts, weights), attendable, running)
         heads = [look.heads for look in looks if look.heads is not None]
-        return Unrolled(logits, weights, running.whole(), torch.stack(heads, dim=1) if heads else None)
+        return unrolled._replace(heads=torch.stack(heads, dim=1)) if heads else unrolled
+
+    def unrolled(self, symbols: Int[Tensor, "B T"], made: Made, attendable: Attendable, after: Running) -> Unrolled:
+        """The logits of all steps, from the symbols fed back and what the steps made of them."""
+        made = self._dropped(made, attendable.noise)
+        own = self._own_logits(made)
+        logits = self.mixed(own, symbols, made, attendable)
+        return Unrolled(logits, made.weights, after.whole(), generated=None if self.copying is None else own)
 
     def fed(self, symbols: Int[Tensor, "R *steps"]) -> Int[Tensor, "R *steps"]:
         """What is fed back of symbols written: UNK for one that was copied and that the vocabulary lacks."""
@@ -182,12 +189,8 @@ class Decoder(nn.Module, ABC):
 
         With copying they are log-probabilities, of V + S symbols.
         """
-        dropped = self.dropped(made.outputs, self.config.layers - 1, attendable.noise)
-        if isinstance(self.head, TiedSymbol):
-            logits: Tensor = self.head(dropped, made.contexts, self.table.weight)
-        else:
-            logits = self.head(dropped, made.contexts)
-        return self.mixed(logits, symbols, made._replace(outputs=dropped), attendable)
+        made = self._dropped(made, attendable.noise)
+        return self.mixed(self._own_logits(made), symbols, made, attendable)
 
     def mixed(
         self, logits: Float[Tensor, "R *steps V"], symbols: Int[Tensor, "R *steps"], made: Made, attendable: Attendable
@@ -226,6 +229,18 @@ class Decoder(nn.Module, ABC):
             return nn.functional.dropout(outputs, self.config.dropout, self.training)
         mask = noise.outputs[layer]
         return outputs * (mask if outputs.dim() == mask.dim() else mask[:, None])
+
+    def _dropped(self, made: Made, noise: Noise | None) -> Made:
+        """The same with dropout of the top layer's outputs, in training."""
+        return made._replace(outputs=self.dropped(made.outputs, self.config.layers - 1, noise))
+
+    def _own_logits(self, made: Made) -> Float[Tensor, "R *steps V"]:
+        """The head's scores, before anything is copied."""
+        if isinstance(self.head, TiedSymbol):
+            logits: Tensor = self.head(made.outputs, made.contexts, self.table.weight)
+            return logits
+        own: Tensor = self.head(made.outputs, made.contexts)
+        return own
 
     def _project(self, symbols: Int[Tensor, "R *steps"], noise: Noise | None) -> Float[Tensor, "R *steps G"]:
         """The fed-back symbols' share of the first cell's gates."""

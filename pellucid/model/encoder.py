@@ -5,7 +5,7 @@ concatenated).
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from pellucid.config import EncoderConfig, memory_size
@@ -22,12 +22,16 @@ class Encoder(nn.Module):
 
     Source: Schuster & Paliwal 1997; merging as in Bahdanau et al. 2015, section 3.2. Residual layers add their input,
     y_l = y_{l−1} + LN(h_l): Wu et al. 2016, section 3.1; dropout falls on what is read of y, not on the sum.
+
+    Features stand before the source's symbols and are positions as these are; or, where they are added, x_s is the
+    vector of symbol s with those of all the source's features, which then have no positions.
     """
 
-    def __init__(self, config: EncoderConfig, vocabulary_size: int) -> None:
-        """Sizes follow from the configuration and the number of source symbols."""
+    def __init__(self, config: EncoderConfig, vocabulary_size: int, symbols: int | None = None) -> None:
+        """Sizes follow from the configuration and the ids that are read: symbols (None: all), then features."""
         super().__init__()
         self.config = config
+        self.symbols = vocabulary_size if symbols is None else symbols
         self.table = SymbolTable(
             config.embedding, vocabulary_size, config.embedding_size, config.dropout, config.embedding_dropout
         )
@@ -44,6 +48,8 @@ class Encoder(nn.Module):
         """Read sources of the given lengths (each at least 1). What stands beyond a length changes nothing."""
         known = torch.where(source < len(self.table.weight), source, UNK)  # ids beyond tell a decoder what to copy
         inputs = self.table.read(known, self.table.draw_missed(len(source)))
+        if self.config.features == "sum":
+            inputs, source, lengths = _added(inputs, source, lengths, known >= self.symbols)
         states = inputs.vectors
         finals: list[Float[Tensor, "B D"]] = []
         for layer, normalisation in enumerate(self.normalisations):
@@ -78,6 +84,18 @@ class Encoder(nn.Module):
                 return directions.sum(dim=-2)
             case "product":
                 return directions.prod(dim=-2)
+
+
+def _added(
+    inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], features: Bool[Tensor, "B S"]
+) -> tuple[Inputs, Int[Tensor, "B S"], Int[Tensor, " B"]]:
+    """The symbols alone, from position 0 on, each with the sum of its row's features; with their ids and lengths."""
+    vectors, counts = inputs.spread(), features.sum(dim=1)
+    positions = torch.arange(source.shape[1], device=source.device)
+    places = (positions + counts[:, None]).clamp(max=source.shape[1] - 1)
+    summed = (vectors * features[:, :, None]).sum(dim=1, keepdim=True)
+    moved = vectors.gather(1, places[:, :, None].expand_as(vectors)) + summed
+    return Inputs(moved), source.gather(1, places), lengths - counts
 
 
 def _within(normalisation: nn.Module, states: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> Tensor:

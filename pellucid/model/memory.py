@@ -114,3 +114,5 @@ class Unrolled(NamedTuple):
     """The state after the last step."""
     heads: Float[Tensor, "B T N S"] | None = None
     """The weights of each head, where there are several."""
+    generated: Float[Tensor, "B T V"] | None = None
+    """What the logits would be without copying; None where nothing is copied."""

@@ -45,7 +45,8 @@ def build_network(config: Config, vocabularies: Vocabularies) -> Network:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.seed)  # torch.manual_seed imports what takes a second
         features = len(vocabularies.features) if tagged(config) else 0
-        encoder = Encoder(config.encoder, len(vocabularies.source) + features)
+        symbols = len(vocabularies.source)
+        encoder = Encoder(config.encoder, symbols + features, symbols)
         targets = copied_ids(vocabularies) if config.decoder.copying else None
         sizes = Sizes(memory_size(config.encoder), len(vocabularies.target), targets)
         return Network(encoder, build_decoder(config.decoder, config.attention, sizes))

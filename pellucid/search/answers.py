@@ -6,10 +6,13 @@ from dataclasses import replace
 import numpy as np
 
 from pellucid.data.examples import Example
+from pellucid.data.symbols import Segmenters
+from pellucid.data.vocabulary import Vocabulary
 from pellucid.errors import DataError
 from pellucid.search.decoded import Decoded
 from pellucid.search.layers import Found
-from pellucid.search.reading import Read
+from pellucid.search.lexicon import Lexicon
+from pellucid.search.reading import Asked, Read
 from pellucid.search.trace import END, Trace
 
 
@@ -40,6 +43,19 @@ def shared(traces: Sequence[Trace], until: float) -> list[Trace]:
     ]
 
 
+def looked_up(
+    read: Sequence[Read], lexicon: Lexicon | None, segmenters: Segmenters, vocabulary: Vocabulary, asked: Asked
+) -> list[list[Trace]]:
+    """The lexicon's answers to each source, at most `asked.best`, of those that the constraints allow."""
+    known: list[list[Trace]] = []
+    for row, each in enumerate(read):
+        texts = lexicon.targets.get(segmenters.source.normalised(each.text), ()) if lexicon and each.source else ()
+        symbols = [(text, segmenters.target.split(text)) for text in texts]
+        allowed = [pair for pair in symbols if asked.constraints.allow(row, vocabulary.encode(pair[1]))]
+        known.append([known_trace(each, *pair, rank) for rank, pair in enumerate(allowed[: asked.best], 1)])
+    return known
+
+
 def known_trace(read: Read, text: str, symbols: Sequence[str], rank: int) -> Trace:
     """What the lexicon answers: ln p is 0, for there was no choice, and so is attention, for nothing was looked at."""
     target = (*symbols, END)
@@ -57,6 +73,7 @@ def known_trace(read: Read, text: str, symbols: Sequence[str], rank: int) -> Tra
         top_log_probabilities=np.zeros((len(target), 1), np.float32),
         origin="lexicon",
         rank=rank,
+        added=read.added,
     )
 
 

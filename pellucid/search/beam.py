@@ -37,6 +37,7 @@ from pellucid.search.decoded import (
     Masks,
     Spans,
     array,
+    array_or_none,
     closed_symbols,
     extend,
     first_of,
@@ -86,6 +87,7 @@ def beam(
     once where there is one; else they follow each other here.
     """
     running = begin(network, source, lengths)
+    lengths = running.attendable.memory.lengths
     if running.attendable.prepared is not None:
         rules = rules_of(network.vocabulary_size, limits)
         return _compiled(running.attendable.prepared, running.state, lengths.tolist(), rules, (width, best))
@@ -159,6 +161,7 @@ def _layer(beam: _Beam, seen: Seen, masks: Masks, wanted: Wanted, room: Int[np.n
     found = extend(seen.logits, masks, beam.sums, int(allowed.max()) + wanted.width * wanted.lattice)
     shown = (array(seen.weights), *found.top)
     weights, top_ids, top_values = (each.reshape(len(room), -1, each.shape[-1]) for each in shown)
+    heads = array_or_none(seen.heads)
     inside = np.isfinite(found.scores) & (np.arange(found.ids.shape[1]) < allowed)
     more = inside & (found.ids != EOS)
     return Layer(
@@ -173,6 +176,7 @@ def _layer(beam: _Beam, seen: Seen, masks: Masks, wanted: Wanted, room: Int[np.n
         sums=found.scores,
         ended=inside & ~more,
         kept=more & (more.cumsum(axis=1) <= wanted.width),
+        heads=None if heads is None else heads.reshape(len(room), -1, *heads.shape[1:]),
     )
 
 

@@ -3,6 +3,7 @@
 B sources of the batch, b that still run, k hypotheses of each, V symbols, M required symbols, F forbidden ones.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,12 @@ class Constraints(NamedTuple):
         """How many symbols a source's output has at least: those it begins with, and those required beside them."""
         prefix = self.prefixes[source] if self.prefixes else ()
         return len(prefix) + len(set(self.required.tolist()) - set(prefix))
+
+    def allow(self, source: int, ids: Sequence[int]) -> bool:
+        """Whether an output of a source, its end not counted, is all that is asked."""
+        prefix = self.prefixes[source] if self.prefixes else ()
+        within = not set(ids) & set(self.forbidden.tolist()) and set(ids) >= set(self.required.tolist())
+        return within and tuple(ids[: len(prefix)]) == prefix
 
     def first(self, sources: int) -> Bool[np.ndarray, "B 1 M"]:
         """Which required symbols an empty hypothesis holds: none."""

@@ -1,7 +1,7 @@
 """What a search wrote: ids, and what was seen at each step, as arrays.
 
 N outputs, S source positions, T steps, V vocabulary, C candidates kept for inspection, R hypotheses, b sources, k
-hypotheses of each before a step, K after it.
+hypotheses of each before a step, K after it, M heads of attention.
 """
 
 from collections.abc import Sequence
@@ -50,6 +50,7 @@ class Decoded(NamedTuple):
     weights: Float[np.ndarray, "T S"]
     top_ids: Int[np.ndarray, "T C"]
     top_log_probabilities: Float[np.ndarray, "T C"]
+    heads: Float[np.ndarray, "M T S"] | None = None
 
 
 class Written(NamedTuple):
@@ -60,6 +61,7 @@ class Written(NamedTuple):
     weights: Float[np.ndarray, "N T S"]
     top_ids: Int[np.ndarray, "N T C"]
     top_log_probabilities: Float[np.ndarray, "N T C"]
+    heads: Float[np.ndarray, "N M T S"] | None = None
 
     def output(self, row: int, steps: int, positions: int) -> Decoded:
         """One output: its own steps, and its own source positions. A copy, which does not keep the batch in memory."""
@@ -69,17 +71,19 @@ class Written(NamedTuple):
             weights=self.weights[row, :steps, :positions].copy(),
             top_ids=self.top_ids[row, :steps].copy(),
             top_log_probabilities=self.top_log_probabilities[row, :steps].copy(),
+            heads=None if self.heads is None else self.heads[row, :, :steps, :positions].copy(),
         )
 
 
-def blank(outputs: int, steps: int, positions: int, candidates: int) -> Written:
-    """Room for what a search will have written."""
+def blank(outputs: int, steps: int, positions: int, candidates: int, heads: int = 0) -> Written:
+    """Room for what a search will have written; with no heads, none for their weights."""
     return Written(
         ids=np.zeros((outputs, steps), np.int64),
         log_probabilities=np.zeros((outputs, steps), np.float32),
         weights=np.zeros((outputs, steps, positions), np.float32),
         top_ids=np.zeros((outputs, steps, candidates), np.int64),
         top_log_probabilities=np.zeros((outputs, steps, candidates), np.float32),
+        heads=np.zeros((outputs, heads, steps, positions), np.float32) if heads else None,
     )
 
 
@@ -203,14 +207,18 @@ class Recorded(NamedTuple):
     log_probabilities: Float[np.ndarray, " R"]
     weights: Float[np.ndarray, "R S"]
     top: Likeliest
+    heads: Float[np.ndarray, "R M S"] | None = None
 
 
 def gathered(recorded: Sequence[Recorded], rows: int) -> Written:
     """The steps of all rows, side by side."""
     first = recorded[0]
-    written = blank(rows, len(recorded), first.weights.shape[1], first.top.ids.shape[1])
+    heads = 0 if first.heads is None else first.heads.shape[1]
+    written = blank(rows, len(recorded), first.weights.shape[1], first.top.ids.shape[1], heads)
     for step, record in enumerate(recorded):
         at = (record.rows, step)
+        if written.heads is not None:
+            written.heads[record.rows, :, step] = record.heads
         written.ids[at], written.log_probabilities[at] = record.ids, record.log_probabilities
         written.weights[at] = record.weights
         written.top_ids[at], written.top_log_probabilities[at] = record.top
@@ -221,6 +229,11 @@ def array(tensor: Tensor) -> np.ndarray:
     """A tensor of any device as an array; half precision as float32."""
     result: np.ndarray = (tensor.float() if tensor.is_floating_point() else tensor).cpu().numpy()
     return result
+
+
+def array_or_none(tensor: Tensor | None) -> np.ndarray | None:
+    """The same of what may not be there."""
+    return None if tensor is None else array(tensor)
 
 
 def candidates(vocabulary_size: int) -> int:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from pellucid.config import DataConfig
+from pellucid.config import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.errors import RunError
 from pellucid.model.network import tagged
@@ -26,7 +26,7 @@ CUTS = (
 )
 """Settings of the data by which texts become symbols: the members must agree on them."""
 
-NOBODY = Members((), (), ())
+NOBODY = Members((), (), (), ())
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Ensemble(Transducer):
         """One batch by ln p; each member's steps by a kernel where there is one."""
         limits = Limits(self.config.search.minimum_length, self.maximum_length)
         wanted = Wanted(spans_of(limits, len(work.rows)), width, best)
-        return stepwise(self._begin(work), work.lengths, wanted)
+        return stepwise(self._begin(work), work.positions, wanted)
 
 
 @contextmanager
@@ -68,29 +68,50 @@ def ensemble(members: Sequence[Transducer], names: Sequence[str]) -> Ensemble:
         raise RunError("an ensemble has one model at least")
     first = members[0]
     for member, name in zip(members, names, strict=True):
-        if member.vocabularies.target.symbols != first.vocabularies.target.symbols:
-            raise RunError(
-                f"{names[0]} and {name} do not write the same symbols in the same order: models that write together "
-                "are trained on the same data"
-            )
-        other = next((key for key in CUTS if _cut(member.config.data, key) != _cut(first.config.data, key)), None)
-        if other or bool(member.config.data.features_column) != bool(first.config.data.features_column):
-            key = other or "features_column"
-            raise RunError(f"{names[0]} and {name} differ in data.{key}: models that write together read the same")
+        _check_symbols((first, names[0]), (member, name))
+        other = _difference(first.config, member.config)
+        if other:
+            raise RunError(f"{names[0]} and {name} differ in {other}: models that write together read the same")
     source = _union([member.vocabularies.source for member in members])
     features = _union([member.vocabularies.features for member in members])
     longest = max(member.vocabularies.longest_target for member in members)
     known = msgspec.structs.replace(first.vocabularies, source=source, features=features, longest_target=longest)
     tables = tuple(_table(known, member) for member in members)
     beyond = tuple(len(each.vocabularies.source) + len(each.vocabularies.features) for each in members)
-    together = Members(tuple(each.network for each in members), tables, beyond)
+    orders = tuple(_order(first, each) for each in members)
+    together = Members(tuple(each.network for each in members), tables, beyond, orders)
     return Ensemble(first.config, known, first.network, members=together)
 
 
-def _cut(config: DataConfig, key: str) -> str:
-    """How one setting says that texts are cut."""
-    value: str = getattr(config, key)
-    return value
+def _check_symbols(*pair: tuple[Transducer, str]) -> None:
+    """`RunError` where one of two models writes a symbol that the other does not; their order is no matter."""
+    for (one, name), (other, its) in (pair, pair[::-1]):
+        lacking = [each for each in one.vocabularies.target.symbols if each not in other.vocabularies.target.ids]
+        if lacking:
+            more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+            raise RunError(
+                f"{name} writes the symbol {lacking[0]!r}{more}, which {its} does not: models that write together "
+                "have the same target symbols"
+            )
+
+
+def _difference(one: Config, other: Config) -> str:
+    """The first setting by which two models read the same text differently; "" where there is none."""
+    for key in CUTS:
+        if getattr(one.data, key) != getattr(other.data, key):
+            return f"data.{key}"
+    if bool(one.data.features_column) != bool(other.data.features_column):
+        return "data.features_column"
+    return "" if one.encoder.features == other.encoder.features else "encoder.features"
+
+
+def _order(first: Transducer, member: Transducer) -> Int[Tensor, " V"] | None:
+    """The member's own id of each target id of the first; None where these are the same."""
+    written, own = first.vocabularies.target, member.vocabularies.target
+    if written.symbols == own.symbols:
+        return None
+    ids = [*range(UNK + 1), *own.encode(written.symbols)]
+    return torch.tensor(ids, device=next(member.network.parameters()).device)
 
 
 def _union(vocabularies: Sequence[Vocabulary]) -> Vocabulary:

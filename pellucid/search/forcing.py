@@ -15,6 +15,7 @@ from pellucid.search.decoded import (
     Likeliest,
     Recorded,
     array,
+    array_or_none,
     candidates,
     closed_symbols,
     gathered,
@@ -53,4 +54,4 @@ def _record(seen: Seen, wanted: Int[Tensor, " B"], closed: Closed) -> Recorded:
     top = likely.topk(candidates(likely.shape[1]))
     own = array(likely.gather(1, wanted[:, None])[:, 0])
     rows, found = np.arange(len(own)), Likeliest(array(top.indices), array(top.values))
-    return Recorded(rows, array(wanted), own, array(seen.weights), found)
+    return Recorded(rows, array(wanted), own, array(seen.weights), found, array_or_none(seen.heads))

@@ -18,6 +18,7 @@ from pellucid.search.decoded import (
     Limits,
     Recorded,
     array,
+    array_or_none,
     closed_symbols,
     first_of,
     gathered,
@@ -35,6 +36,7 @@ def greedy(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " 
     A kernel takes all steps at once where there is one; else they follow each other here.
     """
     running = begin(network, source, lengths)
+    lengths = running.attendable.memory.lengths
     if running.attendable.prepared is not None:
         rules = rules_of(network.vocabulary_size, limits)
         return _compiled(running.attendable.prepared, running.state, lengths.tolist(), rules)
@@ -62,7 +64,8 @@ def stepwise(running: Running, lengths: Int[Tensor, " B"], limits: Limits) -> li
         closed = closed or closed_symbols(seen.logits.shape[1], lengths.device)
         found = likeliest(seen.logits, closed.at(written, limits))
         ids, running = found.ids[:, 0], seen.after
-        recorded.append(Recorded(rows, ids, found.log_probabilities[:, 0], array(seen.weights), found))
+        looks = array(seen.weights), found, array_or_none(seen.heads)
+        recorded.append(Recorded(rows, ids, found.log_probabilities[:, 0], *looks))
         ended = ids == EOS
         steps[rows[going if written < limits.maximum else going & ended]] = written + 1
         going = going & ~ended

@@ -1,7 +1,7 @@
 """What a beam search leaves, step by step, and the way back from the end of an output to its first symbol.
 
 b sources that ran, k hypotheses of each, E extensions considered, S source positions, C candidates kept for
-inspection, n outputs.
+inspection, n outputs, M heads of attention.
 """
 
 from typing import NamedTuple
@@ -32,6 +32,7 @@ class Layer(NamedTuple):
     """Which of them are whole outputs."""
     kept: Bool[np.ndarray, "b E"]
     """Which of them may be extended."""
+    heads: Float[np.ndarray, "b k M S"] | None = None
 
 
 class End(NamedTuple):
@@ -61,7 +62,8 @@ def outputs_from(
     flat = [(source, end) for source, each in enumerate(ends) for end in each]
     sources = np.array([source for source, _ in flat])
     last, places = np.array([end.step for _, end in flat]), np.array([end.place for _, end in flat])
-    written = blank(len(flat), len(layers), layers[0].weights.shape[2], layers[0].top_ids.shape[2])
+    heads = 0 if layers[0].heads is None else layers[0].heads.shape[2]
+    written = blank(len(flat), len(layers), layers[0].weights.shape[2], layers[0].top_ids.shape[2], heads)
     for step in range(len(layers) - 1, -1, -1):
         rows = (last >= step).nonzero()[0]
         places[rows] = _trace_back(layers[step], written, (rows, step), sources[rows], places[rows])
@@ -87,6 +89,8 @@ def _trace_back(
     written.ids[at], written.log_probabilities[at] = layer.ids[rows, places], layer.log_probabilities[rows, places]
     written.weights[at], written.top_ids[at] = layer.weights[rows, parents], layer.top_ids[rows, parents]
     written.top_log_probabilities[at] = layer.top_log_probabilities[rows, parents]
+    if written.heads is not None and layer.heads is not None:
+        written.heads[at[0], :, at[1]] = layer.heads[rows, parents]
     origins: Int[np.ndarray, " n"] = layer.origins[rows, places]
     return origins
 

@@ -27,6 +27,8 @@ class Read(NamedTuple):
     source: tuple[str, ...]
     features: int
     unknown: tuple[int, ...] = ()
+    added: tuple[str, ...] = ()
+    """Features that are added to every symbol, and stand nowhere."""
 
 
 class Work(NamedTuple):
@@ -37,6 +39,8 @@ class Work(NamedTuple):
     source: Int[Tensor, "B S"]
     lengths: Int[Tensor, " B"]
     spans: Spans
+    positions: Int[Tensor, " B"]
+    """How many positions the encoder leaves of each: `lengths`, or without features where these are added."""
 
 
 class Asked(NamedTuple):
@@ -71,6 +75,12 @@ def with_unknown(read: Sequence[Read], sources: Ragged, symbols: int) -> list[Re
         each._replace(unknown=tuple(found[row])) if row in found and each.source else each
         for row, each in enumerate(read)
     ]
+
+
+def with_added(read: Read) -> Read:
+    """The same where features are added to every symbol: they are no positions."""
+    unknown = tuple(at - read.features for at in read.unknown if at >= read.features)
+    return Read(read.text, read.source[read.features :], 0, unknown, read.source[: read.features])
 
 
 def spans_for(read: Sequence[Read], search: SearchConfig, longest: int, constraints: Constraints) -> Spans:

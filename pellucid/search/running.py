@@ -26,6 +26,8 @@ class Seen(NamedTuple):
     logits: Float[Tensor, "R V"]
     weights: Float[Tensor, "R S"]
     after: "Running"
+    heads: Float[Tensor, "R N S"] | None = None
+    """The weights of each head, of one network with several."""
 
 
 @runtime_checkable
@@ -49,7 +51,7 @@ class Alone(NamedTuple):
     def step(self, symbols: Int[Tensor, " R"]) -> Seen:
         """The decoder's own step, by a kernel where the memory was laid out for one."""
         step = self.decoder.step(symbols, self.state, self.attendable)
-        return Seen(step.logits, step.attended.weights, self._replace(state=step.state))
+        return Seen(step.logits, step.attended.weights, self._replace(state=step.state), step.attended.heads)
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Alone":
         """The rows of the state, and those of the memory."""
@@ -57,10 +59,30 @@ class Alone(NamedTuple):
         return Alone(self.decoder, self.state.take(hypotheses), attendable)
 
 
+class Reordered(NamedTuple):
+    """Hypotheses of one network whose target symbols stand in another order than those that are written."""
+
+    own: Running
+    table: Int[Tensor, " V"]
+    """The network's own id of each id that is written; places to copy from follow V in both."""
+
+    def step(self, symbols: Int[Tensor, " R"]) -> Seen:
+        """The network's own step, its logits in the order of what is written."""
+        seen = self.own.step(_translated(symbols, self.table))
+        places = torch.arange(len(self.table), seen.logits.shape[1], device=symbols.device)
+        return seen._replace(
+            logits=seen.logits[:, torch.cat([self.table, places])], after=self._replace(own=seen.after)
+        )
+
+    def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Reordered":
+        """The network's own."""
+        return self._replace(own=self.own.take(hypotheses, sources))
+
+
 class Together(NamedTuple):
     """The same hypotheses in several networks: p = mean of the members' p, and attention the mean of theirs."""
 
-    members: tuple[Alone, ...]
+    members: tuple[Running, ...]
 
     def step(self, symbols: Int[Tensor, " R"]) -> Seen:
         """ln of the mean of the members' p over what can be written at all, each a distribution of its own.
@@ -73,7 +95,7 @@ class Together(NamedTuple):
         never = closed_symbols(seen[0].logits.shape[1], seen[0].logits.device).after
         likely = torch.stack([_over_open(each.logits, never) for each in seen])
         weights = torch.stack([each.weights for each in seen]).mean(dim=0)
-        after = Together(tuple(each.after for each in seen if isinstance(each.after, Alone)))
+        after = Together(tuple(each.after for each in seen))
         return Seen(likely.logsumexp(dim=0) - math.log(len(seen)), weights, after)
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Together":
@@ -85,6 +107,11 @@ def begin(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B
     """One empty hypothesis a source: the memory, and the decoder's first state."""
     memory = network.encoder(source, lengths)
     return Alone(network.decoder, network.decoder.start(memory), network.decoder.prepare(memory))
+
+
+def _translated(symbols: Int[Tensor, "*shape"], table: Int[Tensor, " V"]) -> Int[Tensor, "*shape"]:
+    """The table's id of each symbol; what is beyond the table stays as it is."""
+    return torch.where(symbols < len(table), table[symbols.clamp(max=len(table) - 1)], symbols)
 
 
 def _over_open(logits: Float[Tensor, "R V"], never: Bool[Tensor, " V"]) -> Float[Tensor, "R V"]:
@@ -100,17 +127,26 @@ class Members(NamedTuple):
     """For each member, its own id of every id that the ensemble reads."""
     beyond: tuple[int, ...]
     """For each member, the id from which on its ids tell what to copy; the ensemble's own is the size of a table."""
+    orders: tuple[Int[Tensor, " V"] | None, ...]
+    """For each member, its own id of every target id that the ensemble writes; None where these are the same."""
 
     def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Together:
         """One empty hypothesis a source, in every member."""
-        members = zip(self.networks, self.tables, self.beyond, strict=True)
-        return Together(tuple(begin(network, _own(source, table, first), lengths) for network, table, first in members))
+        begun = list[Running]()
+        for network, table, beyond, order in zip(*self, strict=True):
+            own = begin(network, _own(source, table, beyond, order), lengths)
+            begun.append(own if order is None else Reordered(own, order))
+        return Together(tuple(begun))
 
 
-def _own(source: Int[Tensor, "B S"], table: Int[Tensor, " U"], beyond: int) -> Int[Tensor, "B S"]:
+def _own(
+    source: Int[Tensor, "B S"], table: Int[Tensor, " U"], beyond: int, order: Int[Tensor, " V"] | None
+) -> Int[Tensor, "B S"]:
     """A member's own ids of what the ensemble reads."""
     known = len(table)
-    return torch.where(source < known, table[source.clamp(max=known - 1)], source - known + beyond)
+    told = (source - known).clamp(min=0)
+    told = told if order is None else _translated(told, order)
+    return torch.where(source < known, table[source.clamp(max=known - 1)], told + beyond)
 
 
 @contextmanager

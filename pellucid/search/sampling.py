@@ -21,13 +21,14 @@ from pellucid.search.decoded import (
     Likeliest,
     Recorded,
     array,
+    array_or_none,
     candidates,
     closed_symbols,
     flat_mask,
     gathered,
     symbol_log_probabilities,
 )
-from pellucid.search.running import Running
+from pellucid.search.running import Running, Seen
 
 
 class Drawing(Settings, frozen=True, kw_only=True):
@@ -66,7 +67,7 @@ def sample(
         blocked = wanted.constraints.blocked(Spot(sources, written, left), held, likely.shape[1])
         ids = drawn(likely, blocked, drawing, chances[sources, :, written].ravel())
         rows = (sources[:, None] * each + np.arange(each)).ravel()
-        recorded.append(_record(rows, ids, likely, array(seen.weights)))
+        recorded.append(_record(rows, ids, likely, seen))
         ids = ids.reshape(-1, each)
         ended, held = ids == EOS, wanted.constraints.holding(held, ids)
         steps[sources] = np.where(going & (ended | (left[:, None] > 0)), written + 1, steps[sources])
@@ -121,12 +122,13 @@ def drawn(
 
 
 def _record(
-    rows: Int[np.ndarray, " R"], ids: Int[np.ndarray, " R"], likely: Float[Tensor, "R V"], weights: np.ndarray
+    rows: Int[np.ndarray, " R"], ids: Int[np.ndarray, " R"], likely: Float[Tensor, "R V"], seen: Seen
 ) -> Recorded:
     """What one step wrote, with the candidates it chose from."""
     top = likely.topk(candidates(likely.shape[1]))
     own = likely.gather(1, torch.from_numpy(ids).to(likely.device)[:, None])[:, 0]
-    return Recorded(rows, ids, array(own), weights, Likeliest(array(top.indices), array(top.values)))
+    found = Likeliest(array(top.indices), array(top.values))
+    return Recorded(rows, ids, array(own), array(seen.weights), found, array_or_none(seen.heads))
 
 
 def _shrunk(running: Running, kept: Bool[np.ndarray, " b"], each: int, device: torch.device) -> Running:

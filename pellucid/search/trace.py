@@ -55,6 +55,11 @@ class Trace:
     """Positions in `target`, of a given output, whose symbol the model has never seen."""
     lattice: Lattice | None = None
     """Everything that the beam considered, where that was asked for."""
+    heads: Float[np.ndarray, "N T S"] | None = None
+    """Weights of each of N heads, of which `attention` is the mean; None where the model has one, or there are several
+    models."""
+    added: tuple[str, ...] = ()
+    """Features that were added to the vector of every source symbol (encoder.features = "sum"): no positions."""
 
     @property
     def score(self) -> float:
@@ -86,7 +91,7 @@ class Trace:
         }
 
     def _told(self) -> dict[str, Any]:
-        """What the usual decoding has not: another origin, a place in a list, another score, the lattice."""
+        """What the usual decoding has not: another origin, a place in a list, another score, heads, the lattice."""
         told: dict[str, Any] = {} if self.origin == "search" else {"origin": self.origin}
         if self.probability is not None or self.rank > 1 or self.origin == "sample":
             told["rank"] = self.rank
@@ -94,6 +99,10 @@ class Trace:
             told["probability"] = round(self.probability, 6)
         if self.search_score is not None:
             told["search_score"] = round(self.search_score, 6)
+        if self.heads is not None:
+            told["heads"] = _rounded(self.heads)
+        if self.added:
+            told["added"] = list(self.added)
         if self.unknown_target:
             told["unknown_target"] = list(self.unknown_target)
         if self.lattice is not None:

@@ -20,7 +20,7 @@ from pellucid.data.vocabulary import EOS, Vocabularies
 from pellucid.errors import DataError, InputError
 from pellucid.kernels.choice import for_answers
 from pellucid.model.network import Network
-from pellucid.search.answers import examples_of, found_of, given_trace, known_trace, nothing, shared
+from pellucid.search.answers import examples_of, found_of, given_trace, looked_up, nothing, shared
 from pellucid.search.beam import Wanted, beam, stepwise
 from pellucid.search.constraints import FREE, Constraints
 from pellucid.search.decoded import Limits
@@ -29,7 +29,7 @@ from pellucid.search.greedy import greedy
 from pellucid.search.lattice import Lattice
 from pellucid.search.layers import Found
 from pellucid.search.options import NO_OPTIONS, Options, constraints_of
-from pellucid.search.reading import Asked, Read, Work, read_example, spans_for, with_unknown
+from pellucid.search.reading import Asked, Read, Work, read_example, spans_for, with_added, with_unknown
 from pellucid.search.running import Running, begin, evaluating
 from pellucid.search.sampling import Drawing, sample
 from pellucid.search.score import score_of
@@ -118,15 +118,17 @@ class Transducer:
             raise InputError(f"expected 1 or more outputs until a share in (0, 1], got {count} until {until}")
         return [shared(traces, until) for traces in self._searched(list(examples), count, prefixes)]
 
-    def samples(self, examples: Iterable[Example], drawing: Drawing, first: int = 0) -> list[list[Trace]]:
+    def samples(
+        self, examples: Iterable[Example], drawing: Drawing, first: int = 0, prefixes: Sequence[str] | None = None
+    ) -> list[list[Trace]]:
         """Outputs drawn at random. What is drawn depends on the seed and on an example's number, from `first` on."""
         given = list(examples)
-        constraints = self._constraints(len(given), None)
+        constraints = self._constraints(len(given), prefixes)
 
         def draw(work: Work) -> list[list[Found]]:
             """One batch."""
             wanted = Wanted(work.spans, 1, constraints=constraints.take(work.rows))
-            drawn = sample(self._begin(work), work.lengths, work.rows + first, wanted, drawing)
+            drawn = sample(self._begin(work), work.positions, work.rows + first, wanted, drawing)
             return [[found_of(each) for each in outputs] for outputs in drawn]
 
         asked = Asked(drawing.samples, drawing.samples, constraints)
@@ -158,7 +160,7 @@ class Transducer:
             """One batch."""
             target, steps = targets.padded(work.rows)
             device = work.lengths.device
-            outputs = force(self._begin(work), work.lengths, target.to(device), steps.to(device))
+            outputs = force(self._begin(work), work.positions, target.to(device), steps.to(device))
             return [[found_of(each)] for each in outputs]
 
         scored = replace(self, options=NO_OPTIONS)._lists(given, Asked(1, 1, FREE), score)
@@ -191,7 +193,7 @@ class Transducer:
             if score.plain and not (constraints.any or lattice or self._has_ratios):
                 return self._search_plainly(work, width, best)
             wanted = Wanted(work.spans, width, best, score, constraints.take(work.rows), lattice)
-            return stepwise(self._begin(work), work.lengths, wanted)
+            return stepwise(self._begin(work), work.positions, wanted)
 
         return self._lists(given, Asked(width, best, constraints), search)
 
@@ -213,9 +215,11 @@ class Transducer:
         """Decode examples batch by batch, but for those without symbols, and those that the lexicon answers."""
         numbered = enumerate(given, start=1)
         read = [read_example(example, number, self.segmenters, self.config.data) for number, example in numbered]
-        known = [self._looked_up(each)[: asked.best] for each in read]
         sources = encode_sources(given, self.segmenters, self.vocabularies)
         read = with_unknown(read, sources, len(self.vocabularies.source))
+        if self.config.encoder.features == "sum":
+            read = [with_added(each) for each in read]
+        known = looked_up(read, self.options.lexicon, self.segmenters, self.vocabularies.target, asked)
         sources = self._sources(given, sources)
         shortest_first = np.argsort(sources.lengths, kind="stable").tolist()
         order = [row for row in shortest_first if read[row].source and not known[row]]
@@ -227,20 +231,13 @@ class Transducer:
                 source, lengths = sources.padded(rows)
                 own = [read[row] for row in rows.tolist()]
                 spans = spans_for(own, self.config.search, self.maximum_length, asked.constraints.take(rows))
-                work = Work(rows, source.to(device), lengths.to(device), spans)
+                positions = torch.tensor([len(each.source) for each in own], device=device)
+                work = Work(rows, source.to(device), lengths.to(device), spans, positions)
                 decoded.update(zip(rows.tolist(), decode(work), strict=True))
         return [
             known[row] or [self._trace(each, found, rank) for rank, found in enumerate(decoded.get(row, [None]), 1)]
             for row, each in enumerate(read)
         ]
-
-    def _looked_up(self, read: Read) -> list[Trace]:
-        """The lexicon's answers, if there is a lexicon and it has any."""
-        if self.options.lexicon is None or not read.source:
-            return []
-        targets = self.options.lexicon.targets.get(self.segmenters.source.normalised(read.text), ())
-        split = self.segmenters.target.split
-        return [known_trace(read, text, split(text), rank) for rank, text in enumerate(targets, 1)]
 
     def _begin(self, work: Work) -> Running:
         """What writes, before its first step."""
@@ -288,6 +285,8 @@ class Transducer:
             rank=rank,
             search_score=None if plain or found is None else found.score,
             lattice=self._lattice(found, read),
+            heads=decoded.heads,
+            added=read.added,
         )
 
     def _lattice(self, found: Found | None, read: Read) -> Lattice | None:

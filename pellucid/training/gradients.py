@@ -13,7 +13,13 @@ from pellucid.kernels.graphs import Replayed, bucketed
 from pellucid.model.device import arithmetic
 from pellucid.model.memory import Unrolled
 from pellucid.model.network import Network
-from pellucid.training.objective import copying_cross_entropy, coverage_loss, cross_entropy, disagreement
+from pellucid.training.objective import (
+    copying_cross_entropy,
+    coverage_loss,
+    cross_entropy,
+    disagreement,
+    generated_cross_entropy,
+)
 from pellucid.training.scheduled import unroll_sampled
 
 
@@ -75,9 +81,15 @@ class Gradients:
         return unrolled
 
     def _loss_of(self, unrolled: Unrolled, batch: Batch) -> Float[Tensor, ""]:
-        """What one pass costs: −ln p of the targets, smoothed, and what was looked at again."""
+        """What one pass costs: −ln p of the targets, smoothed, and what was looked at again.
+
+        Of a decoder that copies, half counts what is written all in all, half what it writes without copying.
+        """
         config = self.config.training
         loss = target_loss(self.network, unrolled, batch, config.label_smoothing)
+        if unrolled.generated is not None:
+            own = generated_cross_entropy(unrolled.generated, batch.target, config.label_smoothing)
+            loss = (loss + own) / 2
         if config.coverage_loss:
             loss = loss + config.coverage_loss * coverage_loss(unrolled.weights, batch.target)
         return loss

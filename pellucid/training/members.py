@@ -12,10 +12,11 @@ from typing import NamedTuple
 import msgspec
 
 from pellucid.config import Config
-from pellucid.errors import RunError
+from pellucid.errors import ConfigError, RunError
 from pellucid.files import strangers, write_json
 from pellucid.kernels.choice import will_compile
-from pellucid.processes import Failed, Line, Told, Workers
+from pellucid.model.device import find_device
+from pellucid.processes import Failed, Line, Told, Workers, cores
 from pellucid.training import run
 from pellucid.training.loop import Stepped, Stopped, Validated
 from pellucid.training.session import Built, Files, RunEvent, train_run
@@ -57,7 +58,14 @@ def conduct(training: Training, line: Line) -> bool:
 
 
 def plan_ensemble(files: Files, folder: Path, config: Config, size: int) -> list[Training]:
-    """The trainings of an ensemble: seeds `seed` to `seed + size - 1`, each in a folder of its own, named after it."""
+    """The trainings of an ensemble: seeds `seed` to `seed + size - 1`, each in a folder of its own, named after it.
+
+    `ConfigError` for no run, and for more than there are seeds.
+    """
+    if size < 1:
+        raise ConfigError(f"ensemble: expected 1 or more runs, got {size}")
+    if config.seed + size > 2**32:
+        raise ConfigError(f"seed = {config.seed} leaves no room for the seeds of {size} runs")
     seeds = range(config.seed, config.seed + size)
     return [Training(files, folder / f"seed-{seed}", msgspec.structs.replace(config, seed=seed)) for seed in seeds]
 
@@ -89,6 +97,15 @@ def train_ensemble(trainings: Sequence[Training], folder: Path, at_once: int) ->
         except BaseException:
             end_well(workers)
             raise
+
+
+def jobs_at_once(asked: int, config: Config) -> int:
+    """How many trainings run side by side: as asked, or (0) as the cores allow; a GPU is not shared unasked."""
+    if asked:
+        return asked
+    if find_device(config.device).type != "cpu":
+        return 1
+    return max(1, cores() // config.threads) if config.threads else 1
 
 
 def end_well(workers: Workers[Training]) -> None:
