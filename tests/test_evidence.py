@@ -38,7 +38,8 @@ def vectors_of(transducer: Transducer, trace: Trace) -> torch.Tensor:
     (replay,) = replays(transducer, [trace])
     encoder = transducer.network.encoder
     with torch.inference_mode():
-        return encoder.table(encoder.known(replay.work.source))
+        vectors: torch.Tensor = encoder.table(encoder.known(replay.work.source))
+    return vectors
 
 
 @pytest.mark.parametrize("kind", [*KINDS])

@@ -57,8 +57,8 @@ def test_no_turn_comes_nearer_and_nothing_is_scaled() -> None:
     generator = np.random.default_rng(1)
     points, onto = generator.normal(size=(2, 12, 2))
     found = turned(points, onto)
-    distances = [np.linalg.norm(each[:, None] - each[None], axis=2) for each in (points, found)]
-    np.testing.assert_allclose(*distances, atol=1e-9)
+    before, after = (np.linalg.norm(each[:, None] - each[None], axis=2) for each in (points, found))
+    np.testing.assert_allclose(after, before, atol=1e-9)
     centred = points - points.mean(axis=0)
     for degrees in range(360):
         matrix = Rotation.from_euler("z", degrees, degrees=True).as_matrix()[:2, :2]
