@@ -22,7 +22,7 @@ PRESETS: Mapping[Size, Mapping[str, Mapping[str, Any]]] = {
         "encoder": {"hidden_size": 128, "embedding_size": 128, "dropout": 0.3},
         "attention": {"units": 256},
         "decoder": {"hidden_size": 256, "embedding_size": 128, "dropout": 0.3},
-        "training": {"learning_rate": 0.002, "batch_size": 64},
+        "training": {"learning_rate": 0.002, "batch_size": 32},
     },
     "large": {
         "encoder": {"hidden_size": 256, "embedding_size": 256, "dropout": 0.4},

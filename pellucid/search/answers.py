@@ -92,3 +92,12 @@ def nothing() -> Decoded:
         top_ids=np.zeros((0, 0), dtype=np.int64),
         top_log_probabilities=np.zeros((0, 0), dtype=np.float32),
     )
+
+
+def drawn_traces(traces: Sequence[Trace], samples: int) -> list[Trace]:
+    """Outputs as samples, numbered from 1: those of a source without symbols are all the one it has."""
+    drawn = list(traces) if traces[0].source else [*traces] * samples
+    return [
+        replace(each, rank=rank, origin="sample" if each.origin == "search" else each.origin)
+        for rank, each in enumerate(drawn, 1)
+    ]

@@ -12,12 +12,12 @@ from torch import Tensor
 from pellucid.config import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.errors import RunError
-from pellucid.model.network import tagged
+from pellucid.model.network import Network, tagged
 from pellucid.search.beam import Wanted, stepwise
 from pellucid.search.decoded import Limits, spans_of
 from pellucid.search.layers import Found
 from pellucid.search.reading import Work
-from pellucid.search.running import Members, Running, evaluating
+from pellucid.search.running import Alone, Members, Together, evaluating
 from pellucid.search.transducer import Transducer
 
 CUTS = (
@@ -38,11 +38,24 @@ class Ensemble(Transducer):
 
     members: Members = NOBODY
 
-    def _begin(self, work: Work) -> Running:
-        """All members, before their first step."""
-        return self.members.begin(work.source, work.lengths)
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """All members."""
+        return self.members.networks
 
-    def _evaluating(self) -> AbstractContextManager[None]:
+    def own_sources(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
+        """What each of them reads, in ids of its own."""
+        return self.members.own(source)
+
+    def joined(self, members: Sequence[Alone]) -> Together:
+        """All members' hypotheses as one."""
+        return self.members.joined(members)
+
+    def _begin(self, work: Work) -> Together:
+        """All members, before their first step."""
+        return self.members.begin(work.source, work.lengths, self.options.masked)
+
+    def evaluating(self) -> AbstractContextManager[None]:
         """Within, all members are in evaluation mode."""
         return _all_evaluating(self.members)
 

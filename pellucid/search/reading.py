@@ -10,11 +10,12 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from pellucid.config import DataConfig, SearchConfig
-from pellucid.data.batches import Ragged
+from pellucid.config import Config, DataConfig, SearchConfig
+from pellucid.data.batches import Ragged, encode_sources, ragged
+from pellucid.data.copies import encode_with_copies, sources_with_copies
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters
-from pellucid.data.vocabulary import UNK
+from pellucid.data.vocabulary import EOS, UNK, Vocabularies
 from pellucid.errors import DataError, InputError
 from pellucid.search.constraints import Constraints
 from pellucid.search.decoded import Spans
@@ -41,6 +42,30 @@ class Work(NamedTuple):
     spans: Spans
     positions: Int[Tensor, " B"]
     """How many positions the encoder leaves of each: `lengths`, or without features where these are added."""
+
+
+def targets_of(
+    given: Sequence[Example], symbols: Sequence[Sequence[str]], known: Vocabularies, cut: Segmenters, copying: bool
+) -> Ragged:
+    """Given targets in ids, the end last; with copying, what the vocabulary lacks by its place in the source."""
+    if copying:
+        return encode_with_copies(given, cut, known).target
+    return ragged([[*known.target.encode(each), EOS] for each in symbols])
+
+
+def sources_of(given: Sequence[Example], known: Vocabularies, cut: Segmenters, copying: bool) -> tuple[Ragged, Ragged]:
+    """Ids of sources, and as the encoder reads them: with copying, unknown symbols say what they are as targets."""
+    plain = encode_sources(given, cut, known)
+    return plain, sources_with_copies(plain, given, cut, known) if copying else plain
+
+
+def ids_of(
+    given: Sequence[Example], read: Sequence[Read], known: Vocabularies, cut: Segmenters, config: Config
+) -> tuple[list[Read], Ragged]:
+    """What was read, with the positions of symbols never seen, and the ids that the encoder reads."""
+    plain, sources = sources_of(given, known, cut, config.decoder.copying)
+    named = with_unknown(read, plain, len(known.source))
+    return [with_added(each) for each in named] if config.encoder.features == "sum" else named, sources
 
 
 class Asked(NamedTuple):
@@ -81,6 +106,11 @@ def with_added(read: Read) -> Read:
     """The same where features are added to every symbol: they are no positions."""
     unknown = tuple(at - read.features for at in read.unknown if at >= read.features)
     return Read(read.text, read.source[read.features :], 0, unknown, read.source[: read.features])
+
+
+def has_ratios(search: SearchConfig) -> bool:
+    """Whether the limits depend on the source."""
+    return bool(search.maximum_ratio or search.minimum_ratio)
 
 
 def spans_for(read: Sequence[Read], search: SearchConfig, longest: int, constraints: Constraints) -> Spans:

@@ -5,7 +5,7 @@ positions, V symbols that can be written (with copying, positions of the source 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pellucid.errors import RunError
 from pellucid.model.decoder import Decoder
-from pellucid.model.memory import Attendable, State
+from pellucid.model.memory import Attendable, Memory, State
 from pellucid.model.network import Network
 from pellucid.search.decoded import closed_symbols
 
@@ -34,8 +34,8 @@ class Seen(NamedTuple):
 class Running(Protocol):
     """Hypotheses under way with the sources they are of: a value, which a step does not change."""
 
-    def step(self, symbols: Int[Tensor, " R"]) -> Seen:
-        """One step from the symbols written last."""
+    def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> Seen:
+        """One step from the symbols written last; `override` forces its attention weights."""
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Running":
         """The chosen hypotheses, in their order, of the chosen sources (None: of all of them)."""
@@ -48,9 +48,9 @@ class Alone(NamedTuple):
     state: State
     attendable: Attendable
 
-    def step(self, symbols: Int[Tensor, " R"]) -> Seen:
-        """The decoder's own step, by a kernel where the memory was laid out for one."""
-        step = self.decoder.step(symbols, self.state, self.attendable)
+    def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> Seen:
+        """The decoder's own step, by a kernel where the memory was laid out for one and no weights are forced."""
+        step = self.decoder.step(symbols, self.state, self.attendable, override)
         return Seen(step.logits, step.attended.weights, self._replace(state=step.state), step.attended.heads)
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Alone":
@@ -66,9 +66,9 @@ class Reordered(NamedTuple):
     table: Int[Tensor, " V"]
     """The network's own id of each id that is written; places to copy from follow V in both."""
 
-    def step(self, symbols: Int[Tensor, " R"]) -> Seen:
+    def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> Seen:
         """The network's own step, its logits in the order of what is written."""
-        seen = self.own.step(_translated(symbols, self.table))
+        seen = self.own.step(_translated(symbols, self.table), override)
         places = torch.arange(len(self.table), seen.logits.shape[1], device=symbols.device)
         return seen._replace(
             logits=seen.logits[:, torch.cat([self.table, places])], after=self._replace(own=seen.after)
@@ -84,12 +84,12 @@ class Together(NamedTuple):
 
     members: tuple[Running, ...]
 
-    def step(self, symbols: Int[Tensor, " R"]) -> Seen:
+    def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> Seen:
         """ln of the mean of the members' p over what can be written at all, each a distribution of its own.
 
-        `RunError` where they do not choose among the same symbols.
+        Forced weights are the same for all of them. `RunError` where they do not choose among the same symbols.
         """
-        seen = [member.step(symbols) for member in self.members]
+        seen = [member.step(symbols, override) for member in self.members]
         if len({each.logits.shape[1] for each in seen}) > 1:
             raise RunError("the models do not choose among the same symbols: some copy from the source, others do not")
         never = closed_symbols(seen[0].logits.shape[1], seen[0].logits.device).after
@@ -103,9 +103,19 @@ class Together(NamedTuple):
         return Together(tuple(member.take(hypotheses, sources) for member in self.members))
 
 
-def begin(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Alone:
-    """One empty hypothesis a source: the memory, and the decoder's first state."""
-    memory = network.encoder(source, lengths)
+def begin(
+    network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], masked: Sequence[int] = ()
+) -> Alone:
+    """One empty hypothesis a source: the memory, some of its positions hidden, and the decoder's first state."""
+    return over(network, network.encoder(source, lengths), masked)
+
+
+def over(network: Network, memory: Memory, masked: Sequence[int] = ()) -> Alone:
+    """The same over a memory."""
+    if masked:
+        hidden = torch.zeros(memory.states.shape[:2], dtype=torch.bool, device=memory.states.device)
+        hidden[:, list(masked)] = True
+        memory = memory._replace(masked=hidden)
     return Alone(network.decoder, network.decoder.start(memory), network.decoder.prepare(memory))
 
 
@@ -130,13 +140,20 @@ class Members(NamedTuple):
     orders: tuple[Int[Tensor, " V"] | None, ...]
     """For each member, its own id of every target id that the ensemble writes; None where these are the same."""
 
-    def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Together:
+    def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], masked: Sequence[int] = ()) -> Together:
         """One empty hypothesis a source, in every member."""
-        begun = list[Running]()
-        for network, table, beyond, order in zip(*self, strict=True):
-            own = begin(network, _own(source, table, beyond, order), lengths)
-            begun.append(own if order is None else Reordered(own, order))
-        return Together(tuple(begun))
+        members = zip(self.networks, self.own(source), strict=True)
+        return self.joined([begin(network, ids, lengths, masked) for network, ids in members])
+
+    def joined(self, members: Sequence[Alone]) -> Together:
+        """Each network's hypotheses as those of all, whatever order its target symbols stand in."""
+        ordered = zip(members, self.orders, strict=True)
+        return Together(tuple(each if order is None else Reordered(each, order) for each, order in ordered))
+
+    def own(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
+        """Each member's own ids of what the ensemble reads."""
+        members = zip(self.tables, self.beyond, self.orders, strict=True)
+        return [_own(source, table, beyond, order) for table, beyond, order in members]
 
 
 def _own(

@@ -1,0 +1,1 @@
+"""The page that shows a model: what it is given, the service behind it, and the file it becomes."""

@@ -1,0 +1,355 @@
+"""What the page is given: plain structs that become JSON, and TypeScript's types of the same names.
+
+T target positions, S source positions, D memory, H hidden, V symbols, N nodes of a beam, L looks.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+FORMAT = 1
+"""Of the page's contents; the page refuses any other."""
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True):
+    """What all of them are."""
+
+
+class Block(Struct):
+    """Numbers in rows: little-endian float32 in base64."""
+
+    shape: list[int]
+    data: str
+
+
+class Interval(Struct):
+    """A share right among some, in per cent, with its 95 % interval; NaN never stands here: an empty group has total 0."""
+
+    label: str
+    right: int
+    total: int
+    low: float
+    high: float
+    examples: list[int]
+    """The items that are wrong there, as places in `Contents.items`; at most 200."""
+
+
+class Beam(Struct):
+    """Everything a beam considered for one source (search/lattice.py)."""
+
+    symbols: list[str]
+    parents: list[int]
+    log_probabilities: Block
+    scores: Block
+    fates: list[Literal["kept", "ended", "pruned"]]
+    looks: list[int]
+    attention: Block
+    """L × S."""
+    leaf: int
+
+
+class Evidence(Struct):
+    """What else says which positions mattered: T × S each, beside attention."""
+
+    erasure: Block
+    """ln p of each symbol, less what it is with that source position hidden."""
+    gradient: Block
+    """The gradient of ln p with respect to the position's embedding, times the embedding, summed (signed)."""
+    erasure_agreement: float | None
+    """Spearman's rank correlation of attention and |erasure|, mean over the steps that have one."""
+    gradient_agreement: float | None
+
+
+class States(Struct):
+    """The vectors behind a decoding, and where they lie in the plane of `Space`."""
+
+    encoder: Block
+    """S × D."""
+    decoder: Block
+    """T × H: the state that wrote each symbol."""
+    encoder_order: list[int]
+    """Units in the order of their weight in the first principal component over this decoding's positions."""
+    decoder_order: list[int]
+    gates: dict[str, Block] = {}
+    """By name ("encoder forwards update", …): positions × units; empty unless asked for."""
+    encoder_plane: Block | None = None
+    """S × 2."""
+    decoder_plane: Block | None = None
+    """T × 2."""
+
+
+class Trace(Struct):
+    """One output and how each of its symbols came to be (search/trace.py)."""
+
+    source: list[str]
+    """The symbols read, the features first."""
+    features: int
+    unknown: list[int]
+    target: list[str]
+    output: str
+    finished: bool
+    score: float
+    log_probabilities: Block
+    attention: Block
+    top: list[list[tuple[str, float]]]
+    """For each step its likeliest symbols, with ln p."""
+    entropy: Block
+    """In bits, of each step's distribution over the symbols that could be written; NaN-free."""
+    origin: Literal["search", "sample", "given", "lexicon"] = "search"
+    rank: int = 1
+    probability: float | None = None
+    search_score: float | None = None
+    unknown_target: list[int] = []
+    forced: list[int] = []
+    """Steps whose symbol was given, not chosen."""
+    painted: list[int] = []
+    """Steps whose attention was given, not computed."""
+    beam: Beam | None = None
+    evidence: Evidence | None = None
+    states: States | None = None
+
+
+class Edit(Struct):
+    """One step of the alignment of an output with its nearest reference."""
+
+    kind: Literal["same", "substitution", "insertion", "deletion"]
+    written: int | None
+    """The step; None for a deletion."""
+    wanted: str | None
+    """The reference's symbol; None for an insertion."""
+
+
+class Item(Struct):
+    """One source with its outputs, best first, and what was wanted."""
+
+    text: str
+    features: list[str]
+    traces: list[Trace]
+    references: list[str]
+    """Texts; empty where nothing is known."""
+    edits: list[Edit] = []
+    """Of the first output against its nearest reference; empty where nothing is known."""
+    errors: int | None = None
+    exact: bool | None = None
+    line: int | None = None
+    """In the file it came from."""
+    gold: list[tuple[int, int]] | None = None
+    """Where the truth is known: for each step of the first output the positions [first, stop) it comes from; (0, 0) where not."""
+
+
+class Statistic(Struct):
+    """One number about the attention of a corpus."""
+
+    name: str
+    value: float
+    unit: str
+    low: float | None
+    high: float | None
+    definition: str
+    """What it is, with its source, in a sentence."""
+
+
+class Distribution(Struct):
+    """How often a value came."""
+
+    name: str
+    labels: list[str]
+    counts: list[int]
+    definition: str
+
+
+class Confusion(Struct):
+    """One kind of error; None stands for no symbol."""
+
+    wanted: str | None
+    written: str | None
+    times: int
+    of: int
+    examples: list[int]
+    """As in `Interval`."""
+
+
+class Corpus(Struct):
+    """What holds for all examples that were judged, not only for those shown."""
+
+    examples: int
+    scores: list[Statistic]
+    positions: list[Interval]
+    lengths: list[Interval]
+    confusions: list[Confusion]
+    """Most frequent first."""
+    alignment: list[Statistic]
+    distributions: list[Distribution]
+    mean_attention: Block | None
+    """Mean weights over a grid: output in tenths (rows) by source in tenths (columns)."""
+
+
+class Frame(Struct):
+    """A validation: what the model wrote for the probes then, and where its symbols' vectors lay."""
+
+    update: int
+    samples: int
+    metrics: dict[str, float]
+    probes: list[Trace]
+    source_plane: Block | None = None
+    """V × 2, turned onto the frame before (Procrustes)."""
+    target_plane: Block | None = None
+
+
+class Training(Struct):
+    """How the model came to be."""
+
+    log: list[dict[str, Any]]
+    """The lines of the run's log."""
+    frames: list[Frame]
+    source_symbols: list[str]
+    """Of the planes' rows."""
+    target_symbols: list[str]
+    done: bool
+    """Whether training is over; otherwise the service tells what comes."""
+
+
+class Point(Struct):
+    """A state of the corpus."""
+
+    item: int
+    """Its example, as a place in `Contents.items`, or −1 for one that is not shown."""
+    text: str
+    """The symbols around it, its own between ‹ and ›."""
+    symbol: str
+    position: int
+
+
+class Cloud(Struct):
+    """States of the corpus in the plane of their two greatest principal components."""
+
+    plane: Block
+    """n × 2."""
+    points: list[Point]
+    explained: tuple[float, float]
+    """Shares of the variance."""
+
+
+class Space(Struct):
+    """The states of many examples."""
+
+    encoder: Cloud
+    decoder: Cloud
+
+
+class Card(Struct):
+    """What the model is."""
+
+    name: str
+    facts: list[tuple[str, str]]
+    """Label and value: sizes, data, scores."""
+    config: str
+    """TOML."""
+    attends: bool
+    """Whether it has attention at all."""
+
+
+class Rival(Struct):
+    """Another run (or checkpoint) on the same sources."""
+
+    card: Card
+    items: list[Item]
+    """In the order of `Contents.items`."""
+
+
+class Contents(Struct):
+    """All that a page shows."""
+
+    format: Annotated[int, msgspec.Meta(ge=1)] = FORMAT
+    version: str
+    """Of the library."""
+    title: str
+    served: bool
+    """Whether a service answers questions; a file has none."""
+    card: Card | None = None
+    items: list[Item] = []
+    total: int = 0
+    """How many examples the file had; more than `items` where only some are shown."""
+    choice: str = ""
+    """Which of them are shown, in words."""
+    corpus: Corpus | None = None
+    training: Training | None = None
+    space: Space | None = None
+    rivals: list[Rival] = []
+
+
+class Painted(Struct):
+    """A row of attention that a person gives."""
+
+    step: int
+    weights: list[float]
+    """S shares; they are scaled to sum to one."""
+
+
+class Asked(Struct):
+    """A source to decode, and what is given of its output and its attention."""
+
+    text: str
+    features: list[str] = []
+    prefix: list[str] = []
+    """Symbols that the output begins with."""
+    painted: list[Painted] = []
+    masked: list[int] = []
+    """Source positions hidden from attention."""
+    beam_width: int = 1
+    outputs: int = 1
+    lattice: bool = False
+    evidence: bool = False
+    states: bool = False
+    gates: bool = False
+    rival: int = -1
+    """Which run is asked: −1 this one, else a place in `Contents.rivals`."""
+
+
+class Changed(Struct):
+    """A what-if: two questions of one model."""
+
+    before: Asked
+    after: Asked
+
+
+class Difference(Struct):
+    """What became of it."""
+
+    before: Item
+    after: Item
+    same: Trace
+    """The first output before, scored under the change (over the changed source); what it would now cost to say the same."""
+    divergence: Block
+    """T: KL(before ‖ after), in bits, of each step's distribution along the output before."""
+
+
+class Nearby(Struct):
+    """A state, to find those nearest to it."""
+
+    text: str
+    features: list[str] = []
+    target: list[str]
+    """The symbols written, the end included where it was."""
+    side: Literal["encoder", "decoder"]
+    position: int
+    count: int = 20
+
+
+class Neighbour(Struct):
+    """A state of the corpus near to the one asked for."""
+
+    point: Point
+    similarity: float
+    """Cosine."""
+    following: str
+    """The symbol written (decoder) or read (encoder) next."""
+
+
+class Neighbours(Struct):
+    """The nearest, nearest first, and what follows them."""
+
+    searched: int
+    """Among so many states."""
+    neighbours: list[Neighbour]
+    following: list[tuple[str, int]]
