@@ -117,14 +117,14 @@ def _running(
     transducer: Transducer, work: Work, changed: Callable[[Float[Tensor, "c S E"]], Float[Tensor, "c S E"]]
 ) -> Running:
     """What writes, over changed vectors of what each model reads."""
-    members = []
+    rows, members = transducer.painted_rows(work), list[Alone]()
     for network, source in zip(transducer.networks, transducer.own_sources(work.source), strict=True):
         encoder = network.encoder
         vectors = changed(encoder.table(encoder.known(source)))
         memory = encoder.over(Inputs(vectors), source, work.lengths)
         members.append(over(network, memory, transducer.options.masked))
     running: Alone | Together = members[0] if len(members) == 1 else Together(tuple(members))
-    return guided(running, transducer.painted_rows(work))
+    return guided(running, rows)
 
 
 def _repeated(replay: Replay, rows: int) -> Replay:
