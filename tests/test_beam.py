@@ -175,7 +175,7 @@ def test_the_memory_is_not_copied_for_the_hypotheses(monkeypatch: pytest.MonkeyP
     seen: list[tuple[int, int]] = []
     step = network.decoder.step
 
-    def spy(symbols: Tensor, state: State, attendable: Attendable) -> Step:
+    def spy(symbols: Tensor, state: State, attendable: Attendable, override: None = None) -> Step:
         seen.append((len(symbols), len(attendable.keys)))
         return step(symbols, state, attendable)
 

@@ -6,6 +6,7 @@ import torch
 from inspected import KINDS, PAIRS, made, traces_of
 from scipy.stats import spearmanr
 
+from pellucid.errors import InputError
 from pellucid.inspection import evidence as module
 from pellucid.inspection.evidence import agreement, evidence
 from pellucid.inspection.replaying import replays
@@ -109,6 +110,13 @@ def test_given_attention_stays_given() -> None:
     trace = traces_of(transducer, [("abc", "vwx")])[0]
     free, given = evidence(transducer, trace), evidence(transducer.with_options(Options(painted=last)), trace)
     assert not np.allclose(free.gradient, given.gradient) and not np.allclose(free.erasure, given.erasure)
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    transducer = made()
+    trace = traces_of(transducer, [("abc", "vwx")])[0]
+    with pytest.raises(InputError, match="there is no position 3"):
+        evidence(transducer.with_options(Options(masked=(3,))), trace)
 
 
 def test_nothing_is_said_of_nothing_and_unknown_symbols_are_no_obstacle() -> None:

@@ -153,7 +153,7 @@ class Script:
         """The state counts what is left to write: rows are told apart by their source's length."""
         return State(memory.lengths[:, None, None].float())
 
-    def step(self, symbols: Tensor, state: State, attendable: Attendable) -> Step:
+    def step(self, symbols: Tensor, state: State, attendable: Attendable, override: None = None) -> Step:
         left = state.hidden[:, 0, 0].tolist()
         fed = {symbol for symbol, count in zip(symbols.tolist(), left, strict=True) if count > 0}
         assert fed == {SPECIAL if self.widths else BOS}

@@ -117,13 +117,13 @@ def _running(
     transducer: Transducer, work: Work, changed: Callable[[Float[Tensor, "c S E"]], Float[Tensor, "c S E"]]
 ) -> Running:
     """What writes, over changed vectors of what each model reads."""
-    members = []
+    rows, members = transducer.painted_rows(work), list[Alone]()
     for network, source in zip(transducer.networks, transducer.own_sources(work.source), strict=True):
         encoder = network.encoder
         vectors = changed(encoder.table(encoder.known(source)))
         memory = encoder.over(Inputs(vectors), source, work.lengths)
         members.append(over(network, memory, transducer.options.masked))
-    return guided(transducer.joined(members), transducer.painted_rows(work))
+    return guided(transducer.joined(members), rows)
 
 
 def _repeated(replay: Replay, rows: int) -> Replay:
