@@ -32,7 +32,7 @@ ORDER = (
         "evaluation",
         "training",
     ),
-    *("look", "api", "tuning", "recipes", "bench", "cli"),
+    *("inspection", "look", "viewer", "api", "tuning", "recipes", "bench", "cli"),
 )
 """The path of the data: a file imports from its own folder and from what stands before it here."""
 DATA_ORDER = (
