@@ -130,7 +130,7 @@ def _items(transducer: Transducer, sources: Sources, numbers: Sequence[int]) -> 
 
 
 def _outputs(transducer: Transducer, examples: Sequence[Example]) -> list[list[Trace]]:
-    """The outputs of each example: one where search is greedy, else all of the beam, and in the first the whole beam."""
+    """The outputs of each example: one where search is greedy, else all of the beam, and in the first its lattice."""
     width = transducer.config.search.beam_width
     if width == 1:
         return [[trace] for trace in transducer.trace(examples)]

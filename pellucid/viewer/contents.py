@@ -15,15 +15,15 @@ class Struct(msgspec.Struct, frozen=True):
     """What all of them are."""
 
 
-class Block(Struct, kw_only=True):
+class Block(Struct, frozen=True, kw_only=True):
     """Numbers in rows: little-endian float32 in base64."""
 
     shape: list[int]
     data: str
 
 
-class Interval(Struct, kw_only=True):
-    """A share right among some, in per cent, with its 95 % interval; NaN never stands here: an empty group has total 0."""
+class Interval(Struct, frozen=True, kw_only=True):
+    """A share right among some, with its 95 % interval in per cent."""
 
     label: str
     right: int
@@ -34,7 +34,7 @@ class Interval(Struct, kw_only=True):
     """The items that are wrong there, as places in `Contents.items`; at most 200."""
 
 
-class Beam(Struct, kw_only=True):
+class Beam(Struct, frozen=True, kw_only=True):
     """Everything a beam considered for one source (search/lattice.py)."""
 
     symbols: list[str]
@@ -48,7 +48,7 @@ class Beam(Struct, kw_only=True):
     leaf: int
 
 
-class Evidence(Struct, kw_only=True):
+class Evidence(Struct, frozen=True, kw_only=True):
     """What else says which positions mattered: T × S each, beside attention."""
 
     erasure: Block
@@ -60,7 +60,7 @@ class Evidence(Struct, kw_only=True):
     gradient_agreement: float | None
 
 
-class States(Struct, kw_only=True):
+class States(Struct, frozen=True, kw_only=True):
     """The vectors behind a decoding, and where they lie in the plane of `Space`."""
 
     encoder: Block
@@ -78,7 +78,7 @@ class States(Struct, kw_only=True):
     """T × 2."""
 
 
-class Trace(Struct, kw_only=True):
+class Trace(Struct, frozen=True, kw_only=True):
     """One output and how each of its symbols came to be (search/trace.py)."""
 
     source: list[str]
@@ -109,7 +109,7 @@ class Trace(Struct, kw_only=True):
     states: States | None = None
 
 
-class Edit(Struct, kw_only=True):
+class Edit(Struct, frozen=True, kw_only=True):
     """One step of the alignment of an output with its nearest reference."""
 
     kind: Literal["same", "substitution", "insertion", "deletion"]
@@ -119,7 +119,7 @@ class Edit(Struct, kw_only=True):
     """The reference's symbol; None for an insertion."""
 
 
-class Item(Struct, kw_only=True):
+class Item(Struct, frozen=True, kw_only=True):
     """One source with its outputs, best first, and what was wanted."""
 
     text: str
@@ -134,10 +134,10 @@ class Item(Struct, kw_only=True):
     line: int | None = None
     """In the file it came from."""
     gold: list[tuple[int, int]] | None = None
-    """Where the truth is known: for each step of the first output the positions [first, stop) it comes from; (0, 0) where not."""
+    """Where the truth is known: the positions [first, stop) each step of the first output comes from; (0, 0) where not."""
 
 
-class Statistic(Struct, kw_only=True):
+class Statistic(Struct, frozen=True, kw_only=True):
     """One number about the attention of a corpus."""
 
     name: str
@@ -149,7 +149,7 @@ class Statistic(Struct, kw_only=True):
     """What it is, with its source, in a sentence."""
 
 
-class Distribution(Struct, kw_only=True):
+class Distribution(Struct, frozen=True, kw_only=True):
     """How often a value came."""
 
     name: str
@@ -158,7 +158,7 @@ class Distribution(Struct, kw_only=True):
     definition: str
 
 
-class Confusion(Struct, kw_only=True):
+class Confusion(Struct, frozen=True, kw_only=True):
     """One kind of error; None stands for no symbol."""
 
     wanted: str | None
@@ -169,7 +169,7 @@ class Confusion(Struct, kw_only=True):
     """As in `Interval`."""
 
 
-class Corpus(Struct, kw_only=True):
+class Corpus(Struct, frozen=True, kw_only=True):
     """What holds for all examples that were judged, not only for those shown."""
 
     examples: int
@@ -184,7 +184,7 @@ class Corpus(Struct, kw_only=True):
     """Mean weights over a grid: output in tenths (rows) by source in tenths (columns)."""
 
 
-class Frame(Struct, kw_only=True):
+class Frame(Struct, frozen=True, kw_only=True):
     """A validation: what the model wrote for the probes then, and where its symbols' vectors lay."""
 
     update: int
@@ -196,7 +196,7 @@ class Frame(Struct, kw_only=True):
     target_plane: Block | None = None
 
 
-class Training(Struct, kw_only=True):
+class Training(Struct, frozen=True, kw_only=True):
     """How the model came to be."""
 
     log: list[dict[str, Any]]
@@ -209,7 +209,7 @@ class Training(Struct, kw_only=True):
     """Whether training is over; otherwise the service tells what comes."""
 
 
-class Point(Struct, kw_only=True):
+class Point(Struct, frozen=True, kw_only=True):
     """A state of the corpus."""
 
     item: int
@@ -220,7 +220,7 @@ class Point(Struct, kw_only=True):
     position: int
 
 
-class Cloud(Struct, kw_only=True):
+class Cloud(Struct, frozen=True, kw_only=True):
     """States of the corpus in the plane of their two greatest principal components."""
 
     plane: Block
@@ -230,14 +230,14 @@ class Cloud(Struct, kw_only=True):
     """Shares of the variance."""
 
 
-class Space(Struct, kw_only=True):
+class Space(Struct, frozen=True, kw_only=True):
     """The states of many examples."""
 
     encoder: Cloud
     decoder: Cloud
 
 
-class Card(Struct, kw_only=True):
+class Card(Struct, frozen=True, kw_only=True):
     """What the model is."""
 
     name: str
@@ -249,7 +249,7 @@ class Card(Struct, kw_only=True):
     """Whether it has attention at all."""
 
 
-class Rival(Struct, kw_only=True):
+class Rival(Struct, frozen=True, kw_only=True):
     """Another run (or checkpoint) on the same sources."""
 
     card: Card
@@ -257,7 +257,7 @@ class Rival(Struct, kw_only=True):
     """In the order of `Contents.items`."""
 
 
-class Contents(Struct, kw_only=True):
+class Contents(Struct, frozen=True, kw_only=True):
     """All that a page shows."""
 
     format: Annotated[int, msgspec.Meta(ge=1)] = FORMAT
@@ -278,7 +278,7 @@ class Contents(Struct, kw_only=True):
     rivals: list[Rival] = []
 
 
-class Painted(Struct, kw_only=True):
+class Painted(Struct, frozen=True, kw_only=True):
     """A row of attention that a person gives."""
 
     step: int
@@ -286,7 +286,7 @@ class Painted(Struct, kw_only=True):
     """S shares; they are scaled to sum to one."""
 
 
-class Asked(Struct, kw_only=True):
+class Asked(Struct, frozen=True, kw_only=True):
     """A source to decode, and what is given of its output and its attention."""
 
     text: str
@@ -306,25 +306,25 @@ class Asked(Struct, kw_only=True):
     """Which run is asked: −1 this one, else a place in `Contents.rivals`."""
 
 
-class Changed(Struct, kw_only=True):
+class Changed(Struct, frozen=True, kw_only=True):
     """A what-if: two questions of one model."""
 
     before: Asked
     after: Asked
 
 
-class Difference(Struct, kw_only=True):
+class Difference(Struct, frozen=True, kw_only=True):
     """What became of it."""
 
     before: Item
     after: Item
     same: Trace
-    """The first output before, scored under the change (over the changed source); what it would now cost to say the same."""
+    """The first output before, scored under the change (over the changed source): what it would now cost to say it."""
     divergence: Block
     """T: KL(before ‖ after), in bits, of each step's distribution along the output before."""
 
 
-class Nearby(Struct, kw_only=True):
+class Nearby(Struct, frozen=True, kw_only=True):
     """A state, to find those nearest to it."""
 
     text: str
@@ -336,7 +336,7 @@ class Nearby(Struct, kw_only=True):
     count: int = 20
 
 
-class Neighbour(Struct, kw_only=True):
+class Neighbour(Struct, frozen=True, kw_only=True):
     """A state of the corpus near to the one asked for."""
 
     point: Point
@@ -346,7 +346,7 @@ class Neighbour(Struct, kw_only=True):
     """The symbol written (decoder) or read (encoder) next."""
 
 
-class Neighbours(Struct, kw_only=True):
+class Neighbours(Struct, frozen=True, kw_only=True):
     """The nearest, nearest first, and what follows them."""
 
     searched: int

@@ -60,7 +60,9 @@ def _scores(assessment: Assessment) -> list[Statistic]:
     ]
 
 
-def _interval(accuracy: Accuracy, scored: Sequence[Scored], places: PLACES, wrong: Callable[[Scored], bool]) -> Interval:
+def _interval(
+    accuracy: Accuracy, scored: Sequence[Scored], places: PLACES, wrong: Callable[[Scored], bool]
+) -> Interval:
     """A share right, with the shown examples that are wrong there."""
     examples = [place for number, place in places.items() if wrong(scored[number])]
     return Interval(

@@ -23,7 +23,9 @@ CELLS = 4_000
 """Weights of attention beyond which an output has none: each source position would be decoded anew."""
 
 
-def detailed(model: Model, listed: Sequence[tuple[Item, search.Trace]], planes: Planes | None, kept: bool) -> list[Item]:
+def detailed(
+    model: Model, listed: Sequence[tuple[Item, search.Trace]], planes: Planes | None, kept: bool
+) -> list[Item]:
     """Items with where their states lie; where they are `kept` in a file, the first `DETAILED` with all details."""
     if planes is None:
         return [item for item, _ in listed]
@@ -48,7 +50,9 @@ def sighted(trace: search.Trace) -> bool:
     return bool(trace.target) and trace.origin != "lexicon"
 
 
-def with_details(told: Trace, trace: search.Trace, transducer: Transducer, planes: Planes | None, asked: Asked) -> Trace:
+def with_details(
+    told: Trace, trace: search.Trace, transducer: Transducer, planes: Planes | None, asked: Asked
+) -> Trace:
     """An output with what is asked for: evidence, states, gates."""
     if not sighted(trace):
         return told
@@ -78,4 +82,5 @@ def _order(vectors: Float[np.ndarray, "n D"]) -> list[int]:
     """The units in the order of their weight in the first principal component."""
     if len(vectors) < 2:
         return list(range(vectors.shape[1]))
-    return np.argsort(-plane(vectors).axes[0], kind="stable").tolist()
+    order: list[int] = np.argsort(-plane(vectors).axes[0], kind="stable").tolist()
+    return order

@@ -69,7 +69,7 @@ def frames(snapshots: Sequence[Snapshot], log: Sequence[dict[str, Any]], base: i
 
 
 def _film(tables: Sequence[Float[np.ndarray, "n E"]], at: int) -> list[Float[np.ndarray, "n 2"]]:
-    """The tables of all frames in the plane of one of them; nothing where symbols have no vectors, or too few for a plane."""
+    """The tables of all frames in the plane of one of them; nothing where vectors are none, or too few for a plane."""
     if not tables or min(tables[-1].shape) < 2:
         return []
     fitted = plane(tables[at])

@@ -1,7 +1,7 @@
 """Sources with their outputs, as the page lists them: what was wanted, and where the output differs from it."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,6 +14,9 @@ from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.viewer.contents import Edit, Item
 from pellucid.viewer.traces import trace_told
+
+
+Kind = Literal["same", "substitution", "insertion", "deletion"]
 
 
 class Known(NamedTuple):
@@ -51,12 +54,12 @@ def entropies(transducer: Transducer, traces: Sequence[Trace]) -> list[Float[np.
 
 def edits(output: Sequence[str], reference: Sequence[str]) -> list[Edit]:
     """The steps that turn a reference into an output."""
-    told, at = [], 0
+    told, at = list[Edit](), 0
     for wanted, written in aligned(output, reference):
         if written is None:
             told.append(Edit(kind="deletion", written=None, wanted=wanted))
             continue
-        kind = "insertion" if wanted is None else "same" if wanted == written else "substitution"
+        kind: Kind = "insertion" if wanted is None else "same" if wanted == written else "substitution"
         told.append(Edit(kind=kind, written=at, wanted=wanted))
         at += 1
     return told

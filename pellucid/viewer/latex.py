@@ -31,7 +31,7 @@ SMALLEST = 0.005
 
 
 def picture(trace: Trace) -> str:
-    r"""The weights as shaded squares, sources above, written symbols beside: \input it where \usepackage{tikz} stands."""
+    r"""The weights as shaded squares, sources above, written symbols beside: for \input, with \usepackage{tikz}."""
     return "\n".join(
         [
             r"% \usepackage{tikz} in the preamble; xelatex or lualatex where symbols are beyond Latin.",

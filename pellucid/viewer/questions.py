@@ -3,10 +3,7 @@
 A mistake in a question is an `InputError`.
 """
 
-import math
 from collections import Counter
-
-import numpy as np
 
 from pellucid.data.examples import Example
 from pellucid.errors import InputError
@@ -138,14 +135,6 @@ def _optioned(model: Transducer, asked: Asked) -> Transducer:
     for name, value in (("beam_width", asked.beam_width), ("outputs", asked.outputs)):
         if not 1 <= value <= WIDEST:
             raise InputError(f"{name}: expected 1 to {WIDEST}, got {value}")
-    painted = tuple(Painted(each.step, _shares(each.weights)) for each in asked.painted)
+    painted = tuple(Painted(each.step, tuple(each.weights)) for each in asked.painted)
     options = Options(lattice=asked.lattice, painted=painted, masked=tuple(asked.masked))
     return model.with_beam(asked.beam_width).with_options(options)
-
-
-def _shares(weights: list[float]) -> tuple[float, ...]:
-    """Weights that sum to one."""
-    total = math.fsum(weights)
-    if not weights or min(weights) < 0 or not 0 < total < math.inf:
-        raise InputError("painted: expected weights of 0 or more, one of them greater than 0")
-    return tuple((np.array(weights) / total).tolist())

@@ -51,7 +51,8 @@ def page(trace: Trace) -> str:
 
 def framed(trace: Trace) -> str:
     """The page in a frame of its own, for a notebook: nothing in it reaches, or is reached by, what stands around."""
+    title = escape(f"Attention: {trace.text} → {trace.output}")
     return (
-        f'<iframe title="{escape(f"Attention: {trace.text} → {trace.output}")}" sandbox="allow-scripts allow-downloads" '
+        f'<iframe title="{title}" sandbox="allow-scripts allow-downloads" '
         f'style="width:100%;height:{HEIGHT}px;border:0" srcdoc="{escape(page(trace))}"></iframe>'
     )

@@ -11,6 +11,7 @@ What a person did wrong is answered with 400 and {"error": words}.
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -81,8 +82,14 @@ def application(shown: Assembled) -> Starlette:
         Route("/", index),
         Route("/api/contents", contents),
         Route("/api/training", live),
-        Route("/api/decode", _answering(service, Asked, lambda asked: questions.decode(shown, asked)), methods=["POST"]),
-        Route("/api/what-if", _answering(service, Changed, lambda asked: questions.what_if(shown, asked)), methods=["POST"]),
+        Route(
+            "/api/decode", _answering(service, Asked, lambda asked: questions.decode(shown, asked)), methods=["POST"]
+        ),
+        Route(
+            "/api/what-if",
+            _answering(service, Changed, lambda asked: questions.what_if(shown, asked)),
+            methods=["POST"],
+        ),
         Route("/api/neighbours", _answering(service, Nearby, service.neighbours), methods=["POST"]),
     ]
     middleware = [Middleware(Guard, policy=policy(page, "'self'")), Middleware(GZipMiddleware, minimum_size=1000)]
@@ -90,10 +97,10 @@ def application(shown: Assembled) -> Starlette:
     return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
 
 
-def _answering[Q: msgspec.Struct](service: Service, kind: type[Q], answer: Callable[[Q], msgspec.Struct]) -> Endpoint:
+def _answering(service: Service, kind: type[Any], answer: Callable[[Any], msgspec.Struct]) -> Endpoint:
     """An endpoint that answers questions of one kind."""
 
-    def answered(question: Q) -> bytes:
+    def answered(question: msgspec.Struct) -> bytes:
         """The answer, computed by one thread at a time."""
         with service.lock:
             return encoded(answer(question))
@@ -105,7 +112,7 @@ def _answering[Q: msgspec.Struct](service: Service, kind: type[Q], answer: Calla
     return endpoint
 
 
-async def _question[Q: msgspec.Struct](request: Request, kind: type[Q]) -> Q:
+async def _question(request: Request, kind: type[Any]) -> Any:  # noqa: ANN401 (a struct of this kind)
     """The question in a request's body; `HTTPException` for what is none."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "a question is asked in JSON: Content-Type: application/json")

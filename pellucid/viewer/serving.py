@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Thread
 
 import uvicorn
@@ -36,10 +36,8 @@ def address(opened: socket.socket) -> str:
 
 def serve(app: Starlette, opened: socket.socket) -> None:
     """Answer until Ctrl-C."""
-    try:
+    with suppress(KeyboardInterrupt):  # the server has ended well, and hands on what it was ended by
         _server(app).run(sockets=[opened])
-    except KeyboardInterrupt:  # the server has ended well, and hands on what it was ended by
-        pass
 
 
 @contextmanager

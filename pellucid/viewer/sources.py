@@ -26,14 +26,24 @@ def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sourc
     `DataError` names what cannot be read, and its line.
     """
     if target is None and _alone(path, data):
-        listed = _good(read_sources(path, data))
-        if not listed:
-            raise DataError(f"{path} holds no source")
-        known = [Known(line=number) for number in range(1, len(listed) + 1)]
-        return Sources(path.name, listed, known, paired=False)
+        return sources_alone(path.name, read_sources(path, data))
     reading = read_examples(path, data, target)
     pairs = zip(reading.examples, reading.lines, strict=True)
     return Sources(path.name, reading.examples, [Known((each.target,), line) for each, line in pairs], paired=True)
+
+
+def sources_alone(name: str, lines: Iterable[Example | BadLine]) -> Sources:
+    """Sources without targets, blank ones left out; `DataError` for a bad line, and where there is none."""
+    listed, known = list[Example](), list[Known]()
+    for number, each in enumerate(lines, start=1):
+        if isinstance(each, BadLine):
+            raise DataError(str(each))
+        if each.source:
+            listed.append(each)
+            known.append(Known(line=number))
+    if not listed:
+        raise DataError(f"{name} holds no source")
+    return Sources(name, listed, known, paired=False)
 
 
 def _alone(path: Path, data: DataConfig) -> bool:
@@ -44,14 +54,3 @@ def _alone(path: Path, data: DataConfig) -> bool:
     if not isinstance(first, BadLine):
         return False
     return all(isinstance(each, Example) for each in islice(read_sources(path, data), 1))
-
-
-def _good(lines: Iterable[Example | BadLine]) -> list[Example]:
-    """The sources, blank ones left out; a bad line is an error."""
-    listed = []
-    for each in lines:
-        if isinstance(each, BadLine):
-            raise DataError(str(each))
-        if each.source:
-            listed.append(each)
-    return listed

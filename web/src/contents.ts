@@ -8,7 +8,7 @@ export interface Block {
   data: string;
 }
 
-/** A share right among some, in per cent, with its 95 % interval; NaN never stands here: an empty group has total 0. */
+/** A share right among some, with its 95 % interval in per cent. */
 export interface Interval {
   label: string;
   right: number;
