@@ -15,7 +15,6 @@ from pellucid.search.transducer import Transducer
 from pellucid.viewer.contents import Edit, Item
 from pellucid.viewer.traces import trace_told
 
-
 Kind = Literal["same", "substitution", "insertion", "deletion"]
 
 
