@@ -78,9 +78,9 @@ class AttendThenStep(Decoder):
         return Moved(Running(layers, attended.looked), attended, output)
 
     def _has_kernel(self, attendable: Attendable) -> bool:
-        """Whether kernels take the steps: of a single layer whose attention has scores, where kernels are chosen."""
+        """Whether kernels take the steps: of a single layer whose attention has scores and sees every position."""
         noise = SILENCE if attendable.noise is None else attendable.noise.cells[0]
-        covered = self.config.layers == 1 and runs_whole(self.cells[0], noise)
+        covered = self.config.layers == 1 and runs_whole(self.cells[0], noise) and attendable.memory.masked is None
         return covered and chosen(attendable.keys) and self.attention.query_weights() is not None
 
     def _unroll_compiled(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:

@@ -19,7 +19,7 @@ from pellucid.model.memory import Attendable, Attended, Memory
 
 
 def read(scores: Float[Tensor, "R S"], memory: Memory, override: Float[Tensor, "R S"] | None = None) -> Attended:
-    """α = softmax(scores over real positions), context = Σ_s α_s h_s.
+    """α = softmax(scores over the positions that may be seen), context = Σ_s α_s h_s.
 
     `override` replaces α: rows that a person forces to see what would have been written had the model looked there.
     """
@@ -29,8 +29,8 @@ def read(scores: Float[Tensor, "R S"], memory: Memory, override: Float[Tensor, "
 
 
 def masked_softmax(scores: Float[Tensor, "R S"], memory: Memory) -> Float[Tensor, "R S"]:
-    """Softmax over each row's real positions; padding gets exactly zero."""
-    outside = ~memory.mask()[:, None]
+    """Softmax over the positions of each row that may be seen; padding, and what is hidden, gets exactly zero."""
+    outside = ~memory.seen()[:, None]
     return by_source(scores, memory).masked_fill(outside, -torch.inf).softmax(dim=-1).flatten(0, 1)
 
 
@@ -125,7 +125,8 @@ class AdditiveAttention(ScoredAttention):
         override: Float[Tensor, "R S"] | None = None,
     ) -> Attended:
         """As any scored attention; on a GPU by a kernel, where there is one."""
-        if override is not None or not chosen_on_gpu(query, attendable.keys):
+        given = override is not None or attendable.memory.masked is not None
+        if given or not chosen_on_gpu(query, attendable.keys):
             return super().forward(query, attendable, looked, override)
         from pellucid.kernels.gpu import attend  # Triton is an extra
 

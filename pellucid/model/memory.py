@@ -41,10 +41,16 @@ class Memory(NamedTuple):
     """The state after reading everything, both directions merged, one a layer."""
     source: Int[Tensor, "B S"] | None = None
     """The ids that were read, for decoders that copy them."""
+    masked: Bool[Tensor, "B S"] | None = None
+    """Positions that a person hides from attention; None where nobody does."""
 
     def mask(self) -> Bool[Tensor, "B S"]:
         """True at real positions, False at padding."""
         return torch.arange(self.states.shape[1], device=self.states.device) < self.lengths[:, None]
+
+    def seen(self) -> Bool[Tensor, "B S"]:
+        """True where attention may look: at real positions that nobody hides."""
+        return self.mask() if self.masked is None else self.mask() & ~self.masked
 
 
 class Attendable(NamedTuple):
@@ -74,6 +80,7 @@ class Attendable(NamedTuple):
             lengths=self.memory.lengths.index_select(0, rows),
             final=self.memory.final.take(rows),
             source=None if self.memory.source is None else self.memory.source.index_select(0, rows),
+            masked=None if self.memory.masked is None else self.memory.masked.index_select(0, rows),
         )
         noise = None if self.noise is None else self.noise.take(rows)
         return Attendable(memory, self.keys.index_select(0, rows), noise=noise, places=places)

@@ -76,7 +76,7 @@ class MonotonicAttention(Attention):
     ) -> Float[Tensor, "R S"]:
         """α: expected in training, else where the scan does stop."""
         queries = len(energies) // len(memory.lengths)
-        inside = memory.mask().repeat_interleave(queries, dim=0)
+        inside = memory.seen().repeat_interleave(queries, dim=0)
         if self.training:
             return expected_stop(torch.sigmoid(energies + torch.randn_like(energies)) * inside, looked)
         return hard_stop((energies > 0) & inside, looked)

@@ -38,6 +38,10 @@ class Constraints(NamedTuple):
         """Those of the chosen sources."""
         return self._replace(prefixes=tuple(self.prefixes[row] for row in rows.tolist()) if self.prefixes else ())
 
+    def begun(self, source: int) -> int:
+        """How many symbols of a source's output are given."""
+        return len(self.prefixes[source]) if self.prefixes else 0
+
     def least(self, source: int) -> int:
         """How many symbols a source's output has at least: those it begins with, and those required beside them."""
         prefix = self.prefixes[source] if self.prefixes else ()

@@ -12,12 +12,12 @@ from torch import Tensor
 from pellucid.config import DataConfig
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.errors import RunError
-from pellucid.model.network import tagged
+from pellucid.model.network import Network, tagged
 from pellucid.search.beam import Wanted, stepwise
 from pellucid.search.decoded import Limits, spans_of
 from pellucid.search.layers import Found
 from pellucid.search.reading import Work
-from pellucid.search.running import Members, Running, evaluating
+from pellucid.search.running import Members, Together, evaluating
 from pellucid.search.transducer import Transducer
 
 CUTS = (
@@ -38,9 +38,14 @@ class Ensemble(Transducer):
 
     members: Members = NOBODY
 
-    def _begin(self, work: Work) -> Running:
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """All members."""
+        return self.members.networks
+
+    def _begin(self, work: Work) -> Together:
         """All members, before their first step."""
-        return self.members.begin(work.source, work.lengths)
+        return self.members.begin(work.source, work.lengths, self.options.masked)
 
     def _evaluating(self) -> AbstractContextManager[None]:
         """Within, all members are in evaluation mode."""

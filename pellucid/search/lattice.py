@@ -23,6 +23,11 @@ class Tree(NamedTuple):
     fates: tuple[Fate, ...]
     attention: Float[np.ndarray, "L S"]
 
+    def named(self, symbols: np.ndarray, leaf: int) -> "Lattice":
+        """The lattice of an output that ends in a node."""
+        numbers = (self.parents, self.log_probabilities, self.sums)
+        return Lattice(tuple(symbols.tolist()), *numbers, self.fates, self.looks, self.attention, leaf)
+
 
 @dataclass(frozen=True, eq=False)
 class Lattice:

@@ -12,6 +12,15 @@ from pellucid.search.constraints import Constraints
 from pellucid.search.lexicon import Lexicon
 
 
+class Painted(NamedTuple):
+    """A row of attention that a person gives."""
+
+    step: int
+    """From 0: the symbol whose look it is."""
+    weights: tuple[float, ...]
+    """One number of 0 or more for each of S source positions, features included; they are scaled to sum to one."""
+
+
 class Options(NamedTuple):
     """What is asked of all outputs; nothing, as it stands."""
 
@@ -25,26 +34,41 @@ class Options(NamedTuple):
     """Where sources are looked up before the model is asked."""
     lattice: bool = False
     """Whether each trace holds everything that the beam considered."""
+    painted: tuple[Painted, ...] = ()
+    """Rows that replace attention at some steps of every hypothesis."""
+    masked: tuple[int, ...] = ()
+    """Source positions, from 0 and features included, that attention does not see: their weight is zero."""
+
+    @property
+    def guiding(self) -> "Options":
+        """What of this concerns attention alone."""
+        return Options(painted=self.painted, masked=self.masked)
+
+    @property
+    def guides(self) -> bool:
+        """Whether there is such, which no kernel of a whole search knows of."""
+        return bool(self.painted or self.masked)
 
 
 NO_OPTIONS = Options()
 
 
 def constraints_of(
-    options: Options, prefixes: Sequence[str], segmenter: Segmenter, vocabulary: Vocabulary
+    options: Options, prefixes: Sequence[str | Sequence[str]], segmenter: Segmenter, vocabulary: Vocabulary
 ) -> Constraints:
-    """The options in ids; `prefixes` are those of each source (none: `options.prefix` for all, if that is not empty).
+    """The options in ids; `prefixes` are those of each source, as texts or as symbols.
 
     `InputError` names a symbol that the model cannot write, and one that is asked for and forbidden.
     """
     forbidden = _ids(options.forbidden, vocabulary, "forbidden")
     required = list(dict.fromkeys(_ids(options.required, vocabulary, "required")))
-    told = {text: tuple(_ids(segmenter.split(text), vocabulary, "prefix")) for text in dict.fromkeys(prefixes)}
+    symbols = [tuple(segmenter.split(each) if isinstance(each, str) else each) for each in prefixes]
+    told = {each: tuple(_ids(each, vocabulary, "prefix")) for each in dict.fromkeys(symbols)}
     for what, ids in [("required", required), *(("prefix", each) for each in told.values())]:
         both = [vocabulary.symbol(each, ()) for each in ids if each in forbidden]
         if both:
             raise InputError(f"{what}: the symbol {both[0]!r} is forbidden")
-    begun = tuple(told[text] for text in prefixes) if any(told.values()) else ()
+    begun = tuple(told[each] for each in symbols) if any(told.values()) else ()
     return Constraints(np.array(forbidden, np.int64), np.array(required, np.int64), begun)
 
 

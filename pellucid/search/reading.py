@@ -11,10 +11,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.config import DataConfig, SearchConfig
-from pellucid.data.batches import Ragged
+from pellucid.data.batches import Ragged, ragged
+from pellucid.data.copies import encode_with_copies, sources_with_copies
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters
-from pellucid.data.vocabulary import UNK
+from pellucid.data.vocabulary import EOS, UNK, Vocabularies
 from pellucid.errors import DataError, InputError
 from pellucid.search.constraints import Constraints
 from pellucid.search.decoded import Spans
@@ -37,6 +38,20 @@ class Work(NamedTuple):
     source: Int[Tensor, "B S"]
     lengths: Int[Tensor, " B"]
     spans: Spans
+
+
+def targets_of(
+    given: Sequence[Example], symbols: Sequence[Sequence[str]], known: Vocabularies, cut: Segmenters, copying: bool
+) -> Ragged:
+    """Given targets in ids, the end last; with copying, what the vocabulary lacks by its place in the source."""
+    if copying:
+        return encode_with_copies(given, cut, known).target
+    return ragged([[*known.target.encode(each), EOS] for each in symbols])
+
+
+def sources_of(given: Sequence[Example], plain: Ragged, known: Vocabularies, cut: Segmenters, copying: bool) -> Ragged:
+    """What the encoder reads: with copying, symbols that the vocabulary lacks say what they are as targets."""
+    return sources_with_copies(plain, given, cut, known) if copying else plain
 
 
 class Asked(NamedTuple):

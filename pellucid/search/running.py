@@ -5,7 +5,7 @@ positions, V symbols that can be written (with copying, positions of the source 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pellucid.errors import RunError
 from pellucid.model.decoder import Decoder
-from pellucid.model.memory import Attendable, State
+from pellucid.model.memory import Attendable, Memory, State
 from pellucid.model.network import Network
 from pellucid.search.decoded import closed_symbols
 
@@ -46,9 +46,9 @@ class Alone(NamedTuple):
     state: State
     attendable: Attendable
 
-    def step(self, symbols: Int[Tensor, " R"]) -> Seen:
-        """The decoder's own step, by a kernel where the memory was laid out for one."""
-        step = self.decoder.step(symbols, self.state, self.attendable)
+    def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> Seen:
+        """The decoder's own step, by a kernel where the memory was laid out for one and no weights are forced."""
+        step = self.decoder.step(symbols, self.state, self.attendable, override)
         return Seen(step.logits, step.attended.weights, self._replace(state=step.state))
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Alone":
@@ -62,12 +62,12 @@ class Together(NamedTuple):
 
     members: tuple[Alone, ...]
 
-    def step(self, symbols: Int[Tensor, " R"]) -> Seen:
+    def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> Seen:
         """ln of the mean of the members' p over what can be written at all, each a distribution of its own.
 
-        `RunError` where they do not choose among the same symbols.
+        Forced weights are the same for all of them. `RunError` where they do not choose among the same symbols.
         """
-        seen = [member.step(symbols) for member in self.members]
+        seen = [member.step(symbols, override) for member in self.members]
         if len({each.logits.shape[1] for each in seen}) > 1:
             raise RunError("the models do not choose among the same symbols: some copy from the source, others do not")
         never = closed_symbols(seen[0].logits.shape[1], seen[0].logits.device).after
@@ -81,9 +81,19 @@ class Together(NamedTuple):
         return Together(tuple(member.take(hypotheses, sources) for member in self.members))
 
 
-def begin(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Alone:
-    """One empty hypothesis a source: the memory, and the decoder's first state."""
-    memory = network.encoder(source, lengths)
+def begin(
+    network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], masked: Sequence[int] = ()
+) -> Alone:
+    """One empty hypothesis a source: the memory, some of its positions hidden, and the decoder's first state."""
+    return over(network, network.encoder(source, lengths), masked)
+
+
+def over(network: Network, memory: Memory, masked: Sequence[int] = ()) -> Alone:
+    """The same over a memory."""
+    if masked:
+        hidden = torch.zeros(memory.states.shape[:2], dtype=torch.bool, device=memory.states.device)
+        hidden[:, list(masked)] = True
+        memory = memory._replace(masked=hidden)
     return Alone(network.decoder, network.decoder.start(memory), network.decoder.prepare(memory))
 
 
@@ -101,10 +111,14 @@ class Members(NamedTuple):
     beyond: tuple[int, ...]
     """For each member, the id from which on its ids tell what to copy; the ensemble's own is the size of a table."""
 
-    def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Together:
+    def begin(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], masked: Sequence[int] = ()) -> Together:
         """One empty hypothesis a source, in every member."""
-        members = zip(self.networks, self.tables, self.beyond, strict=True)
-        return Together(tuple(begin(network, _own(source, table, first), lengths) for network, table, first in members))
+        members = zip(self.networks, self.own(source), strict=True)
+        return Together(tuple(begin(network, ids, lengths, masked) for network, ids in members))
+
+    def own(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
+        """Each member's own ids of what the ensemble reads."""
+        return [_own(source, table, first) for table, first in zip(self.tables, self.beyond, strict=True)]
 
 
 def _own(source: Int[Tensor, "B S"], table: Int[Tensor, " U"], beyond: int) -> Int[Tensor, "B S"]:

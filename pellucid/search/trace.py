@@ -54,6 +54,10 @@ class Trace:
     """What search ranked it by, where that was not `score`."""
     unknown_target: tuple[int, ...] = ()
     """Positions in `target`, of a given output, whose symbol the model has never seen."""
+    forced: tuple[int, ...] = ()
+    """Steps of a search whose symbol was given, not chosen: those of a prefix."""
+    painted: tuple[int, ...] = ()
+    """Steps whose attention was given, not computed."""
     lattice: Lattice | None = None
     """Everything that the beam considered, where that was asked for."""
 
@@ -87,7 +91,7 @@ class Trace:
         }
 
     def _told(self) -> dict[str, Any]:
-        """What the usual decoding has not: another origin, a place in a list, another score, the lattice."""
+        """What the usual decoding has not: another origin, a place in a list, another score, given steps, a lattice."""
         told: dict[str, Any] = {} if self.origin == "search" else {"origin": self.origin}
         if self.probability is not None or self.rank > 1 or self.origin == "sample":
             told["rank"] = self.rank
@@ -97,6 +101,9 @@ class Trace:
             told["search_score"] = round(self.search_score, 6)
         if self.unknown_target:
             told["unknown_target"] = list(self.unknown_target)
+        told.update(
+            {name: list(steps) for name, steps in (("forced", self.forced), ("painted", self.painted)) if steps}
+        )
         if self.lattice is not None:
             told["lattice"] = self.lattice.to_dict()
         return told

@@ -12,8 +12,7 @@ import torch
 from jaxtyping import Int
 
 from pellucid.config import Config, SearchConfig
-from pellucid.data.batches import Ragged, encode_sources, ragged
-from pellucid.data.copies import encode_with_copies, sources_with_copies
+from pellucid.data.batches import encode_sources
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, Vocabularies
@@ -26,16 +25,18 @@ from pellucid.search.constraints import FREE, Constraints
 from pellucid.search.decoded import Limits
 from pellucid.search.forcing import force
 from pellucid.search.greedy import greedy
-from pellucid.search.lattice import Lattice
 from pellucid.search.layers import Found
 from pellucid.search.options import NO_OPTIONS, Options, constraints_of
-from pellucid.search.reading import Asked, Read, Work, read_example, spans_for, with_unknown
-from pellucid.search.running import Running, begin, evaluating
+from pellucid.search.painting import guided, rows_of
+from pellucid.search.reading import Asked, Read, Work, read_example, sources_of, spans_for, targets_of, with_unknown
+from pellucid.search.running import Alone, Running, Together, begin, evaluating
 from pellucid.search.sampling import Drawing, sample
 from pellucid.search.score import score_of
 from pellucid.search.trace import END, UNKNOWN, Trace
 from pellucid.toml import checked
 
+Prefixes = Sequence[str | Sequence[str]] | None
+"""What each output begins with, a text or its symbols; None where the options say it."""
 SPECIAL_NAMES = ("⟨pad⟩", "⟨begin⟩", END, UNKNOWN)
 """How the four special ids are shown. They are names for people: no text is ever parsed for them."""
 
@@ -76,11 +77,11 @@ class Transducer:
         return replace(self, config=checked(msgspec.structs.replace(self.config, search=search)))
 
     def with_options(self, options: Options) -> "Transducer":
-        """The same, with constraints, a lexicon, or lattices; using it raises `InputError` for bad ones."""
+        """The same, with constraints, a lexicon, lattices, or given attention; using bad ones raises `InputError`."""
         return replace(self, options=options)
 
     def predict(
-        self, sources: Sequence[str], features: Sequence[str] | None = None, prefixes: Sequence[str] | None = None
+        self, sources: Sequence[str], features: Sequence[str] | None = None, prefixes: Prefixes = None
     ) -> list[Trace]:
         """Decode each source, with its features where the model was trained with them.
 
@@ -102,12 +103,12 @@ class Transducer:
         """`samples` of texts, numbered from 0."""
         return self.samples(examples_of(sources, features), drawing)
 
-    def trace(self, examples: Iterable[Example], prefixes: Sequence[str] | None = None) -> list[Trace]:
+    def trace(self, examples: Iterable[Example], prefixes: Prefixes = None) -> list[Trace]:
         """Decode examples (their targets are not looked at): near-equal lengths together, results in their order."""
         return [traces[0] for traces in self._searched(list(examples), 1, prefixes)]
 
     def hypotheses(
-        self, examples: Iterable[Example], count: int, until: float = 1.0, prefixes: Sequence[str] | None = None
+        self, examples: Iterable[Example], count: int, until: float = 1.0, prefixes: Prefixes = None
     ) -> list[list[Trace]]:
         """The best outputs of each example, at most `count`, with their shares of the probability of those.
 
@@ -126,7 +127,7 @@ class Transducer:
         def draw(work: Work) -> list[list[Found]]:
             """One batch."""
             wanted = Wanted(work.spans, 1, constraints=constraints.take(work.rows))
-            drawn = sample(self._begin(work), work.lengths, work.rows + first, wanted, drawing)
+            drawn = sample(self.begin(work), work.lengths, work.rows + first, wanted, drawing)
             return [[found_of(each) for each in outputs] for outputs in drawn]
 
         asked = Asked(drawing.samples, drawing.samples, constraints)
@@ -152,46 +153,34 @@ class Transducer:
             if not self.segmenters.source.split(example.source):
                 raise DataError(f"source {number} is empty: there is nothing to score its target by")
         symbols = [self.segmenters.target.split(example.target) for example in given]
-        targets = self._targets(given, symbols)
+        known, copying = self.vocabularies, self.config.decoder.copying
+        targets = targets_of(given, symbols, known, self.segmenters, copying)
 
         def score(work: Work) -> list[list[Found]]:
             """One batch."""
             target, steps = targets.padded(work.rows)
             device = work.lengths.device
-            outputs = force(self._begin(work), work.lengths, target.to(device), steps.to(device))
+            outputs = force(self.begin(work), work.lengths, target.to(device), steps.to(device))
             return [[found_of(each)] for each in outputs]
 
-        scored = replace(self, options=NO_OPTIONS)._lists(given, Asked(1, 1, FREE), score)
-        known, copying = self.vocabularies.target.ids.keys(), self.config.decoder.copying
-        pairs = zip(scored, given, symbols, strict=True)
+        scored = replace(self, options=self.options.guiding)._lists(given, Asked(1, 1, FREE), score)
+        ids = known.target.ids
         return [
-            given_trace(traces[0], example.target, each, known | set(traces[0].source) if copying else known)
-            for traces, example, each in pairs
+            given_trace(traces[0], example.target, each, {*ids, *traces[0].source} if copying else ids)
+            for traces, example, each in zip(scored, given, symbols, strict=True)
         ]
 
-    def _targets(self, given: Sequence[Example], symbols: Sequence[Sequence[str]]) -> Ragged:
-        """Given targets in ids; with copying, what the vocabulary lacks by its place in the source."""
-        if self.config.decoder.copying:
-            return encode_with_copies(given, self.segmenters, self.vocabularies).target
-        return ragged([[*self.vocabularies.target.encode(each), EOS] for each in symbols])
-
-    def _sources(self, given: Sequence[Example], plain: Ragged) -> Ragged:
-        """What the encoder reads: with copying, symbols that the vocabulary lacks say what they are as targets."""
-        if self.config.decoder.copying:
-            return sources_with_copies(plain, given, self.segmenters, self.vocabularies)
-        return plain
-
-    def _searched(self, given: list[Example], best: int, prefixes: Sequence[str] | None) -> list[list[Trace]]:
+    def _searched(self, given: list[Example], best: int, prefixes: Prefixes) -> list[list[Trace]]:
         """The best outputs of each example, by what the settings ask for."""
         constraints, width = self._constraints(len(given), prefixes), max(best, self.config.search.beam_width)
         score, lattice = score_of(self.config.search), self.options.lattice
 
         def search(work: Work) -> list[list[Found]]:
             """One batch."""
-            if score.plain and not (constraints.any or lattice or self._has_ratios):
+            if score.plain and not (constraints.any or lattice or self._has_ratios or self.options.guides):
                 return self._search_plainly(work, width, best)
             wanted = Wanted(work.spans, width, best, score, constraints.take(work.rows), lattice)
-            return stepwise(self._begin(work), work.lengths, wanted)
+            return stepwise(self.begin(work), work.lengths, wanted)
 
         return self._lists(given, Asked(width, best, constraints), search)
 
@@ -200,11 +189,11 @@ class Transducer:
         """Whether the limits depend on the source."""
         return bool(self.config.search.maximum_ratio or self.config.search.minimum_ratio)
 
-    def _constraints(self, sources: int, prefixes: Sequence[str] | None) -> Constraints:
+    def _constraints(self, sources: int, prefixes: Prefixes) -> Constraints:
         """The options in ids; `DataError` where there are not as many prefixes as sources."""
         if prefixes is not None and len(prefixes) != sources:
             raise DataError(f"expected one prefix for each of {sources} sources, got {len(prefixes)}")
-        texts = prefixes if prefixes is not None else [self.options.prefix] * sources
+        texts: Sequence[str | Sequence[str]] = [self.options.prefix] * sources if prefixes is None else prefixes
         return constraints_of(self.options, texts, self.segmenters.target, self.vocabularies.target)
 
     def _lists(
@@ -216,7 +205,7 @@ class Transducer:
         known = [self._looked_up(each)[: asked.best] for each in read]
         sources = encode_sources(given, self.segmenters, self.vocabularies)
         read = with_unknown(read, sources, len(self.vocabularies.source))
-        sources = self._sources(given, sources)
+        sources = sources_of(given, sources, self.vocabularies, self.segmenters, self.config.decoder.copying)
         shortest_first = np.argsort(sources.lengths, kind="stable").tolist()
         order = [row for row in shortest_first if read[row].source and not known[row]]
         decoded: dict[int, list[Found]] = {}
@@ -229,8 +218,9 @@ class Transducer:
                 spans = spans_for(own, self.config.search, self.maximum_length, asked.constraints.take(rows))
                 work = Work(rows, source.to(device), lengths.to(device), spans)
                 decoded.update(zip(rows.tolist(), decode(work), strict=True))
+        begun = [asked.constraints.begun(row) for row in range(len(read))]
         return [
-            known[row] or [self._trace(each, found, rank) for rank, found in enumerate(decoded.get(row, [None]), 1)]
+            known[row] or [self._trace(each, one, at, begun[row]) for at, one in enumerate(decoded.get(row, [None]), 1)]
             for row, each in enumerate(read)
         ]
 
@@ -242,9 +232,20 @@ class Transducer:
         split = self.segmenters.target.split
         return [known_trace(read, text, split(text), rank) for rank, text in enumerate(targets, 1)]
 
-    def _begin(self, work: Work) -> Running:
-        """What writes, before its first step."""
-        return begin(self.network, work.source, work.lengths)
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """All that write together."""
+        return (self.network,)
+
+    def begin(self, work: Work) -> Running:
+        """What writes, before its first step, its attention given as the options say (else an `InputError`)."""
+        longest = max(self.maximum_length, self.config.data.maximum_length)
+        rows = rows_of(self.options, work, self.networks, longest)
+        return guided(self._begin(work), rows)
+
+    def _begin(self, work: Work) -> Alone | Together:
+        """The same without painted rows."""
+        return begin(self.network, work.source, work.lengths, self.options.masked)
 
     def _evaluating(self) -> AbstractContextManager[None]:
         """Within, everything that writes is in evaluation mode."""
@@ -267,12 +268,12 @@ class Transducer:
         named: np.ndarray = names[ids]
         return named
 
-    def _trace(self, read: Read, found: Found | None, rank: int) -> Trace:
-        """Ids back to symbols; `found` is None for a source without any."""
+    def _trace(self, read: Read, found: Found | None, rank: int, begun: int) -> Trace:
+        """Ids back to symbols, of which `begun` were given; `found` is None for a source without any."""
         decoded = found.decoded if found is not None else nothing()
         finished = bool(len(decoded.ids)) and int(decoded.ids[-1]) == EOS
         symbols = tuple(self._named(decoded.ids, read).tolist())
-        plain = found is None or score_of(self.config.search).plain
+        plain, tree = found is None or score_of(self.config.search).plain, found.tree if found is not None else None
         return Trace(
             text=read.text,
             source=read.source,
@@ -287,14 +288,7 @@ class Transducer:
             top_log_probabilities=decoded.top_log_probabilities,
             rank=rank,
             search_score=None if plain or found is None else found.score,
-            lattice=self._lattice(found, read),
+            forced=tuple(range(min(begun, len(symbols)))),
+            painted=tuple(sorted(each.step for each in self.options.painted if each.step < len(symbols))),
+            lattice=None if tree is None or found is None else tree.named(self._named(tree.ids, read), found.leaf),
         )
-
-    def _lattice(self, found: Found | None, read: Read) -> Lattice | None:
-        """What the beam considered, where it was kept."""
-        if found is None or found.tree is None:
-            return None
-        tree = found.tree
-        symbols = tuple(self._named(tree.ids, read).tolist())
-        numbers = (tree.parents, tree.log_probabilities, tree.sums)
-        return Lattice(symbols, *numbers, tree.fates, tree.looks, tree.attention, found.leaf)

@@ -1,0 +1,98 @@
+"""Attention that a person gives: rows painted at some steps, positions hidden at all of them.
+
+B sources, b of them that still run, R hypotheses, S source positions.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from pellucid.errors import InputError
+from pellucid.model.attention import NoAttention
+from pellucid.model.network import Network
+from pellucid.search.options import Options, Painted
+from pellucid.search.reading import Work
+from pellucid.search.running import Alone, Running, Seen, Together
+
+
+class Guided(NamedTuple):
+    """Hypotheses whose looks are given at some steps: the same row for all of them, and for every member."""
+
+    running: Alone | Together
+    rows: dict[int, Float[Tensor, " S"]]
+    """The weights of each painted step; they sum to one."""
+    written: int = 0
+
+    def step(self, symbols: Int[Tensor, " R"]) -> Seen:
+        """The step, with this step's row in place of the softmax if there is one."""
+        row = self.rows.get(self.written)
+        seen = self.running.step(symbols, None if row is None else row.repeat(len(symbols), 1))
+        assert isinstance(seen.after, Alone | Together), "what ran goes on"
+        return seen._replace(after=Guided(seen.after, self.rows, self.written + 1))
+
+    def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Guided":
+        """The chosen hypotheses; their looks are given as before."""
+        return self._replace(running=self.running.take(hypotheses, sources))
+
+
+def guided(running: Alone | Together, rows: dict[int, Float[Tensor, " S"]]) -> Running:
+    """What runs, with painted rows if there are any."""
+    return Guided(running, rows) if rows else running
+
+
+def rows_of(
+    options: Options, work: Work, networks: tuple[Network, ...], longest: int
+) -> dict[int, Float[Tensor, " S"]]:
+    """The painted rows, what is hidden taken out of them; each sums to one.
+
+    `InputError` for hidden positions that a source does not have, that are all it has, or that a model without
+    attention never looks at; and for rows of a step beyond the `longest` output or painted twice, of another number of
+    weights than a source has positions, of negative or endless numbers, or of nothing once positions are hidden.
+    """
+    for number, length in zip((work.rows + 1).tolist(), work.lengths.tolist(), strict=True):
+        _check_masked(options.masked, number, length)
+        for painted in options.painted:
+            _check_painted(painted, number, length, longest)
+    if options.masked and all(isinstance(network.decoder.attention, NoAttention) for network in networks):
+        raise InputError("masked: the model has no attention, so there is nothing to hide from it")
+    steps = [painted.step for painted in options.painted]
+    twice = next((step for step in steps if steps.count(step) > 1), None)
+    if twice is not None:
+        raise InputError(f"painted: step {twice} is painted twice")
+    like = next(networks[0].parameters())
+    return {painted.step: _scaled(painted, options.masked).to(like) for painted in options.painted}
+
+
+def _check_masked(masked: tuple[int, ...], number: int, length: int) -> None:
+    """Hidden positions are the source's own, and leave some."""
+    for position in masked:
+        if not 0 <= position < length:
+            raise InputError(f"masked: there is no position {position}: source {number} has 0 to {length - 1}")
+    if len(set(masked)) == length:
+        raise InputError(f"masked: all {length} positions of source {number} are hidden; attention must see one")
+
+
+def _check_painted(painted: Painted, number: int, length: int, longest: int) -> None:
+    """A row fits the source, and its numbers can be scaled."""
+    if not 0 <= painted.step <= longest:
+        raise InputError(f"painted: there is no step {painted.step}: an output has 0 to {longest} at most")
+    where = f"painted: step {painted.step}"
+    if len(painted.weights) != length:
+        raise InputError(f"{where} has {len(painted.weights)} weights, but source {number} has {length} positions")
+    for position, weight in enumerate(painted.weights):
+        if not (math.isfinite(weight) and weight >= 0):
+            raise InputError(f"{where} has the weight {weight} at position {position}: expected 0 or more")
+
+
+def _scaled(painted: Painted, masked: tuple[int, ...]) -> Float[Tensor, " S"]:
+    """The row with nothing at hidden positions, scaled to sum to one (by its greatest first: no sum is endless)."""
+    row = torch.tensor(painted.weights, dtype=torch.float64)
+    row[list(masked)] = 0
+    if not row.any():
+        hidden = " once what is masked is hidden" if masked else ""
+        raise InputError(f"painted: step {painted.step} has no weight anywhere{hidden}: expected one above 0")
+    row = row / row.max()
+    return row / row.sum()

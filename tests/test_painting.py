@@ -1,0 +1,377 @@
+"""Attention that a person gives: painted rows and hidden positions, in every kind of decoding and of model.
+
+B batch, S source positions, T target positions, K hypotheses.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import SEEDS, WIDTH, batches, few, network_of, optioned, shake, vocabularies
+from small import config_of as config_from
+from test_ensemble import member
+from test_transducer import transducer_of
+
+import pellucid.search.transducer as module
+from pellucid.config import Config
+from pellucid.data.batches import Batch
+from pellucid.data.examples import Example
+from pellucid.data.vocabulary import BOS
+from pellucid.errors import InputError
+from pellucid.model.network import build_network
+from pellucid.search.ensemble import ensemble
+from pellucid.search.options import Options, Painted
+from pellucid.search.painting import guided
+from pellucid.search.running import begin
+from pellucid.search.sampling import Drawing
+from pellucid.search.trace import Trace
+from pellucid.search.transducer import Transducer
+
+SEARCH = {"maximum_length": 6, "beam_width": 3}
+KINDS: dict[str, dict[str, Any]] = {
+    "gru": {},
+    "lstm": {"encoder": {"cell": "lstm"}, "decoder": {"cell": "lstm"}},
+    "stacked": {"decoder": {"layers": 2, "residual": True}},
+    "luong": {"attention": {"score": "general"}, "decoder": {"order": "step-then-attend", "input_feeding": True}},
+    "location": {"attention": {"score": "location", "filters": 2, "filter_radius": 1}},
+    "monotonic": {"attention": {"score": "monotonic"}},
+    "heads": {"attention": {"heads": 2}},
+    "copying": {"decoder": {"copying": True}},
+    "none": {"attention": {"score": "none"}},
+}
+ONE_HOT = Painted(1, (0.0, 0.0, 1.0))
+
+
+def made(kind: str) -> Transducer:
+    """An untrained transducer of a kind, in float64 as that of `transducer_of`."""
+    return transducer_of({**KINDS[kind], "search": SEARCH})
+
+
+def close(one: Trace, two: Trace, tolerance: float = 1e-5) -> None:
+    assert (one.target, one.output) == (two.target, two.output)
+    np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=tolerance)
+    np.testing.assert_allclose(one.attention, two.attention, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_a_painted_row_is_shown_as_it_was_given_in_every_decoding(kind: str) -> None:
+    options = Options(painted=(Painted(1, (1.0, 0.0, 3.0)), Painted(0, (0.0, 2.0, 0.0))))
+    given = made(kind).with_options(options)
+    found = [
+        *given.nbest(["abc"], 3)[0],
+        given.with_beam(1).predict(["abc"])[0],
+        *given.sample(["abc"], Drawing(samples=2))[0],
+        given.force([Example("abc", "vwx")])[0],
+    ]
+    assert any(trace.painted == (0, 1) for trace in found)
+    for trace in found:
+        expected = [[0.0, 1.0, 0.0], [0.25, 0.0, 0.75]][: len(trace.target)]
+        np.testing.assert_allclose(trace.attention[:2], expected, atol=1e-7)
+        assert trace.painted == tuple(range(min(2, len(trace.target)))) and trace.forced == ()
+        assert trace.to_dict()["painted"] == list(trace.painted)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "none"])
+def test_a_hidden_position_has_no_weight_in_any_decoding(kind: str) -> None:
+    hidden = made(kind).with_options(Options(masked=(1,), lattice=True))
+    traces = [
+        *hidden.nbest(["abc"], 3)[0],
+        hidden.with_beam(1).predict(["abc"])[0],
+        *hidden.sample(["abc"], Drawing(samples=2))[0],
+        hidden.force([Example("abc", "vwx")])[0],
+    ]
+    for trace in traces:
+        assert not trace.attention[:, 1].any() and trace.painted == ()
+        if kind != "monotonic":  # whose scan may end without a look
+            np.testing.assert_allclose(trace.attention.sum(axis=1), 1, atol=1e-6)
+        if trace.lattice is not None:
+            assert not trace.lattice.attention[:, 1].any()
+
+
+@few
+@given(optioned(), batches(), SEEDS, st.integers(0, 5))
+def test_hiding_is_a_softmax_with_minus_infinity_there(config: Config, batch: Batch, seed: int, place: int) -> None:
+    """Of the same first look, the rest of the weights in proportion: for one head, and for each of several."""
+    longer = batch.source_lengths > max(place, 1)
+    if not longer.any() or config.attention.score in ("none", "monotonic"):
+        return
+    source, lengths = batch.source[longer], batch.source_lengths[longer]
+    network = network_of(config, seed)
+    plain, hidden = (begin(network, source, lengths, masked) for masked in ((), (place,)))
+    symbols = torch.full_like(lengths, BOS)
+    steps = [each.decoder.step(symbols, each.state, each.attendable).attended for each in (plain, hidden)]
+    heads = [step.weights[:, None] if step.heads is None else step.heads for step in steps]
+    scores = heads[0].log()
+    scores[:, :, place] = -torch.inf
+    torch.testing.assert_close(heads[1], scores.softmax(dim=-1), rtol=1e-9, atol=1e-12)
+    rest = heads[0].clone()
+    rest[:, :, place] = 0
+    torch.testing.assert_close(heads[1], rest / rest.sum(dim=-1, keepdim=True), rtol=1e-9, atol=1e-12)
+
+
+def test_hiding_equals_scores_changed_by_hand_at_every_step() -> None:
+    """The whole output of a dot score, whose keys are changed so that the hidden position scores −∞ by itself."""
+    transducer = transducer_of({"attention": {"score": "general"}, "search": SEARCH})
+    hidden = transducer.with_options(Options(masked=(2,))).force([Example("abca", "vwxy")])[0]
+    known, network = transducer.vocabularies, transducer.network
+    source = torch.tensor([[*known.source.encode("abca")]])
+    with torch.no_grad():
+        running = begin(network, source, torch.tensor([4]))
+        states, keys = running.attendable.memory.states, running.attendable.keys
+        state, looks = running.state, []
+        for symbol in [BOS, *known.target.encode("vwxy")]:
+            scores = keys[0] @ state.hidden[0, -1]
+            scores[2] = -torch.inf
+            weights = torch.exp(scores - scores.max())
+            weights = weights / weights.sum()
+            looks.append(weights)
+            step = running.decoder.step(torch.tensor([symbol]), state, running.attendable, weights[None])
+            state = step.state
+    assert states.shape[1] == 4
+    np.testing.assert_allclose(hidden.attention, torch.stack(looks).numpy(), atol=1e-6)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def by_hand(transducer: Transducer, source: str, target: str, rows: dict[int, np.ndarray]) -> np.ndarray:
+    """ln p of a target under additive attention and GRUs, in NumPy from the weights alone; `rows` replace softmaxes."""
+    weight = {name: tensor.numpy() for name, tensor in transducer.network.state_dict().items()}
+
+    def cell(name: str, sums: np.ndarray, state: np.ndarray) -> np.ndarray:
+        """A GRU's step from W x + b."""
+        recurrent = weight[f"{name}.hidden_weight"] @ state + weight[f"{name}.hidden_bias"]
+        (r, z, n), (ur, uz, un) = np.split(sums, 3), np.split(recurrent, 3)
+        reset, update = sigmoid(r + ur), sigmoid(z + uz)
+        return np.asarray((1 - update) * np.tanh(n + reset * un) + update * state)
+
+    def reading(name: str, ids: list[int]) -> list[np.ndarray]:
+        """The states of one direction."""
+        state, states = np.zeros(len(weight[f"{name}.hidden_weight"]) // 3), []
+        for each in ids:
+            vector = weight["encoder.table.weight"][each]
+            sums = weight[f"{name}.input_weight"] @ vector + weight[f"{name}.input_bias"]
+            state = cell(name, sums, state)
+            states.append(state)
+        return states
+
+    ids = transducer.vocabularies.source.encode(source)
+    forth = reading("encoder.forward_cells.layers.0", ids)
+    back = reading("encoder.backward_cells.layers.0", ids[::-1])
+    memory = np.concatenate([np.stack(forth), np.stack(back[::-1])], axis=1)
+    final = np.concatenate([forth[-1], back[-1]])
+    state = np.tanh(weight["decoder.bridge.weight"] @ final + weight["decoder.bridge.bias"])
+    keys = (
+        memory @ weight["decoder.attention.key_projection.weight"].T + weight["decoder.attention.key_projection.bias"]
+    )
+    written, found = transducer.vocabularies.target.encode(target), []
+    for t, (fed, wanted) in enumerate(zip([BOS, *written], [*written, 2], strict=True)):
+        asked = weight["decoder.attention.query_projection.weight"] @ state
+        scores = np.tanh(asked + keys) @ weight["decoder.attention.energy"]
+        alpha = rows[t] if t in rows else np.exp(scores) / np.exp(scores).sum()
+        context = alpha @ memory
+        name = "decoder.cells.layers.0"
+        sums = weight[f"{name}.input_weight"] @ weight["decoder.table.weight"][fed] + weight[f"{name}.input_bias"]
+        state = cell(name, sums + weight["decoder.context_projection.weight"] @ context, state)
+        read = np.concatenate([state, context])
+        logits = weight["decoder.head.projection.weight"] @ read + weight["decoder.head.projection.bias"]
+        logits[[0, 1, 3]] = -np.inf
+        found.append(logits[wanted] - np.log(np.exp(logits).sum()))
+    return np.array(found)
+
+
+@pytest.mark.parametrize(
+    "rows", [{}, {1: (0.0, 0.0, 1.0)}, {0: (1.0, 0.0, 0.0), 2: (0.0, 1.0, 0.0)}, {3: (0.2, 0.3, 0.5)}]
+)
+def test_forced_attention_is_a_model_whose_softmax_row_was_replaced_by_hand(rows: dict[int, tuple[float, ...]]) -> None:
+    transducer = transducer_of({"search": SEARCH})
+    painted = tuple(Painted(step, weights) for step, weights in rows.items())
+    found = transducer.with_options(Options(painted=painted)).force([Example("abc", "vwx")])[0]
+    expected = by_hand(transducer, "abc", "vwx", {step: np.array(weights) for step, weights in rows.items()})
+    np.testing.assert_allclose(found.log_probabilities, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [Options(), Options(masked=(0,)), Options(painted=(ONE_HOT,))])
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_attention_of_every_hypothesis_of_a_batch_is_that_of_forced_decoding(kind: str, options: Options) -> None:
+    """Beam 5, batch 8: the viewer's acceptance test (d), and the same where attention is given."""
+    if kind == "none" and options.masked:
+        return
+    alone, beam = made(kind).with_options(options), made(kind).with_options(options).with_beam(5)
+    sources = ["abc", "cab", "bbb", "aac", "bca", "ccc", "cba", "aba"]
+    if not options.guides:
+        sources = ["abc", "a", "cabca", "bb", "acbacb", "c", "cba", "ab"]
+    lists = beam.hypotheses([Example(source, "") for source in sources], 5)
+    for source, traces in zip(sources, lists, strict=True):
+        assert len(traces) == 5
+        for trace in (each for each in traces if each.finished):
+            again = alone.force([Example(source, trace.output)])[0]
+            np.testing.assert_allclose(trace.attention, again.attention, atol=1e-5)
+            np.testing.assert_allclose(trace.log_probabilities, again.log_probabilities, atol=1e-5)
+            assert trace.painted == again.painted
+
+
+def test_every_member_of_an_ensemble_gets_the_row_and_hides_the_position() -> None:
+    models = [member(3), member(4, cell="lstm"), member(5, score="location")]
+    both = ensemble(models, ["a", "b", "c"])
+    for options in (Options(painted=(ONE_HOT,)), Options(masked=(1,))):
+        pairs = [Example("abc", "vw")]
+        own = [model.with_options(options).force(pairs)[0] for model in models]
+        found = both.with_options(options).force(pairs)[0]
+        mean = np.mean([np.exp(each.log_probabilities) for each in own], axis=0)
+        np.testing.assert_allclose(found.log_probabilities, np.log(mean), atol=1e-5)
+        np.testing.assert_allclose(found.attention, np.mean([each.attention for each in own], axis=0), atol=1e-5)
+        searched = both.with_options(options).nbest(["abc"], 3)[0]
+        assert all(not each.attention[:, 1].any() for each in searched if options.masked)
+        assert all(each.painted == (1,) for each in searched if options.painted and len(each.target) > 1)
+    mixed = ensemble([member(3), member(4, score="none")], ["a", "b"])
+    assert not mixed.with_options(Options(masked=(1,))).predict(["abc"])[0].attention[:, 1].any()
+
+
+def test_painting_a_bottleneck_reads_the_states_it_names() -> None:
+    bottleneck = made("none")
+    plain, painted = (
+        bottleneck.with_options(options).force([Example("abc", "vwx")])[0]
+        for options in (Options(), Options(painted=(ONE_HOT,)))
+    )
+    assert not plain.attention.any() and painted.attention.sum() == 1
+    assert plain.log_probabilities[0] == painted.log_probabilities[0]
+    assert not np.isclose(plain.log_probabilities[1:], painted.log_probabilities[1:]).any()
+
+
+def test_what_is_hidden_is_taken_out_of_painted_rows() -> None:
+    options = Options(painted=(Painted(0, (1.0, 1.0, 2.0)),), masked=(2,))
+    trace = made("gru").with_options(options).predict(["abc"])[0]
+    np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
+
+
+def test_endless_sums_are_scaled_too() -> None:
+    options = Options(painted=(Painted(0, (1e308, 1e308, 5e-324)),))
+    trace = made("gru").with_options(options).predict(["abc"])[0]
+    np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["gru", "copying", "location", "none"])
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_what_if_with_nothing_changed_changes_nothing(kind: str, width: int) -> None:
+    """Bitwise: the viewer's acceptance test (h)."""
+    transducer = made(kind).with_beam(width)
+    same = transducer.with_options(Options(painted=(), masked=()))
+    for one, two in zip(transducer.nbest(["abc"], 3)[0], same.nbest(["abc"], 3)[0], strict=True):
+        assert one.target == two.target
+        for name in ("log_probabilities", "attention", "top_log_probabilities"):
+            assert np.array_equal(getattr(one, name), getattr(two, name))
+    again = same.hypotheses([Example("abc", "")], 3, prefixes=[[]])[0]
+    assert [each.to_dict() for each in again] == [each.to_dict() for each in transducer.nbest(["abc"], 3)[0]]
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm", "luong", "location"])
+def test_painting_what_was_there_changes_nothing_but_rounding(kind: str) -> None:
+    transducer = made(kind)
+    plain = transducer.predict(["abc"])[0]
+    rows = tuple(Painted(step, tuple(row.tolist())) for step, row in enumerate(plain.attention))
+    close(plain, transducer.with_options(Options(painted=rows)).predict(["abc"])[0])
+
+
+@pytest.mark.parametrize("name", ["greedy", "beam"])
+def test_no_kernel_of_a_whole_search_is_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a whole search knows nothing of given attention")
+
+    transducer = made("gru").with_beam(1 if name == "greedy" else 3)
+    monkeypatch.setattr(module, name, refuse)
+    for options in (Options(painted=(ONE_HOT,)), Options(masked=(0,))):
+        assert transducer.with_options(options).predict(["abc"])[0].output is not None
+    with pytest.raises(AssertionError):
+        transducer.predict(["abc"])
+
+
+def test_kernels_and_plain_steps_agree_on_given_attention() -> None:
+    """float32 with compiled single steps, against float64 without."""
+    config = config_from({"search": SEARCH})
+    known = vocabularies("abc")
+    network = build_network(config, known).eval()
+    shake(network, 3)
+    slow = Transducer(config, known, build_network(config, known).double().eval())
+    slow.network.load_state_dict(network.state_dict())
+    for options in (Options(painted=(ONE_HOT,)), Options(masked=(1,))):
+        one, two = (
+            each.with_options(options).force([Example("abc", "vwxyz")])[0]
+            for each in (Transducer(config, known, network), slow)
+        )
+        close(one, two, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (Options(painted=(Painted(-1, (1, 0, 0)),)), "there is no step -1"),
+        (Options(painted=(Painted(10**6, (1, 0, 0)),)), "there is no step 1000000"),
+        (Options(painted=(Painted(0, (1, 0)),)), "step 0 has 2 weights, but source 1 has 3 positions"),
+        (Options(painted=(Painted(0, (1, -1, 0)),)), "the weight -1 at position 1"),
+        (Options(painted=(Painted(0, (1, 0, float("nan"))),)), "the weight nan at position 2"),
+        (Options(painted=(Painted(0, (1, 0, float("inf"))),)), "the weight inf at position 2"),
+        (Options(painted=(Painted(0, (0, 0, 0)),)), "step 0 has no weight anywhere: expected"),
+        (Options(painted=(Painted(0, (0, 1, 0)),), masked=(1,)), "no weight anywhere once what is masked is hidden"),
+        (Options(painted=(Painted(0, (0, 1, 0)), Painted(0, (1, 0, 0)))), "step 0 is painted twice"),
+        (Options(masked=(3,)), "there is no position 3: source 1 has 0 to 2"),
+        (Options(masked=(-1,)), "there is no position -1"),
+        (Options(masked=(0, 2, 1)), "all 3 positions of source 1 are hidden"),
+    ],
+)
+def test_what_cannot_be_is_said(options: Options, words: str) -> None:
+    transducer = made("gru").with_options(options)
+    calls: list[Callable[[], object]] = [
+        lambda: transducer.predict(["abc"]),
+        lambda: transducer.nbest(["abc"], 2),
+        lambda: transducer.sample(["abc"], Drawing()),
+        lambda: transducer.force([Example("abc", "v")]),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match=words):
+            call()
+
+
+def test_nothing_is_hidden_from_a_model_that_does_not_look() -> None:
+    with pytest.raises(InputError, match="no attention"):
+        made("none").with_options(Options(masked=(0,))).predict(["abc"])
+
+
+def test_features_are_positions_and_an_empty_source_has_none() -> None:
+    tagged = transducer_of({"data": {"features_column": "3"}, "search": SEARCH}, features="VN")
+    options = Options(painted=(Painted(0, (1.0, 0.0, 0.0)),), masked=(1,))
+    traces = tagged.with_options(options).predict(["ab", ""], ["V", "N"])
+    assert traces[0].attention[0].tolist() == [1, 0, 0] and not traces[0].attention[:, 1].any()
+    assert traces[1].painted == () and traces[1].output == ""
+    with pytest.raises(InputError, match="source 2 has 2 positions"):
+        tagged.with_options(options).predict(["ab", "a"], ["V", "V"])
+
+
+def test_prefixes_are_texts_or_symbols_and_are_told() -> None:
+    transducer = made("gru")
+    by_text = transducer.hypotheses([Example("abc", "")], 2, prefixes=["vw"])[0]
+    by_symbols = transducer.hypotheses([Example("abc", "")], 2, prefixes=[["v", "w"]])[0]
+    for one, two in zip(by_text, by_symbols, strict=True):
+        assert one.to_dict() == two.to_dict()
+        assert one.target[:2] == ("v", "w") and one.forced == (0, 1) and one.to_dict()["forced"] == [0, 1]
+    assert "forced" not in transducer.predict(["abc"])[0].to_dict()
+    with pytest.raises(InputError, match="prefix"):
+        transducer.predict(["abc"], prefixes=[["vw"]])
+
+
+def test_guided_rows_are_taken_with_their_hypotheses() -> None:
+    network = network_of(config_from({}), 3)
+    source = torch.tensor([[4, 5, 6], [6, 5, 4]])
+    rows = {1: torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)}
+    with torch.no_grad():
+        running = guided(begin(network, source, torch.tensor([3, 3])), rows)
+        first = running.step(torch.tensor([BOS, BOS]))
+        second = first.after.take(torch.tensor([0, 0, 1, 1])).step(torch.tensor([4, 5, 6, 7]))
+        third = second.after.take(torch.tensor([3]), torch.tensor([1])).step(torch.tensor([4]))
+    assert second.weights.tolist() == [[0, 1, 0]] * 4 and third.weights.shape == (1, 3) and WIDTH == 9
+    assert not torch.equal(third.weights, second.weights[:1])
