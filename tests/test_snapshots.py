@@ -1,5 +1,6 @@
 """What a model was at each validation, kept in the run folder."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +83,7 @@ def test_however_long_a_training_few_remain(tmp_path: Path, most: int, monkeypat
     thin(tmp_path, 59)
     assert [name for name in names(tmp_path) if name in one] == one
     kept = [int(name[:6]) for name in one[:-1]]
-    assert len({b - a for a, b in zip(kept, kept[1:], strict=False)}) <= 1
+    assert len({b - a for a, b in pairwise(kept)}) <= 1
 
 
 def test_what_came_after_a_checkpoint_goes(tmp_path: Path) -> None:

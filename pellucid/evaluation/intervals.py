@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 Z95 = 1.959963984540054
 """The standard normal quantile of 0.975: 95 % of the mass lies within so many standard deviations of the mean."""
@@ -75,3 +75,10 @@ def resampled(table: Int[np.ndarray, "n c"], generator: np.random.Generator) -> 
     rows, counts = np.unique(table, axis=0, return_counts=True)
     total = int(counts.sum())
     return np.array([generator.multinomial(total, counts / total) @ rows for _ in range(RESAMPLES)])
+
+
+def bootstrap_sums(table: Float[np.ndarray, "n c"], seed: int = 1) -> Float[np.ndarray, "r c"]:
+    """As `resampled`, for numbers that are not counts: every row is drawn by itself, so their order matters."""
+    generator, total = np.random.default_rng(seed), len(table)
+    shares = np.full(total, 1 / total)
+    return np.array([generator.multinomial(total, shares) @ table for _ in range(RESAMPLES)])

@@ -149,7 +149,7 @@ class Decoder(nn.Module, ABC):
         `override` forces this step's attention weights.
         """
         attendable, symbols = attendable.whole(), self.fed(symbols)
-        moved = self.move(self._project(symbols, attendable.noise), taken_apart(state), attendable, override)
+        moved = self.move(self.project(symbols, attendable.noise), taken_apart(state), attendable, override)
         made = Made(moved.output, moved.attended.context, moved.attended.weights)
         return Step(self.logits(symbols, made, attendable), moved.running.whole(), moved.attended)
 
@@ -160,7 +160,7 @@ class Decoder(nn.Module, ABC):
         """
         symbols = self.fed(symbols)
         running, looks, outputs = taken_apart(state), list[Attended](), list[Tensor]()
-        for projected in self._project(symbols, attendable.noise).unbind(dim=1):
+        for projected in self.project(symbols, attendable.noise).unbind(dim=1):
             moved = self.move(projected, running, attendable, None)
             running = moved.running
             looks.append(moved.attended)
@@ -227,7 +227,7 @@ class Decoder(nn.Module, ABC):
         mask = noise.outputs[layer]
         return outputs * (mask if outputs.dim() == mask.dim() else mask[:, None])
 
-    def _project(self, symbols: Int[Tensor, "R *steps"], noise: Noise | None) -> Float[Tensor, "R *steps G"]:
+    def project(self, symbols: Int[Tensor, "R *steps"], noise: Noise | None) -> Float[Tensor, "R *steps G"]:
         """The fed-back symbols' share of the first cell's gates."""
         return self.cells[0].project(self.read(symbols, noise).spread())
 

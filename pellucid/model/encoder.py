@@ -42,18 +42,33 @@ class Encoder(nn.Module):
 
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Read sources of the given lengths (each at least 1). What stands beyond a length changes nothing."""
-        known = torch.where(source < len(self.table.weight), source, UNK)  # ids beyond tell a decoder what to copy
-        inputs = self.table.read(known, self.table.draw_missed(len(source)))
+        return self.over(self.table.read(self.known(source), self.table.draw_missed(len(source))), source, lengths)
+
+    def known(self, source: Int[Tensor, "B S"]) -> Int[Tensor, "B S"]:
+        """The ids whose vectors are read: ids beyond the table tell a decoder what to copy, and read as unknown."""
+        return torch.where(source < len(self.table.weight), source, UNK)
+
+    def over(self, inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
+        """The same from the vectors of the ids on."""
         states = inputs.vectors
         finals: list[Float[Tensor, "B D"]] = []
-        for layer, normalisation in enumerate(self.normalisations):
-            cells = [stack[layer] for stack in (self.forward_cells, self.backward_cells) if len(stack)]
-            ran = self._run(cells, inputs, lengths)
-            risen = _within(normalisation, self._merge(ran.states), lengths)
-            states = states + risen if self.config.residual and layer else risen
+        for layer in range(self.config.layers):
+            states, final = self.rise(layer, inputs, states, lengths)
             inputs = Inputs(self._dropped(states))
-            finals.append(self._merge(ran.last))
+            finals.append(final)
         return Memory(inputs.vectors, lengths, State(torch.stack(finals, dim=1)), source)
+
+    def rise(
+        self, layer: int, inputs: Inputs, below: Float[Tensor, "*rows E"], lengths: Int[Tensor, " B"]
+    ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
+        """One layer over what it reads (`below` is that without dropout): its states, and the one at the end."""
+        ran = self._run(self.cells(layer), inputs, lengths)
+        risen = _within(self.normalisations[layer], self._merge(ran.states), lengths)
+        return below + risen if self.config.residual and layer else risen, self._merge(ran.last)
+
+    def cells(self, layer: int) -> list[RecurrentCell]:
+        """The cell of each direction, forwards first."""
+        return [stack[layer] for stack in (self.forward_cells, self.backward_cells) if len(stack)]
 
     def _run(self, cells: list[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> Sequences:
         """The cells of a layer over all rows, with recurrent dropout in training."""

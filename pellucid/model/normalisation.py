@@ -37,13 +37,20 @@ class NormalisedCell(RecurrentCell):
 
     def advance(self, projected: Float[Tensor, "B G"], state: LayerState, noise: CellNoise = SILENCE) -> LayerState:
         """One step from the projected input (all gates) and the state before."""
-        entered = self._normalised(projected) * self.input_gain + self.input_bias
-        recurrent = self._normalised(self.recurrent(state.hidden, noise, None)) * self.hidden_gain + self.hidden_bias
+        entered, recurrent = self.sums(projected, state.hidden, noise)
         if state.cell is None or self.leaving is None:
             return LayerState(gru_step(entered, recurrent, state.hidden), None)
         leave = (entered + recurrent)[:, 3 * self.hidden_size :]
         _, cell = lstm_step(entered + recurrent, state.cell)
         return LayerState(torch.sigmoid(leave) * torch.tanh(self.leaving(cell)), cell)
+
+    def sums(
+        self, projected: Float[Tensor, "B G"], hidden: Float[Tensor, "B H"], noise: CellNoise = SILENCE
+    ) -> tuple[Float[Tensor, "B G"], Float[Tensor, "B G"]]:
+        """What the gates are made of, normalised, the biases added."""
+        entered = self._normalised(projected) * self.input_gain + self.input_bias
+        recurrent = self._normalised(self.recurrent(hidden, noise, None)) * self.hidden_gain + self.hidden_bias
+        return entered, recurrent
 
     def _normalised(self, sums: Float[Tensor, "B G"]) -> Float[Tensor, "B G"]:
         """Mean 0 and variance 1 within each group of gates."""

@@ -84,10 +84,16 @@ class RecurrentCell(nn.Module):
 
     def advance(self, projected: Float[Tensor, "B G"], state: LayerState, noise: CellNoise = SILENCE) -> LayerState:
         """One step from the projected input (all gates) and the state before."""
-        recurrent = self.recurrent(state.hidden, noise, self.hidden_bias)
+        entered, recurrent = self.sums(projected, state.hidden, noise)
         if state.cell is None:
-            return LayerState(gru_step(projected, recurrent, state.hidden), None)
-        return LayerState(*lstm_step(projected + recurrent, state.cell))
+            return LayerState(gru_step(entered, recurrent, state.hidden), None)
+        return LayerState(*lstm_step(entered + recurrent, state.cell))
+
+    def sums(
+        self, projected: Float[Tensor, "B G"], hidden: Float[Tensor, "B H"], noise: CellNoise = SILENCE
+    ) -> tuple[Float[Tensor, "B G"], Float[Tensor, "B G"]]:
+        """W x + b and U h + c, of which the gates are made."""
+        return projected, self.recurrent(hidden, noise, self.hidden_bias)
 
     def recurrent(
         self, hidden: Float[Tensor, "B H"], noise: CellNoise, bias: Float[Tensor, " G"] | None

@@ -43,11 +43,15 @@ class Ensemble(Transducer):
         """All members."""
         return self.members.networks
 
+    def own_sources(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
+        """What each of them reads, in ids of its own."""
+        return self.members.own(source)
+
     def _begin(self, work: Work) -> Together:
         """All members, before their first step."""
         return self.members.begin(work.source, work.lengths, self.options.masked)
 
-    def _evaluating(self) -> AbstractContextManager[None]:
+    def evaluating(self) -> AbstractContextManager[None]:
         """Within, all members are in evaluation mode."""
         return _all_evaluating(self.members)
 

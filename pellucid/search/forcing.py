@@ -5,7 +5,7 @@ B sources, T steps, S source positions, V symbols.
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, UNK
@@ -45,12 +45,17 @@ def force(
 
 def _record(seen: Seen, wanted: Int[Tensor, " B"], closed: Closed) -> Recorded:
     """One step that writes what is wanted."""
-    mask = closed.after
-    if (wanted == UNK).any():
-        mask = mask.expand_as(seen.logits).clone()
-        mask[wanted == UNK, UNK] = False
-    likely = symbol_log_probabilities(seen.logits, mask)
+    likely = likelihoods(seen, wanted, closed)
     top = likely.topk(candidates(likely.shape[1]))
     own = array(likely.gather(1, wanted[:, None])[:, 0])
     rows, found = np.arange(len(own)), Likeliest(array(top.indices), array(top.values))
     return Recorded(rows, array(wanted), own, array(seen.weights), found)
+
+
+def likelihoods(seen: Seen, wanted: Int[Tensor, " B"], closed: Closed) -> Float[Tensor, "B V"]:
+    """ln p of every symbol that can be written, and of UNK where that is wanted."""
+    mask = closed.after
+    if (wanted == UNK).any():
+        mask = mask.expand_as(seen.logits).clone()
+        mask[wanted == UNK, UNK] = False
+    return symbol_log_probabilities(seen.logits, mask)

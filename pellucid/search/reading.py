@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.config import DataConfig, SearchConfig
-from pellucid.data.batches import Ragged, ragged
+from pellucid.data.batches import Ragged, encode_sources, ragged
 from pellucid.data.copies import encode_with_copies, sources_with_copies
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters
@@ -49,9 +49,18 @@ def targets_of(
     return ragged([[*known.target.encode(each), EOS] for each in symbols])
 
 
-def sources_of(given: Sequence[Example], plain: Ragged, known: Vocabularies, cut: Segmenters, copying: bool) -> Ragged:
-    """What the encoder reads: with copying, symbols that the vocabulary lacks say what they are as targets."""
-    return sources_with_copies(plain, given, cut, known) if copying else plain
+def sources_of(given: Sequence[Example], known: Vocabularies, cut: Segmenters, copying: bool) -> tuple[Ragged, Ragged]:
+    """Ids of sources, and as the encoder reads them: with copying, unknown symbols say what they are as targets."""
+    plain = encode_sources(given, cut, known)
+    return plain, sources_with_copies(plain, given, cut, known) if copying else plain
+
+
+def ids_of(
+    given: Sequence[Example], read: Sequence[Read], known: Vocabularies, cut: Segmenters, copying: bool
+) -> tuple[list[Read], Ragged]:
+    """What was read, with the positions of symbols never seen, and the ids that the encoder reads."""
+    plain, sources = sources_of(given, known, cut, copying)
+    return with_unknown(read, plain, len(known.source)), sources
 
 
 class Asked(NamedTuple):
@@ -86,6 +95,11 @@ def with_unknown(read: Sequence[Read], sources: Ragged, symbols: int) -> list[Re
         each._replace(unknown=tuple(found[row])) if row in found and each.source else each
         for row, each in enumerate(read)
     ]
+
+
+def has_ratios(search: SearchConfig) -> bool:
+    """Whether the limits depend on the source."""
+    return bool(search.maximum_ratio or search.minimum_ratio)
 
 
 def spans_for(read: Sequence[Read], search: SearchConfig, longest: int, constraints: Constraints) -> Spans:

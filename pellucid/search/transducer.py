@@ -9,10 +9,10 @@ from functools import cached_property
 import msgspec
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from pellucid.config import Config, SearchConfig
-from pellucid.data.batches import encode_sources
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, Vocabularies
@@ -28,7 +28,7 @@ from pellucid.search.greedy import greedy
 from pellucid.search.layers import Found
 from pellucid.search.options import NO_OPTIONS, Options, constraints_of
 from pellucid.search.painting import guided, rows_of
-from pellucid.search.reading import Asked, Read, Work, read_example, sources_of, spans_for, targets_of, with_unknown
+from pellucid.search.reading import Asked, Read, Work, has_ratios, ids_of, read_example, spans_for, targets_of
 from pellucid.search.running import Alone, Running, Together, begin, evaluating
 from pellucid.search.sampling import Drawing, sample
 from pellucid.search.score import score_of
@@ -177,17 +177,14 @@ class Transducer:
 
         def search(work: Work) -> list[list[Found]]:
             """One batch."""
-            if score.plain and not (constraints.any or lattice or self._has_ratios or self.options.guides):
+            if score.plain and not (
+                constraints.any or lattice or has_ratios(self.config.search) or self.options.guides
+            ):
                 return self._search_plainly(work, width, best)
             wanted = Wanted(work.spans, width, best, score, constraints.take(work.rows), lattice)
             return stepwise(self.begin(work), work.lengths, wanted)
 
         return self._lists(given, Asked(width, best, constraints), search)
-
-    @property
-    def _has_ratios(self) -> bool:
-        """Whether the limits depend on the source."""
-        return bool(self.config.search.maximum_ratio or self.config.search.minimum_ratio)
 
     def _constraints(self, sources: int, prefixes: Prefixes) -> Constraints:
         """The options in ids; `DataError` where there are not as many prefixes as sources."""
@@ -203,14 +200,13 @@ class Transducer:
         numbered = enumerate(given, start=1)
         read = [read_example(example, number, self.segmenters, self.config.data) for number, example in numbered]
         known = [self._looked_up(each)[: asked.best] for each in read]
-        sources = encode_sources(given, self.segmenters, self.vocabularies)
-        read = with_unknown(read, sources, len(self.vocabularies.source))
-        sources = sources_of(given, sources, self.vocabularies, self.segmenters, self.config.decoder.copying)
+        copying = self.config.decoder.copying
+        read, sources = ids_of(given, read, self.vocabularies, self.segmenters, copying)
         shortest_first = np.argsort(sources.lengths, kind="stable").tolist()
         order = [row for row in shortest_first if read[row].source and not known[row]]
         decoded: dict[int, list[Found]] = {}
         device, size = next(self.network.parameters()).device, self.config.search.batch_size
-        with torch.inference_mode(), self._evaluating(), for_answers(len(order) * asked.width, device):
+        with torch.inference_mode(), self.evaluating(), for_answers(len(order) * asked.width, device):
             for start in range(0, len(order), size):
                 rows = np.array(order[start : start + size])
                 source, lengths = sources.padded(rows)
@@ -237,17 +233,24 @@ class Transducer:
         """All that write together."""
         return (self.network,)
 
+    def own_sources(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
+        """What each of them reads, in ids of its own."""
+        return [source]
+
     def begin(self, work: Work) -> Running:
         """What writes, before its first step, its attention given as the options say (else an `InputError`)."""
+        return guided(self._begin(work), self.painted_rows(work))
+
+    def painted_rows(self, work: Work) -> dict[int, Float[Tensor, " S"]]:
+        """The attention that the options give; an `InputError` for what a source or the model cannot have."""
         longest = max(self.maximum_length, self.config.data.maximum_length)
-        rows = rows_of(self.options, work, self.networks, longest)
-        return guided(self._begin(work), rows)
+        return rows_of(self.options, work, self.networks, longest)
 
     def _begin(self, work: Work) -> Alone | Together:
         """The same without painted rows."""
         return begin(self.network, work.source, work.lengths, self.options.masked)
 
-    def _evaluating(self) -> AbstractContextManager[None]:
+    def evaluating(self) -> AbstractContextManager[None]:
         """Within, everything that writes is in evaluation mode."""
         return evaluating(self.network)
 

@@ -8,7 +8,7 @@ import msgspec
 
 from pellucid import __version__
 from pellucid.data.examples import Example
-from pellucid.evaluation.assessment import Answered, assess
+from pellucid.evaluation.assessment import Answered, Assessment, assess
 from pellucid.search.options import Options
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
@@ -22,6 +22,7 @@ from pellucid.viewer.items import items
 from pellucid.viewer.models import Model, card
 from pellucid.viewer.sources import Sources
 from pellucid.viewer.space import Planes, seen
+from pellucid.viewer.statistics import alignment
 
 CELLS = 3_000_000
 """Weights of attention that the outputs shown hold together, at most: 16 MB of a page."""
@@ -93,27 +94,34 @@ def _with_items(empty: Assembled, transducer: Transducer, sources: Sources, most
 
 def _chosen(model: Model, sources: Sources, traces: Sequence[Trace], most: int) -> _Chosen:
     """Which examples are shown: fewer where their attention would be too large for a page."""
-    numbers, words, judged = _picked(model, sources, traces, most)
+    assessment = _assessed(model, sources, traces)
+    numbers, words = _picked(assessment, traces, most)
     cells = sum(traces[number].attention.size for number in numbers)
     if cells > CELLS:
-        fewer = max(1, int(len(numbers) * CELLS / cells))
-        numbers, words, judged = _picked(model, sources, traces, fewer)
+        numbers, words = _picked(assessment, traces, max(1, int(len(numbers) * CELLS / cells)))
         words += "; more would make the page too large"
-    return _Chosen(numbers, words, judged)
+    if assessment is None:
+        return _Chosen(numbers, words, None)
+    places = {number: place for place, number in enumerate(numbers)}
+    return _Chosen(numbers, words, corpus(assessment, places, alignment(model.ready, traces, model.alone)))
 
 
-def _picked(model: Model, sources: Sources, traces: Sequence[Trace], most: int) -> _Chosen:
-    """Which examples are shown, by their scores where they have targets."""
+def _assessed(model: Model, sources: Sources, traces: Sequence[Trace]) -> Assessment | None:
+    """The outputs, scored; None where there are no targets."""
     if not sources.paired:
-        numbers = evenly(range(len(traces)), most)
-        words = f"{len(numbers):,} of {len(traces):,} sources, drawn evenly from the file"
-        return _Chosen(numbers, words if len(numbers) < len(traces) else f"all {len(traces):,} sources", None)
-    cut = model.ready.segmenters
-    references = [known.references for known in sources.known]
+        return None
+    cut, references = model.ready.segmenters, [known.references for known in sources.known]
     answered = Answered(sources.examples, references, [""] * len(traces), [[trace] for trace in traces])
-    assessment = assess(model.name, answered, cut, cut)
-    numbers, words = choose(assessment.scored, most)
-    return _Chosen(numbers, words, corpus(assessment, {number: place for place, number in enumerate(numbers)}))
+    return assess(model.name, answered, cut, cut)
+
+
+def _picked(assessment: Assessment | None, traces: Sequence[Trace], most: int) -> tuple[list[int], str]:
+    """Which examples are shown, by their scores where they have targets."""
+    if assessment is not None:
+        return choose(assessment.scored, most)
+    numbers = evenly(range(len(traces)), most)
+    words = f"{len(numbers):,} of {len(traces):,} sources, drawn evenly from the file"
+    return numbers, words if len(numbers) < len(traces) else f"all {len(traces):,} sources"
 
 
 def _listed(transducer: Transducer, sources: Sources, numbers: Sequence[int]) -> list[tuple[Item, Trace]]:

@@ -134,7 +134,7 @@ class Item(Struct, frozen=True, kw_only=True):
     line: int | None = None
     """In the file it came from."""
     gold: list[tuple[int, int]] | None = None
-    """Where the truth is known: the positions [first, stop) that each step of the first output comes from; else (0, 0)."""
+    """Where the truth is known: the positions [first, stop) of each step of the first output; (0, 0) where not."""
 
 
 class Statistic(Struct, frozen=True, kw_only=True):

@@ -6,21 +6,20 @@ from pellucid.evaluation.assessment import Assessment
 from pellucid.evaluation.confusion import Pair, aligned
 from pellucid.evaluation.metrics import Accuracy, Scored
 from pellucid.viewer.contents import Confusion, Corpus, Interval, Statistic
-from pellucid.viewer.statistics import alignment
+from pellucid.viewer.statistics import Lying
 
 LISTED = 200
 """Places of examples that a mark of a chart leads to, at most."""
 CONFUSIONS = 400
 """Kinds of error that are listed, at most."""
 
-PLACES = Mapping[int, int]
+Places = Mapping[int, int]
 """Of an example's number in the file its place among those shown."""
 
 
-def corpus(assessment: Assessment, places: PLACES) -> Corpus:
-    """Of an assessment of all examples, with the places of those that are shown."""
+def corpus(assessment: Assessment, places: Places, found: Lying) -> Corpus:
+    """Of an assessment of all examples, how attention lies there, and the places of the examples that are shown."""
     scored = assessment.scored
-    found = alignment(assessment.traces)
     return Corpus(
         examples=len(scored),
         scores=_scores(assessment),
@@ -61,7 +60,7 @@ def _scores(assessment: Assessment) -> list[Statistic]:
 
 
 def _interval(
-    accuracy: Accuracy, scored: Sequence[Scored], places: PLACES, wrong: Callable[[Scored], bool]
+    accuracy: Accuracy, scored: Sequence[Scored], places: Places, wrong: Callable[[Scored], bool]
 ) -> Interval:
     """A share right, with the shown examples that are wrong there."""
     examples = [place for number, place in places.items() if wrong(scored[number])]
@@ -75,7 +74,7 @@ def _interval(
     )
 
 
-def _position(accuracy: Accuracy, at: int, scored: Sequence[Scored], places: PLACES) -> Interval:
+def _position(accuracy: Accuracy, at: int, scored: Sequence[Scored], places: Places) -> Interval:
     """Of one target position, counted from 0; the end symbol stands at the one after the last."""
 
     def wrong(each: Scored) -> bool:
@@ -90,14 +89,14 @@ def _position(accuracy: Accuracy, at: int, scored: Sequence[Scored], places: PLA
     return _interval(accuracy, scored, places, wrong)
 
 
-def _length(accuracy: Accuracy, scored: Sequence[Scored], places: PLACES) -> Interval:
+def _length(accuracy: Accuracy, scored: Sequence[Scored], places: Places) -> Interval:
     """Of a range of source lengths, read from its label: "3" or "4–5"."""
     low, _, high = accuracy.label.partition("–")
     lengths = range(int(low), int(high or low) + 1)
     return _interval(accuracy, scored, places, lambda each: each.source_length in lengths and not each.exact)
 
 
-def _confusions(assessment: Assessment, places: PLACES) -> list[Confusion]:
+def _confusions(assessment: Assessment, places: Places) -> list[Confusion]:
     """The commonest errors, each with the shown examples that have it."""
     having: dict[Pair, list[int]] = {}
     for number, place in places.items():

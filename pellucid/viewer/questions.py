@@ -103,7 +103,7 @@ def _answer(shown: Assembled, asked: Asked) -> tuple[Item, Trace]:
     """The item of a question, and its first output."""
     model = chosen(shown.models, asked.rival)
     transducer = _optioned(model.ready, asked)
-    if (asked.evidence or asked.states or asked.gates) and not model.alone:
+    if (asked.states or asked.gates) and not model.alone:
         raise InputError("an ensemble has no states of its own: ask one of its members")
     outputs = slim(_outputs(transducer, asked))
     (item,) = items(transducer, [Known()], [outputs])

@@ -1,0 +1,1 @@
+"""What a model did and why: numbers beside its attention, from traces."""

@@ -1,0 +1,69 @@
+"""Whether it matters where attention looked: its weights shuffled, and what would have been written then.
+
+T steps, S source positions, N permutations, V symbols.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from pellucid.data.vocabulary import BOS
+from pellucid.errors import InputError
+from pellucid.inspection.replaying import answering, replays
+from pellucid.model.attention import NoAttention
+from pellucid.search.decoded import closed_symbols
+from pellucid.search.forcing import likelihoods
+from pellucid.search.painting import Guided
+from pellucid.search.running import Alone, Together
+from pellucid.search.trace import Trace
+from pellucid.search.transducer import Transducer
+
+
+class Permuted(NamedTuple):
+    """What shuffling the weights of each step does to that step's distribution."""
+
+    change: Float[np.ndarray, " T"]
+    """The median total variation distance ½ Σ |p − p'| over the permutations: 0 nothing, 1 everything."""
+    greatest: Float[np.ndarray, " T"]
+    """The greatest weight of the step: what is spread evenly cannot change by shuffling."""
+
+
+def permutation(transducer: Transducer, trace: Trace, permutations: int = 100, seed: int = 1) -> Permuted:
+    """Shuffle one step's weights among the source positions, along the trace's own output, and write that step again.
+
+    All other steps keep their own weights. With several heads, all look by the shuffled mean of theirs, and what is
+    compared is their look by the mean as it was. A step whose median is near 0 would have been written wherever it
+    looked: its weights do not explain it. Source: Jain & Wallace 2019, section 4.2.1 and algorithm 1 (100 permutations,
+    the median). The result depends on the seed. `InputError` for a model without attention.
+    """
+    if all(isinstance(network.decoder.attention, NoAttention) for network in transducer.networks):
+        raise InputError("the model has no attention, so there is nothing to permute")
+    generator = np.random.default_rng(seed)
+    changes, greatest = list[float](), list[float]()
+    with torch.inference_mode(), answering(transducer, permutations * len(trace.target)):
+        for replay in replays(transducer, [trace]):
+            running, symbols = transducer.begin(replay.work), torch.full_like(replay.target[:, 0], BOS)
+            for wanted in replay.target.unbind(dim=1):
+                seen = running.step(symbols)
+                rows = shuffled(seen.weights[0], permutations, generator)
+                copies = torch.zeros(len(rows), dtype=torch.int64, device=symbols.device)
+                again = running.take(copies)
+                inner = again.running if isinstance(again, Guided) else again
+                assert isinstance(inner, Alone | Together), "what can be given rows"
+                changed = inner.step(symbols.repeat(len(rows)), rows)
+                closed = closed_symbols(changed.logits.shape[1], symbols.device)
+                likely = likelihoods(changed, wanted.repeat(len(rows)), closed).exp().double()
+                changes.append(float((likely[1:] - likely[:1]).abs().sum(dim=1).median() / 2))
+                greatest.append(float(seen.weights[0].max()))
+                running, symbols = seen.after, wanted
+    return Permuted(np.array(changes), np.array(greatest))
+
+
+def shuffled(row: Float[Tensor, " S"], permutations: int, generator: np.random.Generator) -> Float[Tensor, "N S"]:
+    """A row as it is, and below it so many permutations of it."""
+    orders: list[Int[np.ndarray, " S"]] = [generator.permutation(len(row)) for _ in range(permutations)]
+    places = torch.from_numpy(np.stack([np.arange(len(row)), *orders])).to(row.device)
+    return row[places]
