@@ -84,8 +84,8 @@ def drive(transducer: Transducer, traces: Sequence[Trace]) -> Drive:
 
 
 def parted(
-    values: Sequence[Float[Tensor, "places size"]], symbols: Sequence[Sequence[Hashable]]
-) -> list[tuple[Float[Tensor, "places size"], Float[Tensor, "places size"]]]:
+    values: Sequence[Float[Tensor, "_ size"]], symbols: Sequence[Sequence[Hashable]]
+) -> list[tuple[Float[Tensor, "_ size"], Float[Tensor, "_ size"]]]:
     """For each sequence μ and μ + χ of its places, as `drive` defines them."""
     most = max((len(each) for each in values), default=0)
     means = [torch.stack([each[at] for each in values if len(each) > at]).mean(dim=0) for at in range(most)]

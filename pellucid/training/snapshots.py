@@ -56,7 +56,8 @@ def take(folder: Path, transducer: Transducer, traces: Sequence[Trace], at: tupl
     for number, (trace, bits) in enumerate(zip(probes, entropies, strict=True)):
         tensors[f"attention {number}"] = np.ascontiguousarray(trace.attention, np.float16)
         tensors[f"entropy {number}"] = np.ascontiguousarray(bits, np.float32)
-    notes = {"format": str(FORMAT), "traces": json.dumps([_told(trace) for trace in probes])}
+    # One note, for safetensors writes several in any order: the same snapshot is the same bytes.
+    notes = {"snapshot": json.dumps({"format": FORMAT, "traces": [_told(trace) for trace in probes]})}
     make_folder(folder / SNAPSHOTS)
     validation, update = at
     path = folder / SNAPSHOTS / f"{validation:06}-{update:08}.safetensors"
@@ -105,10 +106,11 @@ def _read(path: Path) -> Snapshot:
     content = read_bytes(path)
     try:
         tensors = safetensors.numpy.load(content)
-        notes = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        notes = json.loads(header["__metadata__"]["snapshot"])
         traces = [
             _trace(told, tensors[f"attention {number}"].astype(np.float32))
-            for number, told in enumerate(json.loads(notes["traces"]))
+            for number, told in enumerate(notes["traces"])
         ]
         entropies = [tensors[f"entropy {number}"] for number in range(len(traces))]
         source, target = (tensors[name].astype(np.float32) for name in ("source", "target"))
