@@ -8,6 +8,7 @@ GET /api/training?since=N   the log from line N on, and new frames, as server-se
 What a person did wrong is answered with 400 and {"error": words}.
 """
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from threading import Lock
@@ -93,7 +94,7 @@ def application(shown: Assembled) -> Starlette:
         Route("/api/neighbours", _answering(service, Nearby, service.neighbours), methods=["POST"]),
     ]
     middleware = [Middleware(Guard, policy=policy(page, "'self'")), Middleware(GZipMiddleware, minimum_size=1000)]
-    handlers = {HTTPException: _refused, InputError: _mistaken}
+    handlers = {HTTPException: _refused, InputError: _mistaken, Exception: _failed}
     return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
 
 
@@ -163,3 +164,9 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _mistaken(request: Request, error: Exception) -> Response:
     """What a person did wrong, in words."""
     return JSONResponse({"error": str(error)}, 400)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """A mistake of the service's own: its traceback for who started it, a word for who asked."""
+    logging.getLogger("pellucid").error("%s failed", request.url.path, exc_info=error)
+    return JSONResponse({"error": f"the service failed: {type(error).__name__}"}, 500)
