@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pellucid.viewer import contents
+from pellucid.viewer import asking, contents
 from pellucid.viewer.typescript import expression, source
 
 TYPES = Path(__file__).parents[1] / "web" / "src" / "contents.ts"
@@ -17,7 +17,7 @@ def test_the_types_in_web_are_those_of_the_structs() -> None:
 
 def test_every_struct_has_an_interface() -> None:
     text = source()
-    for name, kind in vars(contents).items():
+    for name, kind in {**vars(contents), **vars(asking)}.items():
         if isinstance(kind, type) and issubclass(kind, contents.Struct) and kind is not contents.Struct:
             assert f"export interface {name} {{\n" in text
             for field in msgspec.structs.fields(kind):

@@ -9,8 +9,8 @@ from viewed import digits_shown
 from pellucid.errors import InputError
 from pellucid.search.trace import END
 from pellucid.training.run import load
+from pellucid.viewer.asking import Asked, Changed, Nearby, Painted
 from pellucid.viewer.blocks import unblocked
-from pellucid.viewer.contents import Asked, Changed, Nearby, Painted
 from pellucid.viewer.questions import decode, gathered, neighbours, what_if
 
 SHOWN = digits_shown

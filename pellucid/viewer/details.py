@@ -11,8 +11,9 @@ from pellucid.inspection.evidence import evidence
 from pellucid.inspection.plane import plane
 from pellucid.search import trace as search
 from pellucid.search.transducer import Transducer
+from pellucid.viewer.asking import Asked
 from pellucid.viewer.blocks import block
-from pellucid.viewer.contents import Asked, Item, States, Trace
+from pellucid.viewer.contents import Item, States, Trace
 from pellucid.viewer.models import Model
 from pellucid.viewer.space import Planes
 from pellucid.viewer.traces import evidence_told

@@ -13,9 +13,10 @@ from pellucid.inspection.states import states
 from pellucid.search.options import Options, Painted
 from pellucid.search.trace import END, Trace
 from pellucid.search.transducer import Transducer
+from pellucid.viewer.asking import Asked, Changed, Difference, Nearby, Neighbour, Neighbours
 from pellucid.viewer.assembling import Assembled, slim
 from pellucid.viewer.blocks import block
-from pellucid.viewer.contents import Asked, Changed, Difference, Item, Nearby, Neighbour, Neighbours
+from pellucid.viewer.contents import Item
 from pellucid.viewer.details import with_details
 from pellucid.viewer.items import Known, entropies, items
 from pellucid.viewer.models import chosen

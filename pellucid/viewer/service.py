@@ -27,8 +27,9 @@ from starlette.routing import Route
 from pellucid.errors import InputError
 from pellucid.inspection.neighbours import Gathered
 from pellucid.viewer import questions
+from pellucid.viewer.asking import Asked, Changed, Nearby, Neighbours
 from pellucid.viewer.assembling import Assembled
-from pellucid.viewer.contents import Asked, Changed, Contents, Nearby, Neighbours
+from pellucid.viewer.contents import Contents
 from pellucid.viewer.following import Cursor, follow
 from pellucid.viewer.guard import Guard
 from pellucid.viewer.history import training

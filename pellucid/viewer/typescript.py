@@ -13,21 +13,21 @@ from typing import Any
 
 import msgspec
 
-from pellucid.viewer import contents
+from pellucid.viewer import asking, contents
 
-SEEN = (contents.Contents, contents.Changed, contents.Difference, contents.Nearby, contents.Neighbours)
+SEEN = (contents.Contents, asking.Changed, asking.Difference, asking.Nearby, asking.Neighbours)
 """The structs that cross the seam; what they hold is found from them."""
 
-HEAD = f"""// Made from pellucid/viewer/contents.py by `python -m pellucid.viewer.typescript`; not to be edited.
+HEAD = f"""// Made from pellucid/viewer/contents.py and asking.py by `python -m pellucid.viewer.typescript`; not to be edited.
 
 export const FORMAT = {contents.FORMAT};
 """
 
 
 def source() -> str:
-    """The whole of contents.ts: one interface a struct, in the order in which contents.py has them."""
+    """The whole of contents.ts: one interface a struct, in the order in which contents.py and asking.py have them."""
     _, components = msgspec.json.schema_components(SEEN, ref_template="{name}")
-    order = [name for name in vars(contents) if name in components]
+    order = [name for name in {**vars(contents), **vars(asking)} if name in components]
     return "\n".join([HEAD, *(interface(name, components[name]) for name in order)])
 
 
