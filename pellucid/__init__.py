@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pellucid.errors import InputError
     from pellucid.search.ensemble import Ensemble
     from pellucid.search.lexicon import Lexicon, load_lexicon
-    from pellucid.search.options import Options
+    from pellucid.search.options import Options, Painted
     from pellucid.search.sampling import Drawing
     from pellucid.search.trace import Trace
     from pellucid.search.transducer import Transducer
@@ -28,6 +28,7 @@ _HOMES = {
     "InputError": "pellucid.errors",
     "Lexicon": "pellucid.search.lexicon",
     "Options": "pellucid.search.options",
+    "Painted": "pellucid.search.options",
     "Trace": "pellucid.search.trace",
     "Transducer": "pellucid.search.transducer",
     "load": "pellucid.training.run",
@@ -44,6 +45,7 @@ __all__ = [
     "InputError",
     "Lexicon",
     "Options",
+    "Painted",
     "Trace",
     "Transducer",
     "__version__",

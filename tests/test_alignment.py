@@ -1,10 +1,33 @@
-"""Attention against a known alignment."""
+"""What weights say by themselves, by loops; and attention against a known alignment."""
+
+import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sample_traces import made
+from small import SEEDS
 
-from pellucid.evaluation.alignment import Spans, agreement
+from pellucid.evaluation.alignment import (
+    TOLD,
+    Spans,
+    absentmindedness_in,
+    absentmindedness_out,
+    agreement,
+    confidence,
+    counted,
+    coverage_deviation,
+    diagonality,
+    distortion,
+    jumps,
+    mean_map,
+    row_entropy,
+    summary,
+)
 from pellucid.recipes.digits.own import word_ends
+from pellucid.search.trace import END
 
 WEIGHTS = np.array([[[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]]], np.float32)
 
@@ -31,3 +54,113 @@ def test_no_known_span_is_refused() -> None:
 
 def test_words_end_behind_their_space() -> None:
     assert word_ends("317").tolist() == [6, 10, 16]
+
+
+ROWS = [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.25, 0.75], [1.0, 0.0, 0.0]]
+TRACE = made("abc", ["x", "y", "z", END], ROWS)
+"""The greatest weights lie at 0, 1, 2, and the end's at 0."""
+ENTROPIES = [1.0, 0.0, 2 - 0.75 * math.log2(3), 0.0]
+
+
+def penalised(columns: list[float]) -> float:
+    return float(np.mean([math.log(1 / (1 + abs(1 - each) ** 6)) for each in columns]))
+
+
+def dispersed(rows: Sequence[Sequence[float]]) -> float:
+    """Mean of Σ α ln α of rows scaled to sum to one, by loops."""
+    totals = []
+    for row in rows:
+        shares = [each / sum(row) for each in row] if sum(row) else []
+        totals.append(sum(each * math.log(each) for each in shares if each))
+    return sum(totals) / len(totals)
+
+
+def test_entropies_are_in_bits() -> None:
+    np.testing.assert_allclose(row_entropy(TRACE.attention), ENTROPIES, atol=1e-6)
+    assert row_entropy(np.full((1, 8), 1 / 8)).tolist() == pytest.approx([3])
+
+
+def test_penalties_and_confidence_are_those_of_the_tool() -> None:
+    weights = TRACE.attention
+    columns = [1.5, 1.75, 0.75]
+    assert coverage_deviation(weights) == pytest.approx(penalised(columns))
+    assert absentmindedness_out(weights) == pytest.approx(dispersed(ROWS))
+    assert absentmindedness_in(weights) == pytest.approx(dispersed(list(zip(*ROWS, strict=True))))
+    total = penalised(columns) + dispersed(ROWS) + dispersed(list(zip(*ROWS, strict=True)))
+    assert confidence(weights) == pytest.approx(math.exp(-0.05 * total**2))
+
+
+@given(st.integers(1, 6), st.integers(1, 6), SEEDS)
+def test_one_to_one_is_perfect_and_nothing_is_better(steps: int, positions: int, seed: int) -> None:
+    perfect = np.eye(positions)
+    assert coverage_deviation(perfect) == absentmindedness_out(perfect) == absentmindedness_in(perfect) == 0
+    assert confidence(perfect) == 1 and diagonality(perfect) == pytest.approx(1)
+    weights = np.random.default_rng(seed).dirichlet(np.ones(positions), steps)
+    assert max(coverage_deviation(weights), absentmindedness_out(weights), absentmindedness_in(weights)) <= 1e-12
+    assert 0 < confidence(weights) <= 1 and 0 < diagonality(weights) <= 1 + 1e-12
+
+
+def test_jumps_leave_out_the_end_where_there_is_one() -> None:
+    assert jumps(TRACE).tolist() == [1, 1]
+    cut = made("abc", ["x", "y", "z", "x"], ROWS)
+    assert jumps(cut).tolist() == [1, 1, -2]
+    assert distortion([TRACE, cut]) == {-2: 1, 1: 4} and jumps(made("a", [END], [[1.0]])).tolist() == []
+
+
+def test_diagonality_by_loops() -> None:
+    total = 0.0
+    for t, row in enumerate(ROWS):
+        for s, weight in enumerate(row):
+            total += weight * math.exp(-(((s + 0.5) / 3 - (t + 0.5) / 4) ** 2) / (2 * 0.2**2)) / 4
+    assert diagonality(TRACE.attention) == pytest.approx(total)
+
+
+def test_the_mean_map_is_that_of_fine_grids() -> None:
+    """Every cell of T × S stands for 10 S × 10 T equal ones, which the tenths count."""
+    traces = [TRACE, made("ab", ["x", END], [[0.9, 0.1], [0.2, 0.8]])]
+    found, expected = mean_map(traces), np.zeros((10, 10))
+    for trace in traces:
+        T, S = trace.attention.shape
+        fine = np.repeat(np.repeat(trace.attention, 10, axis=0), 10, axis=1) / 10
+        expected += fine.reshape(10, T, 10, S).sum(axis=3).mean(axis=1) / len(traces)
+    assert found is not None
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
+    assert mean_map([]) is None and mean_map([made("a", ["x"], [[0.0]])]) is None
+
+
+def test_the_summary_counts_as_the_definitions_say() -> None:
+    short = made("ab", ["x", END], [[0.1, 0.9], [0.9, 0.1]])
+    gold = [[(0, 1), (2, 3), (0, 0), (1, 2)], None]
+    found = {each.name: each for each in summary([TRACE, short], gold)}
+    h = float(row_entropy(short.attention).sum())
+    assert found["entropy"].value == pytest.approx((sum(ENTROPIES) + h) / 6)
+    assert found["relative entropy"].value == pytest.approx((sum(ENTROPIES) / math.log2(3) + h) / 6)
+    assert found["confidence"].value == pytest.approx((confidence(TRACE.attention) + confidence(short.attention)) / 2)
+    assert found["monotonicity"].value == 1 and found["alignment error"].value == pytest.approx(2 / 3)
+    for each in found.values():
+        assert each.low <= each.value <= each.high and each.definition.endswith(".")
+    assert [each.name for each in summary([TRACE, short])] == [name for name, *_ in TOLD[:-1]]
+
+
+def test_intervals_hold_the_mean_as_often_as_they_say() -> None:
+    """Of many corpora of 40 traces whose entropies are known in the mean."""
+    generator, held = np.random.default_rng(1), 0
+    for seed in range(40):
+        spread = generator.random(40)
+        traces = [made("ab", ["x", "y"], [[1 - p / 2, p / 2]] * 2) for p in spread]
+        found = summary(traces, seed=seed)[0]
+        p = np.linspace(1e-9, 1, 10_001) / 2
+        truth = float((-p * np.log2(p) - (1 - p) * np.log2(1 - p)).mean())
+        held += found.low <= truth <= found.high
+    assert held >= 34
+
+
+def test_what_does_not_look_counts_nowhere() -> None:
+    blind = made("abc", ["x", END], [[0.0] * 3] * 2)
+    gaps = made("ab", ["x", "y", END], [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    assert not counted(blind).any() and summary([blind]) == [] and summary([]) == []
+    assert [each.value for each in summary([blind, TRACE])] == [each.value for each in summary([TRACE])]
+    assert jumps(gaps).tolist() == [] and counted(gaps)[0].tolist() == [0, 2]
+    one = {each.name for each in summary([made("a", ["x"], [[1.0]])])}
+    assert "relative entropy" not in one and "monotonicity" not in one

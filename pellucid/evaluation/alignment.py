@@ -231,8 +231,10 @@ def summary(traces: Sequence[Trace], gold: Sequence[Gold | None] | None = None, 
     """
     spans = gold if gold is not None else [None] * len(traces)
     pairs = [counted(trace, own) for trace, own in zip(traces, spans, strict=True)]
-    table = np.array(pairs).reshape(len(traces), -1)
-    drawn = bootstrap_sums(table, seed).reshape(-1, len(TOLD), 2) if len(traces) else np.zeros((1, len(TOLD), 2))
+    table = np.array(pairs).reshape(len(traces), 2 * len(TOLD))
+    if not table.any():
+        return []
+    drawn = bootstrap_sums(table, seed).reshape(-1, len(TOLD), 2)
     found = []
     for at, ((name, unit, definition), (sums, counts)) in enumerate(
         zip(TOLD, table.sum(axis=0).reshape(-1, 2).tolist(), strict=True)

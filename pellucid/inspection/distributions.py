@@ -59,7 +59,7 @@ def entropy(log_probabilities: Float[np.ndarray, "*shape V"]) -> Float[np.ndarra
 
 
 def divergence(
-    before: Float[np.ndarray, "*shape V"], after: Float[np.ndarray, "*shape V"]
+    before: Float[np.ndarray, "*shape V"], after: Float[np.ndarray, "*other W"]
 ) -> Float[np.ndarray, "*shape"]:
     """KL(before ‖ after) = Σ p log₂(p / q), in bits: what believing `after` costs where `before` holds.
 

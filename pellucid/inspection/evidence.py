@@ -50,7 +50,7 @@ def evidence(transducer: Transducer, trace: Trace) -> Evidence:
 
     The attention that the transducer's options give stays given. A trace without source or output has nothing to tell.
     """
-    with answering(transducer, len(trace.source)):
+    with torch.inference_mode(False), answering(transducer, len(trace.source)):  # what was made in it has no gradient
         for replay in replays(transducer, [trace]):
             erased, gradient = erasure(transducer, replay), gradient_input(transducer, replay)
             agreements = [agreement(trace.attention, np.abs(each)) for each in (erased, gradient)]
@@ -92,7 +92,7 @@ def _gradients(transducer: Transducer, replay: Replay, steps: list[int]) -> Floa
         leaves.append(vectors.detach().clone().requires_grad_())
         return leaves[-1]
 
-    with torch.inference_mode(False), torch.enable_grad():
+    with torch.enable_grad():
         running = _running(transducer, own.work, leaf)
         likely = _log_probabilities(running, own.target[:, : max(steps) + 1])
         chosen = likely[torch.arange(len(steps)), torch.tensor(steps, device=likely.device)].sum()

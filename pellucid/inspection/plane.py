@@ -44,7 +44,7 @@ def plane(vectors: Float[np.ndarray, "n D"]) -> Plane:
     return Plane(mean, axes, (shares[0], shares[1]))
 
 
-def turned(points: Float[np.ndarray, "n 2"], onto: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 2"]:
+def turned(points: Float[np.ndarray, "n 2"], onto: Float[np.ndarray, "m 2"]) -> Float[np.ndarray, "n 2"]:
     """Points moved, turned and, where that fits better, mirrored, so that they lie nearest to others; never scaled.
 
         Q = argmin ‖(P − p̄) Q − (O − ō)‖, Q orthogonal:  Q = U Vᵀ of the singular value decomposition of (P − p̄)ᵀ(O − ō)

@@ -1,0 +1,27 @@
+"""Conicity of vectors whose cosines are known."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import cosine
+from small import SEEDS
+
+from pellucid.inspection.conicity import conicity
+
+
+def test_known_values() -> None:
+    assert conicity(np.array([[1.0, 0.0], [2.0, 0.0]])) == pytest.approx(1)
+    assert conicity(np.array([[1.0, 0.0], [0.0, 1.0]])) == pytest.approx(np.sqrt(0.5))
+    assert conicity(np.array([[1.0, 0.0], [-1.0, 0.0]])) == 0
+    assert conicity(np.array([[3.0, 4.0]])) == pytest.approx(1)
+    with pytest.raises(ValueError, match="a vector at least"):
+        conicity(np.zeros((0, 4)))
+
+
+@given(st.integers(1, 9), st.integers(2, 5), SEEDS)
+def test_it_is_the_mean_cosine_to_the_mean(count: int, size: int, seed: int) -> None:
+    vectors = np.random.default_rng(seed).normal(size=(count, size))
+    mean = vectors.mean(axis=0)
+    assert conicity(vectors) == pytest.approx(np.mean([1 - cosine(each, mean) for each in vectors]))
+    assert conicity(vectors * 7) == pytest.approx(conicity(vectors))

@@ -1,0 +1,74 @@
+"""Distributions along a trace: they are the model's own, and their measures are those of the definitions."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inspected import KINDS, PAIRS, made, traces_of
+from scipy.stats import entropy as scipy_entropy
+from small import SEEDS
+
+from pellucid.data.vocabulary import EOS, UNK
+from pellucid.inspection.distributions import distributions, divergence, entropy
+from pellucid.search.ensemble import ensemble
+from pellucid.search.options import Options, Painted
+
+
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_they_sum_to_one_and_hold_what_the_trace_tells(kind: str) -> None:
+    transducer = made(kind)
+    traces = [*traces_of(transducer, PAIRS), *transducer.predict(["abc", "", "cab"])]
+    for trace, found in zip(traces, distributions(transducer, traces), strict=True):
+        assert found.shape == (len(trace.target), 9 + (kind == "copying"))
+        np.testing.assert_allclose(np.exp(found).sum(axis=1), 1, rtol=1e-6)
+        ids = [*transducer.vocabularies.target.encode([s for s in trace.target if s != "⟨end⟩"])]
+        ids += [EOS] * (len(trace.target) - len(ids))
+        for t, identity in enumerate(ids):
+            if identity == UNK:  # copied: one of those that the last column holds together
+                assert found[t, -1] >= trace.log_probabilities[t] - 1e-5
+            else:
+                assert found[t, identity] == pytest.approx(trace.log_probabilities[t], abs=1e-5)
+        assert np.isneginf(found[:, [0, 1, 3]]).all()
+
+
+def test_those_of_an_ensemble_are_the_mean() -> None:
+    models = [made(), made("lstm", 4)]
+    both = ensemble(models, ["a", "b"])
+    traces = traces_of(both, PAIRS)
+    apart = [distributions(model, traces) for model in models]
+    for one, two, found in zip(*apart, distributions(both, traces), strict=True):
+        np.testing.assert_allclose(np.exp(found), (np.exp(one) + np.exp(two)) / 2, atol=1e-6)
+
+
+def test_given_attention_changes_them_from_its_step_on() -> None:
+    transducer = made()
+    trace = traces_of(transducer, [("abc", "vwx")])[0]
+    painted = transducer.with_options(Options(painted=(Painted(2, (1.0, 0.0, 0.0)),)))
+    before, after = (distributions(each, [trace])[0] for each in (transducer, painted))
+    change = divergence(before, after)
+    assert change[:2].max() < 1e-9 and change[2:].min() > 1e-6
+    assert np.array_equal(divergence(before, distributions(transducer, [trace])[0]), np.zeros(4))
+
+
+@given(st.integers(1, 9), st.integers(1, 4), SEEDS)
+def test_entropy_and_divergence_are_those_of_the_definitions(symbols: int, steps: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    one, two = (generator.dirichlet(np.full(symbols, 0.3), steps) for _ in range(2))
+    two = two + 1e-12
+    with np.errstate(divide="ignore"):
+        before, after = np.log(one), np.log(two)
+    np.testing.assert_allclose(entropy(before), scipy_entropy(one, base=2, axis=1), atol=1e-9)
+    expected = [
+        sum(p * math.log2(p / q) for p, q in zip(*rows, strict=True) if p > 0) for rows in zip(one, two, strict=True)
+    ]
+    np.testing.assert_allclose(divergence(before, after), np.maximum(expected, 0), atol=1e-9)
+
+
+def test_what_is_impossible_counts_as_the_limit_says() -> None:
+    certain, other = np.array([[0.0, -np.inf]]), np.array([[-np.inf, 0.0]])
+    assert entropy(certain).tolist() == [0] and entropy(np.log([[0.5, 0.5]])).tolist() == [1]
+    assert divergence(certain, other).tolist() == [np.inf] and divergence(certain, certain).tolist() == [0]
+    with pytest.raises(ValueError, match="cannot be compared"):
+        divergence(certain, other[:, :1])

@@ -1,0 +1,127 @@
+"""What drives attention: the parts by hand, and models whose drive is known."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from inspected import made, traces_of
+
+from pellucid.errors import InputError
+from pellucid.inspection.drive import drive, parted
+from pellucid.inspection.states import states
+from pellucid.search.ensemble import ensemble
+
+SOURCES = ["abc", "cab", "ab", "bbca", "c", "acacb"]
+PAIRS = [(source, target) for source, target in zip(SOURCES, ["vw", "x", "zzy", "v", "w", "xyz"], strict=True)]
+
+
+def centred(scores: np.ndarray) -> np.ndarray:
+    return np.asarray(scores - scores.mean(axis=1, keepdims=True))
+
+
+def decomposed(values: list[np.ndarray], symbols: Sequence[Sequence[str]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """μ and μ + χ, by loops."""
+    found = []
+    for own, names in zip(values, symbols, strict=True):
+        temporal, both = np.zeros_like(own), np.zeros_like(own)
+        for at, name in enumerate(names):
+            temporal[at] = np.mean([each[at] for each in values if len(each) > at], axis=0)
+            deviations = [
+                other[place] - np.mean([each[place] for each in values if len(each) > place], axis=0)
+                for other, others in zip(values, symbols, strict=True)
+                for place, symbol in enumerate(others)
+                if symbol == name
+            ]
+            both[at] = temporal[at] + np.mean(deviations, axis=0)
+        found.append((temporal, both))
+    return found
+
+
+def test_parts_are_the_means_of_the_definition() -> None:
+    values = [torch.tensor([[1.0], [5.0]]), torch.tensor([[3.0], [1.0], [7.0]])]
+    symbols = [["a", "b"], ["b", "a", "a"]]
+    (first, first_both), (second, second_both) = parted(values, symbols)
+    assert first[:, 0].tolist() == [2, 3] and second[:, 0].tolist() == [2, 3, 7]
+    a, b = (-1 + -2 + 0) / 3, (2 + 1) / 2
+    assert first_both[:, 0].tolist() == pytest.approx([2 + a, 3 + b])
+    assert second_both[:, 0].tolist() == pytest.approx([2 + b, 3 + a, 7 + a])
+
+
+def test_shares_are_those_of_the_products_of_the_parts() -> None:
+    """General attention, e = qᵀ W h, whose queries are the decoder's states before: in NumPy."""
+    transducer = made("general")
+    traces = traces_of(transducer, PAIRS)
+    own = states(transducer, traces)
+    weight = transducer.network.state_dict()["decoder.attention.key_projection.weight"].numpy()
+    starts = []
+    for trace in traces:
+        ids = torch.tensor([transducer.vocabularies.source.encode(trace.source)])
+        with torch.inference_mode():
+            memory = transducer.network.encoder(ids, torch.tensor([ids.shape[1]]))
+            starts.append(transducer.network.decoder.start(memory).hidden[0, -1].numpy())
+    queries = [np.concatenate([start[None], each.decoder[:-1]]) for start, each in zip(starts, own, strict=True)]
+    memories = [each.encoder for each in own]
+    fed = [("begin", *trace.target[:-1]) for trace in traces]
+    parts = [decomposed(queries, fed), decomposed(memories, [trace.source for trace in traces])]
+    sums, total = np.zeros(3), 0.0
+    for n in range(len(traces)):
+        scores = [
+            centred(query @ weight @ memory.T)
+            for query, memory in (
+                (parts[0][n][0], parts[1][n][0]),
+                (parts[0][n][1], parts[1][n][1]),
+                (queries[n], memories[n]),
+            )
+        ]
+        steps = (scores[0], scores[1] - scores[0], scores[2] - scores[1])
+        sums += [(part * scores[2]).sum() for part in steps]
+        total += (scores[2] ** 2).sum()
+    np.testing.assert_allclose(drive(transducer, traces), sums / total, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm", "stacked", "luong", "location", "heads", "copying", "general"])
+def test_shares_sum_to_one_for_every_attention_by_a_softmax(kind: str) -> None:
+    transducer = made(kind)
+    found = drive(transducer, traces_of(transducer, PAIRS))
+    assert sum(found) == pytest.approx(1) and np.isfinite(found).all()
+
+
+def test_one_source_again_and_again_is_all_temporal() -> None:
+    """Every state is the mean of its place."""
+    transducer = made()
+    found = drive(transducer, traces_of(transducer, [("abc", "vwx")] * 3))
+    np.testing.assert_allclose(found, [1, 0, 0], atol=1e-6)
+
+
+def test_states_that_know_nothing_but_their_symbol_are_driven_by_the_input() -> None:
+    """An encoder that forgets all before, and a query that never changes: e depends on the symbol alone."""
+    transducer = made("general")
+    parameters = dict(transducer.network.named_parameters())
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if "encoder" in name and "hidden_weight" in name:
+                parameter.zero_()
+            if "encoder" in name and "input" in name:
+                parameter[16:32] = -50.0 if parameter.dim() == 1 else 0.0  # update gates shut: h' = n
+            if "decoder.bridge" in name or ("decoder.cells" in name):
+                parameter.zero_()
+        parameters["decoder.bridge.bias"].fill_(0.5)
+        parameters["decoder.context_projection.weight"].zero_()
+    # Each symbol stands equally often at each of two places, so that no place has a mean of its own.
+    traces = traces_of(transducer, [("ab", ""), ("ba", ""), ("bc", ""), ("cb", ""), ("ca", ""), ("ac", "")])
+    found = drive(transducer, traces)
+    np.testing.assert_allclose(found, [0, 1, 0], atol=1e-6)
+
+
+def test_what_cannot_be_taken_apart_is_refused() -> None:
+    for kind in ("monotonic", "none"):
+        model = made(kind)
+        with pytest.raises(InputError, match="by a softmax"):
+            drive(model, traces_of(model, PAIRS))
+    model = made()
+    with pytest.raises(InputError, match="the same everywhere"):
+        drive(model, traces_of(model, [("a", "v")]))
+    both = ensemble([model, made(seed=4)], ["a", "b"])
+    with pytest.raises(InputError, match="ensemble"):
+        drive(both, both.predict(["abc"]))

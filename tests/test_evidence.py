@@ -1,0 +1,140 @@
+"""Erasure and gradients against computation by hand, one position and one difference at a time."""
+
+import numpy as np
+import pytest
+import torch
+from inspected import KINDS, PAIRS, made, traces_of
+from scipy.stats import spearmanr
+
+from pellucid.inspection import evidence as module
+from pellucid.inspection.evidence import agreement, evidence
+from pellucid.inspection.replaying import replays
+from pellucid.model.recurrence import Inputs
+from pellucid.search.ensemble import ensemble
+from pellucid.search.options import Options, Painted
+from pellucid.search.running import Alone, over
+from pellucid.search.trace import Trace
+from pellucid.search.transducer import Transducer
+
+
+def scored(transducer: Transducer, trace: Trace, change: torch.Tensor) -> np.ndarray:
+    """ln p of a trace's symbols, in double precision, where the vectors read are changed."""
+    (replay,) = replays(transducer, [trace])
+    encoder, work = transducer.network.encoder, replay.work
+    with torch.inference_mode():
+        vectors = encoder.table(encoder.known(work.source)) + change
+        running = over(transducer.network, encoder.over(Inputs(vectors), work.source, work.lengths))
+        symbols, found = torch.tensor([1]), list[float]()
+        for wanted in replay.target[0]:
+            seen = running.step(symbols)
+            likely = seen.logits[0, [2, *range(4, seen.logits.shape[1])]].log_softmax(dim=0)
+            found.append(float(likely[0 if wanted == 2 else int(wanted) - 3]))
+            assert isinstance(seen.after, Alone)
+            running, symbols = seen.after, wanted[None]
+        return np.array(found)
+
+
+def vectors_of(transducer: Transducer, trace: Trace) -> torch.Tensor:
+    (replay,) = replays(transducer, [trace])
+    encoder = transducer.network.encoder
+    with torch.inference_mode():
+        vectors: torch.Tensor = encoder.table(encoder.known(replay.work.source))
+    return vectors
+
+
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_erasing_is_a_zero_vector_at_one_position(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    transducer = made(kind)
+    trace = traces_of(transducer, [("cabba", "zyxw")])[0]
+    vectors, found = vectors_of(transducer, trace), evidence(transducer, trace)
+    for position in range(5):
+        change = torch.zeros_like(vectors)
+        change[0, position] = -vectors[0, position]
+        without = scored(transducer, trace, change)
+        np.testing.assert_allclose(found.erasure[:, position], trace.log_probabilities - without, atol=2e-5)
+    monkeypatch.setattr(module, "POSITIONS", 11)
+    np.testing.assert_allclose(evidence(transducer, trace).erasure, found.erasure, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "monotonic"])
+def test_gradient_times_input_is_a_central_difference(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of scaling one position's vector: d ln p(factor) / d factor at 1, from ln p in float64."""
+    transducer = made(kind)
+    trace = traces_of(transducer, [("cab", "zyx")])[0]
+    found, step = evidence(transducer, trace).gradient, 1e-5
+    vectors = vectors_of(transducer, trace)
+    for position in range(3):
+        change = torch.zeros_like(vectors)
+        change[0, position] = vectors[0, position]
+        ends = [scored(transducer, trace, change * share) for share in (step, -step)]
+        np.testing.assert_allclose(found[:, position], (ends[0] - ends[1]) / (2 * step), atol=1e-5)
+    monkeypatch.setattr(module, "KEPT", 1)
+    np.testing.assert_allclose(evidence(transducer, trace).gradient, found, atol=1e-6)
+
+
+def test_neither_leaves_the_vectors_changed_nor_the_mode() -> None:
+    transducer = made(double=False)
+    trace = transducer.predict(["abc"])[0]
+    before = {name: tensor.clone() for name, tensor in transducer.network.state_dict().items()}
+    transducer.network.train()
+    evidence(transducer, trace)
+    assert transducer.network.training and torch.is_grad_enabled()
+    assert all(torch.equal(before[name], tensor) for name, tensor in transducer.network.state_dict().items())
+    assert all(parameter.grad is None for parameter in transducer.network.parameters())
+
+
+def test_batches_and_kernels_and_inference_mode_change_nothing() -> None:
+    exact, fast = made(), made(double=False)
+    fast.network.load_state_dict(exact.network.state_dict())
+    trace = traces_of(exact, [("cabba", "zyxw")])[0]
+    one = evidence(exact, trace)
+    with torch.inference_mode():
+        two = evidence(fast, trace)
+    np.testing.assert_allclose(one.erasure, two.erasure, atol=1e-4)
+    np.testing.assert_allclose(one.gradient, two.gradient, atol=1e-4)
+
+
+def test_an_ensemble_of_a_model_with_itself_says_the_same() -> None:
+    alone = made()
+    trace = traces_of(alone, [("abc", "vwx")])[0]
+    one, two = evidence(alone, trace), evidence(ensemble([alone, alone], ["a", "b"]), trace)
+    np.testing.assert_allclose(one.erasure, two.erasure, atol=1e-5)
+    np.testing.assert_allclose(one.gradient, two.gradient, atol=1e-5)
+
+
+def test_given_attention_stays_given() -> None:
+    """All looks at the last position of an encoder that reads backwards last: what it never read has no say."""
+    transducer = made()
+    last = tuple(Painted(step, (0.0, 0.0, 1.0)) for step in range(4))
+    trace = traces_of(transducer, [("abc", "vwx")])[0]
+    free, given = evidence(transducer, trace), evidence(transducer.with_options(Options(painted=last)), trace)
+    assert not np.allclose(free.gradient, given.gradient) and not np.allclose(free.erasure, given.erasure)
+
+
+def test_nothing_is_said_of_nothing_and_unknown_symbols_are_no_obstacle() -> None:
+    transducer = made()
+    empty = evidence(transducer, transducer.predict([""])[0])
+    assert empty.erasure.shape == (0, 0) and empty.erasure_agreement is None
+    strange = evidence(transducer, traces_of(transducer, [("a?", "vé")])[0])
+    assert np.isfinite(strange.erasure).all() and np.isfinite(strange.gradient).all()
+
+
+@pytest.mark.parametrize("kind", ["gru", "none"])
+def test_agreement_is_that_of_the_rows(kind: str) -> None:
+    transducer = made(kind)
+    for trace in traces_of(transducer, PAIRS):
+        found = evidence(transducer, trace)
+        if kind == "none" or len(trace.source) == 1:
+            assert found.erasure_agreement is None and found.gradient_agreement is None
+            continue
+        rows = zip(trace.attention, np.abs(found.erasure), strict=True)
+        expected = np.mean([spearmanr(*row).statistic for row in rows])
+        assert found.erasure_agreement == pytest.approx(expected)
+
+
+def test_steps_that_do_not_vary_are_left_out() -> None:
+    attention = np.array([[0.2, 0.3, 0.5], [1 / 3, 1 / 3, 1 / 3], [0.5, 0.3, 0.2]])
+    other = np.array([[1.0, 2.0, 2.0], [1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
+    tied = spearmanr(attention[0], other[0]).statistic
+    assert agreement(attention, other) == pytest.approx((tied + 1) / 2)
+    assert agreement(attention[1:2], other[1:2]) is None and agreement(attention, np.zeros((3, 3))) is None

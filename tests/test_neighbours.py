@@ -1,0 +1,48 @@
+"""The nearest states, against every cosine taken by hand."""
+
+import numpy as np
+import pytest
+import torch
+from inspected import PAIRS, made, traces_of
+
+from pellucid.inspection import neighbours as module
+from pellucid.inspection.neighbours import Side, gather, nearest
+from pellucid.inspection.states import states
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 256])
+def test_the_nearest_are_those_of_the_greatest_cosines(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AT_ONCE", at_once)
+    transducer = made()
+    traces = traces_of(transducer, PAIRS)
+    gathered, own = gather(transducer, traces), states(transducer, traces)
+    for side, each in ((gathered.encoder, [s.encoder for s in own]), (gathered.decoder, [s.decoder for s in own])):
+        vector = each[2][1]
+        pairs = [(n, at, row) for n, rows in enumerate(each) for at, row in enumerate(rows)]
+        cosines = [row @ vector / np.linalg.norm(row) / np.linalg.norm(vector) for *_, row in pairs]
+        order = np.argsort(cosines)[::-1][:4]
+        found = nearest(side, vector, 4)
+        assert found[0][:2] == (2, 1) and found[0][2] == pytest.approx(1)
+        np.testing.assert_allclose([cosine for *_, cosine in found], [cosines[at] for at in order], atol=1e-6)
+        assert [(n, at) for n, at, _ in found] == [pairs[at][:2] for at in order]
+
+
+def test_it_stops_at_the_most_and_asks_for_no_more_than_there_are() -> None:
+    transducer = made()
+    traces = traces_of(transducer, PAIRS)
+    gathered = gather(transducer, traces, most=4)
+    assert gathered.encoder.traces.tolist() == [0, 0, 0, 1] and gathered.decoder.traces.tolist() == [0] * 4
+    assert len(nearest(gathered.encoder, np.ones(gathered.encoder.vectors.shape[1]), 99)) == 4
+    empty = gather(transducer, []).encoder
+    assert nearest(empty, np.ones(1), 3) == [] and nearest(gathered.encoder, np.ones(1), 0) == []
+
+
+def test_equal_states_come_in_their_order_and_zero_is_near_to_nothing() -> None:
+    vectors = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+    side = Side(vectors, np.arange(4), np.zeros(4, np.int64))
+    assert [(trace, cosine) for trace, _, cosine in nearest(side, np.array([3.0, 0.0]), 4)] == [
+        (1, 1),
+        (2, 1),
+        (0, 0),
+        (3, -1),
+    ]

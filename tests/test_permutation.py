@@ -1,0 +1,64 @@
+"""Shuffled attention: the change is that of a row replaced by hand, and none where nothing can change."""
+
+import numpy as np
+import pytest
+import torch
+from inspected import ATTENDING, made, traces_of
+
+from pellucid.errors import InputError
+from pellucid.inspection.distributions import distributions
+from pellucid.inspection.permutation import permutation, shuffled
+from pellucid.search.ensemble import ensemble
+from pellucid.search.options import Options, Painted
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm", "stacked", "luong", "location", "copying"])
+def test_the_change_is_that_of_painting_the_shuffled_row(kind: str) -> None:
+    transducer = made(kind)
+    trace = traces_of(transducer, [("abca", "vw")])[0]
+    found, generator = permutation(transducer, trace, permutations=5, seed=7), np.random.default_rng(7)
+    before = np.exp(distributions(transducer, [trace])[0])
+    for t, row in enumerate(trace.attention):
+        rows = [row[generator.permutation(4)] for _ in range(5)]
+        changes = []
+        for each in rows:
+            painted = transducer.with_options(Options(painted=(Painted(t, tuple(each.tolist())),)))
+            after = np.exp(distributions(painted, [trace])[0])
+            changes.append(np.abs(after[t] - before[t]).sum() / 2)
+        if kind == "copying":  # whose distributions count all copies of what the vocabulary lacks as one
+            assert found.change[t] >= np.median(changes) - 1e-5
+        else:
+            assert found.change[t] == pytest.approx(np.median(changes), abs=1e-5)
+    np.testing.assert_allclose(found.greatest, trace.attention.max(axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ATTENDING)
+def test_it_is_a_distance_and_the_seed_repeats_it(kind: str) -> None:
+    transducer = made(kind)
+    trace = transducer.predict(["abcab"])[0]
+    one, two = (permutation(transducer, trace, permutations=20) for _ in range(2))
+    assert one.change.shape == (len(trace.target),) and np.array_equal(one.change, two.change)
+    assert (one.change >= 0).all() and (one.change <= 1).all()
+
+
+def test_one_position_or_even_weights_cannot_change() -> None:
+    transducer = made()
+    assert permutation(transducer, traces_of(transducer, [("a", "vw")])[0]).change.max() < 1e-12
+    even = tuple(Painted(step, (1.0, 1.0, 1.0)) for step in range(3))
+    painted = transducer.with_options(Options(painted=even))
+    assert permutation(painted, traces_of(transducer, [("abc", "vw")])[0]).change.max() < 1e-12
+
+
+def test_models_that_look_alike_in_an_ensemble_and_models_that_do_not_look() -> None:
+    alone = made()
+    trace = traces_of(alone, [("abc", "vw")])[0]
+    both = permutation(ensemble([alone, alone], ["a", "b"]), trace, 10)
+    np.testing.assert_allclose(both.change, permutation(alone, trace, 10).change, atol=1e-6)
+    with pytest.raises(InputError, match="nothing to permute"):
+        permutation(made("none"), trace)
+
+
+def test_rows_keep_their_weights() -> None:
+    rows = shuffled(torch.tensor([0.1, 0.2, 0.7]), 50, np.random.default_rng(1))
+    assert rows.shape == (51, 3) and rows[0].tolist() == pytest.approx([0.1, 0.2, 0.7])
+    assert torch.equal(rows.sort(dim=1).values, rows[:1].expand(51, -1)) and len(set(map(tuple, rows.tolist()))) == 6

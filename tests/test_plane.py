@@ -1,0 +1,73 @@
+"""The plane of the principal components, against a singular value decomposition; and points turned onto others."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
+from small import SEEDS
+
+from pellucid.inspection.plane import plane, turned
+
+
+@given(st.integers(3, 20), st.integers(2, 6), SEEDS)
+def test_it_is_that_of_the_singular_value_decomposition(count: int, size: int, seed: int) -> None:
+    vectors = np.random.default_rng(seed).normal(size=(count, size)) * np.arange(1, size + 1) ** 2
+    found = plane(vectors)
+    centred = vectors - vectors.mean(axis=0)
+    _, values, axes = np.linalg.svd(centred, full_matrices=False)
+    shares = (values**2 / (values**2).sum())[:2]
+    np.testing.assert_allclose(found.explained, shares, atol=1e-9)
+    for at in range(2):
+        assert found.axes[at][np.abs(found.axes[at]).argmax()] > 0
+        if values[at] ** 2 - (values[at + 1] ** 2 if at + 1 < len(values) else 0) > 1e-3 * values[0] ** 2 and (
+            at == 0 or values[0] ** 2 - values[1] ** 2 > 1e-3 * values[0] ** 2
+        ):
+            assert abs(found.axes[at] @ axes[at]) == pytest.approx(1, abs=1e-6)
+    np.testing.assert_allclose(found.axes @ found.axes.T, np.eye(2), atol=1e-9)
+    np.testing.assert_allclose(found.project(vectors), centred @ found.axes.T, atol=1e-9)
+    np.testing.assert_allclose(found.project(vectors).mean(axis=0), 0, atol=1e-9)
+
+
+def test_signs_do_not_depend_on_the_order() -> None:
+    vectors = np.random.default_rng(1).normal(size=(50, 4)) * [4, 3, 2, 1]
+    np.testing.assert_allclose(plane(vectors).axes, plane(vectors[::-1]).axes, atol=1e-9)
+
+
+def test_few_numbers_and_few_vectors_have_a_plane_too() -> None:
+    line = plane(np.array([[1.0], [3.0]]))
+    assert line.explained == (1, 0) and line.project(np.array([[4.0]])).tolist() == [[2, 0]]
+    point = plane(np.array([[1.0, 2.0, 3.0]]))
+    assert point.explained == (0, 0) and not point.project(np.array([[1.0, 2.0, 3.0]])).any()
+    with pytest.raises(ValueError, match="a vector at least"):
+        plane(np.zeros((0, 3)))
+
+
+@given(st.integers(3, 10), st.floats(0, 6.28), st.booleans(), SEEDS)
+def test_what_was_turned_mirrored_and_moved_comes_back(count: int, angle: float, mirror: bool, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    onto = generator.normal(size=(count, 2))
+    matrix = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]) @ np.diag(
+        [1, -1 if mirror else 1]
+    )
+    np.testing.assert_allclose(turned(onto @ matrix + [5, -3], onto), onto, atol=1e-9)
+
+
+def test_no_turn_comes_nearer_and_nothing_is_scaled() -> None:
+    generator = np.random.default_rng(1)
+    points, onto = generator.normal(size=(2, 12, 2))
+    found = turned(points, onto)
+    before, after = (np.linalg.norm(each[:, None] - each[None], axis=2) for each in (points, found))
+    np.testing.assert_allclose(after, before, atol=1e-9)
+    centred = points - points.mean(axis=0)
+    for degrees in range(360):
+        matrix = Rotation.from_euler("z", degrees, degrees=True).as_matrix()[:2, :2]
+        for sign in (1, -1):
+            other = centred @ (matrix * [1, sign]) + onto.mean(axis=0)
+            assert ((found - onto) ** 2).sum() <= ((other - onto) ** 2).sum() + 1e-9
+
+
+def test_points_without_a_partner_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 points cannot be turned onto 2"):
+        turned(np.zeros((3, 2)), np.zeros((2, 2)))
+    assert turned(np.zeros((0, 2)), np.zeros((0, 2))).shape == (0, 2)

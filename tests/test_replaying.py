@@ -1,0 +1,63 @@
+"""Traces in ids again: whatever a search wrote, its steps can be taken once more."""
+
+import numpy as np
+import pytest
+import torch
+from inspected import KINDS, PAIRS, made, traces_of
+
+from pellucid.errors import InputError
+from pellucid.inspection import replaying
+from pellucid.inspection.distributions import distributions
+from pellucid.inspection.replaying import answering, begun, replays, taken, target_ids
+from pellucid.search.ensemble import ensemble
+from pellucid.search.options import Options, Painted
+from pellucid.search.trace import Trace
+
+
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_the_steps_look_where_the_trace_says(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaying, "POSITIONS", 6)
+    transducer = made(kind)
+    traces = [*transducer.predict(["abc", "", "cab?", "b"]), *traces_of(transducer, PAIRS)]
+    seen: list[int] = []
+    with torch.inference_mode(), answering(transducer, 9):
+        for replay in replays(transducer, traces):
+            alone, guide = begun(transducer, replay)
+            looks = [each.step.attended.weights for each in taken(alone, guide, replay.target)]
+            for row, (number, positions, steps) in enumerate(replay.sizes):
+                own = torch.stack([look[row, :positions] for look in looks[:steps]])
+                np.testing.assert_allclose(own.numpy(), traces[number].attention, atol=1e-5)
+                seen.append(number)
+    assert sorted(seen) == [0, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_what_was_copied_has_the_id_of_its_place() -> None:
+    transducer = made("copying")
+    trace = traces_of(transducer, [("ab?!", "v!q")])[0]
+    assert target_ids(transducer, trace) == [4, 9 + 3, 3, 2]
+    found = distributions(transducer, [trace])[0]
+    assert found.shape == (4, 10) and np.isfinite(trace.log_probabilities).all()
+
+
+def test_unfinished_outputs_have_no_end() -> None:
+    transducer = made()
+    cut = next(each for each in transducer.predict(["abc", "cab", "ccc", "bab"]) if not each.finished)
+    assert len(target_ids(transducer, cut)) == len(cut.target) == 6
+
+
+def test_given_attention_stays_given() -> None:
+    transducer = made().with_options(Options(painted=(Painted(1, (0.0, 0.0, 1.0)),)))
+    trace = traces_of(transducer, [("abc", "vw")])[0]
+    with torch.inference_mode():
+        (replay,) = replays(transducer, [trace])
+        alone, guide = begun(transducer, replay)
+        looks = [each.step.attended.weights[0].tolist() for each in taken(alone, guide, replay.target)]
+    assert looks[1] == [0, 0, 1] and 0 < looks[0][2] < 1
+
+
+def test_an_ensemble_has_no_states() -> None:
+    both = ensemble([made(), made(seed=4)], ["a", "b"])
+    traces: list[Trace] = both.predict(["abc"])
+    (replay,) = replays(both, traces)
+    with pytest.raises(InputError, match="an ensemble has no states"):
+        begun(both, replay)
