@@ -1,5 +1,7 @@
 """What a page may ask of its models."""
 
+from typing import Literal
+
 import msgspec
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from pellucid.viewer.asking import Asked, Changed, Nearby, Painted
 from pellucid.viewer.blocks import unblocked
 from pellucid.viewer.questions import decode, gathered, neighbours, what_if
 
+Side = Literal["encoder", "decoder"]
 SHOWN = digits_shown
 PLAIN = Asked(text="nine two")
 
@@ -111,7 +114,8 @@ def test_the_nearest_states_are_of_the_file_and_not_the_one_asked_for() -> None:
     item = shown.contents.items[3]
     trace = item.traces[0]
     among = gathered(shown)
-    for side, symbols in (("encoder", trace.source), ("decoder", trace.target)):
+    sides: list[tuple[Side, list[str]]] = [("encoder", trace.source), ("decoder", trace.target)]
+    for side, symbols in sides:
         nearby = Nearby(text=item.text, target=trace.target, side=side, position=1, count=7)
         told = neighbours(shown, among, nearby)
         similarities = [each.similarity for each in told.neighbours]

@@ -5,6 +5,8 @@ T target positions, S source positions.
 
 from typing import Literal
 
+from msgspec import field
+
 from pellucid.viewer.contents import Block, Item, Point, Struct, Trace
 
 
@@ -20,11 +22,11 @@ class Asked(Struct, frozen=True, kw_only=True):
     """A source to decode, and what is given of its output and its attention."""
 
     text: str
-    features: list[str] = []
-    prefix: list[str] = []
+    features: list[str] = field(default_factory=list)
+    prefix: list[str] = field(default_factory=list)
     """Symbols that the output begins with."""
-    painted: list[Painted] = []
-    masked: list[int] = []
+    painted: list[Painted] = field(default_factory=list)
+    masked: list[int] = field(default_factory=list)
     """Source positions hidden from attention."""
     beam_width: int = 1
     outputs: int = 1
@@ -58,7 +60,7 @@ class Nearby(Struct, frozen=True, kw_only=True):
     """A state, to find those nearest to it."""
 
     text: str
-    features: list[str] = []
+    features: list[str] = field(default_factory=list)
     target: list[str]
     """The symbols written, the end included where it was."""
     side: Literal["encoder", "decoder"]

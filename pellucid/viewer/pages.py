@@ -53,7 +53,7 @@ def _spelt(value: object) -> object:
     match value:
         case str():
             return SURROGATES.sub("\ufffd", value)
-        case list():
+        case list() | tuple():
             return [_spelt(each) for each in value]
         case dict():
             return {_spelt(key): _spelt(each) for key, each in value.items()}

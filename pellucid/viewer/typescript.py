@@ -18,14 +18,14 @@ from pellucid.viewer import asking, contents
 SEEN = (contents.Contents, asking.Changed, asking.Difference, asking.Nearby, asking.Neighbours)
 """The structs that cross the seam; what they hold is found from them."""
 
-HEAD = f"""// Made from pellucid/viewer/contents.py and asking.py by `python -m pellucid.viewer.typescript`; not to be edited.
+HEAD = f"""// Made from pellucid/viewer/contents.py and asking.py by `make page`; not to be edited.
 
 export const FORMAT = {contents.FORMAT};
 """
 
 
 def source() -> str:
-    """The whole of contents.ts: one interface a struct, in the order in which contents.py and asking.py have them."""
+    """The whole of contents.ts: an interface of each struct, in the order of contents.py and asking.py."""
     _, components = msgspec.json.schema_components(SEEN, ref_template="{name}")
     order = [name for name in {**vars(contents), **vars(asking)} if name in components]
     return "\n".join([HEAD, *(interface(name, components[name]) for name in order)])

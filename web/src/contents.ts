@@ -1,4 +1,4 @@
-// Made from pellucid/viewer/contents.py and asking.py by `python -m pellucid.viewer.typescript`; not to be edited.
+// Made from pellucid/viewer/contents.py and asking.py by `make page`; not to be edited.
 
 export const FORMAT = 1;
 
