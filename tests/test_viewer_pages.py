@@ -10,7 +10,7 @@ from viewed import digits_shown
 
 from pellucid import __version__
 from pellucid.viewer.contents import Contents, Item
-from pellucid.viewer.pages import built, encoded, exported, policy
+from pellucid.viewer.pages import PLACE, built, encoded, exported, policy
 from pellucid.viewer.traces import least_entropy, trace_told
 
 DATA = re.compile(r'<script type="application/json" id="contents">(.*?)</script>', re.DOTALL)
@@ -47,6 +47,10 @@ def test_only_the_pages_own_scripts_run() -> None:
     digest = base64.b64encode(hashlib.sha256(b"let a = 1;").digest()).decode()
     assert f"script-src 'sha256-{digest}';" in policy(page, "'self'")
     assert "script-src 'none'" in policy("<p>", "'self'") and "unsafe-eval" not in policy(built(), "'self'")
+
+
+def test_the_built_page_has_one_place_for_its_contents() -> None:
+    assert built().count(PLACE) == 1 and exported(hostile()).count('id="contents"') == 1
 
 
 def test_the_built_page_loads_nothing() -> None:

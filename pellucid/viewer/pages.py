@@ -10,7 +10,10 @@ import msgspec
 
 from pellucid.viewer.contents import Contents
 
-SCRIPT = re.compile(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL)
+SCRIPT = re.compile(r"<script(?![^>]*\s(?:src=|type=\"application/json\"))[^>]*>(.*?)</script>", re.DOTALL)
+"""Those that run, not those that hold data."""
+PLACE = '<script type="application/json" id="contents"></script>'
+"""Where the built page has room for its contents."""
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -34,10 +37,9 @@ def exported(contents: Contents) -> str:
     page = built()
     meta = f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(page, chr(39) + "none" + chr(39)))}">'
     head, _, rest = page.partition("<head>")
-    body, end, tail = rest.rpartition("</body>")
+    before, _, after = rest.rpartition(PLACE)
     data = encoded(contents).decode("utf-8").replace("<", "\\u003c")
-    script = f'<script type="application/json" id="contents">{data}</script>\n'
-    return f"{head}<head>\n{meta}{body}{script}{end}{tail}"
+    return f'{head}<head>\n{meta}{before}<script type="application/json" id="contents">{data}</script>{after}'
 
 
 def encoded(value: msgspec.Struct) -> bytes:
