@@ -6,14 +6,14 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
     $$python $(SUPPORTED) 2>/dev/null && echo $$python && break; done)
 BIN = .venv/bin
 
-.PHONY: help setup test lint format demo lessons bench-g2p bench-peers clean
+.PHONY: help setup test lint format page check-page fresh-page chromium demo lessons bench-g2p bench-peers clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
 setup: .venv/setup.stamp ## install Pellucid in .venv, in the versions of constraints.txt
 
-test: .venv/test.stamp lint ## run every check: style, types, tests
+test: .venv/test.stamp lint check-page chromium ## run every check: style, types, the built page, tests
 	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 lint: .venv/test.stamp ## check style and types
@@ -24,6 +24,33 @@ lint: .venv/test.stamp ## check style and types
 format: .venv/test.stamp ## put the code in its one format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+page: .venv/test.stamp web/node_modules/.stamp ## build web/ into pellucid/viewer/page, which is kept; needs Node
+	$(BIN)/python -m pellucid.viewer.typescript web/src/contents.ts
+	cd web && npm run build
+
+# The page is kept built, so that installing needs no Node: whether it is what web/ gives is seen where Node is there.
+check-page:
+	@if command -v npm >/dev/null; then $(MAKE) fresh-page; \
+	elif [ -n "$$CI" ]; then echo "npm is missing: without Node it cannot be seen whether the page is up to date" >&2; exit 1; \
+	else echo "npm is missing: the page in pellucid/viewer/page is tested as it is, not built anew (install Node 20 or newer)"; fi
+
+fresh-page: web/node_modules/.stamp
+	cd web && npm run check && npm test && npx vite build --outDir ../build/page --emptyOutDir --logLevel warn
+	@cmp build/page/index.html pellucid/viewer/page/index.html || \
+	    { echo "pellucid/viewer/page/index.html is not what web/ gives: make page, and commit it" >&2; exit 1; }
+
+web/node_modules/.stamp: web/package.json web/package-lock.json
+	cd web && npm ci --no-audit --no-fund
+	@touch $@
+
+# The browser of the tests in tests/browser. A server must have it; a desk may do without, and skips them.
+chromium:
+	@if [ -x /usr/bin/chromium ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update && apt-get install --yes --no-install-recommends chromium; \
+	else echo "/usr/bin/chromium is missing: tests in a browser are skipped (as root: apt-get install chromium)" >&2; \
+	    [ -z "$$CI" ]; fi
 
 demo: setup ## train on spelled-out digits and look at the result, in runs/demo
 	$(BIN)/pellucid recipe digits-attention --out runs/demo

@@ -216,6 +216,8 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """What picks the best checkpoint and stops early."""
     patience: Limit
     """Stop after so many validations without a better metric (0 = never)."""
+    snapshots: bool = True
+    """Keep at each validation what four examples came to and the symbols' vectors, for the film of the training."""
 
 
 class SearchConfig(Settings, frozen=True, kw_only=True):

@@ -35,6 +35,11 @@ def made(
     )
 
 
+def small() -> Trace:
+    """Three letters read, two written."""
+    return made("abc", ["A", "B", END], [[0.8, 0.2, 0.0], [0.3, 0.6, 0.1], [0.0, 0.004, 0.996]], [0.93, 0.5, 0.999])
+
+
 def diagonal(source: Sequence[str], target: Sequence[str]) -> Trace:
     """A trace that reads the source evenly from its start to its end, every other position getting nothing."""
     weights = np.zeros((len(target), len(source)))

@@ -1,12 +1,18 @@
-"""pellucid look: the terminal view, pictures and the report."""
+"""pellucid look: the page, files and the terminal view."""
 
+import json
 import re
+import signal
+import socket
+import subprocess
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
-from command_line import Done, complaint, pellucid
-from trained_runs import contents, digits_run
+from command_line import Done, command, complaint, environment, pellucid
+from trained_runs import contents, copy_of, digits_run
 
 from pellucid.look.terminal import CAPTION
 from pellucid.training.run import load
@@ -17,7 +23,7 @@ def look(*arguments: object, stdin: bytes = b"") -> Done:
 
 
 def test_the_terminal_view_shows_every_source_its_output_and_the_caution() -> None:
-    done = look(stdin=b"one\nnine two\n")
+    done = look("-", stdin=b"one\nnine two\n")
     assert done.code == 0 and done.err == "" and "\x1b" not in done.out
     for trace in load(digits_run().run).predict(["one", "nine two"]):
         assert f"{trace.text} → {trace.output}" in done.out
@@ -25,61 +31,130 @@ def test_the_terminal_view_shows_every_source_its_output_and_the_caution() -> No
 
 
 def test_the_view_keeps_to_its_width_and_to_ascii() -> None:
-    done = look("--width", "50", "--ascii", stdin="nine nine nine nine é\n".encode())
+    done = look("-", "--width", "50", "--ascii", stdin="nine nine nine nine é\n".encode())
     assert done.code == 0 and done.out.isascii()
     assert max(map(len, done.out.split(CAPTION)[0].splitlines()[:-1])) <= 50
 
 
 def test_as_many_are_shown_as_asked() -> None:
-    assert look("--most", "2", stdin=b"one\n" * 5).out.count("one →") == 2
-    assert look(digits_run().files.dev).out.count("→") >= 10
+    assert look("-", "--most", "2", stdin=b"one\n" * 5).out.count("one →") == 2
+    assert look(digits_run().files.dev, "--terminal").out.count("→") >= 10
 
 
-@pytest.mark.parametrize("most", [0, -1])
-def test_showing_none_is_refused(most: int) -> None:
-    assert "most" in complaint(look("--most", most, stdin=b"one\n"))
+@pytest.mark.parametrize("flag", ["most", "items"])
+@pytest.mark.parametrize("number", [0, -1])
+def test_showing_none_is_refused(flag: str, number: int) -> None:
+    assert flag in complaint(look("-", f"--{flag}", number, stdin=b"one\n"))
 
 
-def test_a_png_and_an_svg_of_the_first_source(tmp_path: Path) -> None:
-    for name in ("a.png", "a.svg"):
-        done = look("--export", tmp_path / name, stdin=b"nine two\n\xff\n")
+def test_the_first_source_as_a_file(tmp_path: Path) -> None:
+    for name in ("a.png", "a.svg", "a.json", "a.tex"):
+        done = look("-", "--export", tmp_path / name, stdin=b"nine two\n\xff\n")
         assert (done.code, done.out, done.err) == (0, f"{tmp_path / name}\n", "")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert ElementTree.fromstring((tmp_path / "a.svg").read_text("utf-8")).tag.endswith("svg")
-    assert sorted(contents(tmp_path)) == ["a.png", "a.svg"]
+    (trace,) = load(digits_run().run).predict(["nine two"])
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == trace.to_dict()
+    assert "tikzpicture" in (tmp_path / "a.tex").read_text("utf-8")
+    assert sorted(contents(tmp_path)) == ["a.json", "a.png", "a.svg", "a.tex"]
 
 
-def test_a_report_of_a_whole_file(tmp_path: Path) -> None:
-    done = look(digits_run().files.dev, "--export", tmp_path / "report.html")
-    assert (done.code, done.out, done.err) == (0, f"{tmp_path / 'report.html'}\n", "")
-    text = (tmp_path / "report.html").read_text("utf-8")
+def page_of(path: Path) -> Any:  # noqa: ANN401 (whatever a page holds)
+    """The contents of an exported page."""
+    (data,) = re.findall(r'id="contents">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)
+    return json.loads(data)
+
+
+def test_a_page_of_a_whole_file(tmp_path: Path) -> None:
+    done = look(digits_run().files.dev, "--export", tmp_path / "page.html", "--items", 12)
+    assert (done.code, done.out) == (0, f"{tmp_path / 'page.html'}\n")
+    assert done.err == "pellucid: decoding 40 examples of dev.tsv\n"
+    told = page_of(tmp_path / "page.html")
+    assert told["total"] == 40 and len(told["items"]) == 12 and not told["served"]
     card = (digits_run().run / "card.md").read_text("utf-8")
     exact = re.search(r"exact match (\d+\.\d\d) %", card)
-    assert exact is not None and f"{exact[1]} %" in text
-    assert text.startswith("<!doctype html>") or text.startswith("<!DOCTYPE html>")
-    assert not re.search(r"<script|<link|src=[\"']?http", text)
+    assert exact is not None and f"{told['corpus']['scores'][0]['value']:.2f}" == exact[1]
+
+
+def test_without_a_file_the_page_shows_the_runs_own(tmp_path: Path) -> None:
+    assert look("--export", tmp_path / "page.html").code == 0
+    assert page_of(tmp_path / "page.html")["total"] == 40
+
+
+def test_a_page_of_sources_and_of_several_runs(tmp_path: Path) -> None:
+    (tmp_path / "sources.txt").write_text("one\ntwo\n")
+    done = pellucid(
+        *("look", digits_run().run, digits_run().run, tmp_path / "sources.txt"),
+        *("--export", tmp_path / "page.html", "--beam", 2),
+    )
+    assert done.code == 0
+    told = page_of(tmp_path / "page.html")
+    assert [item["text"] for item in told["items"]] == ["one", "two"] and told["corpus"] is None
+    assert len(told["rivals"]) == 1 and len(told["items"][0]["traces"]) == 2
+
+
+def test_a_page_of_standard_input(tmp_path: Path) -> None:
+    assert look("-", "--export", tmp_path / "page.html", stdin=b"one\n").code == 0
+    assert [item["text"] for item in page_of(tmp_path / "page.html")["items"]] == ["one"]
+
+
+def test_the_page_is_served_until_ctrl_c() -> None:
+    process = subprocess.Popen(
+        command("look", digits_run().run, digits_run().files.dev, "--no-open"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
+    with urlopen(f"{address}api/contents", timeout=60) as answer:
+        assert json.load(answer)["total"] == 40
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 0 and told.endswith("pellucid: ended\n") and "Traceback" not in told
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        message = complaint(look(digits_run().files.dev, "--port", taken.getsockname()[1]))
+    assert message.startswith("--port ") and message.endswith("address already in use")
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.html.txt"])
 def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
-    message = complaint(look("--export", tmp_path / name, stdin=b"one\n"))
-    assert message.startswith("--export takes a file that ends with .html, .png or .svg, got ")
+    message = complaint(look("-", "--export", tmp_path / name, stdin=b"one\n"))
+    assert message.startswith("--export takes a file that ends with .html, .png, .svg, .json or .tex, got ")
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["a.png", "a.svg", "a.html"])
+@pytest.mark.parametrize("name", ["a.png", "a.svg", "a.html", "a.json", "a.tex"])
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path, name: str) -> None:
-    message = complaint(look(digits_run().files.dev, "--export", tmp_path / "none" / name))
-    assert message == f"cannot write {tmp_path / 'none' / name}: no such file or directory"
+    done = look(digits_run().files.dev, "--export", tmp_path / "none" / name)
+    assert done.code == 2 and done.out == ""
+    assert done.err.endswith(f"cannot write {tmp_path / 'none' / name}: no such file or directory\n")
 
 
-def test_a_report_needs_pairs(tmp_path: Path) -> None:
-    assert "pellucid look DIR FILE --export" in complaint(look("--export", tmp_path / "a.html", stdin=b"one\n"))
-    (tmp_path / "sources.txt").write_text("one\ntwo\n")
-    message = complaint(look(tmp_path / "sources.txt", "--export", tmp_path / "a.html"))
-    assert "sources.txt:1: expected 2 columns, got 1" in message and not (tmp_path / "a.html").exists()
+def test_a_file_that_is_neither_pairs_nor_sources_is_told(tmp_path: Path) -> None:
+    (tmp_path / "mixed.tsv").write_text("one\t1\ntwo\n")
+    message = complaint(look(tmp_path / "mixed.tsv", "--export", tmp_path / "a.html"))
+    assert "mixed.tsv:2: expected 2 columns, got 1" in message and not (tmp_path / "a.html").exists()
+
+
+def test_what_names_no_run_is_told(tmp_path: Path) -> None:
+    assert "name the folder of a run" in complaint(pellucid("look"))
+    assert "is not a run folder" in complaint(pellucid("look", tmp_path))
+    assert "give one DIR and one FILE" in complaint(look("--terminal"))
+    run = copy_of(digits_run().run, tmp_path / "run")
+    (run / "log.jsonl").unlink()
+    assert "pellucid look DIR FILE --export page.html" in complaint(
+        pellucid("look", run, "--export", tmp_path / "a.html")
+    )
 
 
 def test_nothing_to_show_is_told() -> None:
-    assert "no source" in complaint(look(stdin=b""))
-    assert "standard input:1: invalid UTF-8" in complaint(look(stdin=b"\xff\n"))
+    assert "no source" in complaint(look("-", stdin=b""))
+    assert "standard input:1: invalid UTF-8" in complaint(look("-", stdin=b"\xff\n"))

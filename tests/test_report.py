@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sample_traces import HOSTILE, diagonal, made
+from sample_traces import HOSTILE, diagonal, made, small
 
 from pellucid.errors import RunError
 from pellucid.evaluation.metrics import Accuracy
@@ -77,10 +77,6 @@ class Page(HTMLParser):
     @property
     def text(self) -> str:
         return "".join(self.texts)
-
-
-def small() -> Trace:
-    return made("abc", ["A", "B", END], [[0.8, 0.2, 0.0], [0.3, 0.6, 0.1], [0.0, 0.004, 0.996]], [0.93, 0.5, 0.999])
 
 
 def hostile() -> Trace:

@@ -26,7 +26,9 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "decoder": {"hidden_size": 12, "embedding_size": 6},
 }
 """Sizes at which an update takes a few milliseconds."""
+SNAPSHOTS = "snapshots/"
 RUN_FILES = ["card.md", "config.toml", "log.jsonl", "model.safetensors", "training.safetensors", "vocabulary.json"]
+"""Of a finished run, beside its snapshots."""
 
 
 class Trained(NamedTuple):
@@ -155,12 +157,14 @@ def outcome(run: Path) -> dict[str, Any]:
     progress = {key: value for key, value in json.loads(notes.pop("progress")).items() if key != "seconds"}
     kept = {name: (run / name).read_bytes() for name in ("model.safetensors", "config.toml", "vocabulary.json")}
     card = re.sub(r"[\d,]+ seconds", "", (run / "card.md").read_text("utf-8"))
+    kept |= {path.name: path.read_bytes() for path in sorted((run / SNAPSHOTS).glob("*"))}
     return {**kept, "moments": moments, "progress": progress, "log": records(run), "card": card}
 
 
 def assert_same_outcome(one: Path, other: Path) -> None:
     """Two runs agree to the bit, part by part."""
     first, second = outcome(one), outcome(other)
+    assert first.keys() == second.keys()
     for part in first:
         assert first[part] == second[part], part
 
@@ -172,3 +176,10 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != ".lock"
     }
+
+
+def own_files(run: Path) -> list[str]:
+    """The files of a run folder, its snapshots left out, of which there is one at least."""
+    names = sorted(contents(run))
+    assert any(name.startswith(SNAPSHOTS) for name in names)
+    return [name for name in names if not name.startswith(SNAPSHOTS)]

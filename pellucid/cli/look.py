@@ -1,8 +1,9 @@
-"""pellucid look DIR [FILE|-] [--export FILE]"""
+"""pellucid look DIR... [FILE|-] [--export FILE] [--terminal]"""
 
 import os
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -10,61 +11,161 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from pellucid.config import Device
-from pellucid.data.examples import BadLine, Example, parse_sources, read_examples, read_sources
+from pellucid.cli.sources import say
+from pellucid.config import DataConfig, Device
+from pellucid.data.examples import BadLine, Example, parse_sources, read_sources
 from pellucid.errors import DataError, InputError
-from pellucid.files import write_atomic, write_text
-from pellucid.look.report import write_report
-from pellucid.look.terminal import CAPTION, legend, render
-from pellucid.search.trace import Trace
+from pellucid.files import write_text
 
 if TYPE_CHECKING:
-    from pellucid.search.transducer import Transducer
+    from pellucid.search.trace import Trace
+    from pellucid.viewer.assembling import Assembled
+    from pellucid.viewer.models import Model
+    from pellucid.viewer.sources import Sources
+
+STANDARD_INPUT = Path("-")
+EXPORTS = (".html", ".png", ".svg", ".json", ".tex")
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Show where a model looked: in the terminal, as one picture, or as a report."""
+    """Show what a model does and where it looks: in the browser, as a file, or in the terminal."""
 
-    run: tyro.conf.Positional[Path]
-    """Folder of a trained run."""
-    file: tyro.conf.Positional[Path] = Path("-")
-    """Sources, or - for standard input; for an HTML report, pairs."""
+    paths: tyro.conf.Positional[tuple[Path, ...]]
+    """DIR... [FILE]: folders of runs (the first is shown, the others beside it), and pairs or sources; - is standard
+    input, in the terminal. Without FILE, the run's own development file."""
     export: Path | None = None
-    """Write report.html (all of FILE judged), or the first source as .png or .svg, instead of the terminal view."""
+    """Write page.html, which works offline, or the first source as .png, .svg, .json or .tex, instead of serving."""
+    terminal: bool = False
+    """Show FILE in the terminal."""
+    target: Path | None = None
+    """File of targets, where FILE holds sources, one a line."""
+    items: int = 200
+    """How many examples of FILE the page shows; its numbers are of all of them."""
+    port: int = 0
+    """Port of the page on 127.0.0.1; 0 takes one that is free."""
+    open: bool = True
+    """Open the page in a browser, where there is one."""
+    beam: int | None = None
+    """Hypotheses kept for each source at every step, instead of the run's search.beam_width; 1 is greedy."""
+    device: Device = "cpu"
+    """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
     most: int = 10
     """How many sources to show in the terminal."""
     width: int = 0
     """Columns of the terminal view; 0 takes the terminal's own."""
     ascii: bool = False
-    """Draw with ASCII only."""
-    beam: int | None = None
-    """Hypotheses kept for each source at every step, instead of the run's search.beam_width; 1 is greedy."""
-    device: Device = "cpu"
-    """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
+    """Draw in the terminal with ASCII only."""
+
+    @property
+    def file(self) -> Path | None:
+        """FILE, the last path, where it is no folder."""
+        return self.paths[-1] if len(self.paths) > 1 and not self.paths[-1].is_dir() else None
+
+    @property
+    def runs(self) -> tuple[Path, ...]:
+        """The folders."""
+        return self.paths[: len(self.paths) - (self.file is not None)]
 
 
 def run(arguments: list[str]) -> int:
-    """Show or export."""
+    """Serve, export, or show in the terminal."""
     given = tyro.cli(Arguments, prog="pellucid look", args=arguments)
-    if given.most < 1:
-        raise InputError(f"--most: expected 1 or more, got {given.most}")
-    if given.export is None:
+    _check(given)
+    if given.export is not None:
+        _export(given, given.export)
+        print(given.export)
+    elif given.terminal or given.file == STANDARD_INPUT:
         _show(given)
-        return 0
-    match given.export.suffix:
-        case ".html":
-            _export_report(given, given.export)
-        case ".png" | ".svg":
-            _export_picture(_traces(given, 1)[0], given.export)
-        case other:
-            raise InputError(f"--export takes a file that ends with .html, .png or .svg, got {other or 'no ending'!r}")
-    print(given.export)
+    else:
+        _serve(given)
     return 0
+
+
+def _check(given: Arguments) -> None:
+    """Refuse what cannot be meant, before anything takes time."""
+    if not given.paths:
+        raise InputError("name the folder of a run: pellucid look DIR [FILE]")
+    for name, value in (("most", given.most), ("items", given.items)):
+        if value < 1:
+            raise InputError(f"--{name}: expected 1 or more, got {value}")
+    if given.export is not None and given.export.suffix not in EXPORTS:
+        endings = f"{', '.join(EXPORTS[:-1])} or {EXPORTS[-1]}"
+        ending = given.export.suffix or "no ending"
+        raise InputError(f"--export takes a file that ends with {endings}, got {ending!r}")
+
+
+def _serve(given: Arguments) -> None:
+    """The page, until Ctrl-C."""
+    from pellucid.viewer.service import application
+    from pellucid.viewer.serving import address, listening, serve
+
+    opened = listening(given.port)
+    app = application(_assembled(given, served=True))
+    where = address(opened)
+    print(where, flush=True)
+    say("Ctrl-C ends it")
+    if given.open and _graphical():
+        import webbrowser
+
+        webbrowser.open(where)
+    serve(app, opened)
+    say("ended")
+
+
+def _graphical() -> bool:
+    """Whether there is a screen for a browser: one that draws in the terminal is not wanted."""
+    screen = sys.platform in ("darwin", "win32") or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    return screen and sys.stdout.isatty()
+
+
+def _export(given: Arguments, path: Path) -> None:
+    """The page in one file, or the first source as a picture."""
+    if path.suffix == ".html":
+        from pellucid.viewer.pages import exported
+
+        write_text(path, exported(_assembled(given, served=False).contents))
+    else:
+        _traces(given, 1)[0].save(path)
+
+
+def _assembled(given: Arguments, served: bool) -> "Assembled":
+    """All that the page shows."""
+    # Only now, when the arguments are known to be right, what takes seconds to import.
+    from pellucid.model.threads import use_threads
+    from pellucid.viewer.assembling import assemble
+    from pellucid.viewer.models import names_of, open_model
+
+    names = names_of(given.runs)
+    models = [open_model(*each, given.device, given.beam) for each in zip(given.runs, names, strict=True)]
+    if models[0].transducer is not None:
+        use_threads(models[0].transducer.config.threads)
+    sources = _sources(given, models[0])
+    if not sources and not served:
+        raise InputError("a page in a file shows a file of pairs or sources: pellucid look DIR FILE --export page.html")
+    for each in sources:
+        say(f"decoding {len(each.examples):,} examples of {each.name}")
+    return assemble(models, sources, given.items, served)
+
+
+def _sources(given: Arguments, model: "Model") -> "list[Sources]":
+    """The file to show: the one given, else the run's own; none where there is neither, or no model yet."""
+    from pellucid.viewer.models import own_file
+    from pellucid.viewer.sources import read_file, sources_alone
+
+    if model.transducer is None:
+        return []
+    data = model.transducer.config.data
+    if given.file == STANDARD_INPUT:
+        return [sources_alone("standard input", _standard_input(data))]
+    path = given.file or own_file(model)
+    return [read_file(path, data, given.target)] if path else []
 
 
 def _show(given: Arguments) -> None:
     """The terminal view."""
+    from pellucid.look.terminal import CAPTION, legend, render
+
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not given.ascii
     width = given.width or shutil.get_terminal_size((120, 24)).columns
     for trace in _traces(given, given.most):
@@ -72,18 +173,19 @@ def _show(given: Arguments) -> None:
     print(legend(color=color, ascii_only=given.ascii), CAPTION, sep="\n")
 
 
-def _traces(given: Arguments, most: int) -> list[Trace]:
+def _traces(given: Arguments, most: int) -> "list[Trace]":
     """The first sources of the input, decoded; an unreadable one is an error."""
-    # Only now, when the arguments are known to be right, what takes seconds to import.
     from pellucid.model.threads import use_threads
+    from pellucid.training.run import load
 
-    transducer = _loaded(given)
+    if len(given.runs) > 1 or given.file is None:
+        raise InputError("give one DIR and one FILE (or - for standard input)")
+    transducer = load(given.runs[0], given.device)
+    transducer = transducer if given.beam is None else transducer.with_beam(given.beam)
     use_threads(transducer.config.threads)
     data = transducer.config.data
-    if sys.stdin is None and str(given.file) == "-":
-        raise DataError("standard input is closed: give a file of sources")
-    lines = parse_sources(sys.stdin.buffer, "standard input", data) if str(given.file) == "-" else None
-    items = list(islice(lines if lines is not None else read_sources(given.file, data), most))
+    lines = _standard_input(data) if given.file == STANDARD_INPUT else read_sources(given.file, data)
+    items: Sequence[Example | BadLine] = list(islice(lines, most))
     for item in items:
         if isinstance(item, BadLine):
             raise DataError(str(item))
@@ -93,32 +195,8 @@ def _traces(given: Arguments, most: int) -> list[Trace]:
     return transducer.trace(examples)
 
 
-def _loaded(given: Arguments) -> "Transducer":
-    """The run's model, searching as wide as is asked for."""
-    from pellucid.training.run import load
-
-    transducer = load(given.run, given.device)
-    return transducer if given.beam is None else transducer.with_beam(given.beam)
-
-
-def _export_report(given: Arguments, path: Path) -> None:
-    """All pairs of the file, judged."""
-    from pellucid.look.judgement import judge, report_on
-
-    if str(given.file) == "-":
-        raise InputError("an HTML report is made from a file of pairs: pellucid look DIR FILE --export report.html")
-    transducer = _loaded(given)
-    judgement = judge(transducer, read_examples(given.file, transducer.config.data).examples)
-    introduction = f"The best model of {given.run}, judged on {given.file}."
-    write_report(path, report_on(given.run, judgement, f"{given.run.name} on {given.file.name}", introduction))
-
-
-def _export_picture(trace: Trace, path: Path) -> None:
-    """One attention heat map."""
-    from pellucid.look.figures import attention_figure, png, svg
-
-    figure = attention_figure(trace)
-    if path.suffix == ".png":
-        write_atomic(path, png(figure))
-    else:
-        write_text(path, svg(figure))
+def _standard_input(data: DataConfig) -> Iterator[Example | BadLine]:
+    """The sources that standard input has."""
+    if sys.stdin is None:
+        raise DataError("standard input is closed: give a file of sources")
+    return parse_sources(sys.stdin.buffer, "standard input", data)

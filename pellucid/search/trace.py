@@ -1,6 +1,7 @@
 """Trace: everything one decoding did. Evaluation, pictures and pages read this and nothing else."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -116,11 +117,20 @@ class Trace:
             told["lattice"] = self.lattice.to_dict()
         return told
 
-    def _repr_html_(self) -> str:
-        """The attention as a heat map, in a notebook."""
-        from pellucid.look.attention_html import trace_html
+    def save(self, path: str | Path) -> None:
+        """Write it as what the name ends with: .html (the page), .svg, .png, .json, or .tex (TikZ).
 
-        return trace_html(self)
+        `InputError` for another ending, and where the system refuses.
+        """
+        from pellucid.viewer.saving import save
+
+        save(self, Path(path))
+
+    def _repr_html_(self) -> str:
+        """The page of this trace in a frame, in a notebook."""
+        from pellucid.viewer.saving import framed
+
+        return framed(self)
 
     def __str__(self) -> str:
         """The source and its output, on one line."""

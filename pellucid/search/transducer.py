@@ -237,7 +237,7 @@ class Transducer:
 
     def begin(self, work: Work) -> Running:
         """What writes, before its first step, its attention given as the options say (else an `InputError`)."""
-        rows = self.painted_rows(work)
+        rows = self.painted_rows(work)  # first, for it refuses what cannot be hidden
         return guided(self._begin(work), rows)
 
     def painted_rows(self, work: Work) -> dict[int, Float[Tensor, " S"]]:

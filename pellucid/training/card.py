@@ -45,7 +45,7 @@ def _about(session: Session, log: list[dict[str, Any]]) -> list[str]:
     made = next((record["made"] for record in log if record["event"] == "augmented"), 0)
     beside = f", {made:,} of them made up" if made else ""
     return [
-        f"{_model(config)}. {parameter_count(session.transducer.network):,} parameters.",
+        f"{architecture(config)}. {parameter_count(session.transducer.network):,} parameters.",
         "",
         f"* Trained on {session.training.source.sequences:,} examples{beside}: {progress.samples:,} samples in "
         f"{progress.update:,} updates, {progress.seconds:,.0f} seconds, seed {config.seed}.",
@@ -57,7 +57,7 @@ def _about(session: Session, log: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _model(config: Config) -> str:
+def architecture(config: Config) -> str:
     """The architecture in a sentence."""
     encoder, decoder = config.encoder, config.decoder
     ways = "both-ways" if encoder.directions == "both" else "forward"

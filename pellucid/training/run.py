@@ -7,6 +7,7 @@ training.safetensors  the last checkpoint: parameters, optimiser, where training
 corpus.arrow          while training is unfinished, a large training file in ids
 log.jsonl             one line an event
 card.md               what the model is, what it was trained on, how good it is
+snapshots/            what the model was at each validation: its outputs for four examples, its symbols' vectors
 """
 
 import fcntl
@@ -34,6 +35,7 @@ TRAINING = "training.safetensors"
 CORPUS = "corpus.arrow"
 LOG = "log.jsonl"
 CARD = "card.md"
+SNAPSHOTS = "snapshots"
 LOCK = ".lock"
 ENSEMBLE = "ensemble.json"
 """In a folder that holds the run folders of an ensemble: the names of these."""
@@ -48,7 +50,7 @@ NUMBERS = {
     "stopped": COUNTED,
 }
 """The events of a log, and the numbers each of them has."""
-FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, LOG, CARD)
+FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, LOG, CARD, SNAPSHOTS)
 
 
 @overload

@@ -22,7 +22,7 @@ from pellucid.model.network import build_network, parameter_count
 from pellucid.model.threads import use_threads
 from pellucid.search.transducer import Transducer
 from pellucid.toml import checked
-from pellucid.training import run
+from pellucid.training import run, snapshots
 from pellucid.training.augmentation import Augmented, augmented
 from pellucid.training.averaging import averaged
 from pellucid.training.card import card
@@ -159,20 +159,23 @@ class Keeper:
     """Keeps a run folder in step with the events of its training."""
 
     def __init__(self, session: Session, folder: Path, fingerprint: str) -> None:
-        """Remove the log's lines beyond the session: they will be written again."""
+        """Remove the log's lines and the snapshots beyond the session: they will be written again."""
         self.session = session
         self.folder = folder
         self.fingerprint = fingerprint
         self.saved_at = time.monotonic()
         run.cut_log(folder, session.progress.update)
+        snapshots.cut(folder, session.progress.update)
 
     def keep(self, event: Event) -> list[Saved]:
-        """Write what an event calls for: first the model, then the log, then the checkpoint that vouches for both."""
+        """Write what an event calls for: model, snapshot and log, then the checkpoint that vouches for all."""
         saved: list[Saved] = []
         if isinstance(event, Validated) and event.best:
             with averaged(self.session.average):
                 save_network(self.folder / run.MODEL, self.session.transducer.network)
             saved.append(Saved(self.folder / run.MODEL, best=True))
+        if isinstance(event, Validated) and self.session.config.training.snapshots:
+            self._remember(event)
         record = _record(event)
         if record:
             run.append_log(self.folder, record)
@@ -181,6 +184,14 @@ class Keeper:
         if isinstance(event, Stopped):
             _conclude(self.session, self.folder)
         return saved
+
+    def _remember(self, event: Validated) -> None:
+        """Write a snapshot, and thin out those before."""
+        progress = event.progress
+        with averaged(self.session.average):
+            at = (progress.validations, progress.update)
+            snapshots.take(self.folder, self.session.transducer, event.traces, at)
+        snapshots.thin(self.folder, progress.validations)
 
     def save(self) -> Saved:
         """Write the checkpoint."""

@@ -11,19 +11,19 @@ FORMAT = 1
 """Of the page's contents; the page refuses any other."""
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True):
+class Struct(msgspec.Struct, frozen=True):
     """What all of them are."""
 
 
-class Block(Struct):
+class Block(Struct, frozen=True, kw_only=True):
     """Numbers in rows: little-endian float32 in base64."""
 
     shape: list[int]
     data: str
 
 
-class Interval(Struct):
-    """A share right among some, in per cent, with its 95 % interval; NaN never stands here: an empty group has total 0."""
+class Interval(Struct, frozen=True, kw_only=True):
+    """A share right among some, with its 95 % interval in per cent."""
 
     label: str
     right: int
@@ -34,7 +34,7 @@ class Interval(Struct):
     """The items that are wrong there, as places in `Contents.items`; at most 200."""
 
 
-class Beam(Struct):
+class Beam(Struct, frozen=True, kw_only=True):
     """Everything a beam considered for one source (search/lattice.py)."""
 
     symbols: list[str]
@@ -48,7 +48,7 @@ class Beam(Struct):
     leaf: int
 
 
-class Evidence(Struct):
+class Evidence(Struct, frozen=True, kw_only=True):
     """What else says which positions mattered: T × S each, beside attention."""
 
     erasure: Block
@@ -60,7 +60,7 @@ class Evidence(Struct):
     gradient_agreement: float | None
 
 
-class States(Struct):
+class States(Struct, frozen=True, kw_only=True):
     """The vectors behind a decoding, and where they lie in the plane of `Space`."""
 
     encoder: Block
@@ -78,7 +78,7 @@ class States(Struct):
     """T × 2."""
 
 
-class Trace(Struct):
+class Trace(Struct, frozen=True, kw_only=True):
     """One output and how each of its symbols came to be (search/trace.py)."""
 
     source: list[str]
@@ -109,7 +109,7 @@ class Trace(Struct):
     states: States | None = None
 
 
-class Edit(Struct):
+class Edit(Struct, frozen=True, kw_only=True):
     """One step of the alignment of an output with its nearest reference."""
 
     kind: Literal["same", "substitution", "insertion", "deletion"]
@@ -119,7 +119,7 @@ class Edit(Struct):
     """The reference's symbol; None for an insertion."""
 
 
-class Item(Struct):
+class Item(Struct, frozen=True, kw_only=True):
     """One source with its outputs, best first, and what was wanted."""
 
     text: str
@@ -134,10 +134,10 @@ class Item(Struct):
     line: int | None = None
     """In the file it came from."""
     gold: list[tuple[int, int]] | None = None
-    """Where the truth is known: for each step of the first output the positions [first, stop) it comes from; (0, 0) where not."""
+    """Where the truth is known: the positions [first, stop) of each step of the first output; (0, 0) where not."""
 
 
-class Statistic(Struct):
+class Statistic(Struct, frozen=True, kw_only=True):
     """One number about the attention of a corpus."""
 
     name: str
@@ -149,7 +149,7 @@ class Statistic(Struct):
     """What it is, with its source, in a sentence."""
 
 
-class Distribution(Struct):
+class Distribution(Struct, frozen=True, kw_only=True):
     """How often a value came."""
 
     name: str
@@ -158,7 +158,7 @@ class Distribution(Struct):
     definition: str
 
 
-class Confusion(Struct):
+class Confusion(Struct, frozen=True, kw_only=True):
     """One kind of error; None stands for no symbol."""
 
     wanted: str | None
@@ -169,7 +169,7 @@ class Confusion(Struct):
     """As in `Interval`."""
 
 
-class Corpus(Struct):
+class Corpus(Struct, frozen=True, kw_only=True):
     """What holds for all examples that were judged, not only for those shown."""
 
     examples: int
@@ -184,7 +184,7 @@ class Corpus(Struct):
     """Mean weights over a grid: output in tenths (rows) by source in tenths (columns)."""
 
 
-class Frame(Struct):
+class Frame(Struct, frozen=True, kw_only=True):
     """A validation: what the model wrote for the probes then, and where its symbols' vectors lay."""
 
     update: int
@@ -196,7 +196,7 @@ class Frame(Struct):
     target_plane: Block | None = None
 
 
-class Training(Struct):
+class Training(Struct, frozen=True, kw_only=True):
     """How the model came to be."""
 
     log: list[dict[str, Any]]
@@ -209,7 +209,7 @@ class Training(Struct):
     """Whether training is over; otherwise the service tells what comes."""
 
 
-class Point(Struct):
+class Point(Struct, frozen=True, kw_only=True):
     """A state of the corpus."""
 
     item: int
@@ -220,7 +220,7 @@ class Point(Struct):
     position: int
 
 
-class Cloud(Struct):
+class Cloud(Struct, frozen=True, kw_only=True):
     """States of the corpus in the plane of their two greatest principal components."""
 
     plane: Block
@@ -230,14 +230,14 @@ class Cloud(Struct):
     """Shares of the variance."""
 
 
-class Space(Struct):
+class Space(Struct, frozen=True, kw_only=True):
     """The states of many examples."""
 
     encoder: Cloud
     decoder: Cloud
 
 
-class Card(Struct):
+class Card(Struct, frozen=True, kw_only=True):
     """What the model is."""
 
     name: str
@@ -249,7 +249,7 @@ class Card(Struct):
     """Whether it has attention at all."""
 
 
-class Rival(Struct):
+class Rival(Struct, frozen=True, kw_only=True):
     """Another run (or checkpoint) on the same sources."""
 
     card: Card
@@ -257,7 +257,7 @@ class Rival(Struct):
     """In the order of `Contents.items`."""
 
 
-class Contents(Struct):
+class Contents(Struct, frozen=True, kw_only=True):
     """All that a page shows."""
 
     format: Annotated[int, msgspec.Meta(ge=1)] = FORMAT
@@ -276,80 +276,3 @@ class Contents(Struct):
     training: Training | None = None
     space: Space | None = None
     rivals: list[Rival] = []
-
-
-class Painted(Struct):
-    """A row of attention that a person gives."""
-
-    step: int
-    weights: list[float]
-    """S shares; they are scaled to sum to one."""
-
-
-class Asked(Struct):
-    """A source to decode, and what is given of its output and its attention."""
-
-    text: str
-    features: list[str] = []
-    prefix: list[str] = []
-    """Symbols that the output begins with."""
-    painted: list[Painted] = []
-    masked: list[int] = []
-    """Source positions hidden from attention."""
-    beam_width: int = 1
-    outputs: int = 1
-    lattice: bool = False
-    evidence: bool = False
-    states: bool = False
-    gates: bool = False
-    rival: int = -1
-    """Which run is asked: −1 this one, else a place in `Contents.rivals`."""
-
-
-class Changed(Struct):
-    """A what-if: two questions of one model."""
-
-    before: Asked
-    after: Asked
-
-
-class Difference(Struct):
-    """What became of it."""
-
-    before: Item
-    after: Item
-    same: Trace
-    """The first output before, scored under the change (over the changed source); what it would now cost to say the same."""
-    divergence: Block
-    """T: KL(before ‖ after), in bits, of each step's distribution along the output before."""
-
-
-class Nearby(Struct):
-    """A state, to find those nearest to it."""
-
-    text: str
-    features: list[str] = []
-    target: list[str]
-    """The symbols written, the end included where it was."""
-    side: Literal["encoder", "decoder"]
-    position: int
-    count: int = 20
-
-
-class Neighbour(Struct):
-    """A state of the corpus near to the one asked for."""
-
-    point: Point
-    similarity: float
-    """Cosine."""
-    following: str
-    """The symbol written (decoder) or read (encoder) next."""
-
-
-class Neighbours(Struct):
-    """The nearest, nearest first, and what follows them."""
-
-    searched: int
-    """Among so many states."""
-    neighbours: list[Neighbour]
-    following: list[tuple[str, int]]

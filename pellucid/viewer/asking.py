@@ -1,0 +1,87 @@
+"""What the page asks the service, and what it is answered, beside its contents.
+
+T target positions, S source positions.
+"""
+
+from typing import Literal
+
+from msgspec import field
+
+from pellucid.viewer.contents import Block, Item, Point, Struct, Trace
+
+
+class Painted(Struct, frozen=True, kw_only=True):
+    """A row of attention that a person gives."""
+
+    step: int
+    weights: list[float]
+    """S shares; they are scaled to sum to one."""
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A source to decode, and what is given of its output and its attention."""
+
+    text: str
+    features: list[str] = field(default_factory=list)
+    prefix: list[str] = field(default_factory=list)
+    """Symbols that the output begins with."""
+    painted: list[Painted] = field(default_factory=list)
+    masked: list[int] = field(default_factory=list)
+    """Source positions hidden from attention."""
+    beam_width: int = 1
+    outputs: int = 1
+    lattice: bool = False
+    evidence: bool = False
+    states: bool = False
+    gates: bool = False
+    rival: int = -1
+    """Which run is asked: −1 this one, else a place in `Contents.rivals`."""
+
+
+class Changed(Struct, frozen=True, kw_only=True):
+    """A what-if: two questions of one model."""
+
+    before: Asked
+    after: Asked
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """What became of it."""
+
+    before: Item
+    after: Item
+    same: Trace
+    """The first output before, scored under the change (over the changed source): what it would now cost to say it."""
+    divergence: Block
+    """T: KL(before ‖ after), in bits, of each step's distribution along the output before."""
+
+
+class Nearby(Struct, frozen=True, kw_only=True):
+    """A state, to find those nearest to it."""
+
+    text: str
+    features: list[str] = field(default_factory=list)
+    target: list[str]
+    """The symbols written, the end included where it was."""
+    side: Literal["encoder", "decoder"]
+    position: int
+    count: int = 20
+
+
+class Neighbour(Struct, frozen=True, kw_only=True):
+    """A state of the corpus near to the one asked for."""
+
+    point: Point
+    similarity: float
+    """Cosine."""
+    following: str
+    """The symbol written (decoder) or read (encoder) next."""
+
+
+class Neighbours(Struct, frozen=True, kw_only=True):
+    """The nearest, nearest first, and what follows them."""
+
+    searched: int
+    """Among so many states."""
+    neighbours: list[Neighbour]
+    following: list[tuple[str, int]]

@@ -1,0 +1,152 @@
+"""From runs and a file to all that a page shows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from pellucid import __version__
+from pellucid.data.examples import Example
+from pellucid.evaluation.assessment import Answered, Assessment, assess
+from pellucid.search.options import Options
+from pellucid.search.trace import Trace
+from pellucid.search.transducer import Transducer
+from pellucid.training.run import members
+from pellucid.viewer.choosing import choose, evenly
+from pellucid.viewer.contents import Contents, Corpus, Item, Rival
+from pellucid.viewer.corpus import corpus
+from pellucid.viewer.details import detailed
+from pellucid.viewer.history import training
+from pellucid.viewer.items import items
+from pellucid.viewer.models import Model, card
+from pellucid.viewer.sources import Sources
+from pellucid.viewer.space import Planes, seen
+from pellucid.viewer.statistics import alignment
+
+CELLS = 3_000_000
+"""Weights of attention that the outputs shown hold together, at most: 16 MB of a page."""
+
+
+class Assembled(NamedTuple):
+    """What a page shows, and what questions about it need."""
+
+    contents: Contents
+    models: list[Model]
+    traces: list[Trace]
+    """The best output of every example of the file."""
+    places: Mapping[int, int]
+    """Of an example's number its place among the items."""
+    planes: Planes | None
+
+
+class _Chosen(NamedTuple):
+    """Which examples are shown, in words too; what holds for all of them."""
+
+    numbers: list[int]
+    words: str
+    corpus: Corpus | None
+
+
+def assemble(models: Sequence[Model], sources: Sequence[Sources], most: int, served: bool) -> Assembled:
+    """The contents of a page about the first of the models, on the sources' first file, if there is one.
+
+    The other models are its rivals, on the same examples. At most `most` examples are shown.
+    """
+    first = models[0]
+    contents = Contents(
+        version=__version__,
+        title=first.name,
+        served=served,
+        card=card(first),
+        training=training(first.folder) if members(first.folder) == [first.folder] else None,
+    )
+    empty = Assembled(contents, list(models), [], {}, None)
+    if first.transducer is None:
+        return empty
+    if not sources:
+        rivals = [Rival(card=card(model), items=[]) for model in models[1:]]
+        return empty._replace(contents=msgspec.structs.replace(contents, rivals=rivals))
+    return _with_items(empty, first.transducer, sources[0], most)
+
+
+def _with_items(empty: Assembled, transducer: Transducer, sources: Sources, most: int) -> Assembled:
+    """The same with the examples of a file."""
+    first, *others = empty.models
+    traces = transducer.trace(sources.examples)
+    chosen = _chosen(first, sources, traces, most)
+    places = {number: place for place, number in enumerate(chosen.numbers)}
+    found = seen(transducer, traces, places) if first.alone else None
+    planes = found[1] if found else None
+    listed = _listed(transducer, sources, chosen.numbers)
+    contents = msgspec.structs.replace(
+        empty.contents,
+        title=f"{first.name} on {sources.name}",
+        items=detailed(first, listed, planes, kept=not empty.contents.served),
+        total=len(sources.examples),
+        choice=chosen.words,
+        corpus=chosen.corpus,
+        space=found[0] if found else None,
+        rivals=[Rival(card=card(each), items=_items(each.ready, sources, chosen.numbers)) for each in others],
+    )
+    return Assembled(contents, empty.models, traces, places, planes)
+
+
+def _chosen(model: Model, sources: Sources, traces: Sequence[Trace], most: int) -> _Chosen:
+    """Which examples are shown: fewer where their attention would be too large for a page."""
+    assessment = _assessed(model, sources, traces)
+    numbers, words = _picked(assessment, traces, most)
+    cells = sum(traces[number].attention.size for number in numbers)
+    if cells > CELLS:
+        numbers, words = _picked(assessment, traces, max(1, int(len(numbers) * CELLS / cells)))
+        words += "; more would make the page too large"
+    if assessment is None:
+        return _Chosen(numbers, words, None)
+    places = {number: place for place, number in enumerate(numbers)}
+    return _Chosen(numbers, words, corpus(assessment, places, alignment(model.ready, traces, model.alone)))
+
+
+def _assessed(model: Model, sources: Sources, traces: Sequence[Trace]) -> Assessment | None:
+    """The outputs, scored; None where there are no targets."""
+    if not sources.paired:
+        return None
+    cut, references = model.ready.segmenters, [known.references for known in sources.known]
+    answered = Answered(sources.examples, references, [""] * len(traces), [[trace] for trace in traces])
+    return assess(model.name, answered, cut, cut)
+
+
+def _picked(assessment: Assessment | None, traces: Sequence[Trace], most: int) -> tuple[list[int], str]:
+    """Which examples are shown, by their scores where they have targets."""
+    if assessment is not None:
+        return choose(assessment.scored, most)
+    numbers = evenly(range(len(traces)), most)
+    words = f"{len(numbers):,} of {len(traces):,} sources, drawn evenly from the file"
+    return numbers, words if len(numbers) < len(traces) else f"all {len(traces):,} sources"
+
+
+def _listed(transducer: Transducer, sources: Sources, numbers: Sequence[int]) -> list[tuple[Item, Trace]]:
+    """The items of some examples, each with its first output."""
+    examples = [sources.examples[number] for number in numbers]
+    outputs = _outputs(transducer, examples)
+    listed = items(transducer, [sources.known[number] for number in numbers], outputs)
+    return [(item, own[0]) for item, own in zip(listed, outputs, strict=True)]
+
+
+def _items(transducer: Transducer, sources: Sources, numbers: Sequence[int]) -> list[Item]:
+    """The items of some examples."""
+    return [item for item, _ in _listed(transducer, sources, numbers)]
+
+
+def _outputs(transducer: Transducer, examples: Sequence[Example]) -> list[list[Trace]]:
+    """The outputs of each example: one where search is greedy, else all of the beam, and in the first its lattice."""
+    width = transducer.config.search.beam_width
+    if width == 1:
+        return [[trace] for trace in transducer.trace(examples)]
+    found = transducer.with_options(Options(lattice=True)).hypotheses(examples, width)
+    return [slim(outputs) for outputs in found]
+
+
+def slim(outputs: Sequence[Trace]) -> list[Trace]:
+    """Outputs of which only the first holds the lattice, which they share."""
+    first, *others = outputs
+    return [first, *(replace(each, lattice=None) for each in others)]

@@ -1,0 +1,116 @@
+"""What holds for all examples of a file: scores, where it is right, what it confuses, and how its attention lies."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pellucid.evaluation.assessment import Assessment
+from pellucid.evaluation.confusion import Pair, aligned
+from pellucid.evaluation.metrics import Accuracy, Scored
+from pellucid.viewer.contents import Confusion, Corpus, Interval, Statistic
+from pellucid.viewer.statistics import Lying
+
+LISTED = 200
+"""Places of examples that a mark of a chart leads to, at most."""
+CONFUSIONS = 400
+"""Kinds of error that are listed, at most."""
+
+Places = Mapping[int, int]
+"""Of an example's number in the file its place among those shown."""
+
+
+def corpus(assessment: Assessment, places: Places, found: Lying) -> Corpus:
+    """Of an assessment of all examples, how attention lies there, and the places of the examples that are shown."""
+    scored = assessment.scored
+    return Corpus(
+        examples=len(scored),
+        scores=_scores(assessment),
+        positions=[_position(each, at, scored, places) for at, each in enumerate(assessment.evaluation.positions)],
+        lengths=[_length(each, scored, places) for each in assessment.evaluation.lengths],
+        confusions=_confusions(assessment, places),
+        alignment=found.statistics,
+        distributions=found.distributions,
+        mean_attention=found.mean,
+    )
+
+
+def _scores(assessment: Assessment) -> list[Statistic]:
+    """The rates that matter most."""
+    evaluation = assessment.evaluation
+    exact, errors = evaluation.exact_match_ci95, evaluation.symbol_error_rate_ci95
+    rows: list[tuple[str, float, float | None, float | None, str]] = [
+        ("exact match", evaluation.exact_match, *exact, "Share of outputs equal to a reference (Wilson's interval)."),
+        (
+            "symbol error rate",
+            evaluation.symbol_error_rate,
+            *errors,
+            "Symbols to insert, delete or replace to reach the nearest reference, over its length "
+            "(Levenshtein 1966; interval by bootstrap over examples).",
+        ),
+        (
+            "symbol accuracy",
+            evaluation.symbol_accuracy,
+            None,
+            None,
+            "Share of target positions with the right symbol, the end's position included.",
+        ),
+    ]
+    return [
+        Statistic(name=name, value=value, unit="%", low=low, high=high, definition=definition)
+        for name, value, low, high, definition in rows
+    ]
+
+
+def _interval(
+    accuracy: Accuracy, scored: Sequence[Scored], places: Places, wrong: Callable[[Scored], bool]
+) -> Interval:
+    """A share right, with the shown examples that are wrong there."""
+    examples = [place for number, place in places.items() if wrong(scored[number])]
+    return Interval(
+        label=accuracy.label,
+        right=accuracy.right,
+        total=accuracy.total,
+        low=accuracy.low,
+        high=accuracy.high,
+        examples=sorted(examples)[:LISTED],
+    )
+
+
+def _position(accuracy: Accuracy, at: int, scored: Sequence[Scored], places: Places) -> Interval:
+    """Of one target position, counted from 0; the end symbol stands at the one after the last."""
+
+    def wrong(each: Scored) -> bool:
+        """Whether an output has not what was wanted there."""
+        reference, output = each.reference, each.output
+        if at > len(reference):
+            return False
+        if at == len(reference):
+            return len(output) != at
+        return at >= len(output) or output[at] != reference[at]
+
+    return _interval(accuracy, scored, places, wrong)
+
+
+def _length(accuracy: Accuracy, scored: Sequence[Scored], places: Places) -> Interval:
+    """Of a range of source lengths, read from its label: "3" or "4–5"."""
+    low, _, high = accuracy.label.partition("–")
+    lengths = range(int(low), int(high or low) + 1)
+    return _interval(accuracy, scored, places, lambda each: each.source_length in lengths and not each.exact)
+
+
+def _confusions(assessment: Assessment, places: Places) -> list[Confusion]:
+    """The commonest errors, each with the shown examples that have it."""
+    having: dict[Pair, list[int]] = {}
+    for number, place in places.items():
+        each = assessment.scored[number]
+        if not each.exact:
+            for pair in set(aligned(each.output, each.reference)):
+                having.setdefault(pair, []).append(place)
+    return [
+        Confusion(
+            wanted=each.wanted,
+            written=each.written,
+            times=each.times,
+            of=each.of,
+            examples=sorted(having.get((each.wanted, each.written), []))[:LISTED],
+        )
+        for each in assessment.confusions.errors[:CONFUSIONS]
+    ]

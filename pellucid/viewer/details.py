@@ -1,0 +1,87 @@
+"""What is shown of an item beside its outputs: where its states lie, and what else says which positions mattered."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from jaxtyping import Float
+
+from pellucid.inspection import states as inspected
+from pellucid.inspection.evidence import evidence
+from pellucid.inspection.plane import plane
+from pellucid.search import trace as search
+from pellucid.search.transducer import Transducer
+from pellucid.viewer.asking import Asked
+from pellucid.viewer.blocks import block
+from pellucid.viewer.contents import Item, States, Trace
+from pellucid.viewer.models import Model
+from pellucid.viewer.space import Planes
+from pellucid.viewer.traces import evidence_told
+
+DETAILED = 20
+"""Items of a file that hold evidence and all numbers of their states: there is nobody who could be asked for them."""
+CELLS = 4_000
+"""Weights of attention beyond which an output has none: each source position would be decoded anew."""
+
+
+def detailed(
+    model: Model, listed: Sequence[tuple[Item, search.Trace]], planes: Planes | None, kept: bool
+) -> list[Item]:
+    """Items with where their states lie; where they are `kept` in a file, the first `DETAILED` with all details."""
+    if planes is None:
+        return [item for item, _ in listed]
+    usable = [trace for _, trace in listed if sighted(trace)]
+    found = iter(inspected.states(model.ready, usable))
+    items = []
+    for place, (item, trace) in enumerate(listed):
+        if not sighted(trace):
+            items.append(item)
+            continue
+        own, small = next(found), trace.attention.size <= CELLS
+        whole = kept and place < DETAILED and small
+        told = msgspec.structs.replace(item.traces[0], states=states_told(own, planes, whole))
+        if whole:
+            told = msgspec.structs.replace(told, evidence=evidence_told(evidence(model.ready, trace)))
+        items.append(msgspec.structs.replace(item, traces=[told, *item.traces[1:]]))
+    return items
+
+
+def sighted(trace: search.Trace) -> bool:
+    """Whether a model wrote it, symbol by symbol."""
+    return bool(trace.target) and trace.origin != "lexicon"
+
+
+def with_details(
+    told: Trace, trace: search.Trace, transducer: Transducer, planes: Planes | None, asked: Asked
+) -> Trace:
+    """An output with what is asked for: evidence, states, gates."""
+    if not sighted(trace):
+        return told
+    if asked.evidence:
+        told = msgspec.structs.replace(told, evidence=evidence_told(evidence(transducer, trace)))
+    if asked.states or asked.gates:
+        (own,) = inspected.states(transducer, [trace], gates=asked.gates)
+        told = msgspec.structs.replace(told, states=states_told(own, planes, whole=True))
+    return told
+
+
+def states_told(own: inspected.States, planes: Planes | None, whole: bool) -> States:
+    """States with their places in the planes; where they are not told whole, their own blocks are empty."""
+    nothing = np.zeros((0, 0), np.float32)
+    return States(
+        encoder=block(own.encoder if whole else nothing),
+        decoder=block(own.decoder if whole else nothing),
+        encoder_order=_order(own.encoder) if whole else [],
+        decoder_order=_order(own.decoder) if whole else [],
+        gates={name: block(values) for name, values in own.gates.items()},
+        encoder_plane=block(planes.encoder.project(own.encoder)) if planes else None,
+        decoder_plane=block(planes.decoder.project(own.decoder)) if planes else None,
+    )
+
+
+def _order(vectors: Float[np.ndarray, "n D"]) -> list[int]:
+    """The units in the order of their weight in the first principal component."""
+    if len(vectors) < 2:
+        return list(range(vectors.shape[1]))
+    order: list[int] = np.argsort(-plane(vectors).axes[0], kind="stable").tolist()
+    return order

@@ -1,0 +1,80 @@
+"""How a model came to be, as the page shows it: the log, and a frame of each validation.
+
+n symbols.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from pellucid.data.vocabulary import load_vocabularies
+from pellucid.inspection.plane import plane, turned
+from pellucid.training.run import VOCABULARY, read_log
+from pellucid.training.snapshots import SYMBOLS, Snapshot, read_snapshots
+from pellucid.viewer.blocks import block
+from pellucid.viewer.contents import Frame, Training
+from pellucid.viewer.traces import trace_told
+
+METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss", "training_loss")
+
+
+def training(folder: Path) -> Training | None:
+    """Of a run's folder; None where there is no log."""
+    log = read_log(folder)
+    if not log:
+        return None
+    known = load_vocabularies(folder / VOCABULARY) if (folder / VOCABULARY).exists() else None
+    return Training(
+        log=log,
+        frames=frames(read_snapshots(folder), log),
+        source_symbols=list(known.source.symbols[:SYMBOLS]) if known else [],
+        target_symbols=list(known.target.symbols[:SYMBOLS]) if known else [],
+        done=done(log),
+    )
+
+
+def done(log: Sequence[dict[str, Any]]) -> bool:
+    """Whether a log tells of its training's end."""
+    return any(record["event"] == "stopped" for record in log)
+
+
+def frames(snapshots: Sequence[Snapshot], log: Sequence[dict[str, Any]], base: int | None = None) -> list[Frame]:
+    """A frame of each snapshot; all vectors lie in the plane of the last ones, each frame turned onto the one before.
+
+    Turning (Procrustes) takes out what is the same for all symbols: a turn of the whole table says nothing of it. The
+    plane is that of the last snapshot up to the update `base` where that is given.
+    """
+    at = max((place for place, each in enumerate(snapshots) if base is None or each.update <= base), default=-1)
+    validated = {record["update"]: record for record in log if record["event"] == "validated"}
+    source = _film([each.source for each in snapshots], at)
+    target = _film([each.target for each in snapshots], at)
+    found = []
+    for place, each in enumerate(snapshots):
+        record = validated.get(each.update, {})
+        told = [trace_told(trace, bits) for trace, bits in zip(each.traces, each.entropies, strict=True)]
+        found.append(
+            Frame(
+                update=each.update,
+                samples=int(record.get("samples", 0)),
+                metrics={name: float(record[name]) for name in METRICS if name in record},
+                probes=told,
+                source_plane=block(source[place]) if source else None,
+                target_plane=block(target[place]) if target else None,
+            )
+        )
+    return found
+
+
+def _film(tables: Sequence[Float[np.ndarray, "n E"]], at: int) -> list[Float[np.ndarray, "n 2"]]:
+    """The tables of all frames in the plane of one of them; nothing where vectors are none, or too few for a plane."""
+    if not tables or min(tables[-1].shape) < 2:
+        return []
+    fitted = plane(tables[at])
+    film: list[Float[np.ndarray, "n 2"]] = []
+    for table in tables:
+        points = fitted.project(table)
+        film.append(turned(points, film[-1]) if film else points)
+    return film

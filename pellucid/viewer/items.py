@@ -1,0 +1,72 @@
+"""Sources with their outputs, as the page lists them: what was wanted, and where the output differs from it."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from jaxtyping import Float
+
+from pellucid.evaluation.answers import score
+from pellucid.evaluation.confusion import aligned
+from pellucid.inspection.distributions import distributions, entropy
+from pellucid.search.trace import Trace
+from pellucid.search.transducer import Transducer
+from pellucid.viewer.contents import Edit, Item
+from pellucid.viewer.traces import trace_told
+
+Kind = Literal["same", "substitution", "insertion", "deletion"]
+
+
+class Known(NamedTuple):
+    """What a file says of a source beside itself."""
+
+    references: tuple[str, ...] = ()
+    line: int | None = None
+
+
+def items(transducer: Transducer, known: Sequence[Known], outputs: Sequence[Sequence[Trace]]) -> list[Item]:
+    """An item of each source's outputs, best first."""
+    bits = iter(entropies(transducer, [trace for traces in outputs for trace in traces]))
+    listed = []
+    for own, traces in zip(known, outputs, strict=True):
+        item = Item(
+            text=traces[0].text,
+            features=list(traces[0].source[: traces[0].features]),
+            traces=[trace_told(trace, next(bits)) for trace in traces],
+            references=list(own.references),
+            line=own.line,
+        )
+        listed.append(_judged(item, traces[0], transducer) if own.references else item)
+    return listed
+
+
+def entropies(transducer: Transducer, traces: Sequence[Trace]) -> list[Float[np.ndarray, " T"]]:
+    """The entropy in bits of each step of each trace; 0 where there was no choice."""
+    chosen = [trace for trace in traces if trace.target and trace.origin != "lexicon"]
+    found = iter(distributions(transducer, chosen))
+    return [
+        entropy(next(found)) if trace.target and trace.origin != "lexicon" else np.zeros(len(trace.target), np.float32)
+        for trace in traces
+    ]
+
+
+def edits(output: Sequence[str], reference: Sequence[str]) -> list[Edit]:
+    """The steps that turn a reference into an output."""
+    told, at = list[Edit](), 0
+    for wanted, written in aligned(output, reference):
+        if written is None:
+            told.append(Edit(kind="deletion", written=None, wanted=wanted))
+            continue
+        kind: Kind = "insertion" if wanted is None else "same" if wanted == written else "substitution"
+        told.append(Edit(kind=kind, written=at, wanted=wanted))
+        at += 1
+    return told
+
+
+def _judged(item: Item, best: Trace, transducer: Transducer) -> Item:
+    """An item with what its first output differs in."""
+    (scored,) = score([best], [tuple(item.references)], transducer.segmenters)
+    return msgspec.structs.replace(
+        item, edits=edits(scored.output, scored.reference), errors=scored.errors, exact=scored.exact
+    )

@@ -1,0 +1,63 @@
+"""The built page, as the service sends it and as a file that holds all it shows."""
+
+import base64
+import hashlib
+import re
+from html import escape
+from importlib import resources
+
+import msgspec
+
+from pellucid.viewer.contents import Contents
+
+SCRIPT = re.compile(r"<script(?![^>]*\s(?:src=|type=\"application/json\"))[^>]*>(.*?)</script>", re.DOTALL)
+"""Those that run, not those that hold data."""
+PLACE = '<script type="application/json" id="contents"></script>'
+"""Where the built page has room for its contents."""
+SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def built() -> str:
+    """The page as it was built from web/."""
+    return resources.files("pellucid.viewer").joinpath("page/index.html").read_text(encoding="utf-8")
+
+
+def policy(page: str, connect: str) -> str:
+    """What a browser may load: what the page itself holds, and what it may `connect` to; only its own scripts run."""
+    digests = [hashlib.sha256(script.encode("utf-8")).digest() for script in SCRIPT.findall(page)]
+    scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {scripts or chr(39) + 'none' + chr(39)}; style-src 'unsafe-inline'; "
+        f"img-src data: blob:; font-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
+    )
+
+
+def exported(contents: Contents) -> str:
+    """The page with its contents in it: it asks nobody for anything."""
+    page = built()
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(page, chr(39) + "none" + chr(39)))}">'
+    head, _, rest = page.partition("<head>")
+    before, _, after = rest.rpartition(PLACE)
+    data = encoded(contents).decode("utf-8").replace("<", "\\u003c")
+    return f'{head}<head>\n{meta}{before}<script type="application/json" id="contents">{data}</script>{after}'
+
+
+def encoded(value: msgspec.Struct) -> bytes:
+    """Contents, or an answer, as JSON; what has no place in UTF-8 becomes U+FFFD."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_spelt(msgspec.to_builtins(value)))
+
+
+def _spelt(value: object) -> object:
+    """Plain values without half pairs of surrogates, which a file name or a line of JSON may have."""
+    match value:
+        case str():
+            return SURROGATES.sub("\ufffd", value)
+        case list() | tuple():
+            return [_spelt(each) for each in value]
+        case dict():
+            return {_spelt(key): _spelt(each) for key, each in value.items()}
+        case _:
+            return value

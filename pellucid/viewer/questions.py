@@ -1,0 +1,141 @@
+"""What a page may ask of its models: pure functions from a question to its answer.
+
+A mistake in a question is an `InputError`.
+"""
+
+from collections import Counter
+
+from pellucid.data.examples import Example
+from pellucid.errors import InputError
+from pellucid.inspection.distributions import distributions, divergence
+from pellucid.inspection.neighbours import Gathered, gather, nearest
+from pellucid.inspection.states import states
+from pellucid.search.options import Options, Painted
+from pellucid.search.trace import END, Trace
+from pellucid.search.transducer import Transducer
+from pellucid.viewer.asking import Asked, Changed, Difference, Nearby, Neighbour, Neighbours
+from pellucid.viewer.assembling import Assembled, slim
+from pellucid.viewer.blocks import block
+from pellucid.viewer.contents import Item
+from pellucid.viewer.details import with_details
+from pellucid.viewer.items import Known, entropies, items
+from pellucid.viewer.models import chosen
+from pellucid.viewer.space import point
+from pellucid.viewer.traces import trace_told
+
+WIDEST = 64
+"""Hypotheses of a beam, and outputs of a source, that a page may ask for."""
+NEAREST = 200
+"""Neighbours that a page may ask for."""
+
+
+def decode(shown: Assembled, asked: Asked) -> Item:
+    """Decode one source as it is asked."""
+    return _answer(shown, asked)[0]
+
+
+def what_if(shown: Assembled, changed: Changed) -> Difference:
+    """Two questions of one model, and what became of the first one's output under the second."""
+    if changed.before.rival != changed.after.rival:
+        raise InputError("before and after ask different models: a what-if is asked of one")
+    before, trace = _answer(shown, changed.before)
+    after, _ = _answer(shown, changed.after)
+    model = chosen(shown.models, changed.before.rival).ready
+    one, other = (_optioned(model, asked) for asked in (changed.before, changed.after))
+    if not trace.source or not model.segmenters.source.split(changed.after.text):
+        raise InputError("there is nothing to compare: a source is empty")
+    (same,) = other.force([_example(changed.after, model)._replace(target=trace.output)])
+    (own,), (theirs,) = distributions(one, [trace]), distributions(other, [same])
+    steps = min(len(own), len(theirs))
+    return Difference(
+        before=before,
+        after=after,
+        same=trace_told(same, entropies(other, [same])[0]),
+        divergence=block(divergence(own[:steps], theirs[:steps])),
+    )
+
+
+def gathered(shown: Assembled) -> Gathered:
+    """The states of all outputs of the file, in which neighbours are looked for."""
+    model = shown.models[0]
+    usable = [trace for trace in shown.traces if trace.target and trace.origin == "search"]
+    if not usable or not model.alone:
+        raise InputError("there are no states to search: the page has no file, or its model is an ensemble")
+    return gather(model.ready, shown.traces)
+
+
+def neighbours(shown: Assembled, among: Gathered, nearby: Nearby) -> Neighbours:
+    """The states of the file nearest to one that is asked for, less that state itself."""
+    model = shown.models[0].ready
+    example = Example(nearby.text, "", model.segmenters.features.join(nearby.features))
+    written = nearby.target[:-1] if nearby.target[-1:] == [END] else nearby.target
+    (trace,) = model.force([example._replace(target=model.segmenters.target.join(written))])
+    (own,) = states(model, [trace])
+    vectors, side = (own.encoder, among.encoder) if nearby.side == "encoder" else (own.decoder, among.decoder)
+    if not 0 <= nearby.position < len(vectors):
+        raise InputError(f"position: expected 0 to {len(vectors) - 1}, got {nearby.position}")
+    count = min(max(nearby.count, 1), NEAREST)
+    found = nearest(side, vectors[nearby.position], count + 1)
+    told = [
+        _neighbour(shown, nearby.side, near)
+        for near in found
+        if not (near[1] == nearby.position and _same(shown.traces[near[0]], trace, nearby.side))
+    ][:count]
+    following = Counter(each.following for each in told if each.following)
+    return Neighbours(searched=len(side.vectors), neighbours=told, following=following.most_common())
+
+
+def _neighbour(shown: Assembled, side: str, near: tuple[int, int, float]) -> Neighbour:
+    """One of them: the number of its example, its position, and how near it is."""
+    number, position, similarity = near
+    trace = shown.traces[number]
+    symbols = trace.source if side == "encoder" else trace.target
+    following = symbols[position + 1] if position + 1 < len(symbols) else ""
+    place = shown.places.get(number, -1)
+    return Neighbour(point=point(symbols, position, place), similarity=similarity, following=following)
+
+
+def _same(one: Trace, other: Trace, side: str) -> bool:
+    """Whether the states of two traces are the same."""
+    return one.source == other.source and (side == "encoder" or one.target == other.target)
+
+
+def _answer(shown: Assembled, asked: Asked) -> tuple[Item, Trace]:
+    """The item of a question, and its first output."""
+    model = chosen(shown.models, asked.rival)
+    transducer = _optioned(model.ready, asked)
+    if (asked.states or asked.gates) and not model.alone:
+        raise InputError("an ensemble has no states of its own: ask one of its members")
+    outputs = slim(_outputs(transducer, asked))
+    (item,) = items(transducer, [Known()], [outputs])
+    planes = shown.planes if asked.rival == -1 else None
+    first = with_details(item.traces[0], outputs[0], transducer, planes, asked)
+    return Item(text=asked.text, features=item.features, traces=[first, *item.traces[1:]], references=[]), outputs[0]
+
+
+def _outputs(transducer: Transducer, asked: Asked) -> list[Trace]:
+    """The outputs of a question. One whose end is given as well is scored, for there is nothing to search."""
+    example = _example(asked, transducer)
+    if asked.prefix[-1:] == [END]:
+        text = transducer.segmenters.target.join(asked.prefix[:-1])
+        return transducer.force([example._replace(target=text)])
+    prefixes = [asked.prefix] if asked.prefix else None
+    if asked.outputs == 1:
+        return transducer.trace([example], prefixes=prefixes)
+    (found,) = transducer.hypotheses([example], asked.outputs, prefixes=prefixes)
+    return found
+
+
+def _example(asked: Asked, transducer: Transducer) -> Example:
+    """The source of a question."""
+    return Example(asked.text, "", transducer.segmenters.features.join(asked.features))
+
+
+def _optioned(model: Transducer, asked: Asked) -> Transducer:
+    """A model that decodes as it is asked; `InputError` for what cannot be asked."""
+    for name, value in (("beam_width", asked.beam_width), ("outputs", asked.outputs)):
+        if not 1 <= value <= WIDEST:
+            raise InputError(f"{name}: expected 1 to {WIDEST}, got {value}")
+    painted = tuple(Painted(each.step, tuple(each.weights)) for each in asked.painted)
+    options = Options(lattice=asked.lattice, painted=painted, masked=tuple(asked.masked))
+    return model.with_beam(asked.beam_width).with_options(options)

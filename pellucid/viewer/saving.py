@@ -1,0 +1,58 @@
+"""A trace alone: as a page, in a notebook, and as a file."""
+
+import json
+from html import escape
+from pathlib import Path
+
+from pellucid import __version__
+from pellucid.errors import InputError
+from pellucid.files import write_atomic, write_text
+from pellucid.look.figures import attention_figure, png, svg
+from pellucid.search.trace import Trace
+from pellucid.viewer.contents import Contents, Item
+from pellucid.viewer.latex import picture
+from pellucid.viewer.pages import exported
+from pellucid.viewer.traces import least_entropy, trace_told
+
+ENDINGS = (".html", ".svg", ".png", ".json", ".tex")
+HEIGHT = 640
+"""Pixels of the page in a notebook."""
+
+
+def save(trace: Trace, path: Path) -> None:
+    """Write a trace as what the file's name ends with; `InputError` for another ending than those of `ENDINGS`."""
+    match path.suffix:
+        case ".html":
+            write_text(path, page(trace))
+        case ".svg":
+            write_text(path, svg(attention_figure(trace)))
+        case ".png":
+            write_atomic(path, png(attention_figure(trace)))
+        case ".json":
+            write_text(path, json.dumps(trace.to_dict(), ensure_ascii=False, indent=1) + "\n")
+        case ".tex":
+            write_text(path, picture(trace))
+        case other:
+            endings = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+            raise InputError(f"expected a file that ends with {endings}, got {other or 'no ending'!r}")
+
+
+def page(trace: Trace) -> str:
+    """A page of this trace alone."""
+    item = Item(
+        text=trace.text,
+        features=list(trace.source[: trace.features]),
+        traces=[trace_told(trace, least_entropy(trace))],
+        references=[],
+    )
+    title = f"{trace.text} → {trace.output}"
+    return exported(Contents(version=__version__, title=title, served=False, items=[item], total=1, choice="one trace"))
+
+
+def framed(trace: Trace) -> str:
+    """The page in a frame of its own, for a notebook: nothing in it reaches, or is reached by, what stands around."""
+    title = escape(f"Attention: {trace.text} → {trace.output}")
+    return (
+        f'<iframe title="{title}" sandbox="allow-scripts allow-downloads" '
+        f'style="width:100%;height:{HEIGHT}px;border:0" srcdoc="{escape(page(trace))}"></iframe>'
+    )

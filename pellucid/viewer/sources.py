@@ -1,0 +1,56 @@
+"""The file that a page shows: pairs, or sources alone."""
+
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from pellucid.config import DataConfig
+from pellucid.data.examples import BadLine, Example, read_examples, read_pairs, read_sources
+from pellucid.errors import DataError
+from pellucid.viewer.items import Known
+
+
+class Sources(NamedTuple):
+    """Examples and what is known of each; whether they have targets."""
+
+    name: str
+    examples: list[Example]
+    known: list[Known]
+    paired: bool
+
+
+def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sources:
+    """Pairs where the first line is one, or where a file of targets stands beside it; else sources.
+
+    `DataError` names what cannot be read, and its line.
+    """
+    if target is None and _alone(path, data):
+        return sources_alone(path.name, read_sources(path, data))
+    reading = read_examples(path, data, target)
+    pairs = zip(reading.examples, reading.lines, strict=True)
+    return Sources(path.name, reading.examples, [Known((each.target,), line) for each, line in pairs], paired=True)
+
+
+def sources_alone(name: str, lines: Iterable[Example | BadLine]) -> Sources:
+    """Sources without targets, blank ones left out; `DataError` for a bad line, and where there is none."""
+    listed, known = list[Example](), list[Known]()
+    for number, each in enumerate(lines, start=1):
+        if isinstance(each, BadLine):
+            raise DataError(str(each))
+        if each.source:
+            listed.append(each)
+            known.append(Known(line=number))
+    if not listed:
+        raise DataError(f"{name} holds no source")
+    return Sources(name, listed, known, paired=False)
+
+
+def _alone(path: Path, data: DataConfig) -> bool:
+    """Whether the first line is a source and no pair."""
+    if data.format == "text":
+        return True
+    first = next(iter(read_pairs(path, data)), None)
+    if not isinstance(first, BadLine):
+        return False
+    return all(isinstance(each, Example) for each in islice(read_sources(path, data), 1))

@@ -1,0 +1,132 @@
+"""How attention lies over a corpus, as the page lists it."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from pellucid.errors import InputError
+from pellucid.evaluation.alignment import distortion, looking, mean_map, row_entropy, summary
+from pellucid.inspection.conicity import conicity
+from pellucid.inspection.drive import drive
+from pellucid.inspection.permutation import permutation
+from pellucid.inspection.states import states
+from pellucid.search.trace import Trace
+from pellucid.search.transducer import Transducer
+from pellucid.viewer.blocks import block
+from pellucid.viewer.choosing import evenly
+from pellucid.viewer.contents import Block, Distribution, Statistic
+
+SAMPLE, SHUFFLED = 200, 20
+"""Outputs whose states are looked at, and those whose attention is shuffled: neither is quick."""
+LONGEST = 200
+"""Source symbols beyond which nothing is shuffled."""
+BITS = 0.25
+"""Width of a bar of entropies."""
+FARTHEST = 10
+"""Jumps beyond this far count as this far."""
+
+
+class Lying(NamedTuple):
+    """What is known of the attention of a corpus."""
+
+    statistics: list[Statistic]
+    distributions: list[Distribution]
+    mean: Block | None
+
+
+def alignment(transducer: Transducer, traces: Sequence[Trace], alone: bool) -> Lying:
+    """Of the outputs of a corpus; what needs the states of one network only where it is `alone`."""
+    looked = [trace for trace in traces if trace.attention.any()]
+    if not looked:
+        return Lying([], [], None)
+    found = [Statistic(**each._asdict()) for each in summary(looked)]
+    found += _inside(transducer, looked) if alone else []
+    mean = mean_map(looked)
+    return Lying(found, [_entropies(looked), _jumps(looked)], None if mean is None else block(mean))
+
+
+def _inside(transducer: Transducer, traces: Sequence[Trace]) -> list[Statistic]:
+    """What takes the model itself, of a sample of its outputs; what a kind of attention does not have is left out."""
+    sample = [traces[at] for at in evenly(range(len(traces)), SAMPLE)]
+    found = list[Statistic]()
+    for each in (_conicity, _shuffling, _drive):
+        found += _had(each, transducer, sample)
+    return found
+
+
+def _had(
+    measure: Callable[[Transducer, Sequence[Trace]], list[Statistic]], transducer: Transducer, sample: Sequence[Trace]
+) -> list[Statistic]:
+    """What is measured, or nothing where a model has no such thing."""
+    try:
+        return measure(transducer, sample)
+    except InputError:
+        return []
+
+
+def _conicity(transducer: Transducer, sample: Sequence[Trace]) -> list[Statistic]:
+    """How alike the states of a source are."""
+    values = [conicity(each.encoder) for each in states(transducer, sample) if len(each.encoder)]
+    words = (
+        "Mean cosine of a source's states with their mean (Mohankumar et al. 2020): near 1, attention may read any of "
+        f"them. Of {len(values):,} sources."
+    )
+    return [_plain("conicity", float(np.mean(values)), "cosine", words)] if values else []
+
+
+def _shuffling(transducer: Transducer, sample: Sequence[Trace]) -> list[Statistic]:
+    """Whether it matters where attention looked."""
+    short = [trace for trace in sample if 1 < len(trace.source) <= LONGEST]
+    picked = [short[at] for at in evenly(range(len(short)), SHUFFLED)]
+    changes = list(chain.from_iterable(permutation(transducer, trace).change.tolist() for trace in picked))
+    words = (
+        "Mean over steps of the median change of the next symbol's distribution (total variation) when the step's "
+        "weights are shuffled (Jain & Wallace 2019): near 0, the weights do not explain the output. "
+        f"Of {len(picked)} outputs."
+    )
+    return [_plain("change when shuffled", float(np.mean(changes)), "share", words)] if changes else []
+
+
+def _drive(transducer: Transducer, sample: Sequence[Trace]) -> list[Statistic]:
+    """What drives attention."""
+    shares = drive(transducer, sample)
+    source = f"of the variance of attention's scores within a row (Aitken et al. 2021). Of {len(sample):,} outputs."
+    return [
+        _plain("temporal share", shares.temporal, "share", f"What the place in the sequences alone explains {source}"),
+        _plain("input-driven share", shares.input_driven, "share", f"What the symbols explain beside it {source}"),
+    ]
+
+
+def _plain(name: str, value: float, unit: str, definition: str) -> Statistic:
+    """A number without an interval."""
+    return Statistic(name=name, value=value, unit=unit, low=None, high=None, definition=definition)
+
+
+def _entropies(traces: Sequence[Trace]) -> Distribution:
+    """How spread the looks are."""
+    bits = np.concatenate([row_entropy(looking(trace.attention)) for trace in traces])
+    counts = np.bincount((bits / BITS).astype(int))
+    return Distribution(
+        name="entropy",
+        labels=[f"{BITS * at:g}–{BITS * (at + 1):g}" for at in range(len(counts))],
+        counts=counts.tolist(),
+        definition="Steps by the entropy of their weights, in bits: 0 where a step looks at one position only.",
+    )
+
+
+def _jumps(traces: Sequence[Trace]) -> Distribution:
+    """How far looks move."""
+    counts: Counter[int] = Counter()
+    for jump, times in distortion(traces).items():
+        counts[max(-FARTHEST, min(FARTHEST, jump))] += times
+    places = range(min(counts, default=0), max(counts, default=0) + 1)
+    signs = {-FARTHEST: f"≤ −{FARTHEST}", FARTHEST: f"≥ {FARTHEST}"}
+    return Distribution(
+        name="distortion",
+        labels=[signs.get(at, f"{at}".replace("-", "−")) for at in places],
+        counts=[counts[at] for at in places],
+        definition="How far the greatest weight moves from one written symbol to the next (Brown et al. 1993).",
+    )

@@ -1,0 +1,73 @@
+"""Traces as the page reads them."""
+
+import numpy as np
+from jaxtyping import Float
+
+from pellucid.inspection.evidence import Evidence
+from pellucid.search import trace as search
+from pellucid.search.lattice import Lattice
+from pellucid.viewer import contents
+from pellucid.viewer.blocks import block, plain
+
+
+def trace_told(trace: search.Trace, bits: Float[np.ndarray, " T"]) -> contents.Trace:
+    """A trace, with the entropy of each of its steps."""
+    return contents.Trace(
+        source=list(trace.source),
+        features=trace.features,
+        unknown=list(trace.unknown),
+        target=list(trace.target),
+        output=trace.output,
+        finished=trace.finished,
+        score=plain(trace.score),
+        log_probabilities=block(trace.log_probabilities),
+        attention=block(trace.attention),
+        top=[
+            [(symbol, value) for symbol, value in zip(symbols, values, strict=True) if np.isfinite(value)]
+            for symbols, values in zip(trace.top_symbols, trace.top_log_probabilities.tolist(), strict=True)
+        ],
+        entropy=block(bits),
+        origin=trace.origin,
+        rank=trace.rank,
+        probability=trace.probability,
+        search_score=None if trace.search_score is None else plain(trace.search_score),
+        unknown_target=list(trace.unknown_target),
+        forced=list(trace.forced),
+        painted=list(trace.painted),
+        beam=None if trace.lattice is None else _beam(trace.lattice),
+    )
+
+
+def least_entropy(trace: search.Trace) -> Float[np.ndarray, " T"]:
+    """The entropy in bits that a step has at least, from its likeliest symbols alone: all others count as one.
+
+    For a trace whose model is not at hand.
+    """
+    likely = np.exp(trace.top_log_probabilities.astype(np.float64))
+    rest = np.clip(1 - likely.sum(axis=1, keepdims=True), 0, 1)
+    shares = np.concatenate([likely, rest], axis=1)
+    return np.asarray(-(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=1), np.float32)
+
+
+def evidence_told(evidence: Evidence) -> contents.Evidence:
+    """What else says which positions mattered."""
+    return contents.Evidence(
+        erasure=block(evidence.erasure),
+        gradient=block(evidence.gradient),
+        erasure_agreement=evidence.erasure_agreement,
+        gradient_agreement=evidence.gradient_agreement,
+    )
+
+
+def _beam(lattice: Lattice) -> contents.Beam:
+    """A lattice."""
+    return contents.Beam(
+        symbols=list(lattice.symbols),
+        parents=lattice.parents.tolist(),
+        log_probabilities=block(lattice.log_probabilities),
+        scores=block(lattice.scores),
+        fates=list(lattice.fates),
+        looks=lattice.looks.tolist(),
+        attention=block(lattice.attention),
+        leaf=lattice.leaf,
+    )

@@ -1,0 +1,82 @@
+"""TypeScript's types of what the page is given, from the JSON schema of the structs.
+
+`make page` writes them to web/src/contents.ts.
+
+Every field is there, also one that has a default: the service writes them all.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pellucid.viewer import asking, contents
+
+SEEN = (contents.Contents, asking.Changed, asking.Difference, asking.Nearby, asking.Neighbours)
+"""The structs that cross the seam; what they hold is found from them."""
+
+HEAD = f"""// Made from pellucid/viewer/contents.py and asking.py by `make page`; not to be edited.
+
+export const FORMAT = {contents.FORMAT};
+"""
+
+
+def source() -> str:
+    """The whole of contents.ts: an interface of each struct, in the order of contents.py and asking.py."""
+    _, components = msgspec.json.schema_components(SEEN, ref_template="{name}")
+    order = [name for name in {**vars(contents), **vars(asking)} if name in components]
+    return "\n".join([HEAD, *(interface(name, components[name]) for name in order)])
+
+
+def interface(name: str, schema: dict[str, Any]) -> str:
+    """An interface of a struct's fields, under what the struct says of itself."""
+    fields = [f"  {field}: {expression(kind)};" for field, kind in schema["properties"].items()]
+    description = schema.get("description", "").split("\n\n")[0]
+    return "\n".join([f"/** {description} */", f"export interface {name} {{", *fields, "}", ""])
+
+
+def expression(schema: dict[str, Any]) -> str:
+    """A type of JSON schema as TypeScript writes it; KeyError on one that the structs do not have."""
+    if "$ref" in schema:
+        return str(schema["$ref"])
+    if "anyOf" in schema:
+        return union([expression(kind) for kind in schema["anyOf"]])
+    if "enum" in schema:
+        return union([json.dumps(value) for value in schema["enum"]])
+    kind = schema.get("type")
+    if kind == "array":
+        return array(schema)
+    if kind == "object":
+        inside = schema.get("additionalProperties", {})
+        return f"Record<string, {expression(inside) if inside else 'unknown'}>"
+    return PLAIN[kind]
+
+
+def array(schema: dict[str, Any]) -> str:
+    """A tuple where each place has its own type, else an array."""
+    if "prefixItems" in schema:
+        return f"[{', '.join(expression(kind) for kind in schema['prefixItems'])}]"
+    inside = expression(schema["items"])
+    return f"({inside})[]" if "|" in inside else f"{inside}[]"
+
+
+def union(kinds: Sequence[str]) -> str:
+    """One of several, null last."""
+    return " | ".join(sorted(kinds, key=lambda kind: kind == "null"))
+
+
+PLAIN = {
+    None: "unknown",
+    "integer": "number",
+    "number": "number",
+    "string": "string",
+    "boolean": "boolean",
+    "null": "null",
+}
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(source(), encoding="utf-8")

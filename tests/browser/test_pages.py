@@ -1,0 +1,71 @@
+"""The page as it is served, as it is exported, and in a notebook: it shows what it was given, and asks nobody else."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from conftest import Open
+from playwright.sync_api import expect
+from sample_traces import HOSTILE, diagonal, small
+from viewed import digits_shown
+
+from pellucid.search.trace import END
+from pellucid.viewer.pages import exported
+from pellucid.viewer.saving import page as page_of
+
+
+def test_a_served_page_shows_the_examples(opened: Open, address: str) -> None:
+    page = opened(address)
+    expect(page.locator("body")).to_contain_text(digits_shown(beam=3).contents.items[0].text)
+
+
+def test_an_exported_page_shows_the_same_and_asks_nobody(opened: Open, file: str) -> None:
+    page = opened("about:blank")
+    asked = list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(file)
+    expect(page.locator("body")).to_contain_text(digits_shown(beam=3).contents.items[0].text)
+    assert {urlsplit(url).scheme for url in asked} <= {"file", "data", "blob"}
+    assert [url for url in asked if url.startswith("file:")] == [file]
+
+
+def test_an_exported_page_cannot_ask(opened: Open, file: str, address: str, wrong: list[str]) -> None:
+    page = opened(file)
+    refused = page.evaluate("url => fetch(url).then(() => 'answered', error => error.name)", address)
+    assert refused == "TypeError" and any("Content Security Policy" in each for each in wrong)
+    wrong.clear()
+
+
+def test_another_page_cannot_ask_the_service(opened: Open, address: str, wrong: list[str]) -> None:
+    page = opened("about:blank")
+    script = """url => fetch(url + 'api/decode', {method: 'POST', headers: {'Content-Type': 'application/json'},
+        body: '{"text": "one"}'}).then(() => 'answered', error => error.name)"""
+    assert page.evaluate(script, address) == "TypeError"
+    wrong.clear()
+
+
+def test_several_traces_in_one_notebook_do_not_disturb_each_other(opened: Open, tmp_path: Path) -> None:
+    traces = [small(), diagonal("drei", [*"xyz", END]), small()]
+    notebook = tmp_path / "notebook.html"
+    frames = "".join(trace._repr_html_() for trace in traces)
+    notebook.write_text(f'<!doctype html><meta charset="utf-8"><p id="app">outside</p>{frames}', encoding="utf-8")
+    page = opened(notebook.as_uri())
+    for number, trace in enumerate(traces):
+        inside = page.frame_locator("iframe").nth(number)
+        expect(inside.locator("body")).to_contain_text(trace.output)
+    expect(page.locator("#app").first).to_have_text("outside")
+
+
+def test_hostile_symbols_are_text(opened: Open, tmp_path: Path) -> None:
+    (tmp_path / "hostile.html").write_text(page_of(diagonal(HOSTILE, [*HOSTILE, END])), "utf-8", "backslashreplace")
+    page = opened((tmp_path / "hostile.html").as_uri())
+    expect(page.locator("body")).to_contain_text("</script>")
+    assert page.locator("b").count() == 0 and page.locator("s").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_screenshot(opened: Open, file: str, scheme: str, tmp_path: Path) -> None:
+    page = opened(file)
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    picture = page.screenshot(path=tmp_path / f"{scheme}.png")
+    assert picture.startswith(b"\x89PNG") and exported(digits_shown(served=False, beam=3).contents)

@@ -1,0 +1,102 @@
+"""What a model was at each validation, kept in the run folder."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trained_runs import copies_run, copy_of, digits_run, train_to_end
+from viewed import begun_run, resume
+
+from pellucid.errors import RunError
+from pellucid.training import snapshots
+from pellucid.training.run import SNAPSHOTS, load, read_log
+from pellucid.training.snapshots import PROBES, cut, read_snapshots, take, thin
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / SNAPSHOTS).iterdir())
+
+
+def test_there_is_one_of_each_validation() -> None:
+    run = digits_run().run
+    validated = [line["update"] for line in read_log(run) if line["event"] == "validated"]
+    found = read_snapshots(run)
+    assert [each.update for each in found] == validated and len(found) == len(names(run))
+    assert [len(each.traces) for each in found] == [PROBES] * len(found)
+    assert read_snapshots(run, validated[-2])[0].update == validated[-1]
+
+
+def test_the_best_one_holds_what_the_model_writes_and_its_vectors() -> None:
+    run = digits_run().run
+    best = [line["update"] for line in read_log(run) if line["event"] == "validated" and line["best"]][-1]
+    (kept,) = [each for each in read_snapshots(run) if each.update == best]
+    model = load(run)
+    for trace, again in zip(kept.traces, model.predict([trace.text for trace in kept.traces]), strict=True):
+        assert (trace.output, trace.target, trace.source) == (again.output, again.target, again.source)
+        np.testing.assert_allclose(trace.attention, again.attention, atol=1e-3)
+        np.testing.assert_allclose(trace.log_probabilities, again.log_probabilities, atol=1e-5)
+    table = model.network.decoder.table.weight.detach().numpy()
+    np.testing.assert_allclose(kept.target, table[4:], rtol=1e-3, atol=1e-3)
+    assert kept.source.shape[0] == len(model.vocabularies.source.symbols)
+
+
+def test_a_training_that_was_interrupted_keeps_the_same(tmp_path: Path) -> None:
+    folder = begun_run(tmp_path / "run")
+    assert len(names(folder)) == 2
+    take(folder, load(folder), read_snapshots(folder)[0].traces, (99, 99_999))  # beyond the checkpoint
+    resume(folder)
+    assert names(folder) == names(digits_run().run)
+    for name in names(folder):
+        assert (folder / SNAPSHOTS / name).read_bytes() == (digits_run().run / SNAPSHOTS / name).read_bytes()
+
+
+def test_a_setting_turns_them_off_and_changes_nothing_else(tmp_path: Path) -> None:
+    from msgspec.structs import replace
+
+    trained = copies_run()
+    config = replace(trained.config, training=replace(trained.config.training, snapshots=False))
+    train_to_end(trained.files, tmp_path / "run", config)
+    assert not (tmp_path / "run" / SNAPSHOTS).exists() and read_snapshots(tmp_path / "run") == []
+    for name in ("model.safetensors", "vocabulary.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (trained.run / name).read_bytes()
+
+
+def touched(folder: Path, validations: int) -> None:
+    """Empty snapshots of so many validations."""
+    (folder / SNAPSHOTS).mkdir(exist_ok=True)
+    for number in range(1, validations + 1):
+        (folder / SNAPSHOTS / f"{number:06}-{10 * number:08}.safetensors").touch()
+
+
+@pytest.mark.parametrize("most", [4, 5, 200])
+def test_however_long_a_training_few_remain(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "MOST", most)
+    touched(tmp_path, 0)
+    for number in range(1, 60):
+        (tmp_path / SNAPSHOTS / f"{number:06}-{10 * number:08}.safetensors").touch()
+        thin(tmp_path, number)
+        assert len(names(tmp_path)) <= most
+        assert names(tmp_path)[-1] == f"{number:06}-{10 * number:08}.safetensors"
+    one = names(tmp_path)
+    touched(tmp_path, 59)
+    thin(tmp_path, 59)
+    assert [name for name in names(tmp_path) if name in one] == one
+    kept = [int(name[:6]) for name in one[:-1]]
+    assert len({b - a for a, b in pairwise(kept)}) <= 1
+
+
+def test_what_came_after_a_checkpoint_goes(tmp_path: Path) -> None:
+    touched(tmp_path, 5)
+    cut(tmp_path, 30)
+    assert len(names(tmp_path)) == 3
+    cut(tmp_path, 0)
+    assert names(tmp_path) == []
+
+
+def test_a_spoilt_one_is_told(tmp_path: Path) -> None:
+    folder = copy_of(digits_run().run, tmp_path / "run")
+    path = folder / SNAPSHOTS / names(folder)[0]
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(RunError, match="is not a snapshot"):
+        read_snapshots(folder)

@@ -1,0 +1,168 @@
+"""From runs and a file to all that a page shows."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from trained_runs import copies_run, digits_run
+from viewed import begun_run, digits_shown
+
+from pellucid.errors import RunError
+from pellucid.evaluation.confusion import aligned
+from pellucid.training.run import load, read_log
+from pellucid.viewer import assembling
+from pellucid.viewer.assembling import assemble
+from pellucid.viewer.blocks import unblocked
+from pellucid.viewer.contents import Contents
+from pellucid.viewer.models import open_model, own_file
+from pellucid.viewer.sources import read_file
+
+
+def test_items_are_what_the_run_predicts() -> None:
+    shown, transducer = digits_shown(), load(digits_run().run)
+    contents = shown.contents
+    assert contents.total == 40 and len(contents.items) == 30 and contents.served
+    for item, trace in zip(contents.items, transducer.predict([item.text for item in contents.items]), strict=True):
+        (told,) = item.traces
+        assert told.output == trace.output and told.target == list(trace.target)
+        np.testing.assert_array_equal(unblocked(told.attention), trace.attention)
+        np.testing.assert_array_equal(unblocked(told.log_probabilities), trace.log_probabilities)
+        assert unblocked(told.entropy).shape == (len(trace.target),)
+        assert item.exact == (trace.output == item.references[0])
+
+
+def test_edits_lead_from_a_reference_to_the_output() -> None:
+    wrong = [item for item in digits_shown().contents.items if not item.exact]
+    assert wrong
+    for item in wrong:
+        assert item.errors == sum(edit.kind != "same" for edit in item.edits)
+        written = [edit.written for edit in item.edits if edit.written is not None]
+        assert written == list(range(len(item.traces[0].output)))
+        assert "".join(edit.wanted or "" for edit in item.edits) == item.references[0]
+
+
+def test_lines_are_those_of_the_file() -> None:
+    lines = digits_run().files.dev.read_text("utf-8").splitlines()
+    for item in digits_shown().contents.items:
+        assert item.line is not None and lines[item.line - 1].split("\t") == [item.text, *item.references]
+
+
+def test_the_corpus_counts_all_examples_and_leads_to_those_shown() -> None:
+    shown = digits_shown()
+    corpus, items = shown.contents.corpus, shown.contents.items
+    assert corpus is not None and corpus.examples == 40
+    assert sum(length.total for length in corpus.lengths) == 40
+    for interval in [*corpus.positions, *corpus.lengths]:
+        assert all(not items[place].exact for place in interval.examples)
+        assert interval.total - interval.right >= len(interval.examples)
+    first = corpus.confusions[0]
+    for place in first.examples:
+        output = items[place].traces[0].output
+        assert (first.wanted, first.written) in aligned(list(output), list(items[place].references[0]))
+    exact = corpus.scores[0]
+    assert exact.low is not None and exact.high is not None and exact.low <= exact.value <= exact.high
+
+
+def test_points_of_the_space_name_the_symbol_they_are_of() -> None:
+    shown = digits_shown()
+    space, items = shown.contents.space, shown.contents.items
+    assert space is not None
+    for cloud, symbols in ((space.encoder, "source"), (space.decoder, "target")):
+        assert unblocked(cloud.plane).shape == (len(cloud.points), 2)
+        own = [point for point in cloud.points if point.item >= 0]
+        assert own
+        for point in own:
+            assert getattr(items[point.item].traces[0], symbols)[point.position] == point.symbol
+            assert f"‹{point.symbol}›" in point.text
+    states = items[0].traces[0].states
+    assert states is not None and states.encoder_plane is not None
+    assert unblocked(states.encoder_plane).shape == (len(items[0].traces[0].source), 2)
+
+
+def test_a_file_carries_details_that_a_service_is_asked_for() -> None:
+    served, kept = digits_shown().contents.items[0].traces[0], digits_shown(served=False).contents.items[0].traces[0]
+    assert served.evidence is None and kept.evidence is not None
+    assert kept.states is not None and kept.states.encoder.shape[0] == len(kept.source)
+    assert unblocked(kept.evidence.erasure).shape == (len(kept.target), len(kept.source))
+
+
+def test_a_beam_tells_all_its_outputs_and_its_lattice_once() -> None:
+    items = digits_shown(beam=3).contents.items
+    for item in items:
+        assert 1 <= len(item.traces) <= 3
+        assert item.traces[0].beam is not None and all(trace.beam is None for trace in item.traces[1:])
+        assert sum(trace.probability or 0 for trace in item.traces) == pytest.approx(1)
+
+
+def test_rivals_answer_the_same_examples() -> None:
+    (rival,) = digits_shown().contents.rivals
+    own = digits_shown().contents.items
+    assert [item.text for item in rival.items] == [item.text for item in own]
+    assert [item.traces[0].output for item in rival.items] == [item.traces[0].output for item in own]
+
+
+def test_all_of_it_becomes_json_and_comes_back() -> None:
+    contents = digits_shown(served=False, beam=3).contents
+    encoded = msgspec.json.encode(contents)
+    assert msgspec.json.decode(encoded, type=Contents) == contents
+    assert b"NaN" not in encoded and b"Infinity" not in encoded
+
+
+def test_the_training_has_a_frame_of_each_validation() -> None:
+    training = digits_shown().contents.training
+    assert training is not None and training.done
+    validated = [line["update"] for line in read_log(digits_run().run) if line["event"] == "validated"]
+    assert [frame.update for frame in training.frames] == validated
+    for frame in training.frames:
+        assert frame.source_plane is not None and frame.source_plane.shape == [len(training.source_symbols), 2]
+        assert len(frame.probes) == 4 and "exact_match" in frame.metrics
+
+
+def test_large_attention_makes_fewer_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembling, "CELLS", 500)
+    trained = digits_run()
+    sources = read_file(trained.files.dev, trained.config.data)
+    contents = assemble([open_model(trained.run, "run", "cpu", None)], [sources], 30, True).contents
+    assert 0 < len(contents.items) < 30 and contents.choice.endswith("; more would make the page too large")
+    assert contents.corpus is not None and contents.corpus.examples == 40
+
+
+def test_sources_without_targets_are_shown_without_judgement(tmp_path: Path) -> None:
+    (tmp_path / "sources.txt").write_text("one\n\nnine two\n")
+    trained = digits_run()
+    sources = read_file(tmp_path / "sources.txt", trained.config.data)
+    assert not sources.paired
+    contents = assemble([open_model(trained.run, "run", "cpu", None)], [sources], 30, True).contents
+    assert contents.corpus is None and [item.line for item in contents.items] == [1, 3]
+    assert all(item.references == [] and item.exact is None for item in contents.items)
+
+
+def test_a_run_finds_its_own_development_file(tmp_path: Path) -> None:
+    trained = digits_run()
+    assert own_file(open_model(trained.run, "run", "cpu", None)) == trained.files.dev
+    (trained.files.dev).rename(tmp_path / "away")
+    try:
+        assert own_file(open_model(trained.run, "run", "cpu", None)) is None
+    finally:
+        (tmp_path / "away").rename(trained.files.dev)
+
+
+def test_an_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:
+    folder = begun_run(tmp_path / "run")
+    contents = assemble([open_model(folder, "run", "cpu", None)], [], 30, True).contents
+    assert contents.training is not None and not contents.training.done and len(contents.training.frames) == 2
+    (folder / "model.safetensors").unlink()
+    model = open_model(folder, "run", "cpu", None)
+    contents = assemble([model], [], 30, True).contents
+    assert contents.items == [] and contents.card is not None and contents.card.attends
+    with pytest.raises(RunError, match="holds no model yet"):
+        model.ready  # noqa: B018 (it is what raises)
+
+
+def test_a_card_says_what_the_model_is() -> None:
+    model = open_model(copies_run().run, "copies", "cpu", 4)
+    shown = assemble([model], [], 30, True).contents.card
+    assert shown is not None and shown.attends and "[encoder]" in shown.config
+    facts = dict(shown.facts)
+    assert facts["trained on"] == "40 examples" and facts["search"] == "beam of 4"

@@ -1,0 +1,50 @@
+"""Which examples of a large file are shown."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pellucid.evaluation.metrics import Scored
+from pellucid.viewer.choosing import choose, evenly
+
+
+def scored(errors: int) -> Scored:
+    """An output with so many wrong symbols of ten."""
+    return Scored(tuple("x" * errors + "a" * (10 - errors)), (tuple("a" * 10),), 5)
+
+
+def test_a_small_file_is_shown_whole() -> None:
+    numbers, words = choose([scored(0), scored(2)], 2)
+    assert numbers == [0, 1] and words == "all 2 examples"
+
+
+def test_the_worst_come_before_the_others_and_right_ones_are_drawn_evenly() -> None:
+    numbers, words = choose([scored(at % 10 if at % 2 else 0) for at in range(100)], 20)
+    wrong = [at for at in numbers if at % 2]
+    assert len(numbers) == 20 and len(wrong) == 10 and all(at % 10 == 9 for at in wrong)
+    assert numbers == sorted(numbers) and numbers[0] == 0 and 98 in numbers
+    assert words == (
+        "20 of 100 examples: the 10 worst of 50 wrong ones, and 10 of 50 right ones, drawn evenly from the file"
+    )
+
+
+def test_all_wrong_ones_where_they_are_few() -> None:
+    numbers, words = choose([scored(0)] * 50 + [scored(1)] * 3, 20)
+    assert numbers[-3:] == [50, 51, 52] and len(numbers) == 20
+    assert "all 3 wrong ones" in words
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 30))
+def test_as_many_as_there_is_room_for_each_once(errors: list[int], most: int) -> None:
+    numbers, words = choose([scored(each) for each in errors], most)
+    assert len(numbers) == min(most, len(errors)) == len(set(numbers))
+    assert numbers == sorted(numbers) and words
+    wrong = sum(map(bool, errors))
+    assert sum(bool(errors[at]) for at in numbers) >= min(wrong, most // 2)
+
+
+@given(st.integers(0, 50), st.integers(-3, 60))
+def test_even_numbers_are_distinct_and_reach_both_ends(size: int, count: int) -> None:
+    found = evenly(range(size), count)
+    assert len(found) == len(set(found)) == min(size, max(count, 0))
+    if count > 1 and size > 1:
+        assert found[0] == 0 and found[-1] == size - 1

@@ -1,0 +1,61 @@
+"""The built page, with its contents in it."""
+
+import base64
+import hashlib
+import json
+import re
+
+from sample_traces import small
+from viewed import digits_shown
+
+from pellucid import __version__
+from pellucid.viewer.contents import Contents, Item
+from pellucid.viewer.pages import PLACE, built, encoded, exported, policy
+from pellucid.viewer.traces import least_entropy, trace_told
+
+DATA = re.compile(r'<script type="application/json" id="contents">(.*?)</script>', re.DOTALL)
+
+
+def hostile() -> Contents:
+    texts = ["</script><b>bold</b>", "<!--<script>", "\u202e", "\t", "\ud800", "\u2028", "<s>"]
+    trace = trace_told(small(), least_entropy(small()))
+    items = [Item(text=text, features=[], traces=[trace], references=[text]) for text in texts]
+    return Contents(version=__version__, title="</title><script>alert(1)</script>", served=False, items=items)
+
+
+def test_what_a_file_holds_is_what_it_was_given() -> None:
+    for contents in (hostile(), digits_shown(served=False).contents):
+        (data,) = DATA.findall(exported(contents))
+        assert "<" not in data
+        assert json.loads(data) == json.loads(encoded(contents))
+
+
+def test_contents_never_leave_their_place() -> None:
+    page, plain = exported(hostile()), exported(Contents(version="1", title="", served=False))
+    assert page.count("</script>") == plain.count("</script>") and "<b>" not in page.replace(built(), "")
+    assert page.index('id="contents"') > page.rindex("<body")
+
+
+def test_a_file_may_ask_nobody() -> None:
+    page = exported(hostile())
+    assert page.index("Content-Security-Policy") < page.index("<script")
+    assert "connect-src &#x27;none&#x27;" in page and "default-src &#x27;none&#x27;" in page
+
+
+def test_only_the_pages_own_scripts_run() -> None:
+    page = '<head></head><script type="module">let a = 1;</script>'
+    digest = base64.b64encode(hashlib.sha256(b"let a = 1;").digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in policy(page, "'self'")
+    assert "script-src 'none'" in policy("<p>", "'self'") and "unsafe-eval" not in policy(built(), "'self'")
+
+
+def test_the_built_page_has_one_place_for_its_contents() -> None:
+    assert built().count(PLACE) == 1 and exported(hostile()).count('id="contents"') == 1
+
+
+def test_the_built_page_loads_nothing() -> None:
+    assert not re.search(r"""<(script|link|img|iframe)[^>]*\s(src|href)=["']?(https?:)?//""", built())
+
+
+def test_half_pairs_become_a_sign_that_can_be_written() -> None:
+    assert "\ufffd" in encoded(hostile()).decode()

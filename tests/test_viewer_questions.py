@@ -1,0 +1,138 @@
+"""What a page may ask of its models."""
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+import pytest
+from trained_runs import digits_run
+from viewed import digits_shown
+
+from pellucid.errors import InputError
+from pellucid.search.trace import END
+from pellucid.training.run import load
+from pellucid.viewer.asking import Asked, Changed, Nearby, Painted
+from pellucid.viewer.blocks import unblocked
+from pellucid.viewer.questions import decode, gathered, neighbours, what_if
+
+Side = Literal["encoder", "decoder"]
+SHOWN = digits_shown
+PLAIN = Asked(text="nine two")
+
+
+def test_a_prefix_begins_the_output_and_is_told_as_forced() -> None:
+    item = decode(SHOWN(), Asked(text="nine two", prefix=["4"]))
+    assert item.traces[0].target[0] == "4" and item.traces[0].forced == [0]
+
+
+def test_a_prefix_with_its_end_is_scored_and_nothing_is_searched() -> None:
+    (trace,) = decode(SHOWN(), Asked(text="nine two", prefix=["4", END])).traces
+    assert trace.origin == "given" and trace.output == "4" and trace.target == ["4", END]
+
+
+def test_a_painted_row_is_where_the_model_looked() -> None:
+    row = [0.0] * 7 + [3.0]
+    (trace,) = decode(SHOWN(), Asked(text="nine two", painted=[Painted(step=0, weights=row)])).traces
+    np.testing.assert_allclose(unblocked(trace.attention)[0], [0] * 7 + [1], atol=1e-6)
+    assert trace.painted == [0]
+
+
+def test_a_hidden_position_is_not_looked_at() -> None:
+    (trace,) = decode(SHOWN(), Asked(text="nine two", masked=[0, 5])).traces
+    assert (unblocked(trace.attention)[:, [0, 5]] == 0).all()
+
+
+def test_all_outputs_of_a_beam_with_one_lattice() -> None:
+    item = decode(SHOWN(), Asked(text="nine two", beam_width=4, outputs=4, lattice=True))
+    assert [trace.rank for trace in item.traces] == [1, 2, 3, 4]
+    assert item.traces[0].beam is not None and item.traces[1].beam is None
+    assert sum(trace.probability or 0 for trace in item.traces) == pytest.approx(1)
+
+
+def test_states_lie_in_the_plane_of_the_corpus() -> None:
+    (trace,) = decode(SHOWN(), Asked(text="nine two", states=True, gates=True)).traces
+    states = trace.states
+    assert states is not None and states.encoder_plane is not None and states.gates
+    assert states.encoder.shape[0] == 8 and sorted(states.encoder_order) == list(range(states.encoder.shape[1]))
+    item = SHOWN().contents.items[0]
+    (again,) = decode(SHOWN(), Asked(text=item.text, states=True)).traces
+    shown = item.traces[0].states
+    assert shown is not None and again.states is not None
+    for one, other in (
+        (shown.encoder_plane, again.states.encoder_plane),
+        (shown.decoder_plane, again.states.decoder_plane),
+    ):
+        assert one is not None and other is not None
+        np.testing.assert_allclose(unblocked(one), unblocked(other), atol=1e-4)
+
+
+def test_an_empty_source_has_an_empty_output() -> None:
+    item = decode(SHOWN(), Asked(text="", evidence=True, states=True))
+    assert item.traces[0].target == [] and item.traces[0].states is None
+
+
+def test_nothing_changed_changes_nothing() -> None:
+    same = what_if(SHOWN(), Changed(before=PLAIN, after=PLAIN))
+    assert msgspec.json.encode(same.before) == msgspec.json.encode(same.after)
+    assert (unblocked(same.divergence) == 0).all()
+    np.testing.assert_allclose(
+        unblocked(same.same.log_probabilities), unblocked(same.before.traces[0].log_probabilities), atol=1e-5
+    )
+
+
+def test_a_changed_source_costs_the_output_before() -> None:
+    told = what_if(SHOWN(), Changed(before=PLAIN, after=Asked(text="one two")))
+    assert told.same.output == told.before.traces[0].output and told.same.source == list("one two")
+    assert told.same.score < told.before.traces[0].score
+    assert unblocked(told.divergence).shape == (len(told.before.traces[0].target),)
+    assert unblocked(told.divergence)[0] > 0.5
+
+
+def test_painted_attention_shows_in_the_divergence() -> None:
+    row = [0.0] * 7 + [1.0]
+    changed = Changed(before=PLAIN, after=Asked(text="nine two", painted=[Painted(step=0, weights=row)]))
+    bits = unblocked(what_if(SHOWN(), changed).divergence)
+    assert bits[0] > 0 and (bits >= -1e-6).all()
+
+
+def test_a_what_if_asks_one_model_about_something() -> None:
+    with pytest.raises(InputError, match="one"):
+        what_if(SHOWN(), Changed(before=PLAIN, after=Asked(text="one", rival=0)))
+    with pytest.raises(InputError, match="empty"):
+        what_if(SHOWN(), Changed(before=PLAIN, after=Asked(text="")))
+
+
+def test_a_rival_is_asked_by_its_place() -> None:
+    own, rival = decode(SHOWN(), PLAIN), decode(SHOWN(), Asked(text="nine two", rival=0))
+    assert own.traces[0].output == rival.traces[0].output
+    with pytest.raises(InputError, match="rival: expected −1 to 0, got 1"):
+        decode(SHOWN(), Asked(text="one", rival=1))
+
+
+def test_the_nearest_states_are_of_the_file_and_not_the_one_asked_for() -> None:
+    shown = SHOWN()
+    item = shown.contents.items[3]
+    trace = item.traces[0]
+    among = gathered(shown)
+    sides: list[tuple[Side, list[str]]] = [("encoder", trace.source), ("decoder", trace.target)]
+    for side, symbols in sides:
+        nearby = Nearby(text=item.text, target=trace.target, side=side, position=1, count=7)
+        told = neighbours(shown, among, nearby)
+        similarities = [each.similarity for each in told.neighbours]
+        assert len(similarities) == 7 and similarities == sorted(similarities, reverse=True)
+        assert not any(each.point.item == 3 and each.point.position == 1 for each in told.neighbours)
+        assert told.searched == sum(
+            len(getattr(each, "source" if side == "encoder" else "target")) for each in shown.traces
+        )
+        assert sum(count for _, count in told.following) == sum(bool(each.following) for each in told.neighbours)
+        assert symbols[1]
+    for each in told.neighbours:
+        if each.point.item >= 0 and each.following:
+            target = shown.contents.items[each.point.item].traces[0].target
+            assert target[each.point.position + 1] == each.following
+
+
+def test_decoding_equals_the_runs_own_to_the_bit() -> None:
+    (trace,) = load(digits_run().run).predict(["nine two"])
+    (told,) = decode(SHOWN(), PLAIN).traces
+    np.testing.assert_array_equal(unblocked(told.attention), trace.attention)

@@ -1,0 +1,84 @@
+"""A trace as a page, in a notebook, and as files."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_traces import small
+
+from pellucid.errors import InputError
+from pellucid.search.trace import END
+from pellucid.viewer.latex import escaped, picture
+from pellucid.viewer.pages import built
+from pellucid.viewer.saving import ENDINGS, page
+from pellucid.viewer.traces import least_entropy
+
+
+class Frames(HTMLParser):
+    """The frames of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[dict[str, str | None]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag == "iframe":
+            self.found.append(dict(attributes))
+
+
+def test_each_ending_has_its_kind(tmp_path: Path) -> None:
+    for ending in ENDINGS:
+        small().save(tmp_path / f"a{ending}")
+    small().save(str(tmp_path / "b.svg"))
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert ElementTree.fromstring((tmp_path / "a.svg").read_text("utf-8")).tag.endswith("svg")
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == small().to_dict()
+    assert (tmp_path / "a.html").read_text("utf-8") == page(small())
+    assert r"\begin{tikzpicture}" in (tmp_path / "a.tex").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a", "a.html.txt"])
+def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"\.html, \.svg, \.png, \.json or \.tex"):
+        small().save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    for ending in ENDINGS:
+        with pytest.raises(InputError, match="no such file"):
+            small().save(tmp_path / "none" / f"a{ending}")
+
+
+def test_a_notebook_shows_the_page_in_a_frame_of_its_own() -> None:
+    (frame,) = Frames(small()._repr_html_()).found
+    assert frame["srcdoc"] == page(small())
+    assert frame["sandbox"] == "allow-scripts allow-downloads"
+    assert len(Frames(small()._repr_html_() * 3).found) == 3
+
+
+def test_a_page_of_one_trace_shows_it() -> None:
+    assert built().partition("<head>")[0] in page(small())
+    assert json.dumps(small().output, ensure_ascii=False) in page(small())
+
+
+def test_a_picture_in_latex_has_a_square_for_each_weight_that_is_seen() -> None:
+    trace, text = small(), picture(small())
+    assert text.count(r"\fill") == int((trace.attention >= 0.005).sum())
+    assert text.count(r"\node") == len(trace.source) + len(trace.target)
+    assert text.count("{") == text.count("}") and text.count("$") % 2 == 0
+
+
+def test_latex_is_told_no_commands() -> None:
+    assert escaped("a_b") == r"a\_b" and escaped("\\input{x}") == r"\textbackslash{}input\{x\}"
+    assert escaped("50%") == r"50\%" and escaped(END) == r"$\langle$end$\rangle$"
+    assert escaped("<s>") == r"\textless{}s\textgreater{}"
+
+
+def test_the_least_entropy_lies_below_one_that_spreads_the_rest() -> None:
+    bits = least_entropy(small())
+    assert bits.shape == small().log_probabilities.shape and (bits >= 0).all() and np.isfinite(bits).all()

@@ -1,0 +1,219 @@
+"""The service behind a page, over a real socket."""
+
+import gzip
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+from trained_runs import digits_run
+from viewed import begun_run, digits_shown, resume
+
+from pellucid.errors import InputError
+from pellucid.training.run import load, read_log
+from pellucid.training.snapshots import read_snapshots
+from pellucid.viewer.assembling import assemble
+from pellucid.viewer.models import open_model
+from pellucid.viewer.service import LARGEST, application
+from pellucid.viewer.serving import listening, served
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401 (whatever was answered)
+        return json.loads(self.body)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with served(application(digits_shown())) as address:
+        found = urlsplit(address).port
+        assert found
+        yield found
+
+
+def ask(port: int, path: str, body: bytes | None = None, **headers: str) -> Answer:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    told = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request("GET" if body is None else "POST", path, body, told)
+    response = connection.getresponse()
+    answer = Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+    connection.close()
+    return answer
+
+
+def post(port: int, path: str, question: object) -> Answer:
+    return ask(port, path, json.dumps(question).encode(), Content_Type="application/json")
+
+
+def test_the_page_and_its_contents(port: int) -> None:
+    page = ask(port, "/")
+    assert page.status == 200 and page.headers["content-type"].startswith("text/html")
+    assert b'id="app"' in page.body
+    contents = ask(port, "/api/contents")
+    assert contents.json["items"][0]["text"] == digits_shown().contents.items[0].text
+    small = ask(port, "/api/contents", Accept_Encoding="gzip")
+    assert small.headers["content-encoding"] == "gzip" and gzip.decompress(small.body) == contents.body
+
+
+def test_every_answer_says_what_a_browser_may_do(port: int) -> None:
+    for answer in (ask(port, "/"), ask(port, "/api/contents"), ask(port, "/none"), post(port, "/api/decode", {})):
+        assert answer.headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert "connect-src 'self'" in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_decoding_is_the_runs_own(port: int) -> None:
+    answer = post(port, "/api/decode", {"text": "nine two"})
+    (trace,) = load(digits_run().run).predict(["nine two"])
+    assert answer.status == 200 and answer.json["traces"][0]["output"] == trace.output
+    full = {"text": "nine two", "beam_width": 3, "outputs": 3, "lattice": True, "evidence": True, "states": True}
+    told = post(port, "/api/decode", {**full, "gates": True}).json["traces"]
+    assert len(told) == 3 and told[0]["beam"]["symbols"] and told[0]["evidence"] and told[0]["states"]["gates"]
+
+
+def test_only_names_of_this_machine_are_let_in(port: int) -> None:
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", "localhost", f"[::1]:{port}"):
+        assert ask(port, "/api/contents", Host=host).status == 200
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "", "[", f"127.0.0.1@evil:{port}"):
+        answer = ask(port, "/api/contents", Host=host)
+        assert answer.status == 403 and "this machine" in answer.json["error"]
+
+
+def test_only_its_own_page_may_ask(port: int) -> None:
+    own = f"http://127.0.0.1:{port}"
+    question = json.dumps({"text": "one"}).encode()
+    assert ask(port, "/api/decode", question, Content_Type="application/json", Origin=own).status == 200
+    for origin in ("http://evil.example", "null", f"http://localhost:{port}", f"https://127.0.0.1:{port}"):
+        assert ask(port, "/api/decode", question, Content_Type="application/json", Origin=origin).status == 403
+
+
+def test_a_form_of_another_page_is_no_question(port: int) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        assert ask(port, "/api/decode", b'{"text": "one"}', Content_Type=kind).status == 415
+
+
+def test_a_large_question_is_refused(port: int) -> None:
+    answer = post(port, "/api/decode", {"text": "a" * LARGEST})
+    assert answer.status == 413 and "bytes" in answer.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        (b"{", "not a question"),
+        (b"\xff", "not a question"),
+        (b'{"features": []}', "text"),
+        (b'{"text": 3}', "text"),
+        (json.dumps({"text": "one " * 5000}).encode(), "data.maximum_length"),
+        (b'{"text": "one", "features": ["V"]}', "features"),
+        (b'{"text": "one", "prefix": ["x"]}', "prefix"),
+        (b'{"text": "one", "beam_width": 0}', "beam_width"),
+        (b'{"text": "one", "outputs": 1000}', "outputs"),
+        (b'{"text": "one", "rival": 7}', "rival"),
+        (b'{"text": "one", "masked": [3]}', "masked"),
+        (b'{"text": "one", "masked": [0, 1, 2]}', "masked"),
+        (b'{"text": "one", "painted": [{"step": 0, "weights": [1]}]}', "painted"),
+        (b'{"text": "one", "painted": [{"step": 0, "weights": [0, 0, 0]}]}', "painted"),
+    ],
+)
+def test_a_persons_mistake_is_told_in_words(port: int, question: bytes, words: str) -> None:
+    answer = ask(port, "/api/decode", question, Content_Type="application/json")
+    assert answer.status == 400 and words in answer.json["error"]
+
+
+def test_what_is_not_there(port: int) -> None:
+    assert ask(port, "/api/none").status == 404 and "error" in ask(port, "/api/none").json
+    assert ask(port, "/api/decode").status == 405
+    assert ask(port, "/api/training?since=x").status == 400
+    assert ask(port, "/api/training?since=-1").status == 400
+
+
+def test_a_what_if_that_changes_nothing(port: int) -> None:
+    asked = {"text": "nine two"}
+    answer = post(port, "/api/what-if", {"before": asked, "after": asked}).json
+    assert answer["before"] == answer["after"]
+    assert answer["same"]["output"] == answer["before"]["traces"][0]["output"]
+
+
+def test_neighbours_over_the_service(port: int) -> None:
+    nearby = {"text": "nine two", "target": ["9", "2", "⟨end⟩"], "side": "decoder", "position": 1, "count": 5}
+    answer = post(port, "/api/neighbours", nearby).json
+    assert len(answer["neighbours"]) == 5 and answer["searched"] > 40
+    assert post(port, "/api/neighbours", {**nearby, "position": 9}).status == 400
+
+
+def test_many_ask_at_once(port: int) -> None:
+    texts = ["one", "nine two", "three three three", "six"] * 4
+    answers = list[tuple[str, str]]()
+
+    def one(text: str) -> None:
+        answers.append((text, post(port, "/api/decode", {"text": text}).json["traces"][0]["output"]))
+
+    threads = [Thread(target=one, args=(text,)) for text in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    outputs = {trace.text: trace.output for trace in load(digits_run().run).predict(texts)}
+    assert len(answers) == 16 and all(output == outputs[text] for text, output in answers)
+
+
+def events_of(body: bytes) -> list[tuple[str, int | None, Any]]:
+    """Name, number and data of each event of a stream."""
+    found = []
+    for part in body.decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in part.splitlines() if line and not line.startswith(":"))
+        if fields:
+            number = int(fields["id"]) if "id" in fields else None
+            found.append((fields["event"], number, json.loads(fields["data"])))
+    return found
+
+
+def test_a_training_that_is_over_has_nothing_to_tell(port: int) -> None:
+    lines = len(read_log(digits_run().run))
+    assert ask(port, f"/api/training?since={lines}").status == 204
+    events = events_of(ask(port, "/api/training?since=0").body)
+    assert [number for name, number, _ in events if name == "line"] == list(range(lines))
+
+
+def test_a_training_is_told_as_it_goes_and_nothing_twice(tmp_path: Path) -> None:
+    folder = begun_run(tmp_path / "run")
+    shown = assemble([open_model(folder, "run", "cpu", None)], [], 30, True)
+    told = shown.contents.training
+    assert told is not None and not told.done
+    with served(application(shown)) as address:
+        found = urlsplit(address).port
+        assert found
+        answers = list[Answer]()
+        listener = Thread(target=lambda: answers.append(ask(found, f"/api/training?since={len(told.log)}")))
+        listener.start()
+        resume(folder)
+        listener.join()
+        (answer,) = answers
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        log, events = read_log(folder), events_of(answer.body)
+        lines = [(number, data) for name, number, data in events if name == "line"]
+        assert [number for number, _ in lines] == list(range(len(told.log), len(log)))
+        assert [data for _, data in lines] == log[len(told.log) :]
+        updates = [data["update"] for name, _, data in events if name == "frame"]
+        assert [frame.update for frame in told.frames] + updates == [each.update for each in read_snapshots(folder)]
+        again = ask(found, "/api/training?since=0", Last_Event_ID=str(len(log) - 2))
+        assert [number for _, number, _ in events_of(again.body)] == [len(log) - 1]
+        assert ask(found, "/api/contents").json["training"]["done"] is True
+
+
+def test_a_port_in_use_is_told() -> None:
+    with listening(0) as taken, pytest.raises(InputError, match="--port"):
+        listening(taken.getsockname()[1])
+    with pytest.raises(InputError, match="--port 70000"):
+        listening(70_000)
