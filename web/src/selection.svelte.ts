@@ -1,0 +1,143 @@
+/** The one selection that all panels share: what is pointed at in one is lit in all. */
+import { oneOf, read, show, whole, written } from "./hash";
+
+/** A step of the output and a position of the source; either may be open. */
+export interface Cell {
+  readonly step: number | null;
+  readonly position: number | null;
+}
+
+/** A wish for the what-if tab: this source, with this beginning of the output. */
+export interface Wish {
+  readonly text: string;
+  readonly features: string[];
+  readonly prefix: string[];
+}
+
+export const LAYERS = ["attention", "erasure", "gradient"] as const;
+export const SCALES = ["unit", "row"] as const;
+export type Layer = (typeof LAYERS)[number];
+export type Scale = (typeof SCALES)[number];
+
+const NOTHING: Cell = { step: null, position: null };
+
+class Selection {
+  /** The open tab's name (tabs.ts). */
+  tab = $state("examples");
+  /** Place in `Contents.items`. */
+  item = $state(0);
+  /** Which of the item's outputs. */
+  output = $state(0);
+  /** The node of the beam that is looked at; null: the output itself. */
+  node = $state<number | null>(null);
+  /** A node under the pointer, for as long as it is there. */
+  nodeHovered = $state<number | null>(null);
+  /** Whether weights are drawn against 1 or against the greatest of their row. */
+  scale = $state<Scale>("unit");
+  /** What the pictures show. */
+  layer = $state<Layer>("attention");
+  /** The share of each row's weight that the links show. */
+  mass = $state(0.95);
+  /** What the what-if tab is asked to do; it sets it back to null. */
+  wish = $state.raw<Wish | null>(null);
+
+  private hovered = $state.raw<Cell>(NOTHING);
+  private pinned = $state.raw<Cell | null>(null);
+
+  /** The step of the output that is pointed at, or locked. */
+  get step(): number | null {
+    return (this.pinned ?? this.hovered).step;
+  }
+
+  /** The position of the source that is pointed at, or locked. */
+  get position(): number | null {
+    return (this.pinned ?? this.hovered).position;
+  }
+
+  get locked(): boolean {
+    return this.pinned !== null;
+  }
+
+  /** The node whose attention is shown. */
+  get shownNode(): number | null {
+    return this.nodeHovered ?? this.node;
+  }
+
+  /** The pointer (or the keyboard's cursor) is here; nowhere without arguments. A locked selection stays. */
+  hover(step: number | null = null, position: number | null = null): void {
+    if (step !== this.hovered.step || position !== this.hovered.position) this.hovered = { step, position };
+  }
+
+  /** Keeps the cell until Esc; the same cell again frees it. */
+  lock(step: number | null, position: number | null): void {
+    const same = this.pinned !== null && this.pinned.step === step && this.pinned.position === position;
+    this.pinned = same ? null : { step, position };
+    this.hovered = { step, position };
+  }
+
+  /** The keyboard's cursor goes there: a lock moves with it. */
+  move(step: number | null, position: number | null): void {
+    if (this.pinned) this.pinned = { step, position };
+    this.hovered = { step, position };
+  }
+
+  /** Esc: nothing is locked or pointed at. */
+  free(): void {
+    this.pinned = null;
+    this.hovered = NOTHING;
+    this.nodeHovered = null;
+    this.node = null;
+  }
+
+  /** Another item: steps, positions and nodes of the old one mean nothing there. */
+  choose(item: number, output = 0): void {
+    if (item !== this.item || output !== this.output) this.free();
+    this.item = item;
+    this.output = output;
+  }
+
+  /** Opens the what-if tab with this beginning of the output. */
+  force(wish: Wish): void {
+    this.wish = wish;
+    this.tab = "what-if";
+  }
+
+  get hash(): string {
+    const pinned = this.pinned;
+    return written([
+      ["tab", this.tab === "examples" ? null : this.tab],
+      ["item", this.item || null],
+      ["output", this.output || null],
+      ["node", this.node],
+      ["step", pinned?.step],
+      ["position", pinned?.position],
+      ["scale", this.scale === "unit" ? null : this.scale],
+      ["layer", this.layer === "attention" ? null : this.layer],
+      ["mass", this.mass === 0.95 ? null : this.mass],
+    ]);
+  }
+
+  /** Takes over what a hash says; `items` and `tabs` are what there is. */
+  restore(hash: string, items: number, tabs: readonly [string, ...string[]]): void {
+    const told = read(hash);
+    const item = whole(told, "item", 0);
+    this.tab = oneOf(told, "tab", tabs);
+    this.item = item < items ? item : 0;
+    this.output = whole(told, "output", 0);
+    this.node = whole(told, "node", null);
+    this.scale = oneOf(told, "scale", SCALES);
+    this.layer = oneOf(told, "layer", LAYERS);
+    const mass = Number(told.get("mass") ?? 0.95);
+    this.mass = mass > 0 && mass <= 1 ? mass : 0.95;
+    const step = whole(told, "step", null);
+    const position = whole(told, "position", null);
+    this.pinned = step === null && position === null ? null : { step, position };
+  }
+
+  /** Shows the selection in the address. */
+  remember(): void {
+    show(this.hash);
+  }
+}
+
+export const selection = new Selection();
