@@ -88,3 +88,26 @@ export function short(value: number): string {
   if (size >= 1e4) return `${Number((value / 1e3).toPrecision(3))}k`;
   return size === 0 || size >= 0.001 ? String(Number(value.toPrecision(3))) : value.toExponential(0);
 }
+
+/** A point to draw: its interval, and what the reader is told of it. */
+export interface Mark {
+  x: number;
+  y: number;
+  low?: number;
+  high?: number;
+  label?: string;
+}
+
+export interface Line {
+  name: string;
+  marks: Mark[];
+}
+
+/** The band between the marks' intervals. */
+export function band(marks: Mark[], x: (value: number) => number, y: (value: number) => number): string {
+  const known = marks.filter((mark) => mark.low !== undefined && mark.high !== undefined);
+  const corner = (mark: Mark, value: number) => `${x(mark.x).toFixed(1)} ${y(value).toFixed(1)}`;
+  const up = known.map((mark) => corner(mark, mark.high!));
+  const down = known.map((mark) => corner(mark, mark.low!)).reverse();
+  return known.length < 2 ? "" : `M${[...up, ...down].join("L")}Z`;
+}
