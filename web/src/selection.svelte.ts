@@ -1,11 +1,7 @@
 /** The one selection that all panels share: what is pointed at in one is lit in all. */
 import { oneOf, read, show, whole, written } from "./hash";
-
-/** A step of the output and a position of the source; either may be open. */
-export interface Cell {
-  readonly step: number | null;
-  readonly position: number | null;
-}
+import type { Range } from "./layout";
+import { Pointer } from "./pointer.svelte";
 
 /** A wish for the what-if tab: this source, with this beginning of the output. */
 export interface Wish {
@@ -19,9 +15,7 @@ export const SCALES = ["unit", "row"] as const;
 export type Layer = (typeof LAYERS)[number];
 export type Scale = (typeof SCALES)[number];
 
-const NOTHING: Cell = { step: null, position: null };
-
-class Selection {
+class Selection extends Pointer {
   /** The open tab's name (tabs.ts). */
   tab = $state("examples");
   /** Place in `Contents.items`. */
@@ -38,53 +32,20 @@ class Selection {
   layer = $state<Layer>("attention");
   /** The share of each row's weight that the links show. */
   mass = $state(0.95);
+  /** The positions and the steps that long pictures are zoomed to; null: all. */
+  columns = $state.raw<Range | null>(null);
+  rows = $state.raw<Range | null>(null);
   /** What the what-if tab is asked to do; it sets it back to null. */
   wish = $state.raw<Wish | null>(null);
-
-  private hovered = $state.raw<Cell>(NOTHING);
-  private pinned = $state.raw<Cell | null>(null);
-
-  /** The step of the output that is pointed at, or locked. */
-  get step(): number | null {
-    return (this.pinned ?? this.hovered).step;
-  }
-
-  /** The position of the source that is pointed at, or locked. */
-  get position(): number | null {
-    return (this.pinned ?? this.hovered).position;
-  }
-
-  get locked(): boolean {
-    return this.pinned !== null;
-  }
 
   /** The node whose attention is shown. */
   get shownNode(): number | null {
     return this.nodeHovered ?? this.node;
   }
 
-  /** The pointer (or the keyboard's cursor) is here; nowhere without arguments. A locked selection stays. */
-  hover(step: number | null = null, position: number | null = null): void {
-    if (step !== this.hovered.step || position !== this.hovered.position) this.hovered = { step, position };
-  }
-
-  /** Keeps the cell until Esc; the same cell again frees it. */
-  lock(step: number | null, position: number | null): void {
-    const same = this.pinned !== null && this.pinned.step === step && this.pinned.position === position;
-    this.pinned = same ? null : { step, position };
-    this.hovered = { step, position };
-  }
-
-  /** The keyboard's cursor goes there: a lock moves with it. */
-  move(step: number | null, position: number | null): void {
-    if (this.pinned) this.pinned = { step, position };
-    this.hovered = { step, position };
-  }
-
   /** Esc: nothing is locked or pointed at. */
-  free(): void {
-    this.pinned = null;
-    this.hovered = NOTHING;
+  override free(): void {
+    super.free();
     this.nodeHovered = null;
     this.node = null;
   }
@@ -92,6 +53,8 @@ class Selection {
   /** Another item: steps, positions and nodes of the old one mean nothing there. */
   choose(item: number, output = 0): void {
     if (item !== this.item || output !== this.output) this.free();
+    if (item !== this.item) this.columns = null;
+    this.rows = null;
     this.item = item;
     this.output = output;
   }
