@@ -2,6 +2,7 @@
 
 import { numbers } from "./blocks";
 import type { Edit, Item, Trace } from "./contents";
+import { shown } from "./symbols";
 
 export type Order = "file" | "loss" | "entropy" | "errors" | "coverage" | "length";
 
@@ -121,11 +122,33 @@ export function verdict(item: Item, target: string[]): string {
   const wrong = item.edits.filter((edit) => edit.kind !== "same");
   const words = wrong.slice(0, 3).map((edit) => {
     const step = edit.written === null ? "" : `step ${edit.written + 1} `;
-    const written = edit.written === null ? "" : (target[edit.written] ?? "");
-    if (edit.kind === "deletion") return `“${edit.wanted}” is missing`;
+    const written = edit.written === null ? "" : shown(target[edit.written] ?? "");
+    if (edit.kind === "deletion") return `“${shown(edit.wanted ?? "")}” is missing`;
     if (edit.kind === "insertion") return `${step}wrote “${written}” that nobody wanted`;
-    return `${step}wrote “${written}” where “${edit.wanted}” was wanted`;
+    return `${step}wrote “${written}” where “${shown(edit.wanted ?? "")}” was wanted`;
   });
   if (words.length === 0) return "Wrong.";
   return `Wrong: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
+}
+
+/** Why the first wrong step was wrong, as far as the model's own numbers tell: where it looked, and what else it thought of. */
+export function why(item: Item, trace: Trace): string[] {
+  const edit = item.edits.find((each) => each.kind !== "same");
+  if (!edit) return [];
+  const place = item.edits.indexOf(edit);
+  // Something missing is seen at the step that wrote what comes after it.
+  const step = edit.written ?? item.edits.slice(place).find((each) => each.written !== null)?.written ?? trace.target.length - 1;
+  const written = trace.target[step];
+  const weights = numbers(trace.attention).subarray(step * trace.source.length, (step + 1) * trace.source.length);
+  if (written === undefined || weights.length === 0) return [];
+  const p = (ln: number) => Math.exp(ln).toFixed(2);
+  const said = [`Step ${step + 1} wrote “${shown(written)}” with p = ${p(numbers(trace.log_probabilities)[step] ?? 0)}.`];
+  const rank = (trace.top[step] ?? []).findIndex(([symbol]) => symbol === edit.wanted);
+  if (edit.wanted !== null) {
+    const wanted = `“${shown(edit.wanted)}”, which was wanted,`;
+    said.push(rank < 0 ? `${wanted} was not among its ${trace.top[step]?.length ?? 0} likeliest.` : `${wanted} had p = ${p(trace.top[step]![rank]![1])}, place ${rank + 1}.`);
+  }
+  const peak = weights.indexOf(Math.max(...weights));
+  if (weights[peak]! > 0) said.push(`It looked most at position ${peak + 1}, “${shown(trace.source[peak]!)}” (${weights[peak]!.toFixed(2)})${trace.unknown.includes(peak) ? ", a symbol that the model has never seen" : ""}.`);
+  return said;
 }

@@ -1,5 +1,7 @@
 // Films as values: what lies between two frames, and a whole film as one animated SVG text (SMIL: no script in it).
 
+import { shown } from "./symbols";
+
 /** Between two frames of points, n × 2 each. */
 export function between(before: Float32Array, after: Float32Array, share: number): Float32Array {
   return before.map((value, index) => value + ((after[index] ?? value) - value) * share);
@@ -56,11 +58,11 @@ export function attentionSvg(film: AttentionFilm, seconds: number, colour: strin
   }
   const heads = film.sources.map((symbol, index) => {
     const x = left + index * CELL + CELL / 2;
-    return `<text x="${x}" y="${top - 6}" text-anchor="start" transform="rotate(-60 ${x} ${top - 6})">${escaped(symbol)}</text>`;
+    return `<text x="${x}" y="${top - 6}" text-anchor="start" transform="rotate(-60 ${x} ${top - 6})">${escaped(shown(symbol))}</text>`;
   });
   const shots = film.frames.map((frame, index) => {
-    const lines = frame.target.map((symbol, step) => `<text x="${left - 6}" y="${top + step * CELL + 13}" text-anchor="end">${escaped(symbol)}</text>`);
-    return `<g>${shown(index, film.frames.length, length)}<text x="8" y="16">${escaped(frame.caption)}</text>${lines.join("")}</g>`;
+    const lines = frame.target.map((symbol, step) => `<text x="${left - 6}" y="${top + step * CELL + 13}" text-anchor="end">${escaped(shown(symbol))}</text>`);
+    return `<g>${during(index, film.frames.length, length)}<text x="8" y="16">${escaped(frame.caption)}</text>${lines.join("")}</g>`;
   });
   return framed(width, height, `<g fill="${colour}">${cells.join("")}</g>${heads.join("")}${shots.join("")}`);
 }
@@ -74,21 +76,22 @@ export function planeSvg(labels: string[], frames: { plane: Float32Array; captio
   const y = (value: number) => (size + 24 - ((value - top) / (bottom - top)) * size).toFixed(1);
   const symbols = labels.map((label, index) => {
     const values = frames.map(({ plane }) => `${x(plane[2 * index] ?? 0)} ${y(plane[2 * index + 1] ?? 0)}`);
-    const motion = `<animateTransform attributeName="transform" type="translate" values="${values.join(";")}" dur="${length}s" repeatCount="indefinite"/>`;
-    return `<g transform="translate(${values.at(-1)})">${motion}<circle r="3" fill="${colour}"/><text x="5" y="4">${escaped(label)}</text></g>`;
+    const motion = frames.length < 2 ? "" : `<animateTransform attributeName="transform" type="translate" values="${values.join(";")}" dur="${length}s" repeatCount="indefinite"/>`;
+    return `<g transform="translate(${values.at(-1)})">${motion}<circle r="3" fill="${colour}"/><text x="5" y="4">${escaped(shown(label))}</text></g>`;
   });
   const captions = frames.map(
-    (frame, index) => `<g>${shown(index, frames.length, length)}<text x="8" y="16">${escaped(frame.caption)}</text></g>`,
+    (frame, index) => `<g>${during(index, frames.length, length)}<text x="8" y="16">${escaped(frame.caption)}</text></g>`,
   );
   return framed(size + 40, size + 40, symbols.join("") + captions.join(""));
 }
 
 function animated(name: string, values: string[], length: number): string {
+  if (values.length < 2) return "";
   return `<animate attributeName="${name}" values="${values.join(";")}" dur="${length}s" calcMode="discrete" repeatCount="indefinite"/>`;
 }
 
 /** Shows a group only while its frame lasts. */
-function shown(index: number, count: number, length: number): string {
+function during(index: number, count: number, length: number): string {
   const values = Array.from({ length: count }, (_, other) => (other === index ? "inline" : "none"));
   return animated("display", values, length);
 }

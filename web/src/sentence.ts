@@ -2,6 +2,7 @@
 
 import { numbers } from "./blocks";
 import type { Asked, Difference, Painted, Trace } from "./contents";
+import { shown, shownText } from "./symbols";
 
 /** A probability to two digits after the point, more where it is small. */
 export function probability(p: number): string {
@@ -41,14 +42,14 @@ export function greatest(all: Change[]): Change | null {
 /** What was asked differently, as the subject of a sentence; "" where nothing was. */
 export function cause(before: Asked, after: Asked, trace: Trace | undefined): string {
   const parts: string[] = [];
-  const name = (position: number) => `position ${position + 1}${trace?.source[position] ? ` (“${trace.source[position]}”)` : ""}`;
-  if (before.text !== after.text) parts.push(`reading “${after.text}” instead of “${before.text}”`);
+  const name = (position: number) => `position ${position + 1}${trace?.source[position] ? ` (“${shown(trace.source[position]!)}”)` : ""}`;
+  if (before.text !== after.text) parts.push(`reading “${shownText(after.text)}” instead of “${shownText(before.text)}”`);
   const hidden = after.masked.filter((position) => !before.masked.includes(position));
   const shown = before.masked.filter((position) => !after.masked.includes(position));
   if (hidden.length > 0) parts.push(`hiding ${list(hidden.map(name))}`);
   if (shown.length > 0) parts.push(`no longer hiding ${list(shown.map(name))}`);
   if (before.prefix.join("\0") !== after.prefix.join("\0")) {
-    parts.push(after.prefix.length > 0 ? `forcing the output to begin with “${after.prefix.join(" ")}”` : "forcing no beginning");
+    parts.push(after.prefix.length > 0 ? `forcing the output to begin with “${after.prefix.map(shown).join(" ")}”` : "forcing no beginning");
   }
   const told = new Map(before.painted.map((row) => [row.step, JSON.stringify(row.weights)]));
   const rows = after.painted.filter((row) => told.get(row.step) !== JSON.stringify(row.weights));
@@ -77,7 +78,7 @@ export function sentence(before: Asked, after: Asked, difference: Difference): s
   const subject = cause(before, after, trace);
   if (subject === "") return "Nothing was changed, so nothing changes.";
   const most = greatest(changes(difference));
-  const [old, now] = [trace?.output ?? "", difference.after.traces[0]?.output ?? ""];
+  const [old, now] = [trace, difference.after.traces[0]].map((each) => shownText(each?.output ?? ""));
   const effect = most && Math.abs(most.after - most.before) >= 0.0005 ? moved(most) : "";
   const written = old === now ? `the output stays “${old}”` : `the output becomes “${now}” instead of “${old}”`;
   const start = subject[0]!.toUpperCase() + subject.slice(1);
@@ -87,5 +88,5 @@ export function sentence(before: Asked, after: Asked, difference: Difference): s
 
 function moved({ step, symbol, before, after }: Change): string {
   const verb = after < before ? "lowers" : "raises";
-  return `${verb} p(${symbol}) at step ${step + 1} from ${probability(before)} to ${probability(after)}`;
+  return `${verb} p(${shown(symbol)}) at step ${step + 1} from ${probability(before)} to ${probability(after)}`;
 }
