@@ -40,8 +40,7 @@ class Beside {
     this.asking = true;
     this.error = "";
     try {
-      const prefix = trace.target.filter((symbol) => symbol !== END);
-      const answer = await decode({ ...asking(item), prefix, ...what });
+      const answer = await decode({ ...asking(item), prefix: trace.target, ...what });
       const found = answer.traces[0];
       if (!found || key(found) !== key(trace)) throw new Error("The model goes on differently when it is asked for this output alone, so nothing is shown.");
       const before = this.known.get(key(trace));
