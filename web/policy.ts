@@ -1,5 +1,7 @@
 /** Puts the page's Content-Security-Policy into the built file, so that an exported page keeps it without a server. */
 import { createHash } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import type { Plugin } from "vite";
 
 const SCRIPT = /<script type="module"[^>]*>([\s\S]*?)<\/script>/;
@@ -18,21 +20,23 @@ export function policyOf(script: string): string {
   ].join("; ");
 }
 
+/** A built page with its policy in it. Throws where the page has no script of its own. */
+export function withPolicy(page: string): string {
+  const script = SCRIPT.exec(page)?.[1];
+  if (script === undefined) throw new Error("the built page has no script of its own");
+  const meta = `<meta http-equiv="Content-Security-Policy" content="${policyOf(script)}" />`;
+  // A function, because in a text `$` would be read as a pattern.
+  return page.replace('<meta charset="utf-8" />', (found) => `${found}\n    ${meta}`);
+}
+
 export function policy(): Plugin {
   return {
     name: "policy",
-    enforce: "post",
     apply: "build",
-    generateBundle(_, bundle) {
-      for (const file of Object.values(bundle)) {
-        if (file.type !== "asset" || !file.fileName.endsWith(".html")) continue;
-        const page = String(file.source);
-        const script = SCRIPT.exec(page)?.[1];
-        if (script === undefined) this.error("the built page has no script of its own");
-        const meta = `<meta http-equiv="Content-Security-Policy" content="${policyOf(script)}" />`;
-        // A function, because the second argument's `$` would otherwise be read as a pattern.
-        file.source = page.replace('<meta charset="utf-8" />', (found) => `${found}\n    ${meta}`);
-      }
+    // The file as it was written: other plugins change the script until then.
+    writeBundle(options) {
+      const path = join(options.dir ?? "", "index.html");
+      writeFileSync(path, withPolicy(readFileSync(path, "utf8")));
     },
   };
 }

@@ -15,6 +15,8 @@ const STOPS = {
 } as const;
 
 export type Hue = keyof typeof STOPS;
+/** Whether weights are drawn against 1 or against the greatest of their row. */
+export type Scale = "unit" | "row";
 
 function parsed(hex: string): Colour {
   const value = parseInt(hex.slice(1), 16);

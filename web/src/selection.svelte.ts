@@ -2,6 +2,7 @@
 import { oneOf, read, show, whole, written } from "./hash";
 import type { Range } from "./layout";
 import { Pointer } from "./pointer.svelte";
+import type { Scale } from "./scales";
 
 /** A wish for the what-if tab: this source, with this beginning of the output. */
 export interface Wish {
@@ -11,9 +12,9 @@ export interface Wish {
 }
 
 export const LAYERS = ["attention", "erasure", "gradient"] as const;
-export const SCALES = ["unit", "row"] as const;
+export const SCALES = ["unit", "row"] as const satisfies Scale[];
 export type Layer = (typeof LAYERS)[number];
-export type Scale = (typeof SCALES)[number];
+
 
 class Selection extends Pointer {
   /** The open tab's name (tabs.ts). */

@@ -1,0 +1,55 @@
+/** The two bands of a links picture: source cells above, output cells below, centred on each other. */
+import { edges, spread } from "./layout";
+import { breadth } from "./symbols";
+
+export interface Band {
+  /** Edges of the cells, one more than there are. */
+  readonly places: number[];
+  /** Every so many cells carry a label. */
+  readonly every: number;
+  /** Place of a cell's middle. */
+  readonly middle: (cell: number) => number;
+  readonly width: (cell: number) => number;
+}
+
+export const LETTER = 15;
+const MOST = 76;
+/** How much wider than the window a picture may get before its cells shrink instead: a few swipes. */
+const SCROLL = 2.5;
+
+export function wanted(symbols: readonly string[]): number[] {
+  return symbols.map((symbol) => Math.max(13, breadth(symbol) * LETTER + 5));
+}
+
+const sum = (values: readonly number[]): number => values.reduce((left, value) => left + value, 0);
+
+/** The width of the picture: the window's, or what the symbols need where that is not much more. */
+export function pictureWidth(rows: readonly (readonly string[])[], room: number): number {
+  const natural = Math.max(0, ...rows.map((symbols) => sum(wanted(symbols))));
+  return natural > room && natural <= SCROLL * room ? natural : room;
+}
+
+export function band(symbols: readonly string[], width: number): Band {
+  const widths = spread(wanted(symbols), width, MOST);
+  const start = (width - sum(widths)) / 2;
+  const places = edges(widths).map((place) => place + start);
+  const cell = widths.length ? Math.min(...widths) : width;
+  const crowded = sum(wanted(symbols)) > width + 1;
+  let every = 1;
+  if (crowded) for (const step of [1, 2, 5, 10, 20, 50, 100, 200, 500]) if (cell * (every = step) >= LETTER) break;
+  return {
+    places,
+    every,
+    middle: (at) => ((places[at] ?? 0) + (places[at + 1] ?? 0)) / 2,
+    width: (at) => (places[at + 1] ?? 0) - (places[at] ?? 0),
+  };
+}
+
+/** Which of some numbers to write so that none covers another: the greatest first. */
+export function apart(places: readonly { place: number; value: number }[], middle: (place: number) => number, room: number): Set<number> {
+  const chosen: number[] = [];
+  for (const { place } of places) {
+    if (chosen.every((other) => Math.abs(middle(other) - middle(place)) >= room)) chosen.push(place);
+  }
+  return new Set(chosen);
+}
