@@ -61,6 +61,7 @@ export function series(log: Record<string, unknown>[]): { losses: Series[]; metr
     for (const [name, value] of Object.entries(line)) {
       if (["update", "samples", "epoch", "seconds", "best"].includes(name)) continue;
       if (name === "loss") add(losses, "development loss", at, value);
+      else if (name.endsWith("loss")) add(losses, `${name.replaceAll("_", " ")}, mean`, at, value);
       else add(metrics, name.replaceAll("_", " "), at, value);
     }
   }

@@ -45,9 +45,9 @@ export function cause(before: Asked, after: Asked, trace: Trace | undefined): st
   const name = (position: number) => `position ${position + 1}${trace?.source[position] ? ` (“${shown(trace.source[position]!)}”)` : ""}`;
   if (before.text !== after.text) parts.push(`reading “${shownText(after.text)}” instead of “${shownText(before.text)}”`);
   const hidden = after.masked.filter((position) => !before.masked.includes(position));
-  const shown = before.masked.filter((position) => !after.masked.includes(position));
+  const bared = before.masked.filter((position) => !after.masked.includes(position));
   if (hidden.length > 0) parts.push(`hiding ${list(hidden.map(name))}`);
-  if (shown.length > 0) parts.push(`no longer hiding ${list(shown.map(name))}`);
+  if (bared.length > 0) parts.push(`no longer hiding ${list(bared.map(name))}`);
   if (before.prefix.join("\0") !== after.prefix.join("\0")) {
     parts.push(after.prefix.length > 0 ? `forcing the output to begin with “${after.prefix.map(shown).join(" ")}”` : "forcing no beginning");
   }

@@ -58,9 +58,12 @@ export function spoken(symbol: string): string {
   return WORDS[symbol] ?? shown(symbol);
 }
 
+// A mark belongs to the letter before it.
+const letters = new Intl.Segmenter(undefined, { granularity: "grapheme" });
+
 /** A text with its blanks and turns drawn. */
 export function shownText(text: string): string {
-  return [...text].map((letter) => (letter === " " ? " " : shown(letter))).join("").normalize("NFC");
+  return Array.from(letters.segment(text), ({ segment }) => (segment === " " ? " " : shown(segment))).join("").normalize("NFC");
 }
 
 /** For each symbol its number among its equals, from 1; null where it has none. */
