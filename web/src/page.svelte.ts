@@ -9,14 +9,23 @@ const EMPTY: Contents = {
   corpus: null, training: null, space: null, rivals: [],
 };
 
+/** Two traces are one where they read and wrote the same. */
+export const key = (trace: Trace): string => JSON.stringify([trace.source, trace.target]);
+
 class Page {
   contents = $state.raw<Contents>(EMPTY);
   /** An answer to a source typed by the reader: shown in place of the selected item. */
   live = $state.raw<Item | null>(null);
 
+  /** What was asked about outputs after they came, by what they read and wrote. */
+  known = $state.raw<ReadonlyMap<string, Partial<Trace>>>(new Map());
+
   readonly items: Item[] = $derived(this.contents.items);
   readonly item: Item | null = $derived(this.live ?? this.items[selection.item] ?? null);
-  readonly trace: Trace | null = $derived(this.item?.traces[selection.output] ?? this.item?.traces[0] ?? null);
+  readonly trace: Trace | null = $derived.by(() => {
+    const trace = this.item?.traces[selection.output] ?? this.item?.traces[0];
+    return trace ? { ...trace, ...this.known.get(key(trace)) } : null;
+  });
   readonly served: boolean = $derived(this.contents.served);
 }
 

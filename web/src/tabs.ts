@@ -23,6 +23,9 @@ const some = (contents: Contents): boolean => contents.items.length > 0 || conte
 const beams = (contents: Contents): boolean =>
   contents.served || contents.items.some((item) => item.traces.some((trace) => trace.beam));
 
+const spaced = (contents: Contents): boolean =>
+  contents.space !== null || contents.served || contents.items.some((item) => item.traces.some((trace) => trace.states));
+
 export const TABS: readonly Tab[] = [
   { name: "examples", title: "Examples", component: Examples, shown: some },
   { name: "beam", title: "Beam", component: Beam, shown: beams },
@@ -30,7 +33,7 @@ export const TABS: readonly Tab[] = [
   { name: "what-if", title: "What if", component: WhatIf, shown: (contents) => contents.served || (contents.card !== null && contents.items.length > 0) },
   { name: "corpus", title: "Corpus", component: Corpus, shown: (contents) => contents.corpus !== null },
   { name: "compare", title: "Compare", component: Compare, shown: (contents) => contents.rivals.length > 0 },
-  { name: "space", title: "Space", component: Space, shown: (contents) => contents.space !== null },
+  { name: "space", title: "Space", component: Space, shown: spaced },
   { name: "training", title: "Training", component: Training, shown: (contents) => contents.training !== null },
   { name: "about", title: "About", component: About, shown: (contents) => contents.card !== null },
 ];
