@@ -53,6 +53,11 @@ export function difference(a: Grid, b: Grid): Grid {
   return { ...a, values: a.values.map((value, place) => value - (b.values[place] ?? 0)) };
 }
 
+/** How far the farthest number is from zero. */
+export function farthest(of: Grid): number {
+  return of.values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+}
+
 /** How much each column was given by all rows together. */
 export function columnSums(of: Grid): Float32Array {
   const sums = new Float32Array(of.columns);

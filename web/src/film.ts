@@ -43,7 +43,9 @@ export function attentionSvg(film: AttentionFilm, seconds: number, colour: strin
   const sources = film.sources.length;
   const steps = Math.max(1, ...film.frames.map((frame) => frame.target.length));
   const [left, top] = [70, 74];
-  const [width, height] = [left + sources * CELL + 10, top + steps * CELL + 10];
+  // As wide as the longest caption, too: a letter of this size is about 7.4 wide.
+  const words = Math.max(...film.frames.map((frame) => frame.caption.length));
+  const [width, height] = [Math.max(left + sources * CELL, 8 + 7.4 * words) + 10, top + steps * CELL + 10];
   const length = film.frames.length * seconds;
   const cells: string[] = [];
   for (let step = 0; step < steps; step++) {
