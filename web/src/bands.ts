@@ -13,6 +13,8 @@ export interface Band {
 }
 
 export const LETTER = 15;
+/** The room that the number of a place takes. */
+export const NUMBER = 34;
 const MOST = 76;
 /** How much wider than the window a picture may get before its cells shrink instead: a few swipes. */
 const SCROLL = 2.5;
@@ -36,7 +38,7 @@ export function band(symbols: readonly string[], width: number): Band {
   const cell = widths.length ? Math.min(...widths) : width;
   const crowded = sum(wanted(symbols)) > width + 1;
   let every = 1;
-  if (crowded) for (const step of [1, 2, 5, 10, 20, 50, 100, 200, 500]) if (cell * (every = step) >= LETTER) break;
+  if (crowded && cell < 11) for (const step of [5, 10, 20, 50, 100, 200, 500]) if (cell * (every = step) >= NUMBER) break;
   return {
     places,
     every,

@@ -10,19 +10,27 @@ export interface Frame {
   /** Of the cells together. */
   readonly width: number;
   readonly height: number;
-  /** Every so many columns and rows carry a label. */
+  /** Every so many columns and rows carry a label; where that is not every one, the number of its place. */
   readonly every: { readonly columns: number; readonly rows: number };
+  /** Sizes of the letters. */
+  readonly letter: { readonly columns: number; readonly rows: number };
   /** Whether the labels above stand aslant, because they are wider than their cells. */
   readonly turned: boolean;
 }
 
-export const LETTER = 14;
+const LETTER = 14;
+/** The smallest letters that can be read, and the room that the number of a place takes. */
+const LEAST = 9.5;
+const NUMBER = 32;
 const MOST = 30;
 const TALLEST = 560;
 /** Of the sums below the cells. */
 export const SUMS = 34;
 
 const longest = (symbols: readonly string[]): number => symbols.reduce((most, symbol) => Math.max(most, breadth(symbol) * LETTER), 0);
+
+const letter = (cell: number): number => Math.max(LEAST, Math.min(LETTER, cell * 1.1));
+const fits = (cell: number): boolean => cell >= 0.85 * LEAST;
 
 export function frame(reads: readonly string[], writes: readonly string[], columns: Range, rows: Range, room: number): Frame {
   const left = Math.ceil(Math.min(Math.max(26, longest(writes) + 14), room * 0.3, 150));
@@ -39,7 +47,8 @@ export function frame(reads: readonly string[], writes: readonly string[], colum
     cell: { width: cellWidth, height: cellHeight },
     width: cellWidth * across,
     height: cellHeight * down,
-    every: { columns: thinned(cellWidth, turned ? 13 : Math.min(above, 16) + 1), rows: thinned(cellHeight, 13) },
+    every: { columns: fits(cellWidth) ? 1 : Math.max(5, thinned(cellWidth, NUMBER)), rows: fits(cellHeight) ? 1 : Math.max(5, thinned(cellHeight, 14)) },
+    letter: { columns: letter(cellWidth), rows: letter(cellHeight) },
     turned,
   };
 }

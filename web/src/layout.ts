@@ -71,9 +71,9 @@ export interface Pruned {
   readonly share: number;
 }
 
-/** Of each row the fewest links that hold `mass` of its weight, and at most `most` in all (the lightest go first). */
+/** Of each row the fewest links that hold `mass` of its weight, and at most `most` in all: first each row's heaviest. */
 export function pruned(weights: Grid, mass: number, most = 600): Pruned {
-  const links: Link[] = [];
+  const links: (Link & { rank: number })[] = [];
   let total = 0;
   for (let step = 0; step < weights.rows; step++) {
     const values = row(weights, step);
@@ -81,16 +81,16 @@ export function pruned(weights: Grid, mass: number, most = 600): Pruned {
     const order = Array.from(values.keys()).sort((a, b) => (values[b] ?? 0) - (values[a] ?? 0));
     total += sum;
     let held = 0;
-    for (const position of order) {
+    for (const [rank, position] of order.entries()) {
       const weight = values[position] ?? 0;
       if (weight <= 0 || held >= mass * sum - 1e-9) break;
-      links.push({ step, position, weight });
+      links.push({ step, position, weight, rank });
       held += weight;
     }
   }
-  if (links.length > most) links.sort((a, b) => b.weight - a.weight).length = most;
+  if (links.length > most) links.sort((a, b) => a.rank - b.rank || b.weight - a.weight).length = most;
   const kept = links.reduce((sum, link) => sum + link.weight, 0);
-  return { links, share: total > 0 ? Math.min(1, kept / total) : 0 };
+  return { links: links.map(({ step, position, weight }) => ({ step, position, weight })), share: total > 0 ? Math.min(1, kept / total) : 0 };
 }
 
 /** A curve from (x0, y0) down to (x1, y1), upright at both ends. */

@@ -16,7 +16,7 @@ test("a picture scrolls a little, then shrinks and thins its labels", () => {
   expect(pictureWidth([letters(1000)], 1000)).toBe(1000);
   const long = band(letters(1000), 1000);
   expect(long.width(3)).toBeCloseTo(1);
-  expect(long.every).toBe(20);
+  expect(long.every).toBe(50);
   expect(band([], 100).places).toEqual([50]);
 });
 
