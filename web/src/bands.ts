@@ -8,16 +8,20 @@ export interface Band {
   /** Every so many cells carry a label. */
   readonly every: number;
   /** Place of a cell's middle. */
+  /** Size of the letters. */
+  readonly letter: number;
   readonly middle: (cell: number) => number;
   readonly width: (cell: number) => number;
 }
 
-export const LETTER = 15;
+const LETTER = 15;
 /** The room that the number of a place takes. */
-export const NUMBER = 34;
+const NUMBER = 34;
 const MOST = 76;
-/** How much wider than the window a picture may get before its cells shrink instead: a few swipes. */
-const SCROLL = 2.5;
+/** Letters and cells shrink together to this share: smaller ones are not read any more. */
+const SHRINK = 0.62;
+/** How much wider than the window a picture may then get before numbers take the place of letters: a few swipes. */
+const SCROLL = 2;
 
 export function wanted(symbols: readonly string[]): number[] {
   return symbols.map((symbol) => Math.max(13, breadth(symbol) * LETTER + 5));
@@ -28,20 +32,23 @@ const sum = (values: readonly number[]): number => values.reduce((left, value) =
 /** The width of the picture: the window's, or what the symbols need where that is not much more. */
 export function pictureWidth(rows: readonly (readonly string[])[], room: number): number {
   const natural = Math.max(0, ...rows.map((symbols) => sum(wanted(symbols))));
-  return natural > room && natural <= SCROLL * room ? natural : room;
+  return natural * SHRINK > room && natural <= SCROLL * room ? natural : room;
 }
 
 export function band(symbols: readonly string[], width: number): Band {
-  const widths = spread(wanted(symbols), width, MOST);
+  const natural = wanted(symbols);
+  const ratio = width / Math.max(1, sum(natural));
+  const crowded = ratio < SHRINK - 1e-6;
+  const widths = ratio < 1 && !crowded ? natural.map((each) => each * ratio) : spread(natural, width, MOST);
   const start = (width - sum(widths)) / 2;
   const places = edges(widths).map((place) => place + start);
-  const cell = widths.length ? Math.min(...widths) : width;
-  const crowded = sum(wanted(symbols)) > width + 1;
   let every = 1;
-  if (crowded && cell < 11) for (const step of [5, 10, 20, 50, 100, 200, 500]) if (cell * (every = step) >= NUMBER) break;
+  const cell = widths[0] ?? width;
+  if (crowded) for (const step of [5, 10, 20, 50, 100, 200, 500]) if (cell * (every = step) >= NUMBER) break;
   return {
     places,
     every,
+    letter: LETTER * (crowded ? 1 : Math.min(1, ratio)),
     middle: (at) => ((places[at] ?? 0) + (places[at + 1] ?? 0)) / 2,
     width: (at) => (places[at + 1] ?? 0) - (places[at] ?? 0),
   };

@@ -22,6 +22,8 @@ export function wholePage(contents: Contents): string {
   place.setAttribute("type", "application/json");
   place.id = "contents";
   place.textContent = embedded({ ...contents, served: false });
+  // What stands after the body is moved into it by reading: without this, each saving would add a line.
+  while (parsed.body.lastChild?.nodeType === Node.TEXT_NODE) parsed.body.lastChild.remove();
   return `<!doctype html>\n${parsed.documentElement.outerHTML}\n`;
 }
 

@@ -22,6 +22,19 @@ function settle(from: Element, to: Element): void {
   }
 }
 
+/** The cells that a canvas beside the picture paints, as they are on the screen: no program draws them blurred. */
+function painted(picture: SVGSVGElement): SVGElement[] {
+  const canvases = [...(picture.parentElement?.querySelectorAll<HTMLCanvasElement>(":scope > canvas") ?? [])];
+  return canvases.map((canvas) => {
+    const image = document.createElementNS(SPACE, "image");
+    const [here, there] = [picture.getBoundingClientRect(), canvas.getBoundingClientRect()];
+    const told = { x: there.left - here.left, y: there.top - here.top, width: there.width, height: there.height };
+    for (const [name, value] of Object.entries(told)) image.setAttribute(name, `${value}`);
+    image.setAttribute("href", canvas.toDataURL("image/png"));
+    return image;
+  });
+}
+
 /** A picture of the page as the text of an SVG file. Text stays text; controls and the pointer's marks are left out. */
 export function svgText(picture: SVGSVGElement): string {
   const copy = picture.cloneNode(true) as SVGSVGElement;
@@ -37,7 +50,7 @@ export function svgText(picture: SVGSVGElement): string {
   ground.setAttribute("width", "100%");
   ground.setAttribute("height", "100%");
   ground.setAttribute("fill", getComputedStyle(document.body).backgroundColor);
-  copy.prepend(ground);
+  copy.prepend(ground, ...painted(picture));
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(copy)}\n`;
 }
 

@@ -52,6 +52,12 @@ export function css(value: number, hue: Hue, dark: boolean): string {
   return `rgb(${colour(value, hue, dark).join(" ")})`;
 }
 
+/** Black or white: which of them is read better on this colour. One of the two always reaches a contrast of 4.5. */
+export function ink(value: number, hue: Hue, dark: boolean): "#000" | "#fff" {
+  const [r, g, b] = colour(value, hue, dark).map((part) => (part <= 10 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * (r ?? 0) + 0.7152 * (g ?? 0) + 0.0722 * (b ?? 0) > 0.179 ? "#000" : "#fff";
+}
+
 /** A number as it is read: three decimals, a real minus sign. */
 export function decimal(value: number, digits = 3): string {
   return value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");

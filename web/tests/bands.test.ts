@@ -12,7 +12,9 @@ test("a short row is centred, its cells of bounded width", () => {
 
 test("a picture scrolls a little, then shrinks and thins its labels", () => {
   expect(pictureWidth([letters(50)], 1000)).toBe(1000);
-  expect(pictureWidth([letters(100)], 1000)).toBeGreaterThan(1000);
+  expect(pictureWidth([letters(100)], 1000)).toBe(1000);
+  expect(band(letters(100), 1000).letter).toBeLessThan(15);
+  expect(pictureWidth([letters(140)], 1000)).toBeGreaterThan(1000);
   expect(pictureWidth([letters(1000)], 1000)).toBe(1000);
   const long = band(letters(1000), 1000);
   expect(long.width(3)).toBeCloseTo(1);
