@@ -1,4 +1,4 @@
-// Made from pellucid/viewer/contents.py by `python -m pellucid.viewer.typescript`; not to be edited.
+// Made from pellucid/viewer/contents.py and asking.py by `make page`; not to be edited.
 
 export const FORMAT = 1;
 
@@ -8,7 +8,7 @@ export interface Block {
   data: string;
 }
 
-/** A share right among some, in per cent, with its 95 % interval; NaN never stands here: an empty group has total 0. */
+/** A share right among some, with its 95 % interval in per cent. */
 export interface Interval {
   label: string;
   right: number;
