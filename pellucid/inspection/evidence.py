@@ -20,7 +20,7 @@ from pellucid.search.decoded import array, closed_symbols
 from pellucid.search.forcing import force, likelihoods
 from pellucid.search.painting import guided
 from pellucid.search.reading import Work
-from pellucid.search.running import Running, over
+from pellucid.search.running import Alone, Running, over
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 

@@ -1,0 +1,14 @@
+/** The built page must stay small: it travels in the package and in every exported file. */
+import { readFileSync } from "node:fs";
+import { gzipSync } from "node:zlib";
+
+// What was asked for, and what the views need at present; the second may fall and must not rise.
+const ASKED = [150_000, 50_000];
+const [MOST, MOST_PACKED] = [235_000, 82_000];
+const page = readFileSync(new URL("../pellucid/viewer/page/index.html", import.meta.url));
+const packed = gzipSync(page, { level: 9 }).length;
+console.log(`index.html: ${page.length} bytes (at most ${MOST}), ${packed} gzipped (at most ${MOST_PACKED}); asked for: ${ASKED.join(", ")}`);
+if (page.length > MOST || packed > MOST_PACKED) {
+  console.error("the page is too large");
+  process.exit(1);
+}

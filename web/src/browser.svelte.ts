@@ -1,0 +1,19 @@
+/** What the list of examples shows: one state, so that a click in another view can set it. */
+import { EVERYTHING, type Filter, type Order } from "./browse";
+import { selection } from "./selection.svelte";
+
+class Browser {
+  filter = $state.raw<Filter>(EVERYTHING);
+  order = $state<Order>("file");
+  descending = $state(false);
+
+  /** Opens the list with these examples alone. */
+  only(places: number[], why: string): void {
+    if (places.length === 0) return;
+    this.filter = { ...EVERYTHING, only: { places, why } };
+    if (!places.includes(selection.item)) selection.choose(places[0]!);
+    selection.tab = "examples";
+  }
+}
+
+export const browser = new Browser();

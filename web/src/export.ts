@@ -1,0 +1,38 @@
+/** What a panel gives as files. */
+import { fileName, save } from "./file";
+import { png, svgText } from "./paper";
+
+/** The forms a panel has; what it does not give, its menu does not show. */
+export interface Files {
+  /** Of the file, without its ending. */
+  readonly name: string;
+  readonly picture?: SVGSVGElement | undefined;
+  readonly data?: unknown;
+  readonly table?: readonly (readonly (string | number)[])[];
+  readonly tex?: string;
+}
+
+export const FORMS = ["SVG", "PNG", "JSON", "CSV", "TikZ"] as const;
+export type Form = (typeof FORMS)[number];
+
+export function offered(files: Files): Form[] {
+  const has: Record<Form, unknown> = { SVG: files.picture, PNG: files.picture, JSON: files.data, CSV: files.table, TikZ: files.tex };
+  return FORMS.filter((form) => has[form] !== undefined);
+}
+
+/** A table as CSV (RFC 4180): a field with a comma, a quote, a blank or a break stands in quotes. */
+export function csv(table: readonly (readonly (string | number)[])[]): string {
+  const field = (value: string | number): string =>
+    /[",\s]/.test(`${value}`) || value === "" ? `"${`${value}`.replaceAll('"', '""')}"` : `${value}`;
+  return table.map((line) => `${line.map(field).join(",")}\r\n`).join("");
+}
+
+/** Gives the reader the panel in one form. */
+export async function give(files: Files, form: Form): Promise<void> {
+  const name = (ending: string): string => fileName(files.name, ending);
+  if (form === "SVG" && files.picture) save(name("svg"), svgText(files.picture), "image/svg+xml");
+  if (form === "PNG" && files.picture) save(name("png"), await png(svgText(files.picture)));
+  if (form === "JSON") save(name("json"), JSON.stringify(files.data, null, 1), "application/json");
+  if (form === "CSV" && files.table) save(name("csv"), csv(files.table), "text/csv");
+  if (form === "TikZ" && files.tex !== undefined) save(name("tex"), files.tex, "text/x-tex");
+}

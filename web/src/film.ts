@@ -1,0 +1,106 @@
+// Films as values: what lies between two frames, and a whole film as one animated SVG text (SMIL: no script in it).
+
+import { shown } from "./symbols";
+
+/** Between two frames of points, n × 2 each. */
+export function between(before: Float32Array, after: Float32Array, share: number): Float32Array {
+  return before.map((value, index) => value + ((after[index] ?? value) - value) * share);
+}
+
+/** The least and greatest x and y of all frames, with a margin. */
+export function bounds(frames: Float32Array[]): [number, number, number, number] {
+  let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
+  for (const plane of frames) {
+    for (let index = 0; index + 1 < plane.length; index += 2) {
+      left = Math.min(left, plane[index]!);
+      right = Math.max(right, plane[index]!);
+      top = Math.min(top, plane[index + 1]!);
+      bottom = Math.max(bottom, plane[index + 1]!);
+    }
+  }
+  if (left > right) return [-1, -1, 1, 1];
+  const margin = 0.06 * Math.max(right - left, bottom - top, 1e-6);
+  return [left - margin, top - margin, right + margin, bottom + margin];
+}
+
+/** A text inside SVG; control characters, which XML forbids, become their pictures. */
+export function escaped(text: string): string {
+  const named: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+  return text.replace(/[&<>"]/g, (sign) => named[sign]!).replace(/[\u0000-\u0008\u000b-\u001f\ufffe\uffff]/g, "�");
+}
+
+/** Attention of one probe through training: a grid whose cells change their opacity. */
+export interface AttentionFilm {
+  sources: string[];
+  /** For each frame: what was written, its weights (T × S), and words about it. */
+  frames: { target: string[]; weights: Float32Array; caption: string }[];
+}
+
+const CELL = 18;
+
+/** One frame stands for `seconds`; the film repeats for ever. */
+export function attentionSvg(film: AttentionFilm, seconds: number, colour: string): string {
+  const sources = film.sources.length;
+  const steps = Math.max(1, ...film.frames.map((frame) => frame.target.length));
+  const [left, top] = [70, 74];
+  // As wide as the longest caption, too: a letter of this size is about 7.4 wide.
+  const words = Math.max(...film.frames.map((frame) => frame.caption.length));
+  const [width, height] = [Math.max(left + sources * CELL, 8 + 7.4 * words) + 10, top + steps * CELL + 10];
+  const length = film.frames.length * seconds;
+  const cells: string[] = [];
+  for (let step = 0; step < steps; step++) {
+    for (let source = 0; source < sources; source++) {
+      const values = film.frames.map(({ weights }) => (weights[step * sources + source] ?? 0).toFixed(2));
+      if (values.every((value) => value === "0.00")) continue;
+      cells.push(
+        `<rect x="${left + source * CELL}" y="${top + step * CELL}" width="${CELL - 1}" height="${CELL - 1}" opacity="${values.at(-1)}">` +
+          `${animated("opacity", values, length)}</rect>`,
+      );
+    }
+  }
+  const heads = film.sources.map((symbol, index) => {
+    const x = left + index * CELL + CELL / 2;
+    return `<text x="${x}" y="${top - 6}" text-anchor="start" transform="rotate(-60 ${x} ${top - 6})">${escaped(shown(symbol))}</text>`;
+  });
+  const shots = film.frames.map((frame, index) => {
+    const lines = frame.target.map((symbol, step) => `<text x="${left - 6}" y="${top + step * CELL + 13}" text-anchor="end">${escaped(shown(symbol))}</text>`);
+    return `<g>${during(index, film.frames.length, length)}<text x="8" y="16">${escaped(frame.caption)}</text>${lines.join("")}</g>`;
+  });
+  return framed(width, height, `<g fill="${colour}">${cells.join("")}</g>${heads.join("")}${shots.join("")}`);
+}
+
+/** Symbols moving in their plane. */
+export function planeSvg(labels: string[], frames: { plane: Float32Array; caption: string }[], seconds: number, colour: string): string {
+  const [left, top, right, bottom] = bounds(frames.map((frame) => frame.plane));
+  const size = 480;
+  const length = frames.length * seconds;
+  const x = (value: number) => (((value - left) / (right - left)) * size).toFixed(1);
+  const y = (value: number) => (size + 24 - ((value - top) / (bottom - top)) * size).toFixed(1);
+  const symbols = labels.map((label, index) => {
+    const values = frames.map(({ plane }) => `${x(plane[2 * index] ?? 0)} ${y(plane[2 * index + 1] ?? 0)}`);
+    const motion = frames.length < 2 ? "" : `<animateTransform attributeName="transform" type="translate" values="${values.join(";")}" dur="${length}s" repeatCount="indefinite"/>`;
+    return `<g transform="translate(${values.at(-1)})">${motion}<circle r="3" fill="${colour}"/><text x="5" y="4">${escaped(shown(label))}</text></g>`;
+  });
+  const captions = frames.map(
+    (frame, index) => `<g>${during(index, frames.length, length)}<text x="8" y="16">${escaped(frame.caption)}</text></g>`,
+  );
+  return framed(size + 40, size + 40, symbols.join("") + captions.join(""));
+}
+
+function animated(name: string, values: string[], length: number): string {
+  if (values.length < 2) return "";
+  return `<animate attributeName="${name}" values="${values.join(";")}" dur="${length}s" calcMode="discrete" repeatCount="indefinite"/>`;
+}
+
+/** Shows a group only while its frame lasts. */
+function during(index: number, count: number, length: number): string {
+  const values = Array.from({ length: count }, (_, other) => (other === index ? "inline" : "none"));
+  return animated("display", values, length);
+}
+
+function framed(width: number, height: number, inside: string): string {
+  return (
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" ` +
+    `font-family="ui-monospace, monospace" font-size="12"><rect width="${width}" height="${height}" fill="#fff"/>${inside}</svg>`
+  );
+}

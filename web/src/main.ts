@@ -1,0 +1,9 @@
+import { mount } from "svelte";
+import App from "./App.svelte";
+import { keepSource } from "./file";
+import "./theme.css";
+
+// Before anything is drawn, the document is still the file itself: what "save this page" writes.
+keepSource();
+const target = document.getElementById("app");
+if (target) mount(App, { target });

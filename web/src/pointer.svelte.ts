@@ -1,0 +1,52 @@
+/** Where one points in a picture of steps by positions: hovered, locked by a click, moved by the keyboard. */
+
+/** A step of the output and a position of the source; either may be open. */
+export interface Cell {
+  readonly step: number | null;
+  readonly position: number | null;
+}
+
+const NOTHING: Cell = { step: null, position: null };
+
+export class Pointer {
+  protected hovered = $state.raw<Cell>(NOTHING);
+  protected pinned = $state.raw<Cell | null>(null);
+
+  /** The step of the output that is pointed at, or locked. */
+  get step(): number | null {
+    return (this.pinned ?? this.hovered).step;
+  }
+
+  /** The position of the source that is pointed at, or locked. */
+  get position(): number | null {
+    return (this.pinned ?? this.hovered).position;
+  }
+
+  get locked(): boolean {
+    return this.pinned !== null;
+  }
+
+  /** The pointer is here; nowhere without arguments. What is locked stays. */
+  hover(step: number | null = null, position: number | null = null): void {
+    if (step !== this.hovered.step || position !== this.hovered.position) this.hovered = { step, position };
+  }
+
+  /** Keeps the cell until Esc; the same cell again frees it. */
+  lock(step: number | null, position: number | null): void {
+    const same = this.pinned !== null && this.pinned.step === step && this.pinned.position === position;
+    this.pinned = same ? null : { step, position };
+    this.hovered = { step, position };
+  }
+
+  /** The keyboard's cursor goes there: a lock moves with it. */
+  move(step: number | null, position: number | null): void {
+    if (this.pinned) this.pinned = { step, position };
+    this.hovered = { step, position };
+  }
+
+  /** Nothing is locked or pointed at. */
+  free(): void {
+    this.pinned = null;
+    this.hovered = NOTHING;
+  }
+}

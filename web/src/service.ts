@@ -1,0 +1,52 @@
+/** The questions that a served page may ask, and its answers; every error is a sentence. */
+import type { Asked, Changed, Contents, Difference, Frame, Item, Nearby, Neighbours } from "./contents";
+
+/** What went wrong, in words for the reader. */
+export class ServiceError extends Error {}
+
+async function answer<T>(path: string, init?: RequestInit): Promise<T> {
+  let response: Response;
+  try {
+    response = await fetch(`api/${path}`, init);
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ServiceError("The service does not answer. It ends with the command that started it.");
+  }
+  const body: unknown = await response.json().catch(() => null);
+  if (response.ok && body !== null) return body as T;
+  const said = typeof body === "object" && body !== null && "error" in body ? String(body.error) : "";
+  throw new ServiceError(said || `The service answered ${response.status} and no words.`);
+}
+
+function ask<T>(path: string, question: unknown, signal?: AbortSignal): Promise<T> {
+  const headers = { "content-type": "application/json" };
+  return answer<T>(path, { method: "POST", headers, body: JSON.stringify(question), signal: signal ?? null });
+}
+
+export const contents = (): Promise<Contents> => answer<Contents>("contents");
+export const decode = (asked: Asked, signal?: AbortSignal): Promise<Item> => ask("decode", asked, signal);
+export const whatIf = (changed: Changed, signal?: AbortSignal): Promise<Difference> => ask("what-if", changed, signal);
+export const neighbours = (nearby: Nearby, signal?: AbortSignal): Promise<Neighbours> =>
+  ask("neighbours", nearby, signal);
+
+/** Whether an error only says that a newer question took this one's place. */
+export function aborted(error: unknown): boolean {
+  return error instanceof DOMException && error.name === "AbortError";
+}
+
+/** What to show for an error of any kind. */
+export function words(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** Training as it goes on, from line `since` of the log; returns how to stop listening. */
+export function listen(
+  since: number,
+  line: (number: number, line: Record<string, unknown>) => void,
+  frame: (frame: Frame) => void,
+): () => void {
+  const events = new EventSource(`api/training?since=${since}`);
+  events.addEventListener("line", (event) => line(Number(event.lastEventId), JSON.parse(event.data)));
+  events.addEventListener("frame", (event) => frame(JSON.parse(event.data)));
+  return () => events.close();
+}

@@ -1,0 +1,70 @@
+/** Each step of an output as a reader judges it: how sure it was, what else it could have been, what was wanted. */
+import { numbers } from "./blocks";
+import type { Edit, Trace } from "./contents";
+
+export interface Choice {
+  readonly symbol: string;
+  readonly probability: number;
+  /** Whether this is the symbol that was wanted here. */
+  readonly gold: boolean;
+}
+
+export interface Step {
+  readonly place: number;
+  readonly symbol: string;
+  readonly probability: number;
+  /** In bits. */
+  readonly entropy: number;
+  readonly choices: Choice[];
+  readonly kind: "same" | "substitution" | "insertion" | "unknown";
+  /** What was wanted in its place; null: nothing, or not known. */
+  readonly wanted: string | null;
+  /** Symbols that are missing before it. */
+  readonly missing: string[];
+  readonly forced: boolean;
+  readonly painted: boolean;
+}
+
+/** The steps of an output; `edits` are empty where the truth is not known. */
+export function steps(trace: Trace, edits: readonly Edit[]): Step[] {
+  const [sure, entropy] = [numbers(trace.log_probabilities), numbers(trace.entropy)];
+  const [forced, painted] = [new Set(trace.forced), new Set(trace.painted)];
+  const known = new Map<number, { edit: Edit; missing: string[] }>();
+  let missing: string[] = [];
+  for (const edit of edits) {
+    if (edit.written === null) missing.push(edit.wanted ?? "");
+    else {
+      known.set(edit.written, { edit, missing });
+      missing = [];
+    }
+  }
+  return trace.target.map((symbol, place) => {
+    const told = known.get(place);
+    const end = place === trace.target.length - 1;
+    const kind = told?.edit.kind;
+    return {
+      place,
+      symbol,
+      probability: Math.exp(sure[place] ?? 0),
+      entropy: entropy[place] ?? 0,
+      choices: (trace.top[place] ?? []).slice(0, 5).map(([other, likely]) => ({
+        symbol: other,
+        probability: Math.exp(likely),
+        gold: told !== undefined && told.edit.wanted === other,
+      })),
+      kind: kind === undefined || kind === "deletion" ? "unknown" : kind,
+      wanted: told?.edit.wanted ?? null,
+      // What is missing at the end is missing before the end symbol, which no edit names.
+      missing: told?.missing ?? (end ? missing : []),
+      forced: forced.has(place),
+      painted: painted.has(place),
+    };
+  });
+}
+
+/** The step to look at first: the first that is not right, else the least sure. */
+export function worst(of: readonly Step[]): number {
+  const wrong = of.find((step) => step.kind === "substitution" || step.kind === "insertion" || step.missing.length > 0);
+  if (wrong) return wrong.place;
+  return of.reduce((least, step) => (step.probability < (of[least]?.probability ?? 2) ? step.place : least), 0);
+}

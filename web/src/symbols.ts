@@ -1,0 +1,92 @@
+/** Symbols as people can see them: what is blank, joins, or turns the line round is drawn or named. */
+
+/** A piece of a symbol: as it is, as a drawn stand-in (␣), or as a name in small capitals (ZWJ). */
+export interface Part {
+  readonly text: string;
+  readonly kind: "plain" | "stand-in" | "name";
+}
+
+const STAND_INS: Record<string, string> = { " ": "␣", "\t": "⇥", "\n": "↵", "\r": "␍", "\u00a0": "⍽" };
+const NAMES: Record<number, string> = {
+  0x00ad: "SHY", 0x061c: "ALM", 0x200b: "ZWSP", 0x200c: "ZWNJ", 0x200d: "ZWJ", 0x200e: "LRM", 0x200f: "RLM",
+  0x2028: "LSEP", 0x2029: "PSEP", 0x202a: "LRE", 0x202b: "RLE", 0x202c: "PDF", 0x202d: "LRO", 0x202e: "RLO",
+  0x2060: "WJ", 0x2066: "LRI", 0x2067: "RLI", 0x2068: "FSI", 0x2069: "PDI", 0xfe0e: "VS15", 0xfe0f: "VS16", 0xfeff: "BOM",
+};
+const WORDS: Record<string, string> = {
+  "": "empty symbol", " ": "space", "\t": "tab", "\n": "line break", "\r": "carriage return", "\u00a0": "no-break space",
+};
+const BLANK = /[\p{Z}\p{C}]/u;
+const MARK = /\p{M}/u;
+const JOINED_EMOJI = /\p{Extended_Pictographic}|\p{Regional_Indicator}/u;
+
+function code(point: number): string {
+  return `U+${point.toString(16).toUpperCase().padStart(4, "0")}`;
+}
+
+function partOf(letter: string): Part {
+  const point = letter.codePointAt(0) ?? 0;
+  const standIn = STAND_INS[letter];
+  if (standIn !== undefined) return { text: standIn, kind: "stand-in" };
+  if (NAMES[point] !== undefined || BLANK.test(letter)) return { text: NAMES[point] ?? code(point), kind: "name" };
+  return { text: letter, kind: "plain" };
+}
+
+/** The parts of a symbol, in order; neighbours that are plain stand together. */
+export function parts(symbol: string): Part[] {
+  if (symbol === "") return [{ text: "∅", kind: "stand-in" }];
+  // Within an emoji, a joiner and a variation selector do their work and are not shown.
+  if (JOINED_EMOJI.test(symbol)) return [{ text: symbol, kind: "plain" }];
+  const found: Part[] = [];
+  for (const letter of symbol) {
+    const next = partOf(letter);
+    const last = found.at(-1);
+    if (next.kind !== "plain") found.push(next);
+    else if (last?.kind === "plain") found[found.length - 1] = { text: last.text + letter, kind: "plain" };
+    // A mark without a letter before it would sit on whatever is drawn there: the dotted circle carries it.
+    else found.push(MARK.test(letter) ? { text: `◌${letter}`, kind: "plain" } : next);
+  }
+  return found;
+}
+
+/** A symbol in one piece of text. */
+export function shown(symbol: string): string {
+  return parts(symbol).map((part) => part.text).join("");
+}
+
+/** A symbol as it is read aloud. */
+export function spoken(symbol: string): string {
+  return WORDS[symbol] ?? shown(symbol);
+}
+
+// A mark belongs to the letter before it.
+const letters = new Intl.Segmenter(undefined, { granularity: "grapheme" });
+
+/** A text with its blanks and turns drawn. */
+export function shownText(text: string): string {
+  return Array.from(letters.segment(text), ({ segment }) => (segment === " " ? " " : shown(segment))).join("").normalize("NFC");
+}
+
+/** For each symbol its number among its equals, from 1; null where it has none. */
+export function ordinals(symbols: readonly string[]): (number | null)[] {
+  const counts = new Map<string, number>();
+  for (const symbol of symbols) counts.set(symbol, (counts.get(symbol) ?? 0) + 1);
+  const seen = new Map<string, number>();
+  return symbols.map((symbol) => {
+    if ((counts.get(symbol) ?? 0) < 2) return null;
+    const number = (seen.get(symbol) ?? 0) + 1;
+    seen.set(symbol, number);
+    return number;
+  });
+}
+
+const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\u{1f300}-\u{1faff}\u{1f1e6}-\u{1f1ff}]/u;
+
+/** About how wide a symbol is drawn, in units of the letter size: enough to give it room before it is drawn. */
+export function breadth(symbol: string): number {
+  if (JOINED_EMOJI.test(symbol)) return 1.3;
+  let width = 0;
+  for (const part of parts(symbol)) {
+    for (const letter of part.text) width += MARK.test(letter) ? 0 : WIDE.test(letter) ? 1.05 : part.kind === "name" ? 0.5 : 0.6;
+  }
+  return width;
+}

@@ -1,0 +1,39 @@
+/** The tabs, in their order: the only place that knows all of them. */
+import type { Component } from "svelte";
+import type { Contents } from "./contents";
+import About from "./About.svelte";
+import Beam from "./Beam.svelte";
+import Compare from "./Compare.svelte";
+import Corpus from "./Corpus.svelte";
+import Examples from "./Examples.svelte";
+import Space from "./Space.svelte";
+import Training from "./Training.svelte";
+import WhatIf from "./WhatIf.svelte";
+
+export interface Tab {
+  /** In the address. */
+  readonly name: string;
+  readonly title: string;
+  readonly component: Component;
+  /** Whether there is anything to show. */
+  readonly shown: (contents: Contents) => boolean;
+}
+
+const some = (contents: Contents): boolean => contents.items.length > 0 || contents.served;
+const beams = (contents: Contents): boolean =>
+  contents.served || contents.items.some((item) => item.traces.some((trace) => trace.beam));
+
+const spaced = (contents: Contents): boolean =>
+  contents.space !== null || contents.served || contents.items.some((item) => item.traces.some((trace) => trace.states));
+
+export const TABS: readonly Tab[] = [
+  { name: "examples", title: "Examples", component: Examples, shown: some },
+  { name: "beam", title: "Beam", component: Beam, shown: beams },
+  // One trace in a notebook has no model behind it, and no need to be told that.
+  { name: "what-if", title: "What if", component: WhatIf, shown: (contents) => contents.served || (contents.card !== null && contents.items.length > 0) },
+  { name: "corpus", title: "Corpus", component: Corpus, shown: (contents) => contents.corpus !== null },
+  { name: "compare", title: "Compare", component: Compare, shown: (contents) => contents.rivals.length > 0 },
+  { name: "space", title: "Space", component: Space, shown: spaced },
+  { name: "training", title: "Training", component: Training, shown: (contents) => contents.training !== null },
+  { name: "about", title: "About", component: About, shown: (contents) => contents.card !== null },
+];

@@ -1,0 +1,26 @@
+import { expect, test } from "vitest";
+import { block, columnSums, difference, grid, gridOf, numbers, row } from "../src/blocks";
+
+test("a block is little-endian float32 in base64", () => {
+  // Written by hand: 1.0 is 0x3f800000, −2.5 is 0xc0200000.
+  const data = btoa(String.fromCharCode(0, 0, 0x80, 0x3f, 0, 0, 0x20, 0xc0));
+  expect([...numbers({ shape: [2], data })]).toEqual([1, -2.5]);
+});
+
+test("rows and columns come from the shape; a vector is one row", () => {
+  const square = block(gridOf([[1, 2], [3, 4]]));
+  expect([...row(grid(square), 1)]).toEqual([3, 4]);
+  expect(grid({ shape: [4], data: square.data })).toMatchObject({ rows: 1, columns: 4 });
+  expect(grid({ shape: [0, 3], data: "" })).toMatchObject({ rows: 0, columns: 3 });
+});
+
+test("a shape that does not fit the data is refused in words", () => {
+  expect(() => numbers({ shape: [2, 2], data: "" })).toThrow("2 × 2");
+});
+
+test("sums of columns and differences", () => {
+  const a = gridOf([[1, 2], [3, 4]]);
+  expect([...columnSums(a)]).toEqual([4, 6]);
+  expect([...difference(a, gridOf([[1, 1], [1, 1]])).values]).toEqual([0, 1, 2, 3]);
+  expect(() => difference(a, gridOf([[1, 2]]))).toThrow();
+});

@@ -1,0 +1,59 @@
+import { describe, expect, it } from "vitest";
+import { chosen, coverageDeviation, EVERYTHING, expression, row, verdict, wrongSteps } from "../src/browse";
+import type { Edit } from "../src/contents";
+import { item } from "./made";
+
+const edits: Edit[] = [
+  { kind: "same", written: 0, wanted: "x" },
+  { kind: "deletion", written: null, wanted: "y" },
+  { kind: "substitution", written: 1, wanted: "z" },
+  { kind: "insertion", written: 2, wanted: null },
+  { kind: "deletion", written: null, wanted: "!" },
+];
+const items = [item("abc", "xyz", "xyz"), item("abcd", "xwv", "xyz!", edits), item("b", "q", null)];
+const rows = items.map(row);
+const places = (list: { place: number }[]) => list.map(({ place }) => place);
+
+describe("the list of examples", () => {
+  it("keeps the file's order unless told", () => {
+    expect(places(chosen(rows, EVERYTHING, "file", false))).toEqual([0, 1, 2]);
+    expect(places(chosen(rows, EVERYTHING, "file", true))).toEqual([2, 1, 0]);
+  });
+  it("sorts by what it is asked to, ties in the file's order", () => {
+    expect(places(chosen(rows, EVERYTHING, "errors", true))).toEqual([1, 0, 2]);
+    expect(places(chosen(rows, EVERYTHING, "length", false))).toEqual([2, 0, 1]);
+  });
+  it("filters by words, verdict, length and places", () => {
+    expect(places(chosen(rows, { ...EVERYTHING, pattern: "^abc$" }, "file", false))).toEqual([0]);
+    expect(places(chosen(rows, { ...EVERYTHING, pattern: "!" }, "file", false))).toEqual([1]);
+    expect(places(chosen(rows, { ...EVERYTHING, verdict: "wrong" }, "file", false))).toEqual([1]);
+    expect(places(chosen(rows, { ...EVERYTHING, least: 3, most: 3 }, "file", false))).toEqual([0]);
+    expect(places(chosen(rows, { ...EVERYTHING, only: { places: [2], why: "" } }, "file", false))).toEqual([2]);
+  });
+  it("says what is wrong with a bad expression and filters nothing by it", () => {
+    expect(expression("a(")).toMatch(/a\(/);
+    expect(chosen(rows, { ...EVERYTHING, pattern: "a(" }, "file", false)).toHaveLength(3);
+  });
+});
+
+describe("numbers of an example", () => {
+  it("has no coverage deviation where each position is looked at once, and some where not", () => {
+    expect(coverageDeviation(Float32Array.of(1, 0, 0, 1), 2)).toBe(0);
+    expect(coverageDeviation(Float32Array.of(1, 0, 1, 0), 2)).toBeCloseTo(Math.log(2), 6);
+    expect(coverageDeviation(new Float32Array(), 0)).toBe(0);
+  });
+  it("is the mean loss in nats", () => expect(rows[0]!.loss).toBeCloseTo(0.2, 6));
+});
+
+describe("what was wrong", () => {
+  it("names the wrong steps and where something is missing", () => {
+    expect(wrongSteps(edits)).toEqual({ steps: [1, 2], missed: [[1, "y"], [3, "!"]] });
+  });
+  it("says it in words", () => {
+    expect(verdict(items[0]!, ["x"])).toMatch(/^Right/);
+    expect(verdict(items[2]!, ["q"])).toMatch(/Nothing says/);
+    expect(verdict(items[1]!, ["x", "w", "v"])).toBe(
+      "Wrong: “y” is missing; step 2 wrote “w” where “z” was wanted; step 3 wrote “v” that nobody wanted; and 1 more.",
+    );
+  });
+});

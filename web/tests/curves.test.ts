@@ -1,0 +1,66 @@
+import { describe, expect, it } from "vitest";
+import { decades, path, scale, series, short, thinned, ticks } from "../src/curves";
+import { attentionSvg, between, bounds, escaped, planeSvg } from "../src/film";
+import { chance, outcomes } from "../src/rivalry";
+import { item } from "./made";
+
+describe("axes", () => {
+  it("has round ticks inside", () => {
+    expect(ticks(0, 1)).toEqual([0, 0.2, 0.4, 0.6, 0.8, 1]);
+    expect(ticks(3, 3)).toEqual([3]);
+    expect(decades(0.001, 3)).toEqual([0.001, 0.01, 0.1, 1]);
+    expect(decades(0.2, 0.5)).toEqual([0.2, 0.5]);
+  });
+  it("maps ends to ends and a point to the middle", () => {
+    expect(scale(0, 10, 100, 0)(10)).toBe(0);
+    expect(scale(5, 5, 0, 10)(5)).toBe(5);
+  });
+  it("leaves a gap for what is not a number", () => expect(path([[0, 1], [1, NaN], [2, 3], [3, 4]])).toBe("M0.0 1.0M2.0 3.0L3.0 4.0"));
+  it("keeps the extremes when it thins", () => {
+    const points = Array.from({ length: 1000 }, (_, index): [number, number] => [index, index === 500 ? 99 : Math.sin(index)]);
+    const thin = thinned(points, 100);
+    expect(thin.length).toBeLessThanOrEqual(100);
+    expect(Math.max(...thin.map(([, y]) => y))).toBe(99);
+    expect(thin.every(([x], index) => index === 0 || x > thin[index - 1]![0])).toBe(true);
+  });
+  it("writes large numbers short", () => expect([75000, 1.2e6, 0.5, 0, 0.00002].map(short)).toEqual(["75k", "1.2M", "0.5", "0", "2e-5"]));
+});
+
+it("reads series from a log", () => {
+  const { losses, metrics } = series([
+    { event: "stepped", samples: 10, loss: 2, learning_rate: 0.1 },
+    { event: "validated", samples: 10, loss: 1.5, exact_match: 50, best: true, update: 1 },
+    { event: "stepped", samples: 20, loss: null },
+  ]);
+  expect(losses.map(({ name, points }) => [name, points])).toEqual([["training loss", [[10, 2]]], ["development loss", [[10, 1.5]]]]);
+  expect(metrics.map(({ name }) => name)).toEqual(["exact match"]);
+});
+
+describe("films", () => {
+  const plane = { plane: Float32Array.of(0, 0, 1, 1), caption: "1" };
+  it("lies between frames, and inside its bounds", () => {
+    expect([...between(Float32Array.of(0, 2), Float32Array.of(1, 4), 0.5)]).toEqual([0.5, 3]);
+    const [left, , right] = bounds([plane.plane]);
+    expect(left).toBeLessThan(0);
+    expect(right).toBeGreaterThan(1);
+    expect(bounds([])).toEqual([-1, -1, 1, 1]);
+  });
+  it("is text that says what it shows and cannot act", () => {
+    expect(escaped('</text><script a="&">\u0007')).toBe("&lt;/text&gt;&lt;script a=&quot;&amp;&quot;&gt;�");
+    const film = { sources: ["<s>", "b"], frames: [{ target: ["x"], weights: Float32Array.of(0.25, 0.75), caption: "a" }, { target: ["y"], weights: Float32Array.of(1, 0), caption: "b" }] };
+    const svg = attentionSvg(film, 0.5, "#123456");
+    expect(svg).toContain('values="0.25;1.00"');
+    expect(svg).not.toContain("<s>");
+    expect(planeSvg(["<"], [plane, plane], 1, "red")).toContain("animateTransform");
+  });
+});
+
+it("counts who wins, and how likely chance is to do so", () => {
+  const right = item("a", "x", "x");
+  const wrong = item("a", "y", "x");
+  expect(outcomes([right, right, wrong, wrong], [right, wrong, right, wrong])).toEqual({ both: [0], first: [1], second: [2], neither: [3] });
+  expect(outcomes([item("a", "x", null)], [right]).both).toEqual([]);
+  expect(chance(0, 0)).toBe(1);
+  expect(chance(0, 5)).toBeCloseTo(2 / 32, 10);
+  expect(chance(5, 6)).toBe(1);
+});

@@ -1,0 +1,33 @@
+import { expect, test } from "vitest";
+import { gridOf } from "../src/blocks";
+import { csv, offered } from "../src/export";
+import { embedded, fileName } from "../src/file";
+import { escaped, heatMap } from "../src/tikz";
+import type { Contents } from "../src/contents";
+
+test("CSV keeps commas, quotes and blanks", () => {
+  expect(csv([["a", 1], ["b,c", 'd"e'], [" ", ""]])).toBe('a,1\r\n"b,c","d""e"\r\n" ",""\r\n');
+});
+
+test("a menu shows only what there is", () => {
+  expect(offered({ name: "x", data: [], tex: "" })).toEqual(["JSON", "TikZ"]);
+});
+
+test("TeX's own letters are escaped", () => {
+  expect(escaped("a_b%\\")).toBe("a\\_b\\%\\textbackslash{}");
+  expect(escaped(" ")).toBe("\\textvisiblespace{}");
+});
+
+test("a heat map in TikZ draws what has weight", () => {
+  const tex = heatMap(gridOf([[0.25, 0], [0.001, 1]]), ["x", "y"], ["a", "b"]);
+  expect(tex.match(/\\fill/g)).toHaveLength(2);
+  expect(tex).toContain("\\fill[weight!25] (0,0)");
+});
+
+test("names of files, and contents that no text can end", () => {
+  expect(fileName("a/b: c…", "svg")).toBe("a-b-c.svg");
+  expect(fileName("///", "svg")).toBe("pellucid.svg");
+  const contents = { title: "</script><b>" } as Contents;
+  expect(embedded(contents)).not.toContain("<");
+  expect(JSON.parse(embedded(contents))).toEqual(contents);
+});

@@ -1,0 +1,29 @@
+import { expect, test } from "vitest";
+import { cellUnder, frame } from "../src/frame";
+
+const letters = (count: number): string[] => Array.from({ length: count }, () => "a");
+const all = (count: number) => ({ from: 0, to: count });
+
+test("small maps have large square cells with every label", () => {
+  const small = frame(letters(8), letters(6), all(8), all(6), 900);
+  expect(small.cell).toEqual({ width: 30, height: 30 });
+  expect(small.every).toEqual({ columns: 1, rows: 1 });
+  expect(small.turned).toBe(false);
+});
+
+test("large maps fit, and thin their labels", () => {
+  const large = frame(letters(1000), letters(300), all(1000), all(300), 900);
+  expect(large.left + large.width).toBeLessThanOrEqual(900);
+  expect(large.height).toBeLessThanOrEqual(561);
+  expect(large.every.columns).toBeGreaterThan(5);
+});
+
+test("words stand aslant", () => {
+  expect(frame(["somewhere", "over"], ["the"], all(2), all(1), 900).turned).toBe(true);
+});
+
+test("the cell under the pointer, in the window", () => {
+  const of = frame(letters(8), letters(6), { from: 2, to: 8 }, all(6), 900);
+  expect(cellUnder(of, of.left + 31, of.top + 61, { from: 2, to: 8 }, all(6))).toEqual([2, 3]);
+  expect(cellUnder(of, of.left - 1, of.top + 1, { from: 2, to: 8 }, all(6))).toEqual([0, null]);
+});

@@ -1,0 +1,38 @@
+import { expect, test } from "vitest";
+import { block, gridOf } from "../src/blocks";
+import type { Beam, Trace } from "../src/contents";
+import { along, neighbour, nodes, normalised, path } from "../src/lattice";
+
+const vector = (values: number[]) => ({ ...block(gridOf([values])), shape: [values.length] });
+const beam: Beam = {
+  symbols: ["a", "b", "c", "⟨end⟩", "d"],
+  parents: [-1, -1, 0, 1, 0],
+  log_probabilities: vector([-0.5, -1, -0.25, -0.5, -3]),
+  scores: vector([-0.5, -1, -0.75, -1.5, -3.5]),
+  fates: ["kept", "kept", "kept", "ended", "pruned"],
+  looks: [0, 0, 1, 2, 1],
+  attention: block(gridOf([[1, 0], [0.25, 0.75], [0, 1]])),
+  leaf: 2,
+};
+
+test("nodes stand in columns, best first, pruned last", () => {
+  expect(nodes(beam).map(({ index, depth, rank, chosen }) => [index, depth, rank, chosen])).toEqual([
+    [0, 0, 0, true], [1, 0, 1, false], [2, 1, 0, true], [3, 1, 1, false], [4, 1, 2, false],
+  ]);
+  expect(nodes(beam, false).map(({ index }) => index)).toEqual([0, 1, 2, 3]);
+  expect(normalised(nodes(beam)[2]!)).toBeCloseTo(-0.375);
+});
+
+test("a node has its own way and its own looks", () => {
+  expect(path(beam, 3)).toEqual([1, 3]);
+  const { writes, weights } = along({ source: ["x", "y"] } as Trace, beam, 3);
+  expect(writes).toEqual(["b", "⟨end⟩"]);
+  expect([...weights.values]).toEqual([1, 0, 0, 1]);
+  expect(along({ source: ["x", "y"] } as Trace, beam, -1).weights).toMatchObject({ rows: 0, columns: 2 });
+});
+
+test("arrows go to the parent, the best child and the neighbours", () => {
+  const all = nodes(beam);
+  expect([["ArrowRight", 0], ["ArrowLeft", 4], ["ArrowDown", 2], ["ArrowUp", 2], ["ArrowRight", 4]].map(([key, from]) => neighbour(all, from as number, key as string))).toEqual([2, 0, 3, 2, 4]);
+  expect(neighbour(all, -5, "ArrowRight")).toBe(0);
+});

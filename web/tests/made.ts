@@ -1,0 +1,48 @@
+// Small traces and items, made by hand.
+
+import { block, gridOf } from "../src/blocks";
+import type { Edit, Item, Trace } from "../src/contents";
+
+export function trace(target: string, source: string, weights?: number[][]): Trace {
+  const symbols = [...target];
+  const rows = weights ?? symbols.map((_, step) => [...source].map((_, at) => (at === step % source.length ? 1 : 0)));
+  const logs = symbols.map((_, step) => -0.1 * (step + 1));
+  return {
+    source: [...source],
+    features: 0,
+    unknown: [],
+    target: symbols,
+    output: target,
+    finished: true,
+    score: logs.reduce((sum, value) => sum + value, 0),
+    log_probabilities: { ...block(gridOf([logs])), shape: [logs.length] },
+    attention: block(gridOf(rows)),
+    top: symbols.map((symbol) => [[symbol, -0.1]]),
+    entropy: { ...block(gridOf([logs.map((value) => -value)])), shape: [logs.length] },
+    origin: "search",
+    rank: 1,
+    probability: null,
+    search_score: null,
+    unknown_target: [],
+    forced: [],
+    painted: [],
+    beam: null,
+    evidence: null,
+    states: null,
+  };
+}
+
+export function item(text: string, output: string, reference: string | null, edits: Edit[] = []): Item {
+  const wrong = edits.filter((edit) => edit.kind !== "same").length;
+  return {
+    text,
+    features: [],
+    traces: [trace(output, text)],
+    references: reference === null ? [] : [reference],
+    edits,
+    errors: reference === null ? null : wrong,
+    exact: reference === null ? null : output === reference,
+    line: null,
+    gold: null,
+  };
+}

@@ -1,0 +1,72 @@
+import { describe, expect, it } from "vitest";
+import { diagonal, drawn, oneHot, permuted, uniform } from "../src/aim";
+import { BLANK, changed, continued, edited, joiner, masked, painted, retyped, same, stepped } from "../src/question";
+
+const asked = { ...BLANK, text: "abc", masked: [1], painted: [{ step: 2, weights: [0, 0.25, 0.75] }] };
+const edit = (change: Parameters<typeof edited>[3], from = asked) => edited(from, [...from.text], "", change);
+
+describe("editing a source", () => {
+  it("finds what joins symbols", () => {
+    expect(joiner("ab c", ["a", "b", " ", "c"])).toBe("");
+    expect(joiner("ab c", ["ab", "c"])).toBe(" ");
+    expect(joiner("abc", ["ab", "##c"])).toBeNull();
+  });
+  it("lets what was given by position move with its symbol", () => {
+    const inserted = edit({ kind: "insert", at: 0, symbol: "x" });
+    expect(inserted.text).toBe("xabc");
+    expect(inserted.masked).toEqual([2]);
+    expect(inserted.painted).toEqual([{ step: 2, weights: [0, 0, 0.25, 0.75] }]);
+    const deleted = edit({ kind: "delete", at: 1 });
+    expect(deleted).toMatchObject({ text: "ac", masked: [], painted: [{ step: 2, weights: [0, 0.75] }] });
+    expect(edit({ kind: "delete", at: 2 }, { ...asked, painted: [{ step: 0, weights: [0, 0, 1] }] }).painted).toEqual([]);
+  });
+  it("replaces in place, keeping what was given", () => {
+    expect(edit({ kind: "replace", at: 0, symbol: "z" })).toEqual({ ...asked, text: "zbc" });
+    expect(edit({ kind: "swap", at: 0 }).text).toBe("bac");
+    expect(edit({ kind: "swap", at: 2 }).text).toBe("abc");
+  });
+  it("counts features, which stand before the text", () => {
+    const featured = { ...BLANK, text: "ab", features: ["PL"], masked: [2] };
+    expect(edited(featured, ["a", "b"], "", { kind: "delete", at: 0 }).masked).toEqual([1]);
+  });
+  it("forgets positions when the text is typed anew", () => {
+    expect(retyped(asked, "abc")).toBe(asked);
+    expect(retyped(asked, "abd")).toMatchObject({ masked: [], painted: [] });
+  });
+  it("hides and shows, paints and takes back", () => {
+    expect(masked(masked(BLANK, 3), 1).masked).toEqual([1, 3]);
+    expect(same(masked(masked(BLANK, 3), 3), BLANK)).toBe(true);
+    expect(same(painted(painted(BLANK, 1, [1]), 1, null), BLANK)).toBe(true);
+    expect(continued(BLANK, ["a", "b", "c"], 1, "x").prefix).toEqual(["a", "x"]);
+  });
+  it("remembers, and forgets what was undone when something else is done", () => {
+    let history = { past: [BLANK], now: 0 };
+    history = changed(history, masked(BLANK, 1));
+    history = changed(history, masked(BLANK, 1));
+    expect(history.past).toHaveLength(2);
+    history = stepped(history, -1);
+    expect(stepped(history, -5).now).toBe(0);
+    expect(changed(history, masked(BLANK, 2)).past.map(({ masked }) => masked)).toEqual([[], [2]]);
+  });
+});
+
+describe("rows of attention given by hand", () => {
+  const sum = (weights: Float32Array) => weights.reduce((total, weight) => total + weight, 0);
+  it("sum to one", () => {
+    for (const row of [oneHot(5, 2), uniform(5), diagonal(5, 2, 1, 3), permuted(Float32Array.of(0.5, 0.3, 0.2), 4), drawn(uniform(5), 1, 0.7), drawn(oneHot(3, 0), 0, 0.4), drawn(oneHot(1, 0), 0, 0.2)]) {
+      expect(sum(row)).toBeCloseTo(1, 5);
+    }
+  });
+  it("goes from the first symbol after the features to the last", () => {
+    expect(diagonal(6, 2, 0, 4).indexOf(1)).toBe(2);
+    expect(diagonal(6, 2, 3, 4).indexOf(1)).toBe(5);
+    expect(diagonal(6, 2, 0, 1).indexOf(1)).toBe(2);
+  });
+  it("permutes by its seed alone", () => {
+    const row = Float32Array.from({ length: 20 }, (_, index) => index);
+    expect(permuted(row, 1)).toEqual(permuted(row, 1));
+    expect(permuted(row, 1)).not.toEqual(permuted(row, 2));
+    expect([...permuted(row, 1)].sort((a, b) => a - b)).toEqual([...row]);
+  });
+  it("gives one share exactly", () => expect(drawn(Float32Array.of(0.5, 0.3, 0.2), 0, 0.8)[0]).toBeCloseTo(0.8, 6));
+});

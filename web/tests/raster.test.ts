@@ -1,0 +1,41 @@
+import { expect, test } from "vitest";
+import { gridOf } from "../src/blocks";
+import { byAll, byRow, pooled } from "../src/raster";
+import { colour, decimal, percent } from "../src/scales";
+
+test("a narrow peak stays when a thousand columns share ten pixels", () => {
+  const values = Array.from({ length: 1000 }, (_, place) => (place === 437 ? 0.9 : 0.0001));
+  const small = pooled(gridOf([values]), { from: 0, to: 1 }, { from: 0, to: 1000 }, 10, 10);
+  expect(small).toMatchObject({ rows: 1, columns: 10 });
+  expect(small.values[4]).toBeCloseTo(0.9);
+});
+
+test("a window without pooling is the window itself", () => {
+  const grid = gridOf([[1, 2, 3], [4, 5, 6]]);
+  expect([...pooled(grid, { from: 1, to: 2 }, { from: 1, to: 3 }, 100, 100).values]).toEqual([5, 6]);
+});
+
+test("scaling by row and by all", () => {
+  const grid = gridOf([[1, -2], [0, 0]]);
+  expect([...byRow(grid).values]).toEqual([0.5, -1, 0, 0]);
+  expect([...byAll(gridOf([[1, -4]])).values]).toEqual([0.25, -1]);
+});
+
+test("more weight is darker on light ground and lighter on dark ground, all the way", () => {
+  const brightness = (value: number, dark: boolean): number => {
+    const [r, g, b] = colour(value, "weight", dark);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  for (let place = 1; place <= 50; place++) {
+    expect(brightness(place / 50, false)).toBeLessThan(brightness((place - 1) / 50, false));
+    expect(brightness(place / 50, true)).toBeGreaterThan(brightness((place - 1) / 50, true));
+  }
+  expect(colour(0, "difference", false)).toEqual(colour(0, "weight", false));
+});
+
+test("numbers for people", () => {
+  expect([decimal(-0.00001), decimal(-0.5), decimal(2, 0)]).toEqual(["0.000", "−0.500", "2"]);
+  expect([percent(0), percent(0.0001), percent(0.973), percent(0.01), percent(1), percent(0.9999)]).toEqual([
+    "0 %", "< 0.1 %", "97 %", "1.0 %", "100 %", "> 99.9 %",
+  ]);
+});

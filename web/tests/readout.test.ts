@@ -1,0 +1,15 @@
+import { expect, test } from "vitest";
+import { gridOf } from "../src/blocks";
+import { sentence } from "../src/readout";
+
+const read = { weights: gridOf([[0.9, 0.1], [0, 0]]), reads: ["a", " "], writes: ["x", "y"], quantity: "weight", shares: true };
+const plain = (text: string): string => text.replaceAll(/[\u2068\u2069]/g, "");
+
+test("a cell, a step, a position and nothing, in words", () => {
+  expect(plain(sentence(read, 0, 1))).toBe("Step 1 writes x; weight on position 2, space: 0.1000.");
+  expect(plain(sentence(read, 0, null))).toBe("Step 1 writes x; weight on a (1) 90 %, space (2) 10 %.");
+  expect(plain(sentence(read, 1, null))).toBe("Step 2 writes y; it looks nowhere.");
+  expect(plain(sentence(read, null, 0))).toBe("Position 1, a: most in writing x (1) 90 %.");
+  expect(sentence(read, null, null)).toBe("");
+  expect(sentence(read, 9, 9)).toBe("");
+});

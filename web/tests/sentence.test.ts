@@ -1,0 +1,41 @@
+import { describe, expect, it } from "vitest";
+import { block, gridOf } from "../src/blocks";
+import type { Difference } from "../src/contents";
+import { BLANK, masked, painted } from "../src/question";
+import { changes, probability, sentence } from "../src/sentence";
+import { item, trace } from "./made";
+
+const asked = { ...BLANK, text: "abc" };
+const vector = (values: number[]) => ({ ...block(gridOf([values])), shape: [values.length] });
+
+function difference(logs: number[], output = "789"): Difference {
+  const before = item("abc", "789", null);
+  before.traces[0]!.log_probabilities = vector([Math.log(0.9), Math.log(0.98), Math.log(0.5)]);
+  const same = { ...trace("789", "abc"), log_probabilities: vector(logs) };
+  return { before, after: item("abc", output, null), same, divergence: vector([0, 4, 0]) };
+}
+const equal = difference([Math.log(0.9), Math.log(0.98), Math.log(0.5)]);
+const lower = difference([Math.log(0.9), Math.log(0.03), Math.log(0.5)], "719");
+
+describe("a what-if in a sentence", () => {
+  it("names the step, the symbol and both probabilities", () => {
+    expect(sentence(asked, painted(asked, 1, [0, 0, 1]), lower)).toBe(
+      "Forcing step 2 to look at position 3 (“c”) lowers p(8) at step 2 from 0.98 to 0.03; the output becomes “719” instead of “789”.",
+    );
+  });
+  it("says when nothing was changed, and when a change changed nothing", () => {
+    expect(sentence(asked, asked, equal)).toBe("Nothing was changed, so nothing changes.");
+    expect(sentence(asked, masked(asked, 0), equal)).toBe("Hiding position 1 (“a”) changes next to nothing: the output stays “789”.");
+  });
+  it("joins several causes", () => {
+    const both = { ...painted(masked(asked, 0), 2, [1, 1, 1]), prefix: ["7"] };
+    expect(sentence(asked, both, equal)).toMatch(/^Hiding .*, forcing the output to begin with “7” and forcing step 3 to look everywhere alike/);
+  });
+  it("pairs the probabilities of each symbol", () => {
+    expect(changes(lower)[1]).toMatchObject({ step: 1, symbol: "8", divergence: 4 });
+    expect(changes(lower)[1]!.after).toBeCloseTo(0.03, 5);
+  });
+  it("writes probabilities shortly", () => {
+    expect([0, 1, 0.98, 0.9999, 0.0301, 0.0004].map(probability)).toEqual(["0", "1", "0.98", "0.9999", "0.03", "0.0004"]);
+  });
+});

@@ -1,0 +1,31 @@
+import { expect, test } from "vitest";
+import { block, gridOf } from "../src/blocks";
+import type { Edit, Trace } from "../src/contents";
+import { steps, worst } from "../src/steps";
+
+const row = (values: number[]) => ({ ...block(gridOf([values])), shape: [values.length] });
+const trace = {
+  source: ["a"], target: ["x", "y", "⟨end⟩"], log_probabilities: row([Math.log(0.9), Math.log(0.4), 0]), entropy: row([0.5, 1.2, 0]),
+  top: [[["x", Math.log(0.9)]], [["y", Math.log(0.4)], ["z", Math.log(0.3)]], [["⟨end⟩", 0]]], forced: [0], painted: [1],
+} as unknown as Trace;
+const edits: Edit[] = [
+  { kind: "same", written: 0, wanted: "x" },
+  { kind: "deletion", written: null, wanted: "q" },
+  { kind: "substitution", written: 1, wanted: "z" },
+  { kind: "deletion", written: null, wanted: "w" },
+];
+
+test("each step knows what was wanted, what is missing, and what was given", () => {
+  const [first, second, end] = steps(trace, edits);
+  expect(first).toMatchObject({ kind: "same", missing: [], forced: true, painted: false });
+  expect(second).toMatchObject({ kind: "substitution", wanted: "z", missing: ["q"], painted: true });
+  expect(second?.choices.map(({ symbol, gold }) => [symbol, gold])).toEqual([["y", false], ["z", true]]);
+  expect(end).toMatchObject({ kind: "unknown", missing: ["w"] });
+  expect(second?.probability).toBeCloseTo(0.4);
+});
+
+test("the worst step is the first wrong one, or the least sure", () => {
+  expect(worst(steps(trace, edits))).toBe(1);
+  expect(worst(steps(trace, []))).toBe(1);
+  expect(worst([])).toBe(0);
+});
