@@ -4,7 +4,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import Open
+from chromium import Open
 from playwright.sync_api import expect
 from sample_traces import HOSTILE, diagonal, small
 from viewed import digits_shown

@@ -1,0 +1,94 @@
+"""A real browser on real pages: any error on its console, and any request to elsewhere, fails the test."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from viewed import digits_shown
+
+from pellucid.viewer.pages import exported
+from pellucid.viewer.service import application
+from pellucid.viewer.serving import served
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+HERE = ("127.0.0.1", "localhost")
+
+Open = Callable[[str], Page]
+"""Opens an address in a page of its own."""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium. It may be missing at a desk, never on a server."""
+    if not CHROMIUM.exists():
+        message = f"{CHROMIUM} is missing: make test installs it where it may (as root: apt-get install chromium)"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    """A service on a trained run, with a beam."""
+    with served(application(digits_shown(beam=3))) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of an exported page of the same run."""
+    path = tmp_path_factory.mktemp("exported") / "page.html"
+    path.write_text(exported(digits_shown(served=False, beam=3).contents), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture
+def wrong() -> list[str]:
+    """What went wrong in the pages of a test; a test that provokes it clears the list."""
+    return []
+
+
+@pytest.fixture
+def opened(browser: Browser, wrong: list[str]) -> Iterator[Open]:
+    """Opens pages whose errors and requests are watched."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+
+    def console(message: ConsoleMessage) -> None:
+        """An error or a warning is one too many."""
+        if message.type in ("error", "warning"):
+            wrong.append(f"console: {message.text}")
+
+    def request(made: Request) -> None:
+        """Nobody but this machine is asked for anything, and an exported page asks nobody at all."""
+        parts = urlsplit(made.url)
+        if parts.scheme not in ("data", "blob", "file", "about") and parts.hostname not in HERE:
+            wrong.append(f"request: {made.url}")
+
+    def watched(page: Page) -> None:
+        """Listen to a page."""
+        page.on("console", console)
+        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        page.on("request", request)
+
+    context.on("page", watched)
+
+    def open_(url: str) -> Page:
+        """A page of its own, when it has come to rest."""
+        page = context.new_page()
+        page.goto(url)
+        return page
+
+    yield open_
+    context.close()
+    assert wrong == []
