@@ -211,4 +211,12 @@ def same(one: Decoded, two: Decoded) -> None:
     """Equal but for the rounding to float32."""
     assert one.ids.tolist() == two.ids.tolist()
     for first, second in zip(one, two, strict=True):
-        np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-6)
+        close(first, second, rtol=1e-5, atol=1e-6)
+
+
+def close(first: np.ndarray | None, second: np.ndarray | None, rtol: float, atol: float) -> None:
+    """Both are there and near, or neither is there."""
+    if first is None or second is None:
+        assert first is second
+    else:
+        np.testing.assert_allclose(first, second, rtol=rtol, atol=atol)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small import SEEDS, batches, few
+from small import SEEDS, batches, close, few
 from small_searches import KINDS, forced, network_like
 from test_transducer import transducer_of
 
@@ -26,7 +26,7 @@ def test_scores_equal_those_of_the_search(kind: tuple[str, str], batch: Batch, s
     for row, outputs in enumerate(beam(network, batch.source, batch.source_lengths, Limits(0, 5), 3, 3)):
         for one, two in zip(outputs, forced(network, batch, row, [each.ids.tolist() for each in outputs]), strict=True):
             for first, second in zip(one, two, strict=True):
-                np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5)
+                close(first, second, rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_predicted_is_scored_alike_whatever_the_batch() -> None:

@@ -67,7 +67,8 @@ def assert_same(got: list[list[Decoded]], wanted: list[list[Decoded]]) -> None:
             assert one.log_probabilities.sum() == pytest.approx(two.log_probabilities.sum(), abs=1e-4)
             continue
         for first, second in zip(one, two, strict=True):
-            assert first.shape == second.shape and first.dtype == second.dtype
+            assert (first is None) == (second is None)
+            assert first is None or second is None or (first.shape, first.dtype) == (second.shape, second.dtype)
         np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-4)
         np.testing.assert_allclose(one.weights, two.weights, atol=1e-4)
         np.testing.assert_allclose(one.top_log_probabilities, two.top_log_probabilities, atol=1e-4)
