@@ -172,8 +172,8 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
 
     epochs: Epochs = 0.0
     """Longest training, in passes over the training file; 0 derives it from the number of examples."""
-    batch_size: Count
-    """Size of a batch, in examples or tokens."""
+    batch_size: Limit = 0
+    """Size of a batch, in examples or tokens; 0 derives it from the number of examples: small data, small batches."""
     batch_by: Literal["examples", "tokens"] = "examples"
     """Unit of batch_size; tokens counts padded source and target positions."""
     optimizer: Literal["adam", "adamw"] = "adam"

@@ -112,6 +112,8 @@ def _check_training(config: Config) -> None:
     for name, asked in needs.items():
         if asked and config.attention.score == "none":
             raise ConfigError(f"{name} needs attention, but attention.score is 'none'")
+    if training.batch_by == "tokens" and not training.batch_size:
+        raise ConfigError("training.batch_by = 'tokens' needs training.batch_size: how many tokens a batch has")
     if config.graphs and training.scheduled_sampling != "none":
         raise ConfigError("training.scheduled_sampling changes with every update, which graphs = true cannot record")
 

@@ -184,6 +184,11 @@ def test_scores_that_compare_states_need_equal_sizes(score: str) -> None:
     assert from_settings({"attention": {"score": "general"}, "encoder": {"merge": "sum"}}, "my.toml")
 
 
+def test_batches_of_tokens_need_a_size() -> None:
+    with pytest.raises(ConfigError, match=r"batch_by = 'tokens' needs training\.batch_size"):
+        from_settings({"training": {"batch_by": "tokens"}}, "my.toml")
+
+
 def test_checked_catches_what_was_changed_after_loading() -> None:
     config = preset("base")
     with pytest.raises(ConfigError, match=r"^encoder\.layers: expected `int` >= 1, got 0$"):

@@ -22,7 +22,18 @@ from pellucid.model.network import build_network
 from pellucid.search.transducer import Transducer
 from pellucid.training import loop
 from pellucid.training.checkpoint import restore_session, save_session
-from pellucid.training.loop import Event, Session, Started, Stepped, Stopped, Validated, build_optimizer, fit, rank
+from pellucid.training.loop import (
+    Event,
+    Session,
+    Started,
+    Stepped,
+    Stopped,
+    Validated,
+    build_optimizer,
+    derived_batch_size,
+    fit,
+    rank,
+)
 
 TRAINING = copies(20, seed=1)
 DEVELOPMENT = copies(7, seed=2)
@@ -297,3 +308,16 @@ def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pyt
     with pytest.raises(OSError, match="Input/output error"):
         list(events)
     assert workers() == []
+
+
+@pytest.mark.parametrize(
+    ("examples", "size"), [(1, 8), (1_000, 8), (3_600, 16), (10_000, 32), (60_811, 64), (10**6, 64)]
+)
+def test_few_examples_have_small_batches_unless_a_size_is_said(examples: int, size: int) -> None:
+    assert derived_batch_size(examples) == size
+
+
+def test_a_batch_of_no_said_size_has_the_derived_one() -> None:
+    derived, said = (new_session(small_config({"epochs": 1, "batch_size": each})).plan(0) for each in (0, 5))
+    assert {len(rows) for rows in derived} <= {8, *range(1, 8)} and len(derived[0]) == 8
+    assert len(said[0]) == 5

@@ -43,6 +43,7 @@ __all__ = [
     "Stopped",
     "Validated",
     "build_optimizer",
+    "derived_batch_size",
     "derived_epochs",
     "fit",
     "rank",
@@ -87,7 +88,8 @@ class Session:
     def plan(self, epoch: int) -> list[np.ndarray]:
         """The rows of each batch of an epoch."""
         training, seed = self.config.training, self.config.seed
-        return plan_batches(self.training, training.batch_size, training.batch_by, seed, epoch)
+        size = training.batch_size or derived_batch_size(self.training.source.sequences)
+        return plan_batches(self.training, size, training.batch_by, seed, epoch)
 
     def prepare(self, rows: np.ndarray) -> Batch:
         """The batch of these rows, where an update wants it."""
@@ -106,6 +108,15 @@ def derived_epochs(examples: int) -> float:
     As √(3600 / n), within 4 and 200: ten times the examples get about three times the updates.
     """
     return min(200.0, max(4.0, 30.0 * math.sqrt(3600 / examples)))
+
+
+def derived_batch_size(examples: int) -> int:
+    """How many examples a batch has when nothing is said: √n / 4 as the nearest power of two, within 8 and 64.
+
+    8 for 1,000 examples, 16 for 3,600, 32 for 10,000, 64 from 32,768 on: with few examples, many small updates write
+    more words right (docs/log.md).
+    """
+    return 2 ** min(6, max(3, round(math.log2(math.sqrt(examples) / 4))))
 
 
 def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:
