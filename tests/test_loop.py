@@ -319,5 +319,5 @@ def test_few_examples_have_small_batches_unless_a_size_is_said(examples: int, si
 
 def test_a_batch_of_no_said_size_has_the_derived_one() -> None:
     derived, said = (new_session(small_config({"epochs": 1, "batch_size": each})).plan(0) for each in (0, 5))
-    assert {len(rows) for rows in derived} <= {8, *range(1, 8)} and len(derived[0]) == 8
-    assert len(said[0]) == 5
+    assert max(map(len, derived)) == 8
+    assert max(map(len, said)) == 5
