@@ -4,8 +4,8 @@ import { selection } from "./selection.svelte";
 
 class Browser {
   filter = $state.raw<Filter>(EVERYTHING);
-  order = $state<Order>("file");
-  descending = $state(false);
+  order = $state.raw<Order>("file");
+  descending = $state.raw(false);
 
   /** Opens the list with these examples alone. */
   only(places: number[], why: string): void {

@@ -18,21 +18,21 @@ export type Layer = (typeof LAYERS)[number];
 
 class Selection extends Pointer {
   /** The open tab's name (tabs.ts). */
-  tab = $state("examples");
+  tab = $state.raw("examples");
   /** Place in `Contents.items`. */
-  item = $state(0);
+  item = $state.raw(0);
   /** Which of the item's outputs. */
-  output = $state(0);
+  output = $state.raw(0);
   /** The node of the beam that is looked at; null: the output itself. */
-  node = $state<number | null>(null);
+  node = $state.raw<number | null>(null);
   /** A node under the pointer, for as long as it is there. */
-  nodeHovered = $state<number | null>(null);
+  nodeHovered = $state.raw<number | null>(null);
   /** Whether weights are drawn against 1 or against the greatest of their row. */
-  scale = $state<Scale>("unit");
+  scale = $state.raw<Scale>("unit");
   /** What the pictures show. */
-  layer = $state<Layer>("attention");
+  layer = $state.raw<Layer>("attention");
   /** The share of each row's weight that the links show. */
-  mass = $state(0.95);
+  mass = $state.raw(0.95);
   /** The positions and the steps that long pictures are zoomed to; null: all. */
   columns = $state.raw<Range | null>(null);
   rows = $state.raw<Range | null>(null);
