@@ -11,6 +11,7 @@ class Browser {
   only(places: number[], why: string): void {
     if (places.length === 0) return;
     this.filter = { ...EVERYTHING, only: { places, why } };
+    selection.pattern = "";
     if (!places.includes(selection.item)) selection.choose(places[0]!);
     selection.tab = "examples";
   }

@@ -15,7 +15,6 @@ export const LAYERS = ["attention", "erasure", "gradient"] as const;
 export const SCALES = ["unit", "row"] as const satisfies Scale[];
 export type Layer = (typeof LAYERS)[number];
 
-
 class Selection extends Pointer {
   /** The open tab's name (tabs.ts). */
   tab = $state.raw("examples");
@@ -36,6 +35,9 @@ class Selection extends Pointer {
   /** The positions and the steps that long pictures are zoomed to; null: all. */
   columns = $state.raw<Range | null>(null);
   rows = $state.raw<Range | null>(null);
+  /** A source typed by the reader, and what filters the list: both belong to a link. */
+  typed = $state.raw("");
+  pattern = $state.raw("");
   /** What the what-if tab is asked to do; it sets it back to null. */
   wish = $state.raw<Wish | null>(null);
 
@@ -77,6 +79,8 @@ class Selection extends Pointer {
       ["position", pinned?.position],
       ["scale", this.scale === "unit" ? null : this.scale],
       ["layer", this.layer === "attention" ? null : this.layer],
+      ["filter", this.pattern],
+      ["typed", this.typed],
       ["mass", this.mass === 0.95 ? null : this.mass],
     ]);
   }
@@ -91,6 +95,8 @@ class Selection extends Pointer {
     this.node = whole(told, "node", null);
     this.scale = oneOf(told, "scale", SCALES);
     this.layer = oneOf(told, "layer", LAYERS);
+    this.pattern = told.get("filter") ?? "";
+    this.typed = told.get("typed") ?? "";
     const mass = Number(told.get("mass") ?? 0.95);
     this.mass = mass > 0 && mass <= 1 ? mass : 0.95;
     const step = whole(told, "step", null);
