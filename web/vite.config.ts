@@ -1,10 +1,11 @@
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { viteSingleFile } from "vite-plugin-singlefile";
 import { defineConfig } from "vitest/config";
+import { lean } from "./lean.ts";
 import { policy } from "./policy.ts";
 
 export default defineConfig({
-  plugins: [svelte(), viteSingleFile({ removeViteModuleLoader: true }), policy()],
+  plugins: [lean(), svelte(), viteSingleFile({ removeViteModuleLoader: true }), policy()],
   build: {
     outDir: "../pellucid/viewer/page",
     emptyOutDir: true,

@@ -25,7 +25,7 @@ from pellucid.search.transducer import Transducer
 
 
 class Drive(NamedTuple):
-    """Shares of the variance of attention's scores within a row; they sum to one."""
+    """Parts of the variance of attention's scores within a row: they sum to one, but each may lie beyond 0 and 1."""
 
     temporal: float
     """What the mean states of each place give: the same for all sources and outputs."""
@@ -56,9 +56,10 @@ def drive(transducer: Transducer, traces: Sequence[Trace]) -> Drive:
 
         e0 = score(μ query, μ memory)    e1 = score(μ + χ query, μ + χ memory)    e = score(query, memory)
 
-    Scores are ln α of the looks, for a softmax fixes them but for a constant a row; each row is centred. The shares are
-    Σ e0 · e, Σ (e1 − e0) · e and Σ (e − e1) · e over Σ e · e, of all rows, positions and heads: they sum to one; one
-    below zero works against attention as it is. What a score by location saw of the look before stays as it was.
+    Scores are ln α of the looks, for a softmax fixes them but for a constant a row; each row is centred. The parts are
+    Σ e0 · e, Σ (e1 − e0) · e and Σ (e − e1) · e over Σ e · e, of all rows, positions and heads: covariances over the
+    variance, not shares. They sum to one; one below zero works against attention as it is, and others may exceed one.
+    What a score by location saw of the look before stays as it was.
 
     The means are of the traces given: some hundred make them stand. `InputError` for an ensemble, for models without
     attention or with monotonic attention, which have no softmax, and where no row varies.

@@ -91,12 +91,17 @@ def _shuffling(transducer: Transducer, sample: Sequence[Trace]) -> list[Statisti
 
 
 def _drive(transducer: Transducer, sample: Sequence[Trace]) -> list[Statistic]:
-    """What drives attention."""
-    shares = drive(transducer, sample)
-    source = f"of the variance of attention's scores within a row (Aitken et al. 2021). Of {len(sample):,} outputs."
+    """What drives attention: three parts, of which one may be below zero and another above one."""
+    parts = drive(transducer, sample)
+    whole = (
+        "as its covariance with attention's scores within a row over their variance (Aitken et al. 2021). The temporal "
+        "part, the input-driven part and the rest sum to one; a part below zero works against attention as it is, and "
+        f"the others may then exceed one. Of {len(sample):,} outputs."
+    )
     return [
-        _plain("temporal share", shares.temporal, "share", f"What the place in the sequences alone explains {source}"),
-        _plain("input-driven share", shares.input_driven, "share", f"What the symbols explain beside it {source}"),
+        _plain("temporal part", parts.temporal, "of variance", f"What the place in the sequences gives alone, {whole}"),
+        _plain("input-driven part", parts.input_driven, "of variance", "What the symbols add to the temporal part."),
+        _plain("rest", parts.rest, "of variance", "What neither place nor symbol gives: context."),
     ]
 
 

@@ -1,3 +1,4 @@
+import { clamp } from "./layout";
 // Rows of attention that a person can give to a step: S shares that sum to one.
 
 export type Weights = Float32Array;
@@ -30,7 +31,7 @@ export function permuted(weights: Weights, seed: number): Weights {
 
 /** One share set by hand, the others scaled so that all sum to one (shared evenly where they were nothing). */
 export function drawn(weights: Weights, position: number, share: number): Weights {
-  const given = Math.min(1, Math.max(0, share));
+  const given = clamp(share, 1);
   if (weights.length < 2) return oneHot(weights.length, 0);
   const rest = weights.reduce((total, weight, index) => total + (index === position ? 0 : weight), 0);
   const even = (1 - given) / (weights.length - 1);

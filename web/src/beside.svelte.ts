@@ -7,8 +7,8 @@ import { decode, words } from "./service";
 export const END = "⟨end⟩";
 
 class Beside {
-  asking = $state(false);
-  error = $state("");
+  asking = $state.raw(false);
+  error = $state.raw("");
 
   /** Asks for more about this output of this item. */
   async ask(item: Item, trace: Trace, what: Partial<Pick<Asked, "evidence" | "states" | "gates">>): Promise<void> {

@@ -4,13 +4,14 @@ import { selection } from "./selection.svelte";
 
 class Browser {
   filter = $state.raw<Filter>(EVERYTHING);
-  order = $state<Order>("file");
-  descending = $state(false);
+  order = $state.raw<Order>("file");
+  descending = $state.raw(false);
 
   /** Opens the list with these examples alone. */
   only(places: number[], why: string): void {
     if (places.length === 0) return;
     this.filter = { ...EVERYTHING, only: { places, why } };
+    selection.pattern = "";
     if (!places.includes(selection.item)) selection.choose(places[0]!);
     selection.tab = "examples";
   }

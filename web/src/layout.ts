@@ -7,13 +7,19 @@ export interface Range {
   readonly to: number;
 }
 
+/** The value, or the nearer of 0 and `last`. */
+export const clamp = (value: number, last: number): number => Math.max(0, Math.min(last, value));
+
+/** Where on the screen the element lies that listens to an event. */
+export const boxOf = (event: Event): DOMRect => (event.currentTarget as Element).getBoundingClientRect();
+
 export const whole = (count: number): Range => ({ from: 0, to: count });
 export const size = (range: Range): number => range.to - range.from;
 
 /** A range kept inside [0, count), at least `least` long. */
 export function inside(range: Range, count: number, least = 1): Range {
   const length = Math.min(count, Math.max(least, Math.round(size(range))));
-  const from = Math.max(0, Math.min(count - length, Math.round(range.from)));
+  const from = clamp(Math.round(range.from), count - length);
   return { from, to: from + length };
 }
 

@@ -22,16 +22,54 @@ function settle(from: Element, to: Element): void {
   }
 }
 
-/** The cells that a canvas beside the picture paints, as they are on the screen: no program draws them blurred. */
+function made(name: string, told: Record<string, string | number>): SVGElement {
+  const element = document.createElementNS(SPACE, name);
+  for (const [key, value] of Object.entries(told)) element.setAttribute(key, `${value}`);
+  return element;
+}
+
+// Cells beyond which a file is an image in a frame: more rectangles than that no program opens with ease.
+const CELLS = 40_000;
+
+/** Cells of one row that look alike, next to each other, as [from, to, colour]: weights under 1/255 fall into one. */
+export function runs(colours: readonly string[]): [number, number, string][] {
+  const found: [number, number, string][] = [];
+  colours.forEach((colour, at) => {
+    const last = found.at(-1);
+    if (last?.[2] === colour) last[1] = at + 1;
+    else found.push([at, at + 1, colour]);
+  });
+  return found;
+}
+
+/** A canvas with one pixel for each of its cells, as red, green, blue and opacity. */
+function shrunk(canvas: HTMLCanvasElement, columns: number, rows: number): Uint8ClampedArray {
+  const small = document.createElement("canvas");
+  [small.width, small.height] = [columns, rows];
+  const pen = small.getContext("2d", { willReadFrequently: true });
+  if (!pen) throw new Error("The browser gives no canvas to read.");
+  pen.imageSmoothingEnabled = false;
+  pen.drawImage(canvas, 0, 0, columns, rows);
+  return pen.getImageData(0, 0, columns, rows).data;
+}
+
+/** The cells that a canvas beside the picture paints, as rectangles; no program draws them blurred. */
 function painted(picture: SVGSVGElement): SVGElement[] {
   const canvases = [...(picture.parentElement?.querySelectorAll<HTMLCanvasElement>(":scope > canvas") ?? [])];
-  return canvases.map((canvas) => {
-    const image = document.createElementNS(SPACE, "image");
+  return canvases.flatMap((canvas) => {
     const [here, there] = [picture.getBoundingClientRect(), canvas.getBoundingClientRect()];
-    const told = { x: there.left - here.left, y: there.top - here.top, width: there.width, height: there.height };
-    for (const [name, value] of Object.entries(told)) image.setAttribute(name, `${value}`);
-    image.setAttribute("href", canvas.toDataURL("image/png"));
-    return image;
+    const [columns, rows] = [Number(canvas.dataset.columns), Number(canvas.dataset.rows)];
+    const [x, y, width, height] = [there.left - here.left, there.top - here.top, there.width / columns, there.height / rows];
+    if (!(columns * rows <= CELLS)) {
+      return [made("image", { x, y, width: there.width, height: there.height, href: canvas.toDataURL("image/png") })];
+    }
+    const pixels = shrunk(canvas, columns, rows);
+    const colour = (cell: number): string => `rgb(${pixels.slice(4 * cell, 4 * cell + 3).join(",")})`;
+    return Array.from({ length: rows }, (_, row) =>
+      runs(Array.from({ length: columns }, (_, column) => colour(row * columns + column))).map(([from, to, fill]) =>
+        made("rect", { x: x + from * width, y: y + row * height, width: (to - from) * width, height, fill, "shape-rendering": "crispEdges" }),
+      ),
+    ).flat();
   });
 }
 
@@ -46,10 +84,7 @@ export function svgText(picture: SVGSVGElement): string {
   copy.setAttribute("width", `${width}`);
   copy.setAttribute("height", `${height}`);
   if (!copy.hasAttribute("viewBox")) copy.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  const ground = document.createElementNS(SPACE, "rect");
-  ground.setAttribute("width", "100%");
-  ground.setAttribute("height", "100%");
-  ground.setAttribute("fill", getComputedStyle(document.body).backgroundColor);
+  const ground = made("rect", { width: "100%", height: "100%", fill: getComputedStyle(document.body).backgroundColor });
   copy.prepend(ground, ...painted(picture));
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(copy)}\n`;
 }

@@ -1,5 +1,6 @@
 // What one asks the model, and the ways to change it. A question is a value; every change makes another.
 
+import { clamp } from "./layout";
 import type { Asked, Item, Painted, Trace } from "./contents";
 
 export const BLANK: Asked = {
@@ -110,5 +111,5 @@ export function changed(history: History, asked: Asked): History {
 }
 
 export function stepped(history: History, by: number): History {
-  return { ...history, now: Math.min(history.past.length - 1, Math.max(0, history.now + by)) };
+  return { ...history, now: clamp(history.now + by, history.past.length - 1) };
 }

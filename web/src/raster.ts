@@ -46,6 +46,8 @@ export function paint(canvas: HTMLCanvasElement, grid: Grid, colour: (value: num
   const small = document.createElement("canvas");
   [small.width, small.height] = [grid.columns, grid.rows];
   const pixels = new ImageData(grid.columns, grid.rows);
+  // What a file of the picture asks for (paper.ts).
+  Object.assign(canvas.dataset, { columns: grid.columns, rows: grid.rows });
   grid.values.forEach((value, place) => pixels.data.set([...colour(value), 255], 4 * place));
   small.getContext("2d")?.putImageData(pixels, 0, 0);
   context.imageSmoothingEnabled = false;

@@ -26,6 +26,19 @@ function list(values: ArrayLike<number>, names: readonly string[], shares: boole
   return found.map(({ place, value }) => `${isolated(names[place] ?? "")} (${place + 1}) ${number(value, shares)}`).join(", ");
 }
 
+/** How a weight came to be, as far as weights alone tell: its row's softmax, its rank, and its score against the greatest. */
+export function origin({ weights, reads }: Read, step: number, position: number): string {
+  const all = row(weights, step);
+  const [weight, most] = [all[position] ?? 0, greatest(all, 1)[0]];
+  if (!most || weight <= 0) return "";
+  const rank = 1 + all.filter((each) => each > weight).length;
+  const bits = all.reduce((sum, each) => (each > 0 ? sum - each * Math.log2(each) : sum), 0);
+  const behind = decimal(Math.log(weight / most.value), 2);
+  const digits = (value: number): string => value.toPrecision(3);
+  const against = rank > 1 ? `; against the greatest, ${isolated(reads[most.place] ?? "")} (${most.place + 1}), that is ln ${digits(weight)} − ln ${digits(most.value)} = ${behind}` : "";
+  return `How it came to be: α = exp e / Σ exp e over the row = ${digits(weight)}, number ${rank} of ${all.length}; the row’s entropy is ${bits.toFixed(2)} bits. The scores e are not kept, but for one softmax their differences are: e − e′ = ln α − ln α′${against}. The context is Σ α h: ${percent(weight)} of it is the state read here.`;
+}
+
 /** The sentence; "" where nothing is pointed at. Places count from 1. */
 export function sentence(of: Read, step: number | null, position: number | null): string {
   const { weights, reads, writes, shares } = of;

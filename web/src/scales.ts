@@ -1,3 +1,4 @@
+import { clamp } from "./layout";
 /** Colours of numbers: one hue for weights, blue to red through the ground for differences. Both survive colour blindness. */
 
 export type Colour = readonly [number, number, number];
@@ -45,7 +46,7 @@ export function colour(value: number, hue: Hue, dark: boolean): Colour {
   let colours = tables.get(key);
   if (!colours) tables.set(key, (colours = table(STOPS[hue][dark ? "dark" : "light"])));
   const share = hue === "weight" ? value : (value + 1) / 2;
-  return colours[Math.round(Math.max(0, Math.min(1, share)) * (TABLE - 1))] ?? [0, 0, 0];
+  return colours[Math.round(clamp(share, 1) * (TABLE - 1))] ?? [0, 0, 0];
 }
 
 export function css(value: number, hue: Hue, dark: boolean): string {

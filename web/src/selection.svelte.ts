@@ -15,27 +15,29 @@ export const LAYERS = ["attention", "erasure", "gradient"] as const;
 export const SCALES = ["unit", "row"] as const satisfies Scale[];
 export type Layer = (typeof LAYERS)[number];
 
-
 class Selection extends Pointer {
   /** The open tab's name (tabs.ts). */
-  tab = $state("examples");
+  tab = $state.raw("examples");
   /** Place in `Contents.items`. */
-  item = $state(0);
+  item = $state.raw(0);
   /** Which of the item's outputs. */
-  output = $state(0);
+  output = $state.raw(0);
   /** The node of the beam that is looked at; null: the output itself. */
-  node = $state<number | null>(null);
+  node = $state.raw<number | null>(null);
   /** A node under the pointer, for as long as it is there. */
-  nodeHovered = $state<number | null>(null);
+  nodeHovered = $state.raw<number | null>(null);
   /** Whether weights are drawn against 1 or against the greatest of their row. */
-  scale = $state<Scale>("unit");
+  scale = $state.raw<Scale>("unit");
   /** What the pictures show. */
-  layer = $state<Layer>("attention");
+  layer = $state.raw<Layer>("attention");
   /** The share of each row's weight that the links show. */
-  mass = $state(0.95);
+  mass = $state.raw(0.95);
   /** The positions and the steps that long pictures are zoomed to; null: all. */
   columns = $state.raw<Range | null>(null);
   rows = $state.raw<Range | null>(null);
+  /** A source typed by the reader, and what filters the list: both belong to a link. */
+  typed = $state.raw("");
+  pattern = $state.raw("");
   /** What the what-if tab is asked to do; it sets it back to null. */
   wish = $state.raw<Wish | null>(null);
 
@@ -77,6 +79,8 @@ class Selection extends Pointer {
       ["position", pinned?.position],
       ["scale", this.scale === "unit" ? null : this.scale],
       ["layer", this.layer === "attention" ? null : this.layer],
+      ["filter", this.pattern],
+      ["typed", this.typed],
       ["mass", this.mass === 0.95 ? null : this.mass],
     ]);
   }
@@ -91,6 +95,8 @@ class Selection extends Pointer {
     this.node = whole(told, "node", null);
     this.scale = oneOf(told, "scale", SCALES);
     this.layer = oneOf(told, "layer", LAYERS);
+    this.pattern = told.get("filter") ?? "";
+    this.typed = told.get("typed") ?? "";
     const mass = Number(told.get("mass") ?? 0.95);
     this.mass = mass > 0 && mass <= 1 ? mass : 0.95;
     const step = whole(told, "step", null);

@@ -39,6 +39,18 @@ export function words(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
+/** Asks after a pause of so many milliseconds; returns how to drop the question, which an effect returns in its turn. */
+export function later<T>(pause: number, ask: (signal: AbortSignal) => Promise<T>, done: (answer: T) => void, failed: (why: string) => void): () => void {
+  const control = new AbortController();
+  const wait = setTimeout(() => {
+    ask(control.signal).then(done, (error: unknown) => aborted(error) || failed(words(error)));
+  }, pause);
+  return () => {
+    clearTimeout(wait);
+    control.abort();
+  };
+}
+
 /** Training as it goes on, from line `since` of the log; returns how to stop listening. */
 export function listen(
   since: number,

@@ -3,8 +3,8 @@
 export type Theme = "system" | "light" | "dark";
 
 class Appearance {
-  theme = $state<Theme>("system");
-  private system = $state(matchMedia("(prefers-color-scheme: dark)").matches);
+  theme = $state.raw<Theme>("system");
+  private system = $state.raw(matchMedia("(prefers-color-scheme: dark)").matches);
 
   constructor() {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => (this.system = event.matches));

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { gridOf } from "../src/blocks";
 import { csv, offered } from "../src/export";
+import { runs } from "../src/paper";
 import { embedded, fileName } from "../src/file";
 import { escaped, heatMap } from "../src/tikz";
 import type { Contents } from "../src/contents";
@@ -30,4 +31,9 @@ test("names of files, and contents that no text can end", () => {
   const contents = { title: "</script><b>" } as Contents;
   expect(embedded(contents)).not.toContain("<");
   expect(JSON.parse(embedded(contents))).toEqual(contents);
+});
+
+test("cells that look alike become one rectangle", () => {
+  expect(runs(["a", "a", "b", "a"])).toEqual([[0, 2, "a"], [2, 3, "b"], [3, 4, "a"]]);
+  expect(runs([])).toEqual([]);
 });

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { gridOf } from "../src/blocks";
-import { sentence } from "../src/readout";
+import { origin, sentence } from "../src/readout";
 
 const read = { weights: gridOf([[0.9, 0.1], [0, 0]]), reads: ["a", " "], writes: ["x", "y"], quantity: "weight", shares: true };
 const plain = (text: string): string => text.replaceAll(/[\u2068\u2069]/g, "");
@@ -12,4 +12,12 @@ test("a cell, a step, a position and nothing, in words", () => {
   expect(plain(sentence(read, null, 0))).toBe("Position 1, a: most in writing x (1) 90 %.");
   expect(sentence(read, null, null)).toBe("");
   expect(sentence(read, 9, 9)).toBe("");
+});
+
+test("how a weight came to be: its share, its rank, and scores as differences of ln weights", () => {
+  const told = plain(origin(read, 0, 1));
+  expect(told).toContain("= 0.100, number 2 of 2; the row’s entropy is 0.47 bits");
+  expect(told).toContain("against the greatest, a (1), that is ln 0.100 − ln 0.900 = −2.20.");
+  expect(plain(origin(read, 0, 0))).not.toContain("against the greatest");
+  expect(origin(read, 1, 0)).toBe("");
 });
