@@ -3,7 +3,7 @@
     python docs/viewer/build.py RUN RIVAL FILE FILMED
 
 RUN and RIVAL are two runs of one language of `pellucid recipe g2p-sigmorphon2020 --seeds 2`, FILE is its test file, and
-FILMED is a run that kept snapshots (the README's runs/roman). Needs what `make test` needs.
+FILMED is any run that kept snapshots, with its development file where it was. Needs what `make test` needs.
 """
 
 import sys
@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Browser, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from pellucid.viewer.assembling import Assembled, assemble
 from pellucid.viewer.contents import Item
@@ -24,7 +24,7 @@ from pellucid.viewer.sources import read_file
 FOLDER = Path(__file__).parent
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
-COLORS = 96
+COLORS = 128
 """Colours of a picture: enough for text and shades, and a file half as large."""
 BYTES = 150_000
 """The most that a picture may have."""
@@ -50,7 +50,9 @@ def telling(items: list[Item]) -> int:
 def keep(name: str, shot: bytes) -> None:
     """Write a picture with few colours."""
     out = BytesIO()
-    Image.open(BytesIO(shot)).convert("RGB").quantize(COLORS).save(out, "PNG", optimize=True)
+    Image.open(BytesIO(shot)).convert("RGB").quantize(COLORS, Image.Quantize.MAXCOVERAGE).save(
+        out, "PNG", optimize=True
+    )
     assert len(out.getvalue()) <= BYTES, f"{name}: {len(out.getvalue()):,} bytes"
     (FOLDER / f"{name}.png").write_bytes(out.getvalue())
 
@@ -73,11 +75,18 @@ def examples(page: Page) -> bytes:
 
 
 def opening(page: Page) -> bytes:
-    """Links and the matrix of one output, with a step that is pointed at."""
-    panel(page, "Steps").locator(".step").nth(1).click()
-    shot = page.locator(".picked").screenshot()
+    """What was wrong and the links, and beside them the matrix, with the wrong step held."""
+    page.locator(".picked .verdict button").nth(1).click()
+    parts = (page.locator(".picked .verdict").first, panel(page, "Links"), panel(page, "Matrix"))
+    verdict, links, matrix = (Image.open(BytesIO(part.screenshot())) for part in parts)
     page.keyboard.press("Escape")
-    return shot
+    above = verdict.height + 12
+    drawn = Image.new("RGB", (links.width + matrix.width + 40, max(above + links.height, matrix.height)), "white")
+    for part, place in ((verdict, (0, 0)), (links, (0, above)), (matrix, (links.width + 40, 0))):
+        drawn.paste(part, place)
+    out = BytesIO()
+    drawn.save(out, "PNG")
+    return out.getvalue()
 
 
 def beam(page: Page) -> bytes:
@@ -91,7 +100,7 @@ def what_if(page: Page) -> bytes:
     view(page, "What if")
     page.get_by_role("group", name="Symbols of the source").get_by_role("button").nth(1).click()
     page.get_by_role("button", name="Hide from attention").click()
-    page.wait_for_timeout(1500)
+    expect(page.locator(".sentence")).to_contain_text("Hiding", timeout=60_000)
     return page.screenshot()
 
 
