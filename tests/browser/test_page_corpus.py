@@ -72,6 +72,9 @@ def test_two_runs_stand_side_by_side(opened: Open, address: str) -> None:
     judged = [int(each) for each in wins.locator("b").all_inner_texts()]
     assert len(judged) == 4 and sum(judged) == len(contents().items)
     assert judged[0] == sum(item.exact or False for item in contents().items)  # the rival is the same run
+    assert len(contents().items) < contents().total
+    expect(panel(page, "Who wins where")).to_contain_text("do not tell which run is better")
+    expect(panel(page, "Who wins where")).not_to_contain_text("chance would split")
     assert panel(page, "Difference").locator("canvas").is_visible()
     wins.first.click()
     page.get_by_role("button", name=re.compile("^Open these")).click()
