@@ -144,7 +144,7 @@ def shade(page: Page, name: str) -> int:
 
 def test_dark_is_dark_and_paper_is_white(opened: Open, file: str) -> None:
     page = opened(file)
-    assert shade(page, "backgroundColor") > 700 > 100 > shade(page, "color")
+    assert shade(page, "backgroundColor") > 700 > 200 > shade(page, "color")
     page.get_by_role("button", name="Dark colours").click()
     assert shade(page, "backgroundColor") < 150 < 550 < shade(page, "color")
     page.emulate_media(media="print")
