@@ -1,12 +1,14 @@
 """Long sources: they are drawn, zoomed and pointed at without a wait."""
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from chromium import Open
-from playwright.sync_api import Page, expect
+from playwright.sync_api import CDPSession, Page, expect
 from sample_traces import made
 from viewed_kinds import LONGEST, long_shown
 from walking import panel
@@ -36,14 +38,39 @@ MEASURE = """async ([x, y, dx, dy]) => {
 }"""
 
 
-def hovering(page: Page, title: str) -> float:
-    """Milliseconds until a panel shows what is pointed at; the best of three rounds, for other work disturbs them."""
+class Waited(NamedTuple):
+    """Milliseconds for one event."""
+
+    until_seen: float
+    """Of the clock, until the frame: the median of twenty."""
+    at_work: float
+    """Of the processor, on the page's main thread: the mean. Other work on the machine does not count."""
+
+
+def hovering(page: Page, title: str) -> Waited:
+    """How long a panel takes to show what is pointed at."""
     box = panel(page, title).locator("canvas").first
     box.scroll_into_view_if_needed()
     found = box.bounding_box()
     assert found is not None
     place = [found["x"] + 20, found["y"] + min(8, found["height"] / 2), 7, min(5, found["height"] / 40)]
-    return min(float(page.evaluate(MEASURE, place)) for _ in range(3))
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    before = at_work(session)
+    median = float(page.evaluate(MEASURE, place))
+    return Waited(median, 1000 * (at_work(session) - before) / 20)
+
+
+def at_work(session: CDPSession) -> float:
+    """Seconds that the page's main thread has computed."""
+    told = session.send("Performance.getMetrics")["metrics"]
+    return next(float(each["value"]) for each in told if each["name"] == "TaskDuration")
+
+
+def assert_at_once(waited: Waited, most: float) -> None:
+    """Computed within the time; and seen within it, unless the machine has other work."""
+    assert waited.at_work < most
+    assert waited.until_seen < most or os.getloadavg()[0] > (os.cpu_count() or 1)
 
 
 def test_a_map_of_200_by_200_answers_the_pointer_at_once(
@@ -54,10 +81,9 @@ def test_a_map_of_200_by_200_answers_the_pointer_at_once(
     path = tmp_path / "large.html"
     path.write_text(page_of(made("ab" * (size // 2), [*"xy" * (size // 2 - 1), "x", END], rows)), encoding="utf-8")
     page = opened(path.as_uri())
-    median = hovering(page, "Matrix")
-    record_property("milliseconds", median)
-    print(f"200 x 200: {median:.1f} ms")
-    assert median < MOST
+    waited = hovering(page, "Matrix")
+    record_property("milliseconds", waited._asdict())
+    assert_at_once(waited, MOST)
     expect(panel(page, "Matrix").locator(".readout")).to_contain_text("Step")
 
 
@@ -108,11 +134,13 @@ def test_one_row_is_a_profile(opened: Open, longest: str) -> None:
     expect(panel(page, "Matrix").locator(".readout")).to_contain_text("Step 1 writes")
 
 
-def test_a_long_map_answers_the_pointer_at_once(opened: Open, tmp_path: Path) -> None:
+def test_a_long_map_answers_the_pointer_at_once(
+    opened: Open, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     rows = [[0.8 if s == 5 * t else 0.2 / (LONGEST - 1) for s in range(LONGEST)] for t in range(100)]
     path = tmp_path / "long.html"
     path.write_text(page_of(made("ACDE" * (LONGEST // 4), [*"xy" * 49, "x", END], rows)), encoding="utf-8")
     page = opened(path.as_uri())
-    median = hovering(page, "Matrix")
-    print(f"100 x {LONGEST}: {median:.1f} ms")
-    assert median < 2 * MOST
+    waited = hovering(page, "Matrix")
+    record_property("milliseconds", waited._asdict())
+    assert_at_once(waited, 2 * MOST)
