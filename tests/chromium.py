@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 from viewed import digits_shown
 
 from pellucid.viewer.pages import exported
@@ -19,6 +19,8 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 HERE = ("127.0.0.1", "localhost")
+PATIENCE = 30_000
+"""Milliseconds until what is expected of a page must have come: a busy machine is no fault of the page."""
 
 Open = Callable[[str], Page]
 """Opens an address in a page of its own."""
@@ -32,6 +34,7 @@ def browser() -> Iterator[Browser]:
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
         yield launched

@@ -4,7 +4,7 @@
 const TAKEN = [
   "fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap", "opacity",
   "font-family", "font-size", "font-weight", "font-style", "text-anchor", "dominant-baseline", "unicode-bidi", "visibility",
-  "display", "white-space",
+  "display", "white-space", "paint-order",
 ] as const;
 const SPACE = "http://www.w3.org/2000/svg";
 

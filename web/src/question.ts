@@ -18,9 +18,9 @@ export const BLANK: Asked = {
   rival: -1,
 };
 
-/** The question whose answer this item is. */
+/** The question whose answer this item is: searched as widely as it has outputs, or greedy search might give another. */
 export function asking(item: Item): Asked {
-  return { ...BLANK, text: item.text, features: item.features };
+  return { ...BLANK, text: item.text, features: item.features, beam_width: Math.max(1, item.traces.length) };
 }
 
 /** What stands between symbols in the source's text; null where the text cannot be made of its symbols (subwords, unseen). */

@@ -14,11 +14,11 @@ export function byRow(grid: Grid): Grid {
   return { ...grid, values };
 }
 
-/** Every number divided by the greatest magnitude. */
+/** Every number divided by the greatest magnitude; what is no more than rounding stays next to nothing. */
 export function byAll(grid: Grid): Grid {
-  let most = 0;
+  let most = 1e-4;
   for (const value of grid.values) most = Math.max(most, Math.abs(value));
-  return { ...grid, values: grid.values.map((value) => value / (most || 1)) };
+  return { ...grid, values: grid.values.map((value) => value / most) };
 }
 
 /**

@@ -1,0 +1,137 @@
+"""All examples at once, two runs side by side, and how a model came to be."""
+
+import re
+from pathlib import Path
+from threading import Thread
+
+from chromium import Open
+from playwright.sync_api import expect
+from viewed import begun_run, digits_shown, resume
+from walking import listed, panel, tab
+
+from pellucid.training.snapshots import read_snapshots
+from pellucid.viewer.assembling import assemble
+from pellucid.viewer.contents import Contents
+from pellucid.viewer.models import open_model
+from pellucid.viewer.service import application
+from pellucid.viewer.serving import served
+
+
+def contents() -> Contents:
+    """What the page shows."""
+    return digits_shown(beam=3).contents
+
+
+def test_a_mark_of_a_chart_opens_the_examples_behind_it(opened: Open, file: str) -> None:
+    corpus = contents().corpus
+    assert corpus is not None
+    for title, groups in {"Accuracy by position": corpus.positions, "Accuracy by length": corpus.lengths}.items():
+        page = opened(file)
+        tab(page, "Corpus")
+        chart = panel(page, title).get_by_role("slider")
+        chart.focus()
+        group = next(group for group in groups if group.examples)
+        for _ in range([each.label for each in groups if each.total].index(group.label) + 1):
+            page.keyboard.press("ArrowRight")
+        expect(panel(page, title)).to_contain_text(f"{group.right} of {group.total} right")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("tab", name="Examples")).to_have_attribute("aria-selected", "true")
+        expect(page.locator(".only")).to_contain_text(f"{group.label}")
+        assert listed(page).count() == len(group.examples)
+        page.get_by_role("button", name="Show all").click()
+
+
+def test_a_confusion_opens_its_examples(opened: Open, file: str) -> None:
+    corpus = contents().corpus
+    assert corpus is not None
+    page, most = opened(file), next(each for each in corpus.confusions if each.examples)
+    tab(page, "Corpus")
+    written, wanted = most.written or "nothing", most.wanted or "nothing"
+    page.get_by_role("button", name=f"“{written}” for “{wanted}”: {most.times} of {most.of}").first.click()
+    assert listed(page).count() == len(most.examples)
+    expect(page.locator(".only")).to_contain_text(f"“{written}” for “{wanted}”")
+
+
+def test_the_statistics_of_attention_stand_with_their_definitions(opened: Open, file: str) -> None:
+    corpus = contents().corpus
+    assert corpus is not None
+    page = opened(file)
+    tab(page, "Corpus")
+    own = panel(page, "How it reads")
+    for each in corpus.alignment:
+        expect(own).to_contain_text(each.definition)
+    names = {each.name for each in corpus.alignment}
+    assert {"entropy", "monotonicity", "conicity", "temporal share", "change when shuffled"} <= names
+    assert own.get_by_role("img").count() == 1 + len(corpus.distributions)
+
+
+def test_two_runs_stand_side_by_side(opened: Open, address: str) -> None:
+    page = opened(address)
+    tab(page, "Compare")
+    wins = page.get_by_role("group", name="Outcomes").get_by_role("button")
+    judged = [int(each) for each in wins.locator("b").all_inner_texts()]
+    assert len(judged) == 4 and sum(judged) == len(contents().items)
+    assert judged[0] == sum(item.exact or False for item in contents().items)  # the rival is the same run
+    assert len(contents().items) < contents().total
+    expect(panel(page, "Who wins where")).to_contain_text("do not tell which run is better")
+    expect(panel(page, "Who wins where")).not_to_contain_text("chance would split")
+    assert panel(page, "Difference").locator("canvas").is_visible()
+    wins.first.click()
+    page.get_by_role("button", name=re.compile("^Open these")).click()
+    assert page.locator(".only").inner_text().endswith("both right")
+
+
+def test_the_film_goes_through_the_snapshots_of_the_training(opened: Open, file: str, tmp_path: Path) -> None:
+    training = contents().training
+    assert training is not None and len(training.frames) > 2
+    page = opened(file)
+    tab(page, "Training")
+    film, scrub = panel(page, "Film"), page.get_by_role("slider", name="Validation")
+    expect(film).to_contain_text(f"{len(training.frames)} of {len(training.frames)}")
+    scrub.focus()
+    pictures = set[str]()
+    for number in reversed(range(len(training.frames))):
+        expect(film.locator(".reel")).to_contain_text(f"{number + 1} of {len(training.frames)}")
+        expect(film.locator(".output")).to_contain_text(training.frames[number].probes[0].output)
+        pictures.add(film.locator("canvas").evaluate("canvas => canvas.toDataURL()"))
+        page.keyboard.press("ArrowLeft")
+    assert len(pictures) > 1
+    before = film.locator("figure circle").first.get_attribute("cx")
+    page.keyboard.press("ArrowRight")
+    expect(film.locator("figure circle").first).not_to_have_attribute("cx", before or "")
+    for name in ("Save film", "Save source plane", "Save target plane"):
+        with page.expect_download() as download:
+            film.get_by_role("button", name=name).click()
+        download.value.save_as(tmp_path / name)
+        assert (tmp_path / name).read_text("utf-8").count("<animate") > 0
+    film.get_by_role("button", name="Play").click()
+    expect(film).to_contain_text(f"{len(training.frames)} of {len(training.frames)}")
+
+
+def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> None:
+    folder = begun_run(tmp_path / "run")
+    shown = assemble([open_model(folder, "run", "cpu", None)], [], 30, True)
+    with served(application(shown)) as address:
+        page = opened(address)
+        tab(page, "Training")
+        state = page.locator(".state")
+        expect(state).to_contain_text("Training:")
+        asked = list[str]()
+        page.on("request", lambda request: asked.append(request.url))
+        frames = len(read_snapshots(folder))
+        trainer = Thread(target=lambda: resume(folder))
+        trainer.start()
+        expect(state).to_contain_text("Training is over", timeout=60_000)
+        trainer.join()
+        assert len(read_snapshots(folder)) > frames
+        expect(panel(page, "Film").locator(".reel")).to_contain_text(f"of {len(read_snapshots(folder))}")
+        assert asked == []  # one stream, opened before: nothing is fetched twice
+
+
+def test_the_model_card_tells_what_the_model_is(opened: Open, file: str) -> None:
+    page, card = opened(file), contents().card
+    assert card is not None
+    page.get_by_text("Model card").click()
+    for label, value in card.facts[:3]:
+        expect(page.locator("header .card")).to_contain_text(label)
+        expect(page.locator("header .card")).to_contain_text(value)

@@ -1,0 +1,241 @@
+"""The first view on a served run: one selection for all pictures, the list, typing, the beam, keys, the address."""
+
+import re
+
+from chromium import Open
+from playwright.sync_api import Page, expect
+from viewed import digits_shown
+from walking import cell, listed, panel, tab, texts
+
+from pellucid.viewer.blocks import unblocked
+from pellucid.viewer.contents import Item
+
+
+def items() -> list[Item]:
+    """The examples that the page shows."""
+    return digits_shown(beam=3).contents.items
+
+
+def a_wrong_one() -> tuple[int, Item]:
+    """The first example whose output is wrong, and its place."""
+    return next((place, item) for place, item in enumerate(items()) if item.exact is False)
+
+
+def at(address: str, place: int) -> str:
+    """The address of an example."""
+    return f"{address}#item={place}"
+
+
+def test_a_cell_of_the_matrix_tells_its_weight_and_lights_its_step_everywhere(opened: Open, address: str) -> None:
+    page, trace = opened(address), items()[0].traces[0]
+    weights = unblocked(trace.attention)
+    expect(panel(page, "Matrix")).to_contain_text("reads (source) →")
+    expect(panel(page, "Matrix")).to_contain_text("writes (output) ↓")
+    page.mouse.move(*cell(page, "Matrix", (1, 2), weights.shape))
+    expect(panel(page, "Matrix").locator(".readout")).to_contain_text(f"{weights[1, 2]:.4f}")
+    expect(panel(page, "Matrix").locator(".cross")).to_have_count(2)
+    expect(panel(page, "Links").locator(".readout")).to_contain_text("Step 2 writes")
+    expect(panel(page, "Steps").locator(".step.pointed")).to_have_attribute("aria-label", re.compile("^Step 2:"))
+
+
+def test_the_scale_of_the_matrix_changes_its_colours(opened: Open, address: str) -> None:
+    page = opened(address)
+    picture = "canvas => canvas.toDataURL()"
+    canvas = panel(page, "Matrix").locator("canvas")
+    before = canvas.evaluate(picture)
+    panel(page, "Matrix").get_by_role("button", name="row’s maximum").click()
+    assert canvas.evaluate(picture) != before
+    assert page.url.endswith("scale=row")
+
+
+def test_the_links_say_how_much_they_hold_and_the_slider_changes_it(opened: Open, address: str) -> None:
+    page = opened(address)
+    own = panel(page, "Links")
+    told = own.locator(".share")
+    links, share = re.findall(r"(\d+) links with (\d+) %", told.inner_text())[0]
+    assert int(share) >= 95 and own.locator("g.links path").count() == int(links)
+    own.get_by_role("slider").fill("0.5")
+    fewer, less = re.findall(r"(\d+) links with (\d+) %", told.inner_text())[0]
+    assert int(fewer) < int(links) and 50 <= int(less) <= int(share)
+
+
+def test_a_click_holds_a_step_until_escape_and_the_address_tells_it(opened: Open, address: str) -> None:
+    page = opened(address)
+    step = panel(page, "Steps").locator(".step").nth(1)
+    step.click()
+    page.mouse.move(0, 0)
+    expect(panel(page, "Matrix").locator(".cross")).to_have_count(1)
+    assert "step=1" in page.url
+    page.keyboard.press("Escape")
+    expect(panel(page, "Matrix").locator(".cross")).to_have_count(0)
+    assert "step=" not in page.url
+
+
+def test_a_touch_holds_a_symbol(opened: Open, address: str) -> None:
+    page = opened(address)
+    picture = panel(page, "Links").get_by_role("application")
+    picture.dispatch_event("click", {"clientX": 0, "clientY": 0})
+    box = picture.bounding_box()
+    assert box is not None
+    symbol = panel(page, "Links").locator("text").last.bounding_box()
+    assert symbol is not None
+    page.mouse.click(symbol["x"] + symbol["width"] / 2, symbol["y"] + symbol["height"] / 2)
+    expect(panel(page, "Links").get_by_role("button", name="held: let go")).to_be_visible()
+
+
+def test_the_steps_tell_probability_entropy_and_what_else_was_likely(opened: Open, address: str) -> None:
+    place, item = a_wrong_one()
+    page, trace = opened(at(address, place)), item.traces[0]
+    steps = panel(page, "Steps").locator(".step")
+    assert steps.count() == len(trace.target)
+    bits = unblocked(trace.entropy)
+    assert f"{bits[0]:.2f}" in steps.first.inner_text()
+    steps.first.hover()
+    choices = panel(page, "Steps").locator(".choices li")
+    assert choices.count() == 5
+    wanted = next((edit.wanted for edit in item.edits if edit.kind == "substitution"), None)
+    if wanted is not None:
+        expect(panel(page, "Steps").locator(".wanted").first).to_have_text(wanted)
+
+
+def test_why_an_output_is_wrong_is_said_first(opened: Open, address: str) -> None:
+    place, _ = a_wrong_one()
+    page = opened(at(address, place))
+    said = page.locator(".picked .verdict").first
+    expect(said).to_contain_text("Wrong:")
+    expect(said).to_contain_text("It looked most at position")
+
+
+def test_typing_a_source_answers_while_one_types(opened: Open, address: str) -> None:
+    page, item = opened(address), items()[3]
+    page.get_by_role("searchbox", name="A source to decode").press_sequentially(item.text)
+    expect(page.get_by_role("radio").first).to_contain_text(item.traces[0].output)
+    expect(panel(page, "Links").get_by_role("application")).to_have_attribute(
+        "aria-label", re.compile(f"^Links from {len(item.text)} source positions")
+    )
+
+
+def test_the_list_is_sorted_filtered_and_walked_through(opened: Open, address: str) -> None:
+    page = opened(address)
+    page.get_by_label("Right or wrong").select_option("wrong")
+    expect(page.locator(".filters [role=status]")).to_contain_text(f"{sum(not item.exact for item in items())} of")
+    assert texts(page) == [item.text for item in items() if not item.exact][: len(texts(page))]
+    page.get_by_label("Right or wrong").select_option("all")
+    page.get_by_label("Order").select_option("length")
+    lengths = [len(text) for text in texts(page)]
+    assert lengths == sorted(lengths)
+    page.get_by_role("button", name="Least first").click()
+    lengths = [len(text) for text in texts(page)]
+    assert lengths == sorted(lengths, reverse=True)
+    page.get_by_role("searchbox", name="Regular expression").fill("^(one|two)")
+    assert texts(page) and all(re.match("one|two", text) or text for text in texts(page))
+    page.get_by_role("searchbox", name="Regular expression").fill("(")
+    expect(page.get_by_role("alert")).to_contain_text("Not a regular expression yet")
+
+
+def test_j_and_k_go_through_the_list(opened: Open, address: str) -> None:
+    page = opened(address)
+    chosen = page.get_by_role("option", selected=True).locator(".source")
+    expect(chosen).to_have_text(items()[0].text)
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(chosen).to_have_text(items()[2].text)
+    page.keyboard.press("k")
+    expect(chosen).to_have_text(items()[1].text)
+
+
+def test_every_hypothesis_has_its_attention(opened: Open, address: str) -> None:
+    place = next(place for place, item in enumerate(items()) if len(item.traces) == 3)
+    page = opened(at(address, place))
+    for number, trace in enumerate(items()[place].traces):
+        page.get_by_role("radio").nth(number).click()
+        weights = unblocked(trace.attention)
+        page.mouse.move(*cell(page, "Matrix", (0, 1), weights.shape))
+        expect(panel(page, "Matrix").locator(".readout")).to_contain_text(f"{weights[0, 1]:.4f}")
+
+
+def test_any_node_of_the_beam_shows_its_own_attention(opened: Open, address: str) -> None:
+    page, beam = opened(address), items()[0].traces[0].beam
+    assert beam is not None
+    tab(page, "Beam")
+    nodes = panel(page, "Beam").locator("g[data-node]")
+    assert nodes.count() == len(beam.symbols)
+    for fate in ("kept", "ended", "pruned"):
+        fits = [at for at, each in enumerate(beam.fates) if each == fate and beam.parents[at] >= 0 and at != beam.leaf]
+        index = fits[0]
+        panel(page, "Beam").locator(f"g[data-node='{index}']").click()
+        expect(panel(page, "Beam").locator("[aria-live]")).to_contain_text(fate)
+        weights = unblocked(beam.attention)[beam.looks[index]]
+        depth = len(way(beam.parents, index))
+        page.mouse.move(*cell(page, "Its attention", (depth - 1, 1), (depth, len(weights))))
+        expect(panel(page, "Its attention").locator(".readout")).to_contain_text(f"{depth} writes")
+        assert f"node={index}" in page.url
+        panel(page, "Beam").locator(f"g[data-node='{index}']").click()
+
+
+def way(parents: list[int], node: int) -> list[int]:
+    """From a node to its first."""
+    return [node] if parents[node] < 0 else [*way(parents, parents[node]), node]
+
+
+def focused(page: Page, tries: int, role: str, name: str) -> None:
+    """Press Tab until something is reached."""
+    for _ in range(tries):
+        page.keyboard.press("Tab")
+        script = "([role, name]) => { const at = document.activeElement; return at.getAttribute('role') === role"
+        if page.evaluate(f"{script} && at.getAttribute('aria-label').startsWith(name) }}", [role, name]):
+            return
+    raise AssertionError(f"no {role} {name!r} within {tries} presses of Tab")
+
+
+def test_the_keyboard_alone_goes_from_an_example_to_its_matrix_to_a_what_if(opened: Open, address: str) -> None:
+    page = opened(address)
+    expect(listed(page).first).to_be_visible()
+    page.keyboard.press("j")
+    focused(page, 40, "application", "Heat map")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(panel(page, "Matrix").locator("[aria-live]")).to_contain_text("Step 2 writes")
+    expect(panel(page, "Matrix").get_by_role("button", name="held: let go")).to_be_visible()
+    page.get_by_role("tab", name="Examples").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", name="What if")).to_be_focused()
+    focused(page, 90, "slider", "Attention of step")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(".sentence")).to_contain_text("attention of step")
+
+
+def test_the_address_shows_the_same_view_again(opened: Open, address: str) -> None:
+    page = opened(f"{address}#tab=beam&item=4&node=2")
+    expect(page.get_by_role("tab", name="Beam")).to_have_attribute("aria-selected", "true")
+    tab(page, "Examples")
+    panel(page, "Steps").locator(".step").nth(1).click()
+    panel(page, "Matrix").get_by_role("button", name="row’s maximum").click()
+    again = opened(page.url)
+    expect(again.get_by_role("option", selected=True).locator(".source")).to_have_text(items()[4].text)
+    expect(panel(again, "Steps").locator(".step.pointed")).to_have_attribute("aria-label", re.compile("^Step 2:"))
+    expect(panel(again, "Matrix").get_by_role("button", name="row’s maximum")).to_have_attribute("aria-pressed", "true")
+
+
+def test_the_weights_are_a_table_too_and_every_picture_has_a_name(opened: Open, address: str) -> None:
+    page, trace = opened(address), items()[0].traces[0]
+    panel(page, "Matrix").get_by_role("button", name="Table").click()
+    assert page.get_by_role("region", name="Weights as a table").locator("td").count() == (
+        len(trace.source) * len(trace.target)
+    )
+    unnamed = "all => all.filter(each => !each.getAttribute('aria-label') && !each.closest('[aria-hidden]')).length"
+    for title in ("Examples", "Beam", "What if", "Corpus", "Space", "Training"):
+        tab(page, title)
+        assert page.locator("svg[role], [role=application]").evaluate_all(unnamed) == 0
+
+
+def test_every_view_says_what_it_does_not_prove(opened: Open, address: str) -> None:
+    page = opened(address)
+    for title, words in {"Links": "not why", "Steps": "may be wrong", "Matrix": "not a cause"}.items():
+        expect(panel(page, title).locator(".caption")).to_contain_text(words)
+    tab(page, "Beam")
+    expect(panel(page, "Beam").locator(".caption")).to_contain_text("may be missing")
+    tab(page, "About")
+    expect(panel(page, "What attention does not tell")).to_contain_text("Jain and Wallace 2019")

@@ -1,0 +1,156 @@
+"""What a reader takes along: every panel as a file, the page itself, paper; and text that is hard to show."""
+
+import csv
+import io
+import json
+import re
+import struct
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from chromium import Open
+from playwright.sync_api import Page, expect
+from sample_traces import HOSTILE, diagonal
+from viewed import digits_shown
+from walking import panel, saved, tab
+
+from pellucid.search.trace import END
+from pellucid.viewer.blocks import unblocked
+from pellucid.viewer.contents import Contents
+from pellucid.viewer.saving import page as page_of
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def contents() -> Contents:
+    """What the page shows."""
+    return digits_shown(served=False, beam=3).contents
+
+
+def test_a_matrix_and_its_links_are_saved_in_every_form(opened: Open, file: str, tmp_path: Path) -> None:
+    page, trace = opened(file), contents().items[0].traces[0]
+    weights = unblocked(trace.attention)
+    for title in ("Matrix", "Links"):
+        drawn = ElementTree.fromstring(saved(page, title, "SVG", tmp_path))
+        assert drawn.tag == f"{SVG}svg"
+        said = {text for each in drawn.iter(f"{SVG}text") for text in "".join(each.itertext()).split()}
+        assert said, "text stays text"
+        picture = saved(page, title, "PNG", tmp_path)
+        assert picture.startswith(b"\x89PNG") and min(struct.unpack(">II", picture[16:24])) > 100
+        told = json.loads(saved(page, title, "JSON", tmp_path))
+        assert told["source"] == trace.source and told["target"] == trace.target
+        assert told["weights"] == pytest.approx(weights) if weights.ndim == 1 else len(told["weights"]) == len(weights)
+        table = list(csv.reader(io.StringIO(saved(page, title, "CSV", tmp_path).decode("utf-8"))))
+        assert table[0] == ["", *trace.source] and float(table[1][1]) == pytest.approx(weights[0, 0], abs=1e-6)
+        assert_latex(saved(page, title, "TikZ", tmp_path).decode("utf-8"))
+
+
+def assert_latex(text: str) -> None:
+    """What TeX would choke on is not there: an open brace, a bare special character, an open environment."""
+    bare = re.sub(r"\\[\\{}$&#%_]", "", text)
+    depth = 0
+    for letter in bare:
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        assert depth >= 0
+    assert depth == 0
+    assert re.findall(r"\\begin{(\w+)}", text) == re.findall(r"\\end{(\w+)}", text) == ["tikzpicture"]
+    code = "\n".join(line.split("%", 1)[0] for line in bare.splitlines() if line.startswith("%") or "%" not in line)
+    assert not re.search(r"[&#_~^]", code)
+    assert all(line.endswith(";") for line in text.splitlines() if re.match(r"\s*\\(fill|draw|node)", line))
+
+
+@pytest.mark.parametrize("title", ["Beam", "Corpus", "Space", "Training"])
+def test_every_picture_of_every_view_is_saved_and_parses(opened: Open, file: str, title: str, tmp_path: Path) -> None:
+    page = opened(file)
+    tab(page, title)
+    names = [each for each in page.get_by_role("region").evaluate_all(NAMES) if each]
+    assert names
+    for name in names:
+        own = panel(page, name)
+        own.get_by_role("button", name="Save …").click()
+        forms = own.locator(".forms button").all_inner_texts()
+        own.get_by_role("button", name="Save …").click()
+        assert forms
+        if "SVG" in forms:
+            ElementTree.fromstring(saved(page, name, "SVG", tmp_path))
+        if "CSV" in forms:
+            assert len(list(csv.reader(io.StringIO(saved(page, name, "CSV", tmp_path).decode("utf-8"))))) > 1
+
+
+NAMES = """all => all.filter(each => each.querySelector('.export'))
+    .map(each => document.getElementById(each.getAttribute('aria-labelledby')).textContent)"""
+
+
+def test_the_page_saves_itself_and_opens_again(opened: Open, address: str, tmp_path: Path) -> None:
+    page = opened(address)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save page").click()
+    path = tmp_path / "page.html"
+    download.value.save_as(path)
+    again = opened(f"{path.as_uri()}#item=2&tab=beam")
+    expect(again.locator(".source")).to_contain_text(contents().items[2].text)
+    tab(again, "What if")
+    expect(again.locator("#view")).to_contain_text("this page is a file")
+
+
+def test_a_link_opens_the_same_view_of_a_file(opened: Open, file: str) -> None:
+    page = opened(file)
+    panel(page, "Steps").locator(".step").nth(1).click()
+    again = opened(page.url)
+    assert "step=1" in again.url
+    expect(panel(again, "Matrix").locator(".cross")).to_have_count(1)
+
+
+def hostile(tmp_path: Path) -> str:
+    """The address of a page whose symbols mean something to a browser."""
+    path = tmp_path / "hostile.html"
+    path.write_text(page_of(diagonal(HOSTILE, [*HOSTILE, END])), "utf-8", "backslashreplace")
+    return path.as_uri()
+
+
+def test_hard_symbols_are_seen_as_they_are_in_every_panel(opened: Open, tmp_path: Path) -> None:
+    page = opened(hostile(tmp_path))
+    for title in ("Links", "Steps", "Matrix"):
+        said = panel(page, title).evaluate("each => each.textContent")
+        for text in ("</script><b>", "<s>", "RLO", "⇥", "␣", "&amp;"):
+            assert text in said, (title, text)
+        assert "\u202e" not in said
+    assert page.locator("b, s").evaluate_all("all => all.filter(each => /script|<s>/.test(each.outerHTML)).length") == 0
+    drawn = saved(page, "Matrix", "SVG", tmp_path)
+    assert "</script><b>" in "".join(ElementTree.fromstring(drawn).itertext())
+    assert_latex(saved(page, "Matrix", "TikZ", tmp_path).decode("utf-8"))
+
+
+def test_two_pages_of_one_notebook_hold_their_own_selections(opened: Open, tmp_path: Path) -> None:
+    traces = [diagonal("abc", [*"xyz", END]), diagonal("defg", [*"uv", END])]
+    path = tmp_path / "notebook.html"
+    frames = "".join(trace._repr_html_() for trace in traces)
+    path.write_text(f'<!doctype html><meta charset="utf-8">{frames}', encoding="utf-8")
+    page = opened(path.as_uri())
+    one, other = (page.frame_locator("iframe").nth(number) for number in range(2))
+    one.locator(".step").nth(1).click()
+    expect(one.locator(".step.pointed")).to_have_count(1)
+    expect(other.locator(".step").first).to_be_visible()
+    expect(other.locator(".step.pointed")).to_have_count(0)
+    expect(other.locator("canvas")).to_have_count(1)
+
+
+def shade(page: Page, name: str) -> int:
+    """How light a colour of the page is, of 765."""
+    script = "name => getComputedStyle(document.body)[name].match(/\\d+/g).slice(0, 3).reduce((a, b) => a + +b, 0)"
+    return int(page.evaluate(script, name))
+
+
+def test_dark_is_dark_and_paper_is_white(opened: Open, file: str) -> None:
+    page = opened(file)
+    assert shade(page, "backgroundColor") > 700 > 200 > shade(page, "color")
+    page.get_by_role("button", name="Dark colours").click()
+    assert shade(page, "backgroundColor") < 150 < 550 < shade(page, "color")
+    page.emulate_media(media="print")
+    assert shade(page, "backgroundColor") == 765 and shade(page, "color") == 0
+    for name in ("tablist", "listbox"):
+        expect(page.get_by_role(name)).to_be_hidden()
+    expect(panel(page, "Links")).to_be_visible()
+    pressed = page.pdf()
+    assert pressed.startswith(b"%PDF") and len(pressed) > 10_000

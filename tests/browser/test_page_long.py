@@ -1,0 +1,146 @@
+"""Long sources: they are drawn, zoomed and pointed at without a wait."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from chromium import Open
+from playwright.sync_api import CDPSession, Page, expect
+from sample_traces import made
+from viewed_kinds import LONGEST, long_shown
+from walking import panel
+
+from pellucid.search.trace import END
+from pellucid.viewer.pages import exported
+from pellucid.viewer.saving import page as page_of
+
+MOST = 50
+"""Milliseconds from an event to the picture of it."""
+# From just before a pointer event is dispatched until the first task after the frame that shows what it changed: event
+# handlers, style, layout and paint, and the wait for the frame (16.7 ms a frame). The median of twenty.
+MEASURE = """async ([x, y, dx, dy]) => {
+    const target = document.elementFromPoint(x, y), times = [];
+    for (let turn = 0; turn < 20; turn++) {
+        const begun = performance.now();
+        const place = { clientX: x + turn * dx, clientY: y + turn * dy, bubbles: true };
+        target.dispatchEvent(new PointerEvent('pointermove', place));
+        await new Promise(done => requestAnimationFrame(() => {
+            const { port1, port2 } = new MessageChannel();
+            port1.onmessage = done;
+            port2.postMessage(null);
+        }));
+        times.push(performance.now() - begun);
+    }
+    return times.sort((a, b) => a - b)[10];
+}"""
+
+
+class Waited(NamedTuple):
+    """Milliseconds for one event."""
+
+    until_seen: float
+    """Of the clock, until the frame: the median of twenty."""
+    at_work: float
+    """Of the processor, on the page's main thread: the mean. Other work on the machine does not count."""
+
+
+def hovering(page: Page, title: str) -> Waited:
+    """How long a panel takes to show what is pointed at."""
+    box = panel(page, title).locator("canvas").first
+    box.scroll_into_view_if_needed()
+    found = box.bounding_box()
+    assert found is not None
+    place = [found["x"] + 20, found["y"] + min(8, found["height"] / 2), 7, min(5, found["height"] / 40)]
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    before = at_work(session)
+    median = float(page.evaluate(MEASURE, place))
+    return Waited(median, 1000 * (at_work(session) - before) / 20)
+
+
+def at_work(session: CDPSession) -> float:
+    """Seconds that the page's main thread has computed."""
+    told = session.send("Performance.getMetrics")["metrics"]
+    return next(float(each["value"]) for each in told if each["name"] == "TaskDuration")
+
+
+def assert_at_once(waited: Waited, most: float) -> None:
+    """Computed within the time; and seen within it, unless the machine has other work."""
+    assert waited.at_work < most
+    assert waited.until_seen < most or os.getloadavg()[0] > (os.cpu_count() or 1)
+
+
+def test_a_map_of_200_by_200_answers_the_pointer_at_once(
+    opened: Open, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    size = 200
+    rows = [[0.9 if s == t else 0.1 / (size - 1) for s in range(size)] for t in range(size)]
+    path = tmp_path / "large.html"
+    path.write_text(page_of(made("ab" * (size // 2), [*"xy" * (size // 2 - 1), "x", END], rows)), encoding="utf-8")
+    page = opened(path.as_uri())
+    waited = hovering(page, "Matrix")
+    record_property("milliseconds", waited._asdict())
+    assert_at_once(waited, MOST)
+    expect(panel(page, "Matrix").locator(".readout")).to_contain_text("Step")
+
+
+@pytest.fixture(scope="module")
+def longest(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a page with a source of a thousand symbols first."""
+    path = tmp_path_factory.mktemp("long") / "page.html"
+    path.write_text(exported(long_shown(served=False).contents), encoding="utf-8")
+    return path.as_uri()
+
+
+def test_a_thousand_symbols_are_drawn_pointed_at_and_zoomed(opened: Open, longest: str) -> None:
+    contents = long_shown(served=False).contents
+    place = next(at for at, item in enumerate(contents.items) if len(item.text) == LONGEST)
+    page = opened(f"{longest}#item={place}")
+    expect(panel(page, "Matrix")).to_contain_text(f"drag to zoom into the {LONGEST} positions")
+    picture = panel(page, "Matrix").get_by_role("application")
+    picture.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("End")
+    expect(panel(page, "Links").locator(".readout")).to_contain_text(f"position {LONGEST}")
+    strip = page.get_by_role("slider", name="Window of the source")
+    box = strip.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 10, steps=3)
+    page.mouse.up()
+    expect(strip).to_have_attribute("aria-valuetext", re.compile(r"^positions (39|40)\d to (49|50)\d of 1000"))
+    page.keyboard.press("Tab")
+    strip.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    panel(page, "Matrix").get_by_role("button", name="all", exact=True).click()
+    expect(strip).to_have_attribute("aria-valuetext", f"positions 1 to {LONGEST} of {LONGEST}")
+
+
+def test_one_row_is_a_profile(opened: Open, longest: str) -> None:
+    contents = long_shown(served=False).contents
+    place = next(at for at, item in enumerate(contents.items) if len(item.traces[0].target) == 1)
+    page = opened(f"{longest}#item={place}")
+    profile = panel(page, "Matrix").get_by_role("application")
+    expect(profile).to_have_attribute("aria-roledescription", "profile")
+    assert profile.locator("rect").count() >= len(contents.items[place].text)
+    profile.focus()
+    page.keyboard.press("ArrowRight")
+    expect(panel(page, "Matrix").locator(".readout")).to_contain_text("Step 1 writes")
+
+
+def test_a_long_map_answers_the_pointer_at_once(
+    opened: Open, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    rows = [[0.8 if s == 5 * t else 0.2 / (LONGEST - 1) for s in range(LONGEST)] for t in range(100)]
+    path = tmp_path / "long.html"
+    path.write_text(page_of(made("ACDE" * (LONGEST // 4), [*"xy" * 49, "x", END], rows)), encoding="utf-8")
+    page = opened(path.as_uri())
+    waited = hovering(page, "Matrix")
+    record_property("milliseconds", waited._asdict())
+    assert_at_once(waited, 2 * MOST)

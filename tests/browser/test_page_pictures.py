@@ -1,0 +1,58 @@
+"""Every view of runs of three kinds, light and dark, wide and narrow: without an error, and as a picture to look at.
+
+The pictures are written to build/screenshots.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from chromium import Open
+from playwright.sync_api import Page, expect
+from viewed_kinds import KINDS, shown
+from walking import tab
+
+from pellucid.viewer.service import application
+from pellucid.viewer.serving import served
+
+FOLDER = Path(__file__).parents[2] / "build" / "screenshots"
+SIZES = {"wide": (1400, 1000), "narrow": (420, 860)}
+LOOKS = [("wide", "light"), ("narrow", "dark"), ("wide", "dark"), ("narrow", "light")]
+
+
+@pytest.fixture(scope="module")
+def addresses() -> Iterator[dict[str, str]]:
+    """A service on each run."""
+    with ExitStack() as stack:
+        yield {kind: stack.enter_context(served(application(shown(kind)))) for kind in KINDS}
+
+
+@pytest.mark.parametrize(("size", "scheme"), LOOKS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_view_of_every_kind_of_run(
+    opened: Open, addresses: dict[str, str], kind: str, size: str, scheme: str
+) -> None:
+    items = shown(kind).contents.items
+    wrong = next((place for place, item in enumerate(items) if not item.exact), 0)
+    page = opened("about:blank")
+    width, height = SIZES[size]
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.goto(f"{addresses[kind]}#item={wrong}")
+    expect(page.locator("#view")).to_be_visible()
+    titles = page.get_by_role("tab").all_inner_texts()
+    assert {"Examples", "Beam", "What if", "Corpus", "Space", "Training", "About"} <= set(titles)
+    for title in titles:
+        tab(page, title)
+        settled(page, title)
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=FOLDER / f"{kind}-{title.lower().replace(' ', '-')}-{size}-{scheme}.png", full_page=True)
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, f"{title} is {wide} pixels wide in a window of {width}"
+
+
+def settled(page: Page, title: str) -> None:
+    """What a view asks when it opens has been answered."""
+    if title == "What if":
+        expect(page.locator(".sentence")).to_contain_text("Nothing was changed")

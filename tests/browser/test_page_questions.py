@@ -1,0 +1,170 @@
+"""What a reader asks the model behind a served page: what-ifs, evidence, states; of spelling and its sounds."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from chromium import Open
+from playwright.sync_api import Page, expect
+from viewed_kinds import sounds_shown
+from walking import panel, tab
+
+from pellucid.viewer.asking import Asked
+from pellucid.viewer.contents import Item
+from pellucid.viewer.questions import decode
+from pellucid.viewer.service import application
+from pellucid.viewer.serving import served
+
+SENTENCE = ".sentence"
+
+
+@pytest.fixture(scope="module")
+def language() -> Iterator[str]:
+    """A service on the run of spelling and sounds."""
+    with served(application(sounds_shown())) as found:
+        yield found
+
+
+def what_if(page: Page) -> None:
+    """Open the view, and wait for its first answer."""
+    tab(page, "What if")
+    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+
+
+def hesitant() -> tuple[int, Item]:
+    """An example for which greedy search gives another output than the beam that is shown, where there is one."""
+    shown = sounds_shown()
+    for place, item in enumerate(shown.contents.items):
+        if decode(shown, Asked(text=item.text)).traces[0].output != item.traces[0].output:
+            return place, item
+    return 0, shown.contents.items[0]
+
+
+def test_with_nothing_changed_nothing_changes_to_the_bit(opened: Open, language: str) -> None:
+    place, item = hesitant()
+    page = opened(f"{language}#item={place}")
+    with page.expect_response("**/api/what-if") as answered:
+        what_if(page)
+    told = json.loads(answered.value.body())
+    assert told["before"]["traces"][0]["output"] == item.traces[0].output
+    assert told["before"] == told["after"] and told["same"]["source"] == told["before"]["traces"][0]["source"]
+    expect(panel(page, "What became of it").locator("tbody tr").first).to_contain_text("0.00")
+    assert panel(page, "Difference").locator("canvas").evaluate(SHADES) == 1
+
+
+SHADES = """canvas => new Set(new Uint32Array(
+    canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size"""
+
+
+def test_a_changed_source_is_answered_beside_the_old_one(opened: Open, language: str) -> None:
+    page = opened(language)
+    what_if(page)
+    page.get_by_role("group", name="Symbols of the source").get_by_role("button").first.click()
+    page.get_by_role("button", name="Hide from attention").click()
+    expect(page.locator(SENTENCE)).to_contain_text("Hiding position 1")
+    assert panel(page, "Difference").locator("canvas").evaluate(SHADES) > 1
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+    page.get_by_role("textbox", name="Symbol", exact=True).fill("z")
+    page.get_by_role("button", name="Replace", exact=True).click()
+    expect(page.locator(SENTENCE)).to_contain_text("Reading “z")
+    page.get_by_role("button", name="Swap with the next").click()
+    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(panel(page, "Difference")).to_contain_text("different lengths")
+
+
+def test_another_symbol_is_forced_by_a_click_and_looks_forced(opened: Open, language: str) -> None:
+    page = opened(language)
+    first = panel(page, "Steps").locator(".step").first
+    first.click()
+    symbol = panel(page, "Steps").locator(".choices li").nth(1).locator(".face").inner_text()
+    page.get_by_role("button", name=re.compile("^Force .* at step 1$")).first.click()
+    expect(page.get_by_role("tab", name="What if")).to_have_attribute("aria-selected", "true")
+    expect(page.locator(SENTENCE)).to_contain_text(f"Forcing the output to begin with “{symbol}”")
+    steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
+    expect(steps.first).to_have_accessible_name("step 1, given")
+    page.get_by_role("button", name="step 2", exact=True).click()
+    panel(page, "Output").locator("button.other").first.click()
+    expect(steps.nth(1)).to_have_accessible_name("step 2, given")
+
+
+def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -> None:
+    page = opened(language)
+    what_if(page)
+    page.get_by_role("button", name="Everywhere alike").click()
+    expect(page.locator(SENTENCE)).to_contain_text("Forcing step 1 to look everywhere alike")
+    expect(panel(page, "What became of it").locator("tbody tr").first).not_to_contain_text("0.00")
+    bars = page.get_by_role("slider", name="Attention of step 1")
+    box = bars.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 5, box["y"] + 90)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 5, box["y"] + 8, steps=4)
+    page.mouse.up()
+    expect(page.locator(SENTENCE)).to_contain_text("Forcing step 1 to look at position 1")
+    for name in ("Its greatest alone", "Permuted", "Diagonal", "Its own again"):
+        page.get_by_role("button", name=name).click()
+    page.get_by_role("checkbox", name="every step").check()
+    page.get_by_role("button", name="The step before’s").click()
+    expect(page.locator(SENTENCE)).to_contain_text(
+        re.compile("attention of .* steps|Forcing step|Giving the attention")
+    )
+
+
+def test_erasure_and_gradient_stand_beside_attention(opened: Open, language: str) -> None:
+    page = opened(language)
+    canvas = panel(page, "Matrix").locator("canvas")
+    seen = {canvas.evaluate("canvas => canvas.toDataURL()")}
+    for layer in ("erasure", "gradient"):
+        page.get_by_role("button", name=layer, exact=True).click()
+        expect(page.locator(".layers")).to_contain_text("rank correlation with attention")
+        expect(page.get_by_role("button", name=layer, exact=True)).to_have_attribute("aria-pressed", "true")
+        seen.add(canvas.evaluate("canvas => canvas.toDataURL()"))
+        assert f"layer={layer}" in page.url
+    assert len(seen) == 3
+
+
+def test_states_gates_and_neighbours_are_shown_when_asked_for(opened: Open, language: str) -> None:
+    page = opened(language)
+    tab(page, "Space")
+    page.get_by_role("button", name="Show states").click()
+    strips = panel(page, "State by state").get_by_role("application")
+    expect(strips).to_have_count(2)
+    page.get_by_role("button", name="Show gates").click()
+    expect(panel(page, "State by state")).to_contain_text("update")
+    assert strips.count() > 2
+    page.get_by_role("button", name="Find").click()
+    near = panel(page, "Nearest states")
+    expect(near.locator("ol li")).to_have_count(20)
+    expect(near).to_contain_text("what follows them")
+    expect(near.locator(".caption")).to_contain_text("states of the file")
+    near.get_by_role("button", name="Encoder").click()
+    expect(near).to_contain_text("Like the encoder’s state")
+
+
+def test_the_way_of_an_example_goes_through_the_states_of_the_corpus(opened: Open, language: str) -> None:
+    page = opened(language)
+    tab(page, "Space")
+    own = panel(page, "States")
+    way = page.get_by_role("button", name="Show this example’s way")
+    if way.is_visible():
+        way.click()
+    expect(own.locator("circle.mine").first).to_be_visible()
+    space = sounds_shown().contents.space
+    assert space is not None
+    assert (own.locator("path.corpus").get_attribute("d") or "").count("M") == len(space.encoder.points)
+    field = own.get_by_role("application")
+    field.focus()
+    page.keyboard.press("ArrowRight")
+    expect(own.locator("[aria-live]")).to_contain_text("at position")
+    page.keyboard.press("Enter")
+    own.get_by_role("button", name="Decoder").click()
+    assert (own.locator("path.corpus").get_attribute("d") or "").count("M") == len(space.decoder.points)
+
+
+def test_a_symbol_never_seen_is_read_and_told(opened: Open, language: str) -> None:
+    page = opened(language)
+    page.get_by_role("searchbox", name="A source to decode").fill("ca☃o")
+    expect(panel(page, "Links")).to_contain_text("☃")
