@@ -116,7 +116,8 @@ def derived_batch_size(examples: int) -> int:
     8 for 1,000 examples, 16 for 3,600, 32 for 10,000, 64 from 32,768 on: with few examples, many small updates write
     more words right (docs/log.md).
     """
-    return 2 ** min(6, max(3, round(math.log2(math.sqrt(examples) / 4))))
+    size: int = 2 ** min(6, max(3, round(math.log2(math.sqrt(examples) / 4))))
+    return size
 
 
 def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:
