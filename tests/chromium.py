@@ -66,6 +66,7 @@ def wrong() -> list[str]:
 def opened(browser: Browser, wrong: list[str]) -> Iterator[Open]:
     """Opens pages whose errors and requests are watched."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(4 * PATIENCE)
 
     def console(message: ConsoleMessage) -> None:
         """An error or a warning is one too many."""

@@ -145,7 +145,7 @@ def test_a_file_that_is_neither_pairs_nor_sources_is_told(tmp_path: Path) -> Non
 
 
 def test_what_names_no_run_is_told(tmp_path: Path) -> None:
-    assert "name the folder of a run" in complaint(pellucid("look"))
+    assert "the folder of a run is required" in complaint(pellucid("look"))
     assert "is not a run folder" in complaint(pellucid("look", tmp_path))
     assert "give one DIR and one FILE" in complaint(look("--terminal"))
     run = copy_of(digits_run().run, tmp_path / "run")

@@ -56,6 +56,7 @@ def agreeing(config: Config) -> Config:
     )
     if config.graphs:
         config = with_value(config, "training.scheduled_sampling", "none")
+    config = with_value(config, "training.batch_size", max(1, config.training.batch_size))
     if config.attention.score == "none":
         config = with_value(with_value(config, "decoder.copying", False), "training.coverage_loss", 0.0)
     if config.decoder.copying:

@@ -85,7 +85,7 @@ def run(arguments: list[str]) -> int:
 def _check(given: Arguments) -> None:
     """Refuse what cannot be meant, before anything takes time."""
     if not given.paths:
-        raise InputError("name the folder of a run: pellucid look DIR [FILE]")
+        raise InputError("the folder of a run is required: pellucid look DIR [FILE]")
     for name, value in (("most", given.most), ("items", given.items)):
         if value < 1:
             raise InputError(f"--{name}: expected 1 or more, got {value}")

@@ -47,13 +47,14 @@ class Cursor:
         self.seen = now
         log = read_log(self.folder)
         told = [_event("line", msgspec.json.encode(record), at) for at, record in enumerate(log)][self.line :]
-        # A validation's snapshot is written before its line: whoever has the line can have the frame.
+        # A validation's snapshot is written before its line: whoever has the line can have the frame. Frames go first,
+        # for the page stops listening at the line that ends the training.
         fresh = _validated(log[self.line :])
         if fresh:
             if self.base is None:
                 self.base = (_validated(log[: self.line]) or fresh[:1])[-1]
             film = frames(read_snapshots(self.folder), log, self.base)
-            told += [_event("frame", encoded(frame)) for frame in film if frame.update in fresh]
+            told = [_event("frame", encoded(frame)) for frame in film if frame.update in fresh] + told
         self.line = max(self.line, len(log))
         self.ended = done(log)
         return told

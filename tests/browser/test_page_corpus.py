@@ -61,7 +61,7 @@ def test_the_statistics_of_attention_stand_with_their_definitions(opened: Open, 
     for each in corpus.alignment:
         expect(own).to_contain_text(each.definition)
     names = {each.name for each in corpus.alignment}
-    assert {"entropy", "monotonicity", "conicity", "temporal share", "change when shuffled"} <= names
+    assert {"entropy", "monotonicity", "conicity", "temporal part", "change when shuffled"} <= names
     assert own.get_by_role("img").count() == 1 + len(corpus.distributions)
 
 

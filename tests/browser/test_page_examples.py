@@ -53,7 +53,8 @@ def test_the_links_say_how_much_they_hold_and_the_slider_changes_it(opened: Open
     own = panel(page, "Links")
     told = own.locator(".share")
     links, share = re.findall(r"(\d+) links with (\d+) %", told.inner_text())[0]
-    assert int(share) >= 95 and own.locator("g.links path").count() == int(links)
+    expect(own.locator("g.links path")).to_have_count(int(links))
+    assert int(share) >= 95
     own.get_by_role("slider").fill("0.5")
     fewer, less = re.findall(r"(\d+) links with (\d+) %", told.inner_text())[0]
     assert int(fewer) < int(links) and 50 <= int(less) <= int(share)
@@ -87,12 +88,12 @@ def test_the_steps_tell_probability_entropy_and_what_else_was_likely(opened: Ope
     place, item = a_wrong_one()
     page, trace = opened(at(address, place)), item.traces[0]
     steps = panel(page, "Steps").locator(".step")
-    assert steps.count() == len(trace.target)
+    expect(steps).to_have_count(len(trace.target))
     bits = unblocked(trace.entropy)
     assert f"{bits[0]:.2f}" in steps.first.inner_text()
     steps.first.hover()
     choices = panel(page, "Steps").locator(".choices li")
-    assert choices.count() == 5
+    expect(choices).to_have_count(5)
     wanted = next((edit.wanted for edit in item.edits if edit.kind == "substitution"), None)
     if wanted is not None:
         expect(panel(page, "Steps").locator(".wanted").first).to_have_text(wanted)
@@ -159,7 +160,7 @@ def test_any_node_of_the_beam_shows_its_own_attention(opened: Open, address: str
     assert beam is not None
     tab(page, "Beam")
     nodes = panel(page, "Beam").locator("g[data-node]")
-    assert nodes.count() == len(beam.symbols)
+    expect(nodes).to_have_count(len(beam.symbols))
     for fate in ("kept", "ended", "pruned"):
         fits = [at for at, each in enumerate(beam.fates) if each == fate and beam.parents[at] >= 0 and at != beam.leaf]
         index = fits[0]
