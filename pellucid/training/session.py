@@ -168,8 +168,10 @@ class Keeper:
         snapshots.cut(folder, session.progress.update)
 
     def keep(self, event: Event) -> list[Saved]:
-        """Write what an event calls for: model and log, the checkpoint that vouches for both, and a snapshot."""
+        """Write what an event calls for: snapshot, model and log, then the checkpoint that vouches for all."""
         saved: list[Saved] = []
+        if isinstance(event, Validated) and self.session.config.training.snapshots:
+            self._remember(event)
         if isinstance(event, Validated) and event.best:
             with averaged(self.session.average):
                 save_network(self.folder / run.MODEL, self.session.transducer.network)
@@ -179,8 +181,6 @@ class Keeper:
             run.append_log(self.folder, record)
         if isinstance(event, Validated) or time.monotonic() - self.saved_at > SAVE_SECONDS:
             saved.append(self.save())
-        if isinstance(event, Validated) and self.session.config.training.snapshots:
-            self._remember(event)
         if isinstance(event, Stopped):
             _conclude(self.session, self.folder)
         return saved

@@ -65,7 +65,9 @@ def take(folder: Path, transducer: Transducer, traces: Sequence[Trace], at: tupl
 
 
 def cut(folder: Path, update: int) -> None:
-    """Remove the snapshots beyond an update, taken after the checkpoint one goes on from."""
+    """Remove the snapshots beyond an update, taken after the checkpoint one goes on from, and half-written ones."""
+    for begun in (folder / SNAPSHOTS).glob(".*"):
+        remove(begun)
     for path in _paths(folder):
         if _numbers(path)[1] > update:
             remove(path)
