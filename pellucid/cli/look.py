@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from pellucid.cli.sources import say
+from pellucid.cli.sources import say, standard_input
 from pellucid.config import DataConfig, Device
 from pellucid.data.examples import BadLine, Example, parse_sources, read_sources
 from pellucid.errors import DataError, InputError
@@ -197,6 +197,4 @@ def _traces(given: Arguments, most: int) -> "list[Trace]":
 
 def _standard_input(data: DataConfig) -> Iterator[Example | BadLine]:
     """The sources that standard input has."""
-    if sys.stdin is None:
-        raise DataError("standard input is closed: give a file of sources")
-    return parse_sources(sys.stdin.buffer, "standard input", data)
+    return parse_sources(standard_input(), "standard input", data)

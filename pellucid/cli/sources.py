@@ -34,6 +34,13 @@ def apart(first: Path, rest: Sequence[Path]) -> tuple[list[Path], Path]:
     return [first, *rest], Path("-")
 
 
+def standard_input() -> BinaryIO:
+    """The bytes of standard input; `DataError` where it is closed."""
+    if sys.stdin is None:
+        raise DataError("standard input is closed: give a file of sources")
+    return sys.stdin.buffer
+
+
 def chunks(file: Path, data: DataConfig, format: Format, how: tuple[Reader, Parser]) -> Iterator[list[Item]]:
     """The input in pieces of at most `CHUNK` records; standard input by what has arrived."""
     read, parse = how
@@ -44,9 +51,7 @@ def chunks(file: Path, data: DataConfig, format: Format, how: tuple[Reader, Pars
         return
     if format != "auto":
         data = msgspec.structs.replace(data, format=format)
-    if sys.stdin is None:
-        raise DataError("standard input is closed: give a file of sources")
-    arriving = Arriving(sys.stdin.buffer)
+    arriving = Arriving(standard_input())
     chunk = []
     for item in parse(arriving, "standard input", data):
         chunk.append(item)

@@ -104,7 +104,4 @@ def parse(arguments: Sequence[str]) -> Arguments:
     """Flags over a TOML file over a preset."""
     required: Any = tyro.MISSING
     defaults = Arguments(train=required, dev=required, run=required, **defaults_of(arguments))
-    given = tyro.cli(Arguments, prog="pellucid train", args=arguments, default=defaults)
-    if given.ensemble and given.seed + given.ensemble > 2**32:
-        raise ConfigError(f"seed = {given.seed} leaves no room for the seeds of {given.ensemble} runs")
-    return given
+    return tyro.cli(Arguments, prog="pellucid train", args=arguments, default=defaults)

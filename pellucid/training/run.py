@@ -12,7 +12,7 @@ snapshots/            what the model was at each validation: its outputs for fou
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, overload
@@ -176,6 +176,11 @@ def cut_log(folder: Path, update: int) -> None:
     """Remove the log's lines beyond `update`, written after the checkpoint one goes on from."""
     kept = [record for record in read_log(folder) if record.get("update", 0) <= update]
     write_atomic(folder / LOG, b"".join(_line(record) for record in kept))
+
+
+def has_stopped(log: Sequence[dict[str, Any]]) -> bool:
+    """Whether a log tells of its training's end."""
+    return any(record["event"] == "stopped" for record in log)
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:

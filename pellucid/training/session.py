@@ -202,7 +202,7 @@ class Keeper:
 
 def _conclude(session: Session, folder: Path) -> None:
     """Write what stands at the end of a run, if it does not stand there yet."""
-    ended = any(record["event"] == "stopped" for record in run.read_log(folder))
+    ended = run.has_stopped(run.read_log(folder))
     if not ended:
         run.append_log(folder, {"event": "stopped", **_counted(session.progress), "reason": session.progress.finished})
     if not ended or not (folder / run.CARD).exists():

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from pellucid.training.run import LOG, read_log
+from pellucid.training.run import LOG, has_stopped, read_log
 from pellucid.training.snapshots import read_snapshots
-from pellucid.viewer.history import done, frames
+from pellucid.viewer.history import frames
 from pellucid.viewer.pages import encoded
 
 SECONDS = 0.5
@@ -35,7 +35,7 @@ class Cursor:
     def over(self) -> bool:
         """Whether the page has all, and training is over."""
         log = read_log(self.folder)
-        return done(log) and self.line >= len(log)
+        return has_stopped(log) and self.line >= len(log)
 
     def news(self) -> list[bytes]:
         """The events since the last look."""
@@ -56,7 +56,7 @@ class Cursor:
             film = frames(read_snapshots(self.folder), log, self.base)
             told = [_event("frame", encoded(frame)) for frame in film if frame.update in fresh] + told
         self.line = max(self.line, len(log))
-        self.ended = done(log)
+        self.ended = has_stopped(log)
         return told
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.inspection.plane import plane, turned
-from pellucid.training.run import VOCABULARY, read_log
+from pellucid.training.run import VOCABULARY, has_stopped, read_log
 from pellucid.training.snapshots import SYMBOLS, Snapshot, read_snapshots
 from pellucid.viewer.blocks import block
 from pellucid.viewer.contents import Frame, Training
@@ -32,13 +32,8 @@ def training(folder: Path) -> Training | None:
         frames=frames(read_snapshots(folder), log),
         source_symbols=list(known.source.symbols[:SYMBOLS]) if known else [],
         target_symbols=list(known.target.symbols[:SYMBOLS]) if known else [],
-        done=done(log),
+        done=has_stopped(log),
     )
-
-
-def done(log: Sequence[dict[str, Any]]) -> bool:
-    """Whether a log tells of its training's end."""
-    return any(record["event"] == "stopped" for record in log)
 
 
 def frames(snapshots: Sequence[Snapshot], log: Sequence[dict[str, Any]], base: int | None = None) -> list[Frame]:

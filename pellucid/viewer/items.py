@@ -43,12 +43,11 @@ def items(transducer: Transducer, known: Sequence[Known], outputs: Sequence[Sequ
 
 def entropies(transducer: Transducer, traces: Sequence[Trace]) -> list[Float[np.ndarray, " T"]]:
     """The entropy in bits of each step of each trace; 0 where there was no choice."""
-    chosen = [trace for trace in traces if trace.target and trace.origin != "lexicon"]
-    found = iter(distributions(transducer, chosen))
-    return [
-        entropy(next(found)) if trace.target and trace.origin != "lexicon" else np.zeros(len(trace.target), np.float32)
-        for trace in traces
-    ]
+    chosen = [at for at, trace in enumerate(traces) if trace.target and trace.origin != "lexicon"]
+    bits: list[Float[np.ndarray, " T"]] = [np.zeros(len(trace.target), np.float32) for trace in traces]
+    for at, likely in zip(chosen, distributions(transducer, [traces[at] for at in chosen]), strict=True):
+        bits[at] = entropy(likely)
+    return bits
 
 
 def edits(output: Sequence[str], reference: Sequence[str]) -> list[Edit]:
