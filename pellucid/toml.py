@@ -192,7 +192,14 @@ def to_toml(config: Config) -> str:
 def _section(settings: Settings, values: list[tuple[str, Any]]) -> list[str]:
     """The commented lines of one struct's own values."""
     about = _field_docstrings(type(settings))
-    return [line for name, value in values for line in (f"# {about[name]}", tomli_w.dumps({name: value}).strip())]
+    return [line for name, value in values for line in (f"# {about[name]}", _line(name, value))]
+
+
+def _line(name: str, value: object) -> str:
+    """A key and its value; a list of numbers stays on its line."""
+    if isinstance(value, tuple):
+        return f"{name} = {list(value)}"
+    return tomli_w.dumps({name: value}).strip()
 
 
 def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
@@ -240,7 +247,7 @@ def _plain(error: msgspec.ValidationError, settings: Mapping[str, Any]) -> str:
     key = where.rstrip("`")
     kind: Any = Config
     value: Any = settings
-    for name in key.split("."):
+    for name in key.partition("[")[0].split("."):
         kind, value = {field.name: field.type for field in msgspec.structs.fields(kind)}[name], value[name]
     if get_origin(kind) is Literal:
         return f"{key}: {_expected(get_args(kind), value)}"

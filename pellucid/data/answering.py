@@ -46,7 +46,7 @@ def vocabularies_of(examples: Sequence[Example], segmenters: Segmenters, config:
             return msgspec.structs.replace(learnt, target=_positions(examples, config.data.maximum_length))
         case "tag" | "classify":
             target = count_symbols((segmenters.target.split(example.target) for example in examples), 1)
-            return msgspec.structs.replace(learnt, target=without(target, segmenters.unscored))
+            return msgspec.structs.replace(learnt, target=without(target, segmenters.target.unscored))
 
 
 def _positions(examples: Sequence[Example], longest: int) -> Vocabulary:

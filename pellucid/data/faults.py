@@ -43,6 +43,7 @@ def _alignment_fault(source: str, target: str, sides: Segmenters) -> str:
     read, written = len(sides.source.split(source)), sides.target.split(target)
     if read != len(written):
         return f"the source has {read} symbols, but the target has {len(written)}: they must pair up (data.aligned)"
-    if sides.unscored and all(symbol == sides.unscored for symbol in written):
-        return f"no symbol of the target is scored: all are {sides.unscored!r} (data.unscored)"
+    unscored = sides.target.unscored
+    if unscored and all(symbol == unscored for symbol in written):
+        return f"no symbol of the target is scored: all are {unscored!r} (data.unscored)"
     return ""

@@ -23,6 +23,8 @@ class Segmenter(NamedTuple):
 
     kind: str
     normalisation: Normalisation
+    unscored: str = ""
+    """The symbol of positions that are neither trained nor scored; empty for none."""
 
     def split(self, text: str) -> list[str]:
         """The symbols of a text, in its order; none for an empty text."""
@@ -70,17 +72,15 @@ class Segmenters(NamedTuple):
     source: Segmenter
     target: Segmenter
     features: Segmenter
-    unscored: str = ""
-    """The target symbol of positions that are neither trained nor scored; empty for none."""
 
 
 def segmenters(config: DataConfig) -> Segmenters:
     """The segmenters a configuration describes; `ConfigError` for a kind that is no separator."""
+    target = _segmenter("data.target_symbols", config.target_symbols, config.target_normalisation)
     return Segmenters(
         source=_segmenter("data.source_symbols", config.source_symbols, config.source_normalisation),
-        target=_segmenter("data.target_symbols", config.target_symbols, config.target_normalisation),
+        target=target._replace(unscored=config.unscored),
         features=_segmenter("data.features_symbols", config.features_symbols, config.source_normalisation),
-        unscored=config.unscored,
     )
 
 

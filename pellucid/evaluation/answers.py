@@ -24,7 +24,7 @@ def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[s
 def score(traces: Sequence[Trace], references: Sequence[Sequence[str]], segmenters: Segmenters) -> list[Scored]:
     """Each trace against its references (texts), as symbols; of tags those that are scored (by the first reference)."""
     return [
-        _scored(trace, tuple(tuple(segmenters.target.split(text)) for text in texts), segmenters.unscored)
+        _scored(trace, tuple(tuple(segmenters.target.split(text)) for text in texts), segmenters.target.unscored)
         for trace, texts in zip(traces, references, strict=True)
     ]
 

@@ -106,7 +106,7 @@ class Answerer(Ensemble):
 
         traces = self._lists(given, Asked(1, 1, FREE), score)
         scored = zip(traces, given, symbols, strict=True)
-        known = {*self.vocabularies.target.symbols, self.segmenters.unscored}
+        known = {*self.vocabularies.target.symbols, self.segmenters.target.unscored}
         return [_as_given(own, example.target, each, known) for (own,), example, each in scored]
 
     def distributions(self, examples: Iterable[Example]) -> list[Float[np.ndarray, "T W"]]:
@@ -174,7 +174,7 @@ class Answerer(Ensemble):
 
     def _given(self, likely: Likely, at: int, symbols: Sequence[str], positions: int) -> Found:
         """Given answers as though they had been found."""
-        steps, unscored = len(symbols), self.segmenters.unscored
+        steps, unscored = len(symbols), self.segmenters.target.unscored
         ids, values = np.array(self.vocabularies.target.encode(symbols)), likely.values[at, : len(symbols)]
         own = values[np.arange(steps), ids]
         if unscored:
