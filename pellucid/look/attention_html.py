@@ -108,6 +108,8 @@ def notes_on(trace: Trace) -> list[str]:
         notes.append("Nothing was decoded.")
     if not trace.source:
         notes.append("The source is empty.")
+    if trace.task == "tag" and trace.target:
+        notes.append("Each tag is read from the state at its own position: it looks nowhere else.")
     if trace.unknown:
         unknown = dict.fromkeys(visible(trace.source[position]) for position in trace.unknown)
         notes.append(f"Underlined, because never seen in training: {' '.join(unknown)}")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from pellucid.evaluation.assessment import Assessment
-from pellucid.evaluation.confusion import Pair, aligned
+from pellucid.evaluation.confusion import Pair, paired
 from pellucid.evaluation.metrics import Accuracy, Scored
 from pellucid.viewer.contents import Confusion, Corpus, Interval, Statistic
 from pellucid.viewer.statistics import Lying
@@ -102,7 +102,7 @@ def _confusions(assessment: Assessment, places: Places) -> list[Confusion]:
     for number, place in places.items():
         each = assessment.scored[number]
         if not each.exact:
-            for pair in set(aligned(each.output, each.reference)):
+            for pair in set(paired(each)):
                 having.setdefault(pair, []).append(place)
     return [
         Confusion(

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Float
 
+from pellucid.data.symbols import Segmenter
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.confusion import aligned
 from pellucid.inspection.distributions import distributions, entropy
@@ -63,9 +64,20 @@ def edits(output: Sequence[str], reference: Sequence[str]) -> list[Edit]:
     return told
 
 
+def places(trace: Trace, reference: Sequence[str], segmenter: Segmenter) -> list[Edit]:
+    """The same where each symbol answers for its own place; one that is not scored counts as right."""
+    told = list[Edit]()
+    for at, (wanted, written) in enumerate(zip(reference, trace.target, strict=False)):
+        right = written == wanted or wanted == segmenter.unscored
+        told.append(Edit(kind="same" if right else "substitution", written=at, wanted=written if right else wanted))
+    return told
+
+
 def _judged(item: Item, best: Trace, transducer: Transducer) -> Item:
     """An item with what its first output differs in."""
     (scored,) = score([best], [tuple(item.references)], transducer.segmenters)
-    return msgspec.structs.replace(
-        item, edits=edits(scored.output, scored.reference), errors=scored.errors, exact=scored.exact
-    )
+    if scored.positional:
+        steps = places(best, transducer.segmenters.target.split(item.references[0]), transducer.segmenters.target)
+    else:
+        steps = edits(scored.output, scored.reference)
+    return msgspec.structs.replace(item, edits=steps, errors=scored.errors, exact=scored.exact)
