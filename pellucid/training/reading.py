@@ -15,8 +15,8 @@ from pellucid.config import DataConfig
 from pellucid.data.batches import Encoded, encode
 from pellucid.data.corpus import Corpus, CorpusError, Found, map_corpus, write_corpus
 from pellucid.data.examples import BadLine, Example, read_examples
-from pellucid.data.symbols import Segmenters, segmenters
-from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
+from pellucid.data.symbols import Segmenters
+from pellucid.data.vocabulary import Vocabularies, learn_segmenters, learn_vocabularies
 from pellucid.errors import DataError, RunError
 from pellucid.files import remove
 
@@ -89,7 +89,7 @@ def encoded(data: Data, config: DataConfig, encoding: Encoding = encode) -> Corp
     """The training examples as ids, as they were kept, or encoded now, by the `encoding` that the model needs."""
     if data.corpus is not None:
         return data.corpus
-    cut = segmenters(config)
+    cut = learn_segmenters(data.training, config)
     vocabularies = learn_vocabularies(data.training, cut, config.minimum_count)
     return Corpus(data.key, data.found, vocabularies, encoding(data.training, cut, vocabularies))
 
