@@ -37,10 +37,8 @@ def test_pieces_end_to_end_are_the_text(text: str) -> None:
 
 
 def test_what_stands_often_is_one_piece() -> None:
-    assert CUT.source.split("The cat sat on the mat.") == [
-        *("The", " cat", " sat", " ", "o", "n", " the", " mat", "."),
-    ]
-    assert CUT.source.split("the zoo") == ["the", " ", "z", "o", "o"]
+    assert CUT.source.split("The cat sat.") == ["The", " cat", " sat", "."]
+    assert CUT.source.split("The zoo") == ["The", " ", "z", "o", "o"]
 
 
 def test_no_piece_goes_beyond_a_word() -> None:
@@ -52,8 +50,8 @@ def test_what_stands_only_within_longer_pieces_is_taken_apart() -> None:
     learnt = learn_subwords(["sentence sentence"] * 5 + ["se"], 1_000)
     assert learnt.split("sentence") == ["sentence"]
     known = {piece for text in ("sentence sentence", "se") for piece in learnt.split(text)}
-    assert "se" in known and "sent" in learnt.rare
-    assert set(learnt.split("sent")) <= known | set(learnt.alphabet)
+    assert "senten" in learnt.rare
+    assert set(learnt.split("senten")) <= known | set(learnt.alphabet)
     assert learn_subwords(["ab ab", "ab"], 50, least=9).split("ab") == ["a", "b"]
 
 
