@@ -65,7 +65,10 @@ TEXTS = st.text(
 """Texts with what changes under normalisation, with astral characters, half pairs, and white space of every kind."""
 EXAMPLES = st.lists(st.builds(Example, TEXTS, TEXTS, st.sampled_from(["", "", "V;PST", "V", ";"]) | TEXTS), max_size=9)
 SEGMENTER = st.builds(
-    Segmenter, st.sampled_from(["characters", "words", " ", ";", "ab"]), st.sampled_from(["none", "nfc", "nfd"])
+    Segmenter,
+    st.sampled_from(["characters", "words", " ", ";", "ab"]),
+    st.sampled_from(["none", "nfc", "nfd"]),
+    st.none(),
 )
 SEGMENTERS = st.builds(Segmenters, SEGMENTER, SEGMENTER, SEGMENTER)
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=6)

@@ -85,7 +85,7 @@ def test_a_misspelt_flag_is_told_the_nearest(verb: str, flag: str, right: str) -
         (["--seed", "-1"], "seed: expected `int` >= 0, got -1"),
         (["--training.weight-decay", "0.1"], "training.weight_decay needs training.optimizer = 'adamw'"),
         (["--config", "nowhere.toml"], "cannot read nowhere.toml: no such file or directory"),
-        (["--source-symbols", "charcters"], "data.source_symbols: expected characters, words or a separator"),
+        (["--source-symbols", "charcters"], "data.source_symbols: expected characters, words, subwords or a separator"),
     ],
 )
 def test_a_wrong_setting_is_told_by_its_key(tmp_path: Path, flags: list[str], message: str) -> None:

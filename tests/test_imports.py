@@ -37,7 +37,7 @@ ORDER = (
 )
 """The path of the data: a file imports from its own folder and from what stands before it here."""
 DATA_ORDER = (
-    *("symbols", "lines", "columns", "formats", "faults", "examples", "vocabulary", "vectors", "batches"),
+    *("subwords", "symbols", "lines", "columns", "formats", "faults", "examples", "vocabulary", "vectors", "batches"),
     *("copies", "answering", "corpus", "prefetching", "synthetic", "digits"),
 )
 """The same for the files of data/, one by one."""

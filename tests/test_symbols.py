@@ -66,7 +66,10 @@ def test_normalisation_comes_before_the_cut(normalisation: str, symbols: list[st
 def test_an_empty_kind_is_refused_by_its_key(side: str) -> None:
     with pytest.raises(ConfigError) as caught:
         segmenters(DataConfig(**{f"{side}_symbols": ""}))  # type: ignore[arg-type]
-    assert str(caught.value) == f"data.{side}_symbols: expected characters, words or a separator, got an empty string"
+    assert (
+        str(caught.value)
+        == f"data.{side}_symbols: expected characters, words, subwords or a separator, got an empty string"
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +78,7 @@ def test_an_empty_kind_is_refused_by_its_key(side: str) -> None:
 def test_a_misspelt_kind_is_no_separator(kind: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         segmenters(DataConfig(target_symbols=kind))
-    expected = f"data.target_symbols: expected characters, words or a separator, got {kind!r}{hint}"
+    expected = f"data.target_symbols: expected characters, words, subwords or a separator, got {kind!r}{hint}"
     assert str(caught.value) == expected
 
 

@@ -1,4 +1,4 @@
-"""Text to symbols and back: characters, words, or the parts between separators, in one Unicode form."""
+"""Text to symbols and back: characters, words, subwords, or parts between separators, in one Unicode form."""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -6,30 +6,35 @@ from itertools import chain
 from typing import NamedTuple
 
 from pellucid.config import DataConfig, Normalisation
+from pellucid.data.subwords import NO_PIECES, Pieces, Subwords
 from pellucid.errors import ConfigError, nearest
 
 WHOLE = ("whole", "position")
 """Kinds that cut nothing."""
-KINDS = ("characters", "words", *WHOLE)
+KINDS = ("characters", "words", "subwords", *WHOLE)
 
 
 class Segmenter(NamedTuple):
     """How the text of one side is cut into symbols.
 
-    `kind` is "characters" (code points), "words" (parts between white space), "whole" or "position" (the text is one
-    symbol: any, or a number) or a separator. A separator cuts at each place where it stands, so that `join` gives back
-    the very text `split` was given.
+    `kind` is "characters" (code points), "words" (parts between white space), "subwords", "whole" or "position" (the
+    text is one symbol: any, or a number) or a separator. A separator cuts at each place where it stands, so that `join`
+    gives back the very text `split` was given; so do subwords.
     """
 
     kind: str
     normalisation: Normalisation
+    subwords: Subwords | None = None
+    """Those that were learnt; before that, where they are asked for, characters stand for them."""
     unscored: str = ""
     """The symbol of positions that are neither trained nor scored; empty for none."""
 
     def split(self, text: str) -> list[str]:
         """The symbols of a text, in its order; none for an empty text."""
         text = self.normalised(text)
-        if self.kind == "characters":
+        if self.subwords is not None:
+            return self.subwords.split(text)
+        if self.kind in ("characters", "subwords"):
             return list(text)
         if self.kind == "words":
             return text.split()
@@ -59,7 +64,7 @@ class Segmenter(NamedTuple):
 
     def join(self, symbols: Sequence[str]) -> str:
         """The text of symbols: the inverse of `split`, but for the width of white space between words."""
-        if self.kind == "characters":
+        if self.kind in ("characters", "subwords"):
             return "".join(symbols)
         if self.kind in WHOLE:
             return "\t".join(symbols)  # of which there is one
@@ -74,12 +79,18 @@ class Segmenters(NamedTuple):
     features: Segmenter
 
 
-def segmenters(config: DataConfig) -> Segmenters:
-    """The segmenters a configuration describes; `ConfigError` for a kind that is no separator."""
+def segmenters(config: DataConfig, pieces: Pieces = NO_PIECES) -> Segmenters:
+    """The segmenters a configuration describes, with subwords that were learnt; `ConfigError` for a kind that is none.
+
+    Features are never cut into subwords.
+    """
+    if config.features_symbols == "subwords":
+        raise ConfigError("data.features_symbols: features are characters, words or parts between separators")
+    source = _segmenter("data.source_symbols", config.source_symbols, config.source_normalisation)
     target = _segmenter("data.target_symbols", config.target_symbols, config.target_normalisation)
     return Segmenters(
-        source=_segmenter("data.source_symbols", config.source_symbols, config.source_normalisation),
-        target=target._replace(unscored=config.unscored),
+        source=source._replace(subwords=pieces.source),
+        target=target._replace(subwords=pieces.target, unscored=config.unscored),
         features=_segmenter("data.features_symbols", config.features_symbols, config.source_normalisation),
     )
 
@@ -87,9 +98,11 @@ def segmenters(config: DataConfig) -> Segmenters:
 def _segmenter(key: str, kind: str, normalisation: Normalisation) -> Segmenter:
     """A segmenter, once its kind is known to be meant: a misspelt "charcters" must not become a separator."""
     if not kind:
-        raise ConfigError(f"{key}: expected characters, words or a separator, got an empty string")
+        raise ConfigError(f"{key}: expected characters, words, subwords or a separator, got an empty string")
     if kind not in KINDS and len(kind) > 1 and kind.isalpha():
-        raise ConfigError(f"{key}: expected characters, words or a separator, got {kind!r}{nearest(kind, KINDS)}")
+        raise ConfigError(
+            f"{key}: expected characters, words, subwords or a separator, got {kind!r}{nearest(kind, KINDS)}"
+        )
     if kind == "position" and key != "data.target_symbols":
         raise ConfigError(f"{key}: expected characters, words or a separator, got 'position', which only a target is")
     return Segmenter(kind, normalisation)

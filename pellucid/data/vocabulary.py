@@ -12,8 +12,10 @@ import numpy as np
 from jaxtyping import Int, UInt
 from msgspec import Meta
 
+from pellucid.config import DataConfig
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenter, Segmenters
+from pellucid.data.subwords import NO_PIECES, Pieces, learn_subwords
+from pellucid.data.symbols import Segmenter, Segmenters, segmenters
 from pellucid.errors import RunError
 from pellucid.files import read_bytes, write_atomic
 
@@ -78,6 +80,8 @@ class Vocabularies(msgspec.Struct, frozen=True):
     longest_source: Annotated[int, Meta(ge=0)]
     longest_target: Annotated[int, Meta(ge=0)]
     format: Literal[1] = 1
+    pieces: Pieces = NO_PIECES
+    """Subwords, where a side is cut into them."""
 
     def save(self, path: Path) -> None:
         """Write as JSON, readable by eye and by any other program."""
@@ -104,6 +108,19 @@ def count_symbols(sequences: Iterable[Sequence[str]], minimum_count: int) -> Voc
     return _ranked(Counter(chain.from_iterable(sequences)), minimum_count)
 
 
+def learn_segmenters(examples: Sequence[Example], config: DataConfig) -> Segmenters:
+    """How texts are cut: as the configuration says, and into the subwords that the training examples teach."""
+    plain, limits = segmenters(config), (config.subwords, config.minimum_count)
+    source, target = (
+        learn_subwords([cut.normalised(text) for text in texts], *limits) if cut.kind == "subwords" else None
+        for cut, texts in (
+            (plain.source, (example.source for example in examples)),
+            (plain.target, (example.target for example in examples)),
+        )
+    )
+    return segmenters(config, Pieces(source, target))
+
+
 def learn_vocabularies(examples: Sequence[Example], segmenters: Segmenters, minimum_count: int) -> Vocabularies:
     """Count the symbols of training examples, each column apart; no other file ever adds a symbol."""
     source, longest_source = _counted([example.source for example in examples], segmenters.source)
@@ -115,6 +132,7 @@ def learn_vocabularies(examples: Sequence[Example], segmenters: Segmenters, mini
         features=_ranked(features, minimum_count),
         longest_source=longest_source,
         longest_target=longest_target,
+        pieces=Pieces(segmenters.source.subwords, segmenters.target.subwords),
     )
 
 

@@ -30,10 +30,15 @@ ABOUT = {
     "translit-wikidata": "names from Latin letters to Hebrew and Arabic ones, 1-, 2- and 3-best",
     "spelling-codespell": "misspelt words to what was meant, the first and the first three",
     "scan": "commands to actions: the splits simple and length",
+    "spanish-faithful": "English to Spanish with TensorFlow's attention decoder of 2016, to the letter, on 20 pairs",
+    "spanish-studies": "what that decoder was trained with: sampled softmax, buckets, padding",
+    "spanish-tatoeba": "English to Spanish on 112,000 pairs, with words and with subwords",
 }
 """Every recipe, and what it is."""
 REFERENCES = ("g2p-sigmorphon2020", "histnorm", "translit-wikidata", "spelling-codespell", "scan")
 """Those of published sets, which consist of experiments that can be asked for one by one."""
+CHOOSABLE = (*REFERENCES, "spanish-tatoeba")
+"""All that consist of experiments that can be asked for one by one."""
 
 
 class Request(NamedTuple):

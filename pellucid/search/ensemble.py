@@ -85,6 +85,8 @@ def ensemble(members: Sequence[Transducer], names: Sequence[str]) -> Ensemble:
         other = _difference(first.config, member.config)
         if other:
             raise RunError(f"{names[0]} and {name} differ in {other}: models that write together read the same")
+        if first.vocabularies.pieces != member.vocabularies.pieces:
+            raise RunError(f"{names[0]} and {name} have other subwords: models that write together read the same")
     source = _union([member.vocabularies.source for member in members])
     features = _union([member.vocabularies.features for member in members])
     longest = max(member.vocabularies.longest_target for member in members)

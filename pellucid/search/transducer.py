@@ -62,7 +62,7 @@ class Transducer:
     @cached_property
     def segmenters(self) -> Segmenters:
         """How each column's text is cut into symbols."""
-        return segmenters(self.config.data)
+        return segmenters(self.config.data, self.vocabularies.pieces)
 
     @property
     def maximum_length(self) -> int:

@@ -15,7 +15,7 @@ from pellucid.config import Config, DataConfig
 from pellucid.data.answering import encoding_of, vocabularies_of
 from pellucid.data.corpus import Corpus, CorpusError, Found, map_corpus, write_corpus
 from pellucid.data.examples import BadLine, Example, read_examples
-from pellucid.data.symbols import segmenters
+from pellucid.data.vocabulary import learn_segmenters
 from pellucid.errors import DataError, RunError
 from pellucid.files import remove
 
@@ -84,7 +84,7 @@ def encoded(data: Data, config: Config) -> Corpus:
     """The training examples as ids, as they were kept, or encoded now as the model needs them."""
     if data.corpus is not None:
         return data.corpus
-    cut = segmenters(config.data)
+    cut = learn_segmenters(data.training, config.data)
     vocabularies = vocabularies_of(data.training, cut, config)
     return Corpus(data.key, data.found, vocabularies, encoding_of(config)(data.training, cut, vocabularies))
 

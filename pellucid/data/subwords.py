@@ -1,0 +1,111 @@
+"""Subwords: the pieces of words that stand often in the training file, so that hardly anything is unknown."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from pellucid.errors import ConfigError
+
+WORD = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s"
+"""No piece goes beyond a word, a number or signs, with the space before it; together these are all of a text."""
+UNKNOWN = ""
+"""What the library calls a character that the training file lacks; no piece is empty."""
+
+
+class Subwords(msgspec.Struct, frozen=True, dict=True):
+    """Byte-pair encoding (Sennrich et al. 2016): the characters, and which two neighbours become one, in this order.
+
+    A piece is a part of the text as it stands, with the space before it, so that the pieces end to end are the text.
+    """
+
+    alphabet: tuple[str, ...]
+    merges: tuple[tuple[str, str], ...]
+    rare: tuple[str, ...] = ()
+    """Pieces that stand too rarely by themselves for a model to learn them: they are taken apart again (ibid.)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no training gives, wherever it was read."""
+        known = set(self.alphabet)
+        if any(len(character) != 1 for character in known):
+            raise ValueError("the alphabet of subwords is single characters")
+        for first, second in self.merges:
+            if first not in known or second not in known:
+                raise ValueError("subwords are merged of those that came before")
+            known.add(first + second)
+
+    def split(self, text: str) -> list[str]:
+        """The pieces of a text; a character that the training file lacks is one by itself."""
+        # The library takes no lone surrogates: one that is read as "?" keeps its place.
+        encoded = self._tokenizer.encode(text.encode("utf-8", "replace").decode("utf-8"))
+        pieces = [text[start:stop] for start, stop in encoded.offsets]
+        return [part for piece in pieces for part in self._parts(piece)] if self.rare else pieces
+
+    def _parts(self, piece: str) -> Iterator[str]:
+        """A piece, or, of a rare one, the parts that it was merged of."""
+        if piece in self._taken_apart:
+            for part in self._taken_apart[piece]:
+                yield from self._parts(part)
+        else:
+            yield piece
+
+    @cached_property
+    def _taken_apart(self) -> dict[str, tuple[str, str]]:
+        """The parts of each rare piece."""
+        rare = set(self.rare)
+        return {"".join(parts): parts for parts in reversed(self.merges) if "".join(parts) in rare}
+
+    @cached_property
+    def _tokenizer(self) -> Any:  # noqa: ANN401 (the library has no types, and may not be there)
+        """The library's tokenizer, which splits some hundred times as fast as Python."""
+        names = dict.fromkeys([UNKNOWN, *self.alphabet, *map("".join, self.merges)])
+        numbered = {piece: number for number, piece in enumerate(names)}
+        return _tokenizer(_library(), numbered, list(self.merges))
+
+
+class Pieces(msgspec.Struct, frozen=True):
+    """The subwords of either side; none where it is cut in another way."""
+
+    source: Subwords | None = None
+    target: Subwords | None = None
+
+
+NO_PIECES = Pieces()
+
+
+def learn_subwords(texts: Sequence[str], most: int, least: int = 1) -> Subwords:
+    """At most so many subwords of texts, all their characters among them; those that stand less than `least` are rare.
+
+    A piece that stands only within longer ones is rare as well: no model would ever see it.
+    """
+    library = _library()
+    tokenizer = _tokenizer(library, None, None)
+    trainer = library.trainers.BpeTrainer(vocab_size=most, min_frequency=2, show_progress=False, special_tokens=[])
+    tokenizer.train_from_iterator((text.encode("utf-8", "replace").decode("utf-8") for text in texts), trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    alphabet = sorted(piece for piece in model["vocab"] if len(piece) == 1)
+    plain = Subwords(tuple(alphabet), tuple((first, second) for first, second in model["merges"]))
+    counts = Counter(piece for text in texts for piece in plain.split(text))
+    rare = {piece for piece in map("".join, plain.merges) if counts[piece] < least}
+    return Subwords(plain.alphabet, plain.merges, tuple(sorted(rare)))
+
+
+def _tokenizer(library: ModuleType, numbered: dict[str, int] | None, merges: list[tuple[str, str]] | None) -> Any:  # noqa: ANN401
+    """Words apart, then pieces; nothing is normalised, nothing left out."""
+    tokenizer = library.Tokenizer(library.models.BPE(numbered, merges, unk_token=UNKNOWN if numbered else None))
+    tokenizer.pre_tokenizer = library.pre_tokenizers.Split(library.Regex(WORD), behavior="isolated")
+    return tokenizer
+
+
+def _library() -> ModuleType:
+    """The package tokenizers; `ConfigError` where it is not installed."""
+    try:
+        import tokenizers
+    except ImportError:
+        raise ConfigError("subwords need the package tokenizers: pip install 'pellucid[subwords]'") from None
+    module: ModuleType = tokenizers
+    return module

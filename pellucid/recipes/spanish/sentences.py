@@ -1,0 +1,175 @@
+"""Twenty sentences and their translations, written for this recipe in the shape of those of 2016, and their ids.
+
+N pairs, S source positions, T target positions.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+PAIRS = (
+    (
+        "My name is Clara and I live in a small village near the sea with my two brothers.",
+        "Me llamo Clara y vivo en un pequeño pueblo cerca del mar con mis dos hermanos.",
+    ),
+    (
+        "Every morning I get up at six and walk along the beach before breakfast.",
+        "Cada mañana me levanto a las seis y camino por la playa antes del desayuno.",
+    ),
+    (
+        "I study physics at the university, but in the evening I work in a little bookshop.",
+        "Estudio física en la universidad, pero por la tarde trabajo en una pequeña librería.",
+    ),
+    (
+        "My older brother builds wooden boats and my younger brother plays the violin.",
+        "Mi hermano mayor construye barcos de madera y mi hermano menor toca el violín.",
+    ),
+    (
+        "When it rains, we stay at home, drink hot chocolate and tell each other old stories.",
+        "Cuando llueve, nos quedamos en casa, bebemos chocolate caliente y nos contamos viejas historias.",
+    ),
+    (
+        "I have a black cat that sleeps all day and hunts all night in the garden.",
+        "Tengo un gato negro que duerme todo el día y caza toda la noche en el jardín.",
+    ),
+    (
+        "Last summer I went to Mexico with my best friend and we visited three cities in ten days.",
+        "El verano pasado fui a México con mi mejor amiga y visitamos tres ciudades en diez días.",
+    ),
+    (
+        "I like to read novels, write letters and listen to the radio in the kitchen.",
+        "Me gusta leer novelas, escribir cartas y escuchar la radio en la cocina.",
+    ),
+    (
+        "My mother is a doctor and my father teaches history in the school of our village.",
+        "Mi madre es médica y mi padre enseña historia en la escuela de nuestro pueblo.",
+    ),
+    (
+        "On Sundays the whole family eats fish with rice, and my grandmother always brings an orange cake.",
+        "Los domingos toda la familia come pescado con arroz, y mi abuela siempre trae un pastel de naranja.",
+    ),
+    (
+        "I do not like loud music, but I love to dance when my brother plays the violin.",
+        "No me gusta la música fuerte, pero me encanta bailar cuando mi hermano toca el violín.",
+    ),
+    (
+        "In winter I wear a red coat that my grandmother made for me many years ago.",
+        "En invierno llevo un abrigo rojo que mi abuela me hizo hace muchos años.",
+    ),
+    (
+        "I learn Spanish with a neighbour who was born in Peru and she learns English with me; we meet "
+        "every Friday in the bookshop and talk for two hours.",
+        "Aprendo español con una vecina que nació en Perú y ella aprende inglés conmigo; nos encontramos "
+        "cada viernes por la tarde en la librería y hablamos durante dos horas.",
+    ),
+    (
+        "My favourite place is the old lighthouse, where I can see the whole village and the boats.",
+        "Mi lugar favorito es el viejo faro, donde puedo ver todo el pueblo y los barcos.",
+    ),
+    ("My cat loves neither the wide sea nor the rain.", "Mi gato no ama el ancho mar ni la lluvia."),
+    (
+        "Every summer we swim in the sea, eat fruit in the garden and sleep under the stars.",
+        "Cada verano nadamos en el mar, comemos fruta en el jardín y dormimos bajo las estrellas.",
+    ),
+    (
+        "Next year I want to work as an engineer in a big city and buy a bicycle.",
+        "El próximo año quiero trabajar como ingeniera en una ciudad grande y comprar una bicicleta.",
+    ),
+    (
+        "My brothers say that I read too much, but they borrow all my books.",
+        "Mis hermanos dicen que leo demasiado, pero toman prestados todos mis libros.",
+    ),
+    (
+        "Our neighbour has two dogs, a green parrot and a garden full of tomatoes.",
+        "Nuestra vecina tiene dos perros, un loro verde y un jardín lleno de tomates.",
+    ),
+    (
+        "When I am tired, I close my eyes and think of the quiet beach at six in the morning.",
+        "Cuando estoy cansada, cierro los ojos y pienso en la playa tranquila a las seis de la mañana.",
+    ),
+)
+"""English, Spanish: somebody tells of herself. The first sixteen are trained on."""
+UNTRANSLATED = "I like to drink chocolate and dance on the beach."
+"""A sentence that none of the pairs has, of words that some have."""
+PAD, GO, EOS, UNK = range(4)
+SPECIAL = ("_PAD", "_GO", "_EOS", "_UNK")
+MOST, TRAINED = 5_000, 16
+SIGNS = re.compile(r"""([.,!?"':;)(])""")
+
+
+class Words(NamedTuple):
+    """The words of one language, and their ids."""
+
+    words: tuple[str, ...]
+
+    def ids(self, tokens: Sequence[str]) -> list[int]:
+        """Of each token its id; of one that is not there, that of _UNK."""
+        known = {word: number for number, word in enumerate(self.words)}
+        return [known.get(digits_gone(token), UNK) for token in tokens]
+
+
+class Data(NamedTuple):
+    """Padded pairs: what the encoder reads, what the decoder is given, what it is to write."""
+
+    source: Int[np.ndarray, "N S"]
+    lengths: Int[np.ndarray, " N"]
+    given: Int[np.ndarray, "N T"]
+    """_GO, the words, _EOS, padding."""
+    targets: Int[np.ndarray, "N T"]
+    """The words, _EOS, padding."""
+
+    def rows(self, first: int, stop: int) -> "Data":
+        """Some of the pairs, as wide as all."""
+        return Data(*(column[first:stop] for column in self))
+
+
+class Corpus(NamedTuple):
+    """All pairs, and the words of both languages."""
+
+    english: Words
+    spanish: Words
+    data: Data
+
+
+def tokens_of(sentence: str) -> list[str]:
+    """Parts between white space, signs apart, as the author cut them; case is kept."""
+    return [token for part in sentence.split() for token in SIGNS.split(part) if token]
+
+
+def digits_gone(token: str) -> str:
+    """A token with 0 for each digit."""
+    return re.sub(r"\d", "0", token)
+
+
+def words_of(sentences: Sequence[Sequence[str]]) -> Words:
+    """The special words, then all others, commonest first (at a tie, the one that stands first), `MOST` in all."""
+    counts = Counter(digits_gone(token) for sentence in sentences for token in sentence)
+    return Words((*SPECIAL, *(word for word, _ in counts.most_common(MOST - len(SPECIAL)))))
+
+
+def corpus_of(pairs: Sequence[tuple[str, str]]) -> Corpus:
+    """Pairs as ids, padded to one more than the longest of each language; targets to two more."""
+    english, spanish = ([tokens_of(pair[side]) for pair in pairs] for side in (0, 1))
+    known, wanted = words_of(english), words_of(spanish)
+    source = [known.ids(tokens) for tokens in english]
+    written = [[*wanted.ids(tokens), EOS] for tokens in spanish]
+    S, T = max(map(len, source)) + 1, max(map(len, written)) + 1
+    data = Data(
+        padded(source, S),
+        np.array([len(each) for each in source]),
+        padded([[GO, *each] for each in written], T),
+        padded(written, T),
+    )
+    return Corpus(known, wanted, data)
+
+
+def padded(sequences: Sequence[Sequence[int]], width: int) -> Int[np.ndarray, "N L"]:
+    """Sequences side by side, _PAD behind each."""
+    table = np.full((len(sequences), width), PAD, dtype=np.int64)
+    for row, sequence in enumerate(sequences):
+        table[row, : len(sequence)] = sequence
+    return table

@@ -1,0 +1,124 @@
+"""Subwords: learnt from the training file alone, end to end the very text, kept with the vocabulary."""
+
+import builtins
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small import TEXTS
+
+from pellucid.config import DataConfig
+from pellucid.data.examples import Example
+from pellucid.data.subwords import Subwords, learn_subwords
+from pellucid.data.symbols import segmenters
+from pellucid.data.vocabulary import UNK, learn_segmenters, learn_vocabularies, load_vocabularies
+from pellucid.errors import ConfigError
+
+pytest.importorskip("tokenizers")
+
+PAIRS = [
+    Example("The cat sat on the mat.", "El gato se sentó en la estera."),
+    Example("The cat sat there, the cat!", "¡El gato se sentó allí, el gato!"),
+    Example("Where is the mat?", "¿Dónde está la estera?"),
+]
+SUBWORDS = DataConfig(source_symbols="subwords", target_symbols="subwords", subwords=60)
+CUT = learn_segmenters(PAIRS, SUBWORDS)
+
+
+@given(TEXTS | st.text())
+def test_pieces_end_to_end_are_the_text(text: str) -> None:
+    cut = CUT.target
+    assert cut.join(cut.split(text)) == text
+    assert all(cut.split(text))
+
+
+def test_what_stands_often_is_one_piece() -> None:
+    assert CUT.source.split("The cat sat.") == ["The", " cat", " sat", "."]
+    assert CUT.source.split("The zoo") == ["The", " ", "z", "o", "o"]
+
+
+def test_no_piece_goes_beyond_a_word() -> None:
+    learnt = learn_subwords(["of the of the of the, of the"] * 9, 1_000)
+    assert learnt.split("of the, of the") == ["of", " the", ",", " of", " the"]
+
+
+def test_what_stands_only_within_longer_pieces_is_taken_apart() -> None:
+    learnt = learn_subwords(["sentence sentence"] * 5 + ["se"], 1_000)
+    assert learnt.split("sentence") == ["sentence"]
+    known = {piece for text in ("sentence sentence", "se") for piece in learnt.split(text)}
+    assert "senten" in learnt.rare
+    assert set(learnt.split("senten")) <= known | set(learnt.alphabet)
+    assert learn_subwords(["ab ab", "ab"], 50, least=9).split("ab") == ["a", "b"]
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=6), st.integers(1, 40))
+def test_every_text_it_was_learnt_from_is_known(texts: list[str], most: int) -> None:
+    examples = [Example(text, text) for text in texts]
+    config = DataConfig(source_symbols="subwords", target_symbols="subwords", subwords=most)
+    cut = learn_segmenters(examples, config)
+    known = learn_vocabularies(examples, cut, 1)
+    assert all(UNK not in known.target.encode(cut.target.split(text)) for text in texts)
+    assert all(set(map(cut.target.normalised, text)) <= {c for s in known.target.symbols for c in s} for text in texts)
+
+
+def test_a_vocabulary_has_no_more_of_them_than_asked_for() -> None:
+    known = learn_vocabularies(PAIRS, CUT, 1)
+    assert 20 < len(known.target.symbols) <= 60
+    assert min(known.target.counts) >= 1
+    assert learn_segmenters(PAIRS, SUBWORDS) == CUT
+
+
+def test_they_are_kept_with_the_vocabulary(tmp_path: Path) -> None:
+    known = learn_vocabularies(PAIRS, CUT, 1)
+    known.save(tmp_path / "vocabulary.json")
+    loaded = load_vocabularies(tmp_path / "vocabulary.json")
+    assert loaded == known
+    assert segmenters(SUBWORDS, loaded.pieces) == CUT
+
+
+def test_before_they_are_learnt_characters_stand_for_them() -> None:
+    assert segmenters(SUBWORDS).source.split("ab c") == ["a", "b", " ", "c"]
+    assert learn_segmenters(PAIRS, DataConfig()) == segmenters(DataConfig())
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "merges", "reason"),
+    [
+        (("ab",), (), "the alphabet of subwords is single characters"),
+        (("a", "b"), (("a", "c"),), "subwords are merged of those that came before"),
+        (("a", "b"), (("ab", "a"), ("a", "b")), "subwords are merged of those that came before"),
+    ],
+)
+def test_what_no_training_gives_is_refused(
+    alphabet: tuple[str, ...], merges: tuple[tuple[str, str], ...], reason: str
+) -> None:
+    with pytest.raises(msgspec.ValidationError, match=reason):
+        msgspec.convert({"alphabet": alphabet, "merges": merges}, Subwords)
+
+
+def test_features_are_not_cut_into_them() -> None:
+    with pytest.raises(ConfigError, match=r"data\.features_symbols: features are characters, words or parts"):
+        segmenters(DataConfig(features_symbols="subwords"))
+
+
+def test_without_the_library_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(
+        name: str,
+        globals: Mapping[str, object] | None = None,
+        locals: Mapping[str, object] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        if name == "tokenizers":
+            raise ImportError(name)
+        return real(name, globals, locals, fromlist, level)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ConfigError, match=r"pip install 'pellucid\[subwords\]'"):
+        learn_subwords(["a"], 5)
