@@ -122,8 +122,6 @@ def _answer(transducer: "Transducer", given: Arguments) -> Answer:
             "--lattice puts what a beam considered into traces: it needs --format jsonl, without --sample"
         )
     if drawing is not None:
-        if given.until is not None:
-            raise ConfigError("--sample draws outputs, --until searches for them: give one of them")
         return lambda examples, first, begun: transducer.samples(examples, drawing, first, begun)
     width = transducer.config.search.beam_width
     if not _lists(given):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
+from pellucid.agreement import idle
 from pellucid.cli.interruption import heeded
 from pellucid.cli.settings import SettingFlags, config_of, defaults_of
 from pellucid.cli.train import interrupted
@@ -89,6 +90,8 @@ def _request(given: Arguments, config: Config, seen: "Rows") -> "Request":
     base, reads = prepared(config, files)
     for read in reads:
         seen.say(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
+    for need in idle(config):
+        seen.say(f"{need.told(config)}: trials without that go without it")
     if given.trials < 1:
         raise InputError(f"--trials: expected 1 or more, got {given.trials}")
     space = load_space(given.space, base) if given.space else default_space(base, _own(config))

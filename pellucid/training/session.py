@@ -20,6 +20,7 @@ from pellucid.kernels.choice import will_compile
 from pellucid.model.device import find_device, place, use_determinism
 from pellucid.model.network import build_network, parameter_count
 from pellucid.model.threads import use_threads
+from pellucid.search.reading import greatest_length
 from pellucid.search.transducer import Transducer
 from pellucid.toml import checked
 from pellucid.training import run, snapshots
@@ -116,6 +117,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
 def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Example]) -> tuple[Session, str, Built]:
     """The session of a run: a new one, or the saved one of the same configuration and data."""
     vocabularies = corpus.vocabularies
+    greatest_length(config.search, vocabularies)  # refuses what no output can be, before anything is trained
     fingerprint = _fingerprint((config, vocabularies, development), corpus.encoded)
     resumed = (folder / run.TRAINING).exists()
     network = build_network(config, vocabularies)
