@@ -12,7 +12,8 @@ from typing import Any, Literal, cast, get_args, get_origin
 import msgspec
 import tomli_w
 
-from pellucid.config import Config, SearchConfig, Settings, Size, Task, memory_size
+from pellucid.agreement import check_agreement
+from pellucid.config import Config, Settings, Size, Task
 from pellucid.errors import ConfigError, nearest
 from pellucid.files import read_bytes
 from pellucid.sizes import EVERY_SIZE, PRESETS, TASKS
@@ -63,105 +64,8 @@ def checked(config: Config) -> Config:
     for key, value in flattened(config).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{key}: expected a finite number, got {value}")
-    if config.attention.score in ("dot", "scaled-dot") and memory_size(config.encoder) != config.decoder.hidden_size:
-        raise ConfigError(
-            f"attention.score = {config.attention.score!r} compares states of equal size, but decoder.hidden_size is "
-            f"{config.decoder.hidden_size} and the encoder's states have {memory_size(config.encoder)} units "
-            f"(encoder.hidden_size, twice that where two directions are concatenated)"
-        )
-    _check_decoder(config)
-    _check_task(config)
-    search = config.search
-    if 0 < search.maximum_length < search.minimum_length:
-        raise ConfigError(
-            f"search.minimum_length = {search.minimum_length} is beyond search.maximum_length = {search.maximum_length}"
-        )
-    _check_training(config)
-    if config.training.weight_decay and config.training.optimizer != "adamw":
-        raise ConfigError("training.weight_decay needs training.optimizer = 'adamw'")
-    for told, asked in (("precision = 'bf16'", config.precision == "bf16"), ("graphs = true", config.graphs)):
-        if asked and config.device == "cpu":
-            raise ConfigError(f"{told} needs a GPU, but device is 'cpu'")
+    check_agreement(config)
     return config
-
-
-def _check_decoder(config: Config) -> None:
-    """Raise where the parts of a decoder contradict each other."""
-    attention, decoder = config.attention, config.decoder
-    if attention.heads > 1 and attention.score != "additive":
-        raise ConfigError(f"attention.heads = {attention.heads} needs attention.score = 'additive'")
-    if attention.units % attention.heads:
-        raise ConfigError(f"attention.heads = {attention.heads} does not divide attention.units = {attention.units}")
-    if decoder.input_feeding and decoder.order != "step-then-attend":
-        raise ConfigError(
-            "decoder.input_feeding needs decoder.order = 'step-then-attend': the other order feeds the context anyway"
-        )
-    if decoder.tied and decoder.embedding not in ("learnt", "frozen"):
-        raise ConfigError(f"decoder.tied needs vectors to share, but decoder.embedding is {decoder.embedding!r}")
-    if config.encoder.features == "sum" and decoder.copying:
-        raise ConfigError("decoder.copying needs encoder.features = 'prefix'")
-    for side, kind, path in (
-        ("encoder", config.encoder.embedding, config.encoder.pretrained),
-        ("decoder", decoder.embedding, decoder.pretrained),
-    ):
-        if path and kind not in ("learnt", "frozen"):
-            raise ConfigError(f"{side}.pretrained needs {side}.embedding = 'learnt' or 'frozen', got {kind!r}")
-
-
-def _check_task(config: Config) -> None:
-    """`ConfigError` for what the task cannot do."""
-    task, data = config.task, config.data
-    wanted = {"classify": "whole", "point": "position"}.get(task, "")
-    if wanted != data.target_symbols and (wanted or data.target_symbols == "position"):
-        asked = f"data.target_symbols = {wanted!r}" if wanted else "data.target_symbols other than 'position'"
-        raise ConfigError(f"task = {task!r} needs {asked}, got {data.target_symbols!r}")
-    if task == "tag" and (data.target_symbols == "whole" or not data.aligned):
-        raise ConfigError("task = 'tag' needs data.aligned = true, and targets that are cut (data.target_symbols)")
-    if data.unscored and task != "tag":
-        raise ConfigError(f"data.unscored needs task = 'tag', but it is {task!r}")
-    if task in ("tag", "point") and data.features_column and config.encoder.features == "prefix":
-        raise ConfigError(f"task = {task!r} with features needs encoder.features = 'sum': they are no positions")
-    if task == "point" and config.attention.score in ("none", "monotonic"):
-        raise ConfigError(
-            f"task = 'point' needs an attention that points, got attention.score = {config.attention.score!r}"
-        )
-    if task != "transduce":
-        _check_unwritten(config)
-
-
-def _check_unwritten(config: Config) -> None:
-    """`ConfigError` for what only outputs that are written symbol by symbol can have."""
-    decoder, training, search = config.decoder, config.training, SearchConfig()
-    asked = {
-        "decoder.copying": decoder.copying,
-        "decoder.tied": decoder.tied,
-        "decoder.pretrained": decoder.pretrained,
-        "training.coverage_loss": training.coverage_loss,
-        "training.scheduled_sampling": training.scheduled_sampling != "none",
-        "training.augmentation": training.augmentation != "none",
-        "graphs": config.graphs,
-    }
-    asked |= {
-        f"search.{field.name}": getattr(config.search, field.name) != getattr(search, field.name)
-        for field in msgspec.structs.fields(SearchConfig)
-        if field.name != "batch_size"
-    }
-    for name, given in asked.items():
-        if given:
-            raise ConfigError(f"{name} is for outputs written symbol by symbol, but task is {config.task!r}")
-
-
-def _check_training(config: Config) -> None:
-    """`ConfigError` for what training cannot do with this network or on this device."""
-    training = config.training
-    needs = {"decoder.copying": config.decoder.copying, "training.coverage_loss": training.coverage_loss}
-    for name, asked in needs.items():
-        if asked and config.attention.score == "none":
-            raise ConfigError(f"{name} needs attention, but attention.score is 'none'")
-    if training.batch_by == "tokens" and not training.batch_size:
-        raise ConfigError("training.batch_by = 'tokens' needs training.batch_size: how many tokens a batch has")
-    if config.graphs and training.scheduled_sampling != "none":
-        raise ConfigError("training.scheduled_sampling changes with every update, which graphs = true cannot record")
 
 
 def flattened(config: Config) -> dict[str, Any]:

@@ -56,6 +56,10 @@ def agreeing(config: Config) -> Config:
     config = with_value(
         config, "search.minimum_length", min(config.search.minimum_length, config.search.maximum_length)
     )
+    if config.search.maximum_ratio or config.search.maximum_length:
+        config = with_value(config, "search.minimum_ratio", 0.0)
+    if config.search.maximum_ratio:
+        config = with_value(config, "search.minimum_length", 0)
     if config.graphs:
         config = with_value(config, "training.scheduled_sampling", "none")
     config = with_value(config, "training.batch_size", max(1, config.training.batch_size))
@@ -187,7 +191,7 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"training": {"learning_rate": 0.0}}, "training.learning_rate: expected `float` > 0.0, got 0.0"),
         ({"training": {"learning_rate": math.nan}}, "training.learning_rate: expected `float` > 0.0, got nan"),
         ({"training": {"learning_rate": math.inf}}, "training.learning_rate: expected a finite number, got inf"),
-        ({"training": {"weight_decay": 0.1}}, "training.weight_decay needs training.optimizer = 'adamw'"),
+        ({"training": {"weight_decay": 0.1}}, "training.weight_decay = 0.1 needs training.optimizer = 'adamw'"),
         ({"device": "cudo"}, "device: expected auto, cpu or cuda, got 'cudo'; did you mean 'cuda'?"),
         ({"precision": "half"}, "precision: expected float32 or bf16, got 'half'"),
         ({"precision": "bf16"}, "precision = 'bf16' needs a GPU, but device is 'cpu'"),

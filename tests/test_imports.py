@@ -24,6 +24,7 @@ ORDER = (
         "processes",
         "config",
         "sizes",
+        "agreement",
         "toml",
         "data",
         "kernels",

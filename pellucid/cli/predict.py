@@ -52,7 +52,7 @@ class Arguments(SearchFlags):
     forbid: Symbols = ()
     """A symbol that no output holds; may be given again."""
     require: Symbols = ()
-    """A symbol that every output holds; may be given again."""
+    """A symbol that every output holds; may be given again. The beam gets a place for each number of them held."""
     lattice: bool = False
     """Put everything that the beam considered into each trace (jsonl)."""
     device: Device = "cpu"
@@ -71,7 +71,7 @@ def run(arguments: list[str]) -> int:
     use_threads(transducer.config.threads)
     answer, listing = _answer(transducer, given), _lists(given)
     prefixes = None if given.prefixes is None else Prefixes(given.prefixes, transducer)
-    teller, data = Notes(), transducer.config.data
+    teller, data = Notes(given.require), transducer.config.data
     number = answered = 0  # lines, and the sources among them
     for chunk in chunks(file, data, given.input_format, (read_sources, parse_sources)):
         stop = refused(chunk) if given.on_bad_line == "stop" else None
@@ -122,8 +122,6 @@ def _answer(transducer: "Transducer", given: Arguments) -> Answer:
             "--lattice puts what a beam considered into traces: it needs --format jsonl, without --sample"
         )
     if drawing is not None:
-        if given.until is not None:
-            raise ConfigError("--sample draws outputs, --until searches for them: give one of them")
         return lambda examples, first, begun: transducer.samples(examples, drawing, first, begun)
     width = transducer.config.search.beam_width
     if not _lists(given):

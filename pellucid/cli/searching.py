@@ -25,6 +25,9 @@ Normalised = Annotated[
     Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}", help_behavior_hint="")
 ]
 DRAWS = ("temperature", "top_k", "top_p", "seed")
+"""Flags that need --sample."""
+SEARCHED = ("beam", "nbest", "until", "length_normalisation", "length_power", "coverage_penalty")
+"""Flags that a sample has no use for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +105,10 @@ def drawing_of(flags: SearchFlags) -> "Drawing | None":
         if changes:
             raise ConfigError(f"--{next(iter(changes)).replace('_', '-')} needs --sample")
         return None
-    if flags.nbest is not None:
-        raise ConfigError("--sample draws outputs, --nbest searches for them: give one of them")
+    for name in SEARCHED:
+        if getattr(flags, name, None) is not None:
+            shown = name.replace("_", "-")
+            raise ConfigError(f"--sample draws outputs, --{shown} searches for them: give one of them")
     try:
         return msgspec.convert({"samples": flags.sample, **changes}, Drawing)
     except msgspec.ValidationError as error:

@@ -96,14 +96,16 @@ def escaped(text: str, tabs: bool = True) -> str:
 class Notes:
     """What is counted while decoding, and told once at its end."""
 
-    def __init__(self) -> None:
-        """Nothing yet."""
+    def __init__(self, required: Sequence[str] = ()) -> None:
+        """Nothing yet; every output was asked to hold the `required` symbols."""
+        self.required = set(required)
         self.bad: list[BadLine] = []
         self.unknown: Counter[str] = Counter()
         self.unknown_targets: Counter[str] = Counter()
         self.cut = 0
         self.untagged = 0
         self.known = 0
+        self.lacking = 0
 
     def note(self, item: Item, trace: Trace | None) -> None:
         """Count what one line brought."""
@@ -117,21 +119,29 @@ class Notes:
             self.unknown_targets.update(trace.target[at] for at in trace.unknown_target)
             self.untagged += bool(trace.source) and not (trace.features or trace.added)
         self.cut += not trace.finished
+        self.lacking += bool(trace.source) and not self.required <= set(trace.target)
 
     def tell(self, tagged: bool) -> None:
         """Say it, on standard error; `tagged` says that the model was trained with features."""
         for line in self.bad[:LISTED]:
             say(f"no output for {line}")
         if len(self.bad) > LISTED:
-            say(f"no output for {len(self.bad) - LISTED:,} more bad lines")
+            say(f"no output for {counted(len(self.bad) - LISTED, 'more bad line')}")
         if self.known:
-            say(f"{self.known:,} sources were answered by the lexicon")
-        _tell_unknown(self.unknown, "symbols ({}) are not in the training data and were read as unknown")
-        _tell_unknown(self.unknown_targets, "target symbols ({}) are not in the training data and count as unknown")
+            say(f"{counted(self.known, 'source')} answered by the lexicon")
+        _tell_unknown(self.unknown, "source symbol", "not in the training data and read as unknown")
+        _tell_unknown(self.unknown_targets, "target symbol", "not in the training data and counted as unknown")
         if tagged and self.untagged:
-            say(f"{self.untagged:,} sources came without features; the model expects them")
+            say(f"{counted(self.untagged, 'source')} without features; the model expects them")
         if self.cut:
-            say(f"{self.cut:,} outputs were cut at the greatest length")
+            say(f"{counted(self.cut, 'output')} cut at the greatest length")
+        if self.lacking:
+            say(f"{counted(self.lacking, 'output')} without a symbol that --require asks for: the search found none")
+
+
+def counted(number: int, noun: str) -> str:
+    """How many there are of something: "1 output", "1,200 outputs"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def say(message: str) -> None:
@@ -139,8 +149,8 @@ def say(message: str) -> None:
     print(f"pellucid: {message}", file=sys.stderr)
 
 
-def _tell_unknown(counted: "Counter[str]", what: str) -> None:
+def _tell_unknown(found: "Counter[str]", what: str, how: str) -> None:
     """Say which unknown symbols were met most, if any were."""
-    if counted:
-        most = ", ".join(f"{symbol!r} × {count:,}" for symbol, count in counted.most_common(LISTED))
-        say(f"{counted.total():,} {what.format(f'{len(counted):,} different')}: {most}")
+    if found:
+        most = ", ".join(f"{symbol!r} × {count:,}" for symbol, count in found.most_common(LISTED))
+        say(f"{counted(found.total(), what)} ({len(found):,} different) {how}: {most}")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 from msgspec import Meta
 
+from pellucid.agreement import refuse_idle
 from pellucid.cli.interruption import heeded
 from pellucid.cli.settings import SettingFlags, config_of, defaults_of
 from pellucid.config import Config, Limit
@@ -43,6 +44,7 @@ def run(arguments: list[str]) -> int:
     """Train, telling how it goes on standard error."""
     given = parse(arguments)
     config = config_of(given)
+    refuse_idle(config)
     return _train_ensemble(given, config) if given.ensemble else _train_one(given, config)
 
 

@@ -20,6 +20,7 @@ from pellucid.model.device import find_device, place, use_determinism
 from pellucid.model.network import build_network, parameter_count
 from pellucid.model.threads import use_threads
 from pellucid.search.answering import transducer_of
+from pellucid.search.reading import greatest_length
 from pellucid.toml import checked
 from pellucid.training import run, snapshots
 from pellucid.training.augmentation import Augmented, augmented
@@ -115,6 +116,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
 def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Example]) -> tuple[Session, str, Built]:
     """The session of a run: a new one, or the saved one of the same configuration and data."""
     vocabularies = corpus.vocabularies
+    greatest_length(config.search, vocabularies)  # refuses what no output can be, before anything is trained
     fingerprint = _fingerprint((config, vocabularies, development), corpus.encoded)
     resumed = (folder / run.TRAINING).exists()
     network = build_network(config, vocabularies)

@@ -18,8 +18,8 @@ from pellucid.recipes.spanish.sentences import PAD, PAIRS, TRAINED, Corpus, Data
 
 EPOCHS, BATCH, RATE, DECAY, LONGEST_GRADIENT = 100, 4, 1e-3, 0.99, 5.0
 Feeding = Literal["given", "previous", "previous-updating"]
-"""What a step of training is given: the right word; or the likeliest word of the step before, embedded without a gradient
-(`update_embedding_for_previous` False), or with one."""
+"""What a step of training is given: the right word; or the likeliest word of the step before, embedded without a
+gradient (`update_embedding_for_previous` False), or with one."""
 
 
 class Study(NamedTuple):
