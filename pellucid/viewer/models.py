@@ -12,7 +12,7 @@ from pellucid.search.ensemble import Ensemble
 from pellucid.search.transducer import Transducer
 from pellucid.toml import load_config, to_toml
 from pellucid.training.card import architecture
-from pellucid.training.run import CONFIG, MODEL, load, members, read_log
+from pellucid.training.run import CONFIG, MODEL, has_stopped, load, members, read_log
 from pellucid.viewer.contents import Card
 
 
@@ -40,11 +40,16 @@ class Model:
 
 def open_model(folder: Path, name: str, device: Device, beam: int | None) -> Model:
     """A run of a folder, searching as wide as is asked for; `InputError` for what is no run."""
-    unfinished = (folder / CONFIG).exists() and not (folder / MODEL).exists() and members(folder) == [folder]
-    if unfinished:
+    if _begun(folder):
         return Model(name, folder, None)
     transducer = load(folder, device)
     return Model(name, folder, transducer if beam is None else transducer.with_beam(beam))
+
+
+def _begun(folder: Path) -> bool:
+    """Whether a training goes on here that has no model yet; one that is over without a model is broken."""
+    here = (folder / CONFIG).exists() and not (folder / MODEL).exists() and members(folder) == [folder]
+    return here and not has_stopped(read_log(folder))
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:

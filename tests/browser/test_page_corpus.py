@@ -119,10 +119,10 @@ def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> No
         asked = list[str]()
         page.on("request", lambda request: asked.append(request.url))
         frames = len(read_snapshots(folder))
-        trainer = Thread(target=lambda: resume(folder))
+        trainer = Thread(target=lambda: resume(folder), daemon=True)
         trainer.start()
         expect(state).to_contain_text("Training is over", timeout=60_000)
-        trainer.join()
+        trainer.join(60)
         assert len(read_snapshots(folder)) > frames
         expect(panel(page, "Film").locator(".reel")).to_contain_text(f"of {len(read_snapshots(folder))}")
         assert asked == []  # one stream, opened before: nothing is fetched twice
