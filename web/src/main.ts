@@ -1,7 +1,7 @@
 import { mount } from "svelte";
 import App from "./App.svelte";
-import { keepSource } from "./file";
-import "./theme.css";
+import { keepSource } from "./files/file";
+import "./drawing/theme.css";
 
 // Before anything is drawn, the document is still the file itself: what "save this page" writes.
 keepSource();

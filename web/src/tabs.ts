@@ -1,14 +1,14 @@
 /** The tabs, in their order: the only place that knows all of them. */
 import type { Component } from "svelte";
-import type { Contents } from "./contents";
-import About from "./About.svelte";
-import Beam from "./Beam.svelte";
-import Compare from "./Compare.svelte";
-import Corpus from "./Corpus.svelte";
-import Examples from "./Examples.svelte";
-import Space from "./Space.svelte";
-import Training from "./Training.svelte";
-import WhatIf from "./WhatIf.svelte";
+import type { Contents } from "./data/contents";
+import About from "./about/About.svelte";
+import Beam from "./beam/Beam.svelte";
+import Compare from "./compare/Compare.svelte";
+import Corpus from "./corpus/Corpus.svelte";
+import Examples from "./examples/Examples.svelte";
+import Space from "./space/Space.svelte";
+import Training from "./training/Training.svelte";
+import WhatIf from "./what-if/WhatIf.svelte";
 
 export interface Tab {
   /** In the address. */

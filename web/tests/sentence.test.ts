@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { block, gridOf } from "../src/blocks";
-import type { Difference } from "../src/contents";
-import { BLANK, masked, painted } from "../src/question";
-import { changes, probability, sentence } from "../src/sentence";
+import { block, gridOf } from "../src/data/blocks";
+import type { Difference } from "../src/data/contents";
+import { BLANK, masked, painted } from "../src/selection/question";
+import { changes, probability, sentence } from "../src/what-if/sentence";
 import { item, trace } from "./made";
 
 const asked = { ...BLANK, text: "abc" };
