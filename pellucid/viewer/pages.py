@@ -11,7 +11,8 @@ import msgspec
 
 from pellucid.viewer.contents import Contents
 
-SCRIPT = re.compile(r"<script(?![^>]*\s(?:src=|type=\"(?:application/json|text/plain)\"))[^>]*>(.*?)</script>", re.DOTALL)
+DATA = r"type=\"(?:application/json|text/plain)\""
+SCRIPT = re.compile(rf"<script(?![^>]*\s(?:src=|{DATA}))[^>]*>(.*?)</script>", re.DOTALL)
 """Those that run, not those that hold data."""
 PACKED = re.compile(r"<script type=\"text/plain\" id=\"packed\">(.*?)</script>", re.DOTALL)
 """What one of them unpacks, and runs: web/finish.ts."""

@@ -20,8 +20,9 @@ export interface Tab {
 }
 
 const some = (contents: Contents): boolean => contents.items.length > 0 || contents.served;
-const beams = (contents: Contents): boolean =>
-  contents.served || contents.items.some((item) => item.traces.some((trace) => trace.beam));
+// One trace in a notebook has no run behind it, and no need to be told what a run could show.
+const run = (contents: Contents): boolean => contents.served || (contents.card !== null && contents.items.length > 0);
+const beams = (contents: Contents): boolean => run(contents) || contents.items.some((item) => item.traces.some((trace) => trace.beam));
 
 const spaced = (contents: Contents): boolean =>
   contents.space !== null || contents.served || contents.items.some((item) => item.traces.some((trace) => trace.states));
@@ -29,8 +30,7 @@ const spaced = (contents: Contents): boolean =>
 export const TABS: readonly Tab[] = [
   { name: "examples", title: "Examples", component: Examples, shown: some },
   { name: "beam", title: "Beam", component: Beam, shown: beams },
-  // One trace in a notebook has no model behind it, and no need to be told that.
-  { name: "what-if", title: "What if", component: WhatIf, shown: (contents) => contents.served || (contents.card !== null && contents.items.length > 0) },
+  { name: "what-if", title: "What if", component: WhatIf, shown: run },
   { name: "corpus", title: "Corpus", component: Corpus, shown: (contents) => contents.corpus !== null },
   { name: "compare", title: "Compare", component: Compare, shown: (contents) => contents.rivals.length > 0 },
   { name: "space", title: "Space", component: Space, shown: spaced },

@@ -64,6 +64,12 @@ export function decimal(value: number, digits = 3): string {
   return value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");
 }
 
+/** A probability to two digits after the point, more where it is small. */
+export function probability(p: number): string {
+  if (p === 0 || p >= 0.995) return p.toFixed(p < 0.99995 && p > 0 ? 4 : 0);
+  return p >= 0.01 ? p.toFixed(2) : p.toPrecision(1);
+}
+
 /** A share as per cent: 97 %, 0.4 %, < 0.1 %. */
 export function percent(share: number): string {
   const value = 100 * share;

@@ -7,6 +7,8 @@ export interface Frame {
   readonly left: number;
   readonly top: number;
   readonly cell: { readonly width: number; readonly height: number };
+  /** What stands over to the right: the last label, where labels are turned. */
+  readonly right: number;
   /** Of the cells together. */
   readonly width: number;
   readonly height: number;
@@ -35,14 +37,16 @@ const fits = (cell: number): boolean => cell >= 0.85 * LEAST;
 export function frame(reads: readonly string[], writes: readonly string[], columns: Range, rows: Range, room: number): Frame {
   const left = Math.ceil(Math.min(Math.max(26, longest(writes) + 14), room * 0.3, 150));
   const above = longest(reads);
-  const width = Math.max(40, room - left - 2);
+  const free = Math.max(40, room - left - 2);
   const [across, down] = [Math.max(1, size(columns)), Math.max(1, size(rows))];
   // Words stand aslant and let cells stay narrow; letters want cells as wide as they are.
-  const cellWidth = Math.min(MOST, width / across);
-  const turned = above > MOST - 4 || (above > cellWidth && above > 1.3 * LETTER);
+  const turned = above > MOST - 4 || (above > free / across && above > 1.3 * LETTER);
+  const right = turned ? Math.ceil(Math.min(60, breadth(reads[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : 0;
+  const cellWidth = Math.min(MOST, (free - right) / across);
   const cellHeight = Math.min(MOST, Math.max(Math.min(cellWidth, MOST), Math.min(18, TALLEST / down)), TALLEST / down);
   return {
     left,
+    right,
     top: Math.ceil(turned ? Math.min(110, above * 0.87 + 12) : 22),
     cell: { width: cellWidth, height: cellHeight },
     width: cellWidth * across,

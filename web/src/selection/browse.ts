@@ -2,6 +2,7 @@
 
 import { numbers } from "../data/blocks";
 import type { Edit, Item, Trace } from "../data/contents";
+import { percent, probability } from "../drawing/scales";
 import { shown } from "../drawing/symbols";
 
 export type Order = "file" | "loss" | "entropy" | "errors" | "coverage" | "length";
@@ -141,7 +142,7 @@ export function why(item: Item, trace: Trace): string[] {
   const written = trace.target[step];
   const weights = numbers(trace.attention).subarray(step * trace.source.length, (step + 1) * trace.source.length);
   if (written === undefined || weights.length === 0) return [];
-  const p = (ln: number) => Math.exp(ln).toFixed(2);
+  const p = (ln: number) => probability(Math.exp(ln));
   const said = [`Step ${step + 1} wrote “${shown(written)}” with p = ${p(numbers(trace.log_probabilities)[step] ?? 0)}.`];
   const rank = (trace.top[step] ?? []).findIndex(([symbol]) => symbol === edit.wanted);
   if (edit.wanted !== null) {
@@ -149,6 +150,15 @@ export function why(item: Item, trace: Trace): string[] {
     said.push(rank < 0 ? `${wanted} was not among its ${trace.top[step]?.length ?? 0} likeliest.` : `${wanted} had p = ${p(trace.top[step]![rank]![1])}, place ${rank + 1}.`);
   }
   const peak = weights.indexOf(Math.max(...weights));
-  if (weights[peak]! > 0) said.push(`It looked most at position ${peak + 1}, “${shown(trace.source[peak]!)}” (${weights[peak]!.toFixed(2)})${trace.unknown.includes(peak) ? ", a symbol that the model has never seen" : ""}.`);
+  if (weights[peak]! > 0) said.push(looked(trace, peak, weights[peak]!));
   return said;
+}
+
+/** Where a step looked most; what is little more than an even share is called spread out, for there the place tells little. */
+function looked(trace: Trace, at: number, weight: number): string {
+  const times = weight * trace.source.length;
+  const place = `position ${at + 1}, “${shown(trace.source[at]!)}”${trace.unknown.includes(at) ? ", a symbol that the model has never seen" : ""}`;
+  if (weight >= 0.2 || trace.source.length === 1) return `It looked most at ${place} (${percent(weight)}).`;
+  const much = times < 2 ? "hardly more than" : `${times.toFixed(times < 10 ? 1 : 0)} times`;
+  return `It looked at no one place: the most, ${percent(weight)}, lay on ${place}, ${much} an even share.`;
 }

@@ -18,6 +18,8 @@ export type Layer = (typeof LAYERS)[number];
 class Selection extends Pointer {
   /** The open tab's name (tabs.ts). */
   tab = $state.raw("examples");
+  /** Where one begins: the first item that is wrong, if there is one. */
+  first = 0;
   /** Place in `Contents.items`. */
   item = $state.raw(0);
   /** Which of the item's outputs. */
@@ -72,7 +74,7 @@ class Selection extends Pointer {
     const pinned = this.pinned;
     return written([
       ["tab", this.tab === "examples" ? null : this.tab],
-      ["item", this.item || null],
+      ["item", this.item === this.first ? null : this.item],
       ["output", this.output || null],
       ["node", this.node],
       ["step", pinned?.step],
@@ -85,12 +87,13 @@ class Selection extends Pointer {
     ]);
   }
 
-  /** Takes over what a hash says; `items` and `tabs` are what there is. */
-  restore(hash: string, items: number, tabs: readonly [string, ...string[]]): void {
+  /** Takes over what a hash says; `items` and `tabs` are what there is, `first` is where one begins. */
+  restore(hash: string, items: number, tabs: readonly [string, ...string[]], first = 0): void {
     const told = read(hash);
-    const item = whole(told, "item", 0);
+    this.first = first;
+    const item = whole(told, "item", first);
     this.tab = oneOf(told, "tab", tabs);
-    this.item = item < items ? item : 0;
+    this.item = item < items ? item : first;
     this.output = whole(told, "output", 0);
     this.node = whole(told, "node", null);
     this.scale = oneOf(told, "scale", SCALES);

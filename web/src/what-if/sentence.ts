@@ -2,13 +2,8 @@
 
 import { numbers } from "../data/blocks";
 import type { Asked, Difference, Painted, Trace } from "../data/contents";
+import { probability } from "../drawing/scales";
 import { shown, shownText } from "../drawing/symbols";
-
-/** A probability to two digits after the point, more where it is small. */
-export function probability(p: number): string {
-  if (p === 0 || p >= 0.995) return p.toFixed(p < 0.99995 && p > 0 ? 4 : 0);
-  return p >= 0.01 ? p.toFixed(2) : p.toPrecision(1);
-}
 
 /** One step before and after. */
 export interface Change {
@@ -31,6 +26,26 @@ export function changes({ before, same, divergence }: Difference): Change[] {
     after: Math.exp(now[step] ?? -Infinity),
     divergence: bits[step] ?? 0,
   }));
+}
+
+/** Steps of two outputs side by side, by the fewest edits; null stands beside a step that the other has not. */
+export function paired(before: readonly string[], after: readonly string[]): [number | null, number | null][] {
+  const wide = after.length + 1;
+  const costs = new Uint32Array((before.length + 1) * wide);
+  const cost = (i: number, j: number): number => costs[i * wide + j] ?? 0;
+  const swap = (i: number, j: number): number => cost(i - 1, j - 1) + (before[i - 1] === after[j - 1] ? 0 : 1);
+  for (let i = 0; i <= before.length; i++) {
+    for (let j = 0; j < wide; j++) {
+      costs[i * wide + j] = i && j ? Math.min(swap(i, j), cost(i - 1, j) + 1, cost(i, j - 1) + 1) : i + j;
+    }
+  }
+  const pairs: [number | null, number | null][] = [];
+  for (let [i, j] = [before.length, after.length]; i || j; ) {
+    if (i && j && cost(i, j) === swap(i, j)) pairs.push([--i, --j]);
+    else if (i && cost(i, j) === cost(i - 1, j) + 1) pairs.push([--i, null]);
+    else pairs.push([null, --j]);
+  }
+  return pairs.reverse();
 }
 
 /** The step whose probability moved most; null where none moved at all. */
