@@ -14,6 +14,7 @@ from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.viewer.contents import Edit, Item
 from pellucid.viewer.traces import trace_told
+from pellucid.viewer.truth import origins
 
 Kind = Literal["same", "substitution", "insertion", "deletion"]
 
@@ -23,6 +24,8 @@ class Known(NamedTuple):
 
     references: tuple[str, ...] = ()
     line: int | None = None
+    spelled: bool = False
+    """Whether the source is the reference's digits in words."""
 
 
 def items(transducer: Transducer, known: Sequence[Known], outputs: Sequence[Sequence[Trace]]) -> list[Item]:
@@ -37,7 +40,7 @@ def items(transducer: Transducer, known: Sequence[Known], outputs: Sequence[Sequ
             references=list(own.references),
             line=own.line,
         )
-        listed.append(_judged(item, traces[0], transducer) if own.references else item)
+        listed.append(_judged(item, traces[0], own, transducer) if own.references else item)
     return listed
 
 
@@ -63,9 +66,13 @@ def edits(output: Sequence[str], reference: Sequence[str]) -> list[Edit]:
     return told
 
 
-def _judged(item: Item, best: Trace, transducer: Transducer) -> Item:
-    """An item with what its first output differs in."""
+def _judged(item: Item, best: Trace, own: Known, transducer: Transducer) -> Item:
+    """An item with what its first output differs in, and where its symbols come from, if that is known."""
     (scored,) = score([best], [tuple(item.references)], transducer.segmenters)
     return msgspec.structs.replace(
-        item, edits=edits(scored.output, scored.reference), errors=scored.errors, exact=scored.exact
+        item,
+        edits=edits(scored.output, scored.reference),
+        errors=scored.errors,
+        exact=scored.exact,
+        gold=origins(best, scored.output, scored.reference) if own.spelled else None,
     )

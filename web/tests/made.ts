@@ -29,6 +29,7 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     beam: null,
     evidence: null,
     states: null,
+    entropy_least: false,
   };
 }
 

@@ -47,6 +47,8 @@ export interface States {
   gates: Record<string, Block>;
   encoder_plane: Block | null;
   decoder_plane: Block | null;
+  encoder_near: Block | null;
+  decoder_near: Block | null;
 }
 
 /** One output and how each of its symbols came to be (search/trace.py). */
@@ -62,6 +64,7 @@ export interface Trace {
   attention: Block;
   top: [string, number][][];
   entropy: Block;
+  entropy_least: boolean;
   origin: "given" | "lexicon" | "sample" | "search";
   rank: number;
   probability: number | null;
@@ -158,6 +161,7 @@ export interface Point {
   text: string;
   symbol: string;
   position: number;
+  following: string;
 }
 
 /** States of the corpus in the plane of their two greatest principal components. */
@@ -185,6 +189,11 @@ export interface Card {
 export interface Rival {
   card: Card;
   items: Item[];
+  outcomes: [number, number, number, number] | null;
+  scores: Statistic[];
+  positions: Interval[];
+  lengths: Interval[];
+  log: Record<string, unknown>[];
 }
 
 /** All that a page shows. */

@@ -151,6 +151,12 @@ export function why(item: Item, trace: Trace): string[] {
   }
   const peak = weights.indexOf(Math.max(...weights));
   if (weights[peak]! > 0) said.push(looked(trace, peak, weights[peak]!));
+  const [from, to] = item.gold?.[step] ?? [0, 0];
+  if (edit.written !== null && to > from && weights[peak]! > 0) {
+    const inside = peak >= from && peak < to;
+    const there = percent(weights.subarray(from, to).reduce((sum, weight) => sum + weight, 0));
+    said.push(`What was wanted stands at ${to - from > 1 ? `positions ${from + 1}–${to}` : `position ${to}`}, which got ${there} of the weight: it looked in the ${inside ? "right" : "wrong"} place.`);
+  }
   return said;
 }
 
