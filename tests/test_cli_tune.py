@@ -154,8 +154,9 @@ def test_when_the_time_is_over_trials_wait_for_the_next_call(tmp_path: Path) -> 
 def test_trials_that_diverge_have_failed_and_a_search_of_nothing_else_gives_up(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text("[training]\nlearning_rate = { choices = [1e30, 2e30, 3e30] }\n")
     files = copies_run().files
-    asked = ("tune", files.train, files.dev, "--out", tmp_path / "out", "--space", tmp_path / "space.toml")
-    asked = (*asked, *flags(copies_run().config), "--training.warmup", 0, "--jobs", 1, "--trials")
+    space = ("--space", tmp_path / "space.toml")
+    asked = ("tune", files.train, files.dev, "--out", tmp_path / "out", *space, *flags(copies_run().config))
+    asked = (*asked, "--training.warmup", 0, "--jobs", 1, "--trials")
     done = pellucid(*asked, 5)
     assert done.code == 1 and "Traceback" not in done.err and done.out == ""
     assert done.err.splitlines()[-1].startswith(

@@ -158,8 +158,8 @@ def _sources(given: Arguments, model: "Model") -> "list[Sources]":
     data = model.transducer.config.data
     if given.file == STANDARD_INPUT:
         return [sources_alone("standard input", _standard_input(data))]
-    path = given.file or own_file(model)
-    return [read_file(path, data, given.target)] if path else []
+    found = (given.file, given.target) if given.file else own_file(model)
+    return [read_file(found[0], data, found[1])] if found else []
 
 
 def _show(given: Arguments) -> None:

@@ -41,6 +41,8 @@ class Read(NamedTuple):
     blank: int
     note: str
     """What a person should know of it; empty if nothing."""
+    target: Path | None = None
+    """The file of the targets, where it is another one."""
 
 
 class Data(NamedTuple):
@@ -74,8 +76,8 @@ def read_files(files: Files, config: DataConfig, kept: Path) -> Data:
     overlap = f"{shared:,} of {len(development):,} examples are also in {files.train}" if shared else ""
     count = len(training) if corpus is None else corpus.encoded.source.sequences
     reads = (
-        Read(files.train, count, bad, blank, note),
-        Read(files.dev, len(development), dev_bad, dev_blank, overlap),
+        Read(files.train, count, bad, blank, note, files.train_target),
+        Read(files.dev, len(development), dev_bad, dev_blank, overlap, files.dev_target),
     )
     return Data(key, Found(tuple(bad), blank, shared), training, corpus, development, reads)
 

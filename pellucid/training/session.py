@@ -241,7 +241,8 @@ def _read_record(read: Read | Augmented) -> dict[str, Any]:
     if isinstance(read, Augmented):
         return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.made}
     counted = {"examples": read.examples, "blank_lines": read.blank, "bad_lines": [str(line) for line in read.bad]}
-    return {"event": "read", "path": str(read.path), **counted}
+    beside = {"target": str(read.target)} if read.target else {}
+    return {"event": "read", "path": str(read.path), **beside, **counted}
 
 
 def _fingerprint(told: tuple[Config, Vocabularies, Sequence[Example]], encoded: Encoded) -> str:

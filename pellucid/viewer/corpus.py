@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pellucid.evaluation.assessment import Assessment
+from pellucid.evaluation.assessment import Answered, Assessment, assess
 from pellucid.evaluation.confusion import Pair, paired
 from pellucid.evaluation.metrics import Accuracy, Scored
+from pellucid.search.trace import Trace
 from pellucid.viewer.contents import Confusion, Corpus, Interval, Statistic
+from pellucid.viewer.models import Model
+from pellucid.viewer.sources import Sources
 from pellucid.viewer.statistics import Lying
 
 LISTED = 200
@@ -17,14 +20,21 @@ Places = Mapping[int, int]
 """Of an example's number in the file its place among those shown."""
 
 
+def assessed(model: Model, sources: Sources, traces: Sequence[Trace]) -> Assessment:
+    """The outputs for a file with targets, scored."""
+    cut, references = model.ready.segmenters, [known.references for known in sources.known]
+    answered = Answered(sources.examples, references, [""] * len(traces), [[trace] for trace in traces])
+    return assess(model.name, answered, cut, cut)
+
+
 def corpus(assessment: Assessment, places: Places, found: Lying) -> Corpus:
     """Of an assessment of all examples, how attention lies there, and the places of the examples that are shown."""
-    scored = assessment.scored
+    positions, lengths = intervals(assessment, places)
     return Corpus(
-        examples=len(scored),
-        scores=_scores(assessment),
-        positions=[_position(each, at, scored, places) for at, each in enumerate(assessment.evaluation.positions)],
-        lengths=[_length(each, scored, places) for each in assessment.evaluation.lengths],
+        examples=len(assessment.scored),
+        scores=scores(assessment),
+        positions=positions,
+        lengths=lengths,
         confusions=_confusions(assessment, places),
         alignment=found.statistics,
         distributions=found.distributions,
@@ -32,7 +42,14 @@ def corpus(assessment: Assessment, places: Places, found: Lying) -> Corpus:
     )
 
 
-def _scores(assessment: Assessment) -> list[Statistic]:
+def intervals(assessment: Assessment, places: Places) -> tuple[list[Interval], list[Interval]]:
+    """Accuracy by position and by length."""
+    scored, evaluation = assessment.scored, assessment.evaluation
+    positions = [_position(each, at, scored, places) for at, each in enumerate(evaluation.positions)]
+    return positions, [_length(each, scored, places) for each in evaluation.lengths]
+
+
+def scores(assessment: Assessment) -> list[Statistic]:
     """The rates that matter most."""
     evaluation = assessment.evaluation
     exact, errors = evaluation.exact_match_ci95, evaluation.symbol_error_rate_ci95

@@ -15,6 +15,7 @@ from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.viewer.contents import Edit, Item
 from pellucid.viewer.traces import trace_told
+from pellucid.viewer.truth import origins
 
 Kind = Literal["same", "substitution", "insertion", "deletion"]
 
@@ -24,6 +25,8 @@ class Known(NamedTuple):
 
     references: tuple[str, ...] = ()
     line: int | None = None
+    spelled: bool = False
+    """Whether the source is the reference's digits in words."""
 
 
 def items(transducer: Transducer, known: Sequence[Known], outputs: Sequence[Sequence[Trace]]) -> list[Item]:
@@ -38,7 +41,7 @@ def items(transducer: Transducer, known: Sequence[Known], outputs: Sequence[Sequ
             references=list(own.references),
             line=own.line,
         )
-        listed.append(_judged(item, traces[0], transducer) if own.references else item)
+        listed.append(_judged(item, traces[0], own, transducer) if own.references else item)
     return listed
 
 
@@ -73,11 +76,12 @@ def places(trace: Trace, reference: Sequence[str], segmenter: Segmenter) -> list
     return told
 
 
-def _judged(item: Item, best: Trace, transducer: Transducer) -> Item:
-    """An item with what its first output differs in."""
+def _judged(item: Item, best: Trace, own: Known, transducer: Transducer) -> Item:
+    """An item with what its first output differs in, and where its symbols come from, if that is known."""
     (scored,) = score([best], [tuple(item.references)], transducer.segmenters)
     if scored.positional:
         steps = places(best, transducer.segmenters.target.split(item.references[0]), transducer.segmenters.target)
     else:
         steps = edits(scored.output, scored.reference)
-    return msgspec.structs.replace(item, edits=steps, errors=scored.errors, exact=scored.exact)
+    gold = origins(best, scored.output, scored.reference) if own.spelled else None
+    return msgspec.structs.replace(item, edits=steps, errors=scored.errors, exact=scored.exact, gold=gold)

@@ -58,13 +58,16 @@ def names_of(folders: Sequence[Path]) -> list[str]:
     return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
 
 
-def own_file(model: Model) -> Path | None:
-    """The development file that a run was trained with, if it is where it was and can be read alone."""
+def own_file(model: Model) -> tuple[Path, Path | None] | None:
+    """The development file that a run was trained with, and that of its targets, if they are where they were."""
     read = [record for record in read_log(model.folder) if record["event"] == "read"]
-    if len(read) < 2 or load_config(model.folder / CONFIG).data.format == "text":
+    if len(read) < 2:
         return None
-    path = Path(str(read[1].get("path", "")))
-    return path if path.is_file() else None
+    path, target = Path(str(read[1].get("path", ""))), read[1].get("target")
+    if target is None and load_config(model.folder / CONFIG).data.format == "text":
+        return None
+    beside = None if target is None else Path(str(target))
+    return (path, beside) if path.is_file() and (beside is None or beside.is_file()) else None
 
 
 def card(model: Model) -> Card:
