@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pellucid.config import Config
+from pellucid.data.typos import WORD_LIST
 from pellucid.errors import InputError, nearest
 from pellucid.toml import load_config
 
@@ -30,10 +31,16 @@ ABOUT = {
     "translit-wikidata": "names from Latin letters to Hebrew and Arabic ones, 1-, 2- and 3-best",
     "spelling-codespell": "misspelt words to what was meant, the first and the first three",
     "scan": "commands to actions: the splits simple and length",
+    "typo-faithful": "where a word has its wrong letter: the typo post's network of 2017, to the letter",
+    "protein-golden": "the protein networks of 2016: kept weights, published numbers",
 }
 """Every recipe, and what it is."""
 REFERENCES = ("g2p-sigmorphon2020", "histnorm", "translit-wikidata", "spelling-codespell", "scan")
 """Those of published sets, which consist of experiments that can be asked for one by one."""
+
+
+class MismatchError(Exception):
+    """What came out is not what a recipe exists to show; the message says where."""
 
 
 class Request(NamedTuple):
@@ -48,6 +55,8 @@ class Request(NamedTuple):
     """Where data sets are."""
     only: Sequence[str] = ()
     """The experiments to run, by name; all where none is named."""
+    words: Path = WORD_LIST
+    """The list of words that typos are made of."""
 
 
 def find(name: str) -> Callable[[Request], Iterator[str]]:
