@@ -38,7 +38,7 @@ ORDER = (
 """The path of the data: a file imports from its own folder and from what stands before it here."""
 DATA_ORDER = (
     *("symbols", "lines", "columns", "formats", "examples", "vocabulary", "vectors", "batches"),
-    *("copies", "corpus", "prefetching", "synthetic", "digits"),
+    *("copies", "corpus", "prefetching", "synthetic", "digits", "typos"),
 )
 """The same for the files of data/, one by one."""
 ALLOWANCES: Mapping[str, Mapping[str, str]] = {

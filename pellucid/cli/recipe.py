@@ -1,4 +1,6 @@
-"""pellucid recipe list | pellucid recipe NAME --out DIR [--seeds N] [--samples N] [--data DIR] [--only A] [--words FILE]"""
+"""pellucid recipe list
+pellucid recipe NAME --out DIR [--seeds N] [--samples N] [--data DIR] [--only A,B] [--words FILE]
+"""
 
 import sys
 from dataclasses import dataclass

@@ -27,16 +27,17 @@ cheat"; three more layers of LSTM take one step on it from the state in which th
 says which position is wrong.
 
 Kept as they were: TensorFlow's LSTM; padding read like letters; the read-out not a softmax, not dependent on the
-decoder, a single number. The post tells neither sizes nor training nor any accuracy. Chosen here: {SIZES.hidden} units
-a layer, words of 3 to {SIZES.longest} letters, Adam with a rate of {PLAN.rate:g} that falls along half a cosine to zero,
-{PLAN.batch} typos an update, {PLAN.samples:,} in all.
+decoder, a single number. The post tells neither sizes nor training nor any accuracy. Chosen here: {SIZES.hidden}
+units a layer, words of 3 to {SIZES.longest} letters, Adam with a rate of {PLAN.rate:g} that falls along half a
+cosine to zero, {PLAN.batch} typos an update, {PLAN.samples:,} in all.
 
-The typos are made from a list of words: a position, and a letter there that makes no word of the list. Words that are
-tested, one typo each, were not trained on."""
-CLAIMS = """The post says of its picture that the embedding separates the vowels, and the commonest letter. Ratio: the
-mean distance from a vowel to a consonant over that between two vowels; p: of all 65,780 ways to choose five letters, the
-share with at least that ratio. Nearest: vowels whose nearest letter is a vowel (by chance 16 %). Alone: the rank of
-the commonest letter by the distance to its nearest neighbour, 1 of 26 being the most alone."""
+The typos are made from a list of words: a position, and a letter there that makes no word of the list. Words that
+are tested, one typo each, were not trained on."""
+CLAIMS = """The post says of its picture that the embedding separates the vowels, and the commonest letter. Ratio:
+the mean distance from a vowel to a consonant over that between two vowels; p: of all 65,780 ways to
+choose five letters, the share with at least that ratio. Nearest: vowels whose nearest letter is a vowel
+(by chance 16 %). Alone: the rank of the commonest letter by the distance to its nearest neighbour, 1 of
+26 being the most alone."""
 
 
 def run(request: Request) -> Iterator[str]:

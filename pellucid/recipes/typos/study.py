@@ -41,9 +41,9 @@ class Data(NamedTuple):
 class Plan(NamedTuple):
     """How the network is trained."""
 
-    samples: int = 1_200_000
-    batch: int = 64
-    rate: float = 0.002
+    samples: int = 800_000
+    batch: int = 32
+    rate: float = 0.004
     """Of Adam; it falls along half a cosine to zero."""
     norm: float = 1.0
     """Gradients longer than this are shortened to it."""
@@ -163,7 +163,8 @@ def ranks_of(chances: Float[np.ndarray, "N S"], data: Sequence[Typo]) -> Int[np.
 @torch.inference_mode()
 def chances_of(network: TypoNetwork, words: Int[Tensor, "N S"]) -> Float[np.ndarray, "N S"]:
     """The probability of each position of each word."""
-    return np.concatenate([network(part).softmax(dim=1).numpy() for part in words.split(CHUNK)])
+    parts = [words[first : first + CHUNK] for first in range(0, len(words), CHUNK)]
+    return np.concatenate([network(part).softmax(dim=1).numpy() for part in parts])
 
 
 def numbered(words: Sequence[str], longest: int) -> Int[Tensor, "N S"]:

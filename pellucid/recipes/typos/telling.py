@@ -140,8 +140,8 @@ def _post(every: Told) -> Iterator[Part]:
     title = "The words of the post"
     highlighted = [("the post's figure", post_highlights(every.rights))]
     for run in every.runs[:3]:
-        rows = zip(EXAMPLES, run.examples, every.rights, strict=True)
-        highlighted.append((f"here, seed {run.seed}", [Highlighted(*row) for row in rows]))
+        own = zip(EXAMPLES, run.examples, every.rights, strict=True)
+        highlighted.append((f"here, seed {run.seed}", [Highlighted(*each) for each in own]))
     yield Picture(
         title,
         "The more yellow a letter, the likelier it is the wrong one. Of the post's figure only the letters in black "
@@ -150,7 +150,7 @@ def _post(every: Told) -> Iterator[Part]:
         svg(highlight_figure(highlighted)),
     )
     heads = ("typed", "may be wrong at", "the post's figure", *(f"seed {run.seed}" for run in every.runs))
-    rows = []
+    rows = list[tuple[str, ...]]()
     for at, (word, right) in enumerate(zip(EXAMPLES, every.rights, strict=True)):
         places = ", ".join(f"{place} ({word[place - 1]})" for place in sorted(right)) or "none of this list"
         cells = [_cell(word, min(POST[word], key=POST[word].__getitem__), right)]
