@@ -12,10 +12,10 @@ from typing import Any, Literal, cast, get_args, get_origin
 import msgspec
 import tomli_w
 
-from pellucid.config import Config, Settings, Size, memory_size
+from pellucid.config import Config, SearchConfig, Settings, Size, Task, memory_size
 from pellucid.errors import ConfigError, nearest
 from pellucid.files import read_bytes
-from pellucid.sizes import EVERY_SIZE, PRESETS
+from pellucid.sizes import EVERY_SIZE, PRESETS, TASKS
 
 
 def preset(size: Size) -> Config:
@@ -39,10 +39,12 @@ def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Confi
 def from_settings(settings: Mapping[str, Any], origin: str) -> Config:
     """The configuration that `settings` (nested, partial) describe; `origin` names them in errors."""
     _refuse_unknown(settings, Config, origin)
-    size = settings.get("size", "base")
-    if not isinstance(size, str) or size not in PRESETS:
-        raise ConfigError(f"{origin}: size: {_expected(get_args(Size), size)}")
-    complete = _overlaid(_overlaid(EVERY_SIZE, PRESETS[cast(Size, size)]), settings)
+    size, task = settings.get("size", "base"), settings.get("task", "transduce")
+    for name, value, kind in (("size", size, Size), ("task", task, Task)):
+        if value not in get_args(kind):
+            raise ConfigError(f"{origin}: {name}: {_expected(get_args(kind), value)}")
+    dialled = _overlaid(_overlaid(EVERY_SIZE, PRESETS[cast(Size, size)]), TASKS[cast(Task, task)])
+    complete = _overlaid(dialled, settings)
     try:
         return checked(msgspec.convert(complete, Config))
     except msgspec.ValidationError as error:
@@ -68,6 +70,7 @@ def checked(config: Config) -> Config:
             f"(encoder.hidden_size, twice that where two directions are concatenated)"
         )
     _check_decoder(config)
+    _check_task(config)
     search = config.search
     if 0 < search.maximum_length < search.minimum_length:
         raise ConfigError(
@@ -103,6 +106,49 @@ def _check_decoder(config: Config) -> None:
     ):
         if path and kind not in ("learnt", "frozen"):
             raise ConfigError(f"{side}.pretrained needs {side}.embedding = 'learnt' or 'frozen', got {kind!r}")
+
+
+def _check_task(config: Config) -> None:
+    """`ConfigError` for what the task cannot do."""
+    task, data = config.task, config.data
+    wanted = {"classify": "whole", "point": "position"}.get(task, "")
+    if wanted != data.target_symbols and (wanted or data.target_symbols == "position"):
+        asked = f"data.target_symbols = {wanted!r}" if wanted else "data.target_symbols other than 'position'"
+        raise ConfigError(f"task = {task!r} needs {asked}, got {data.target_symbols!r}")
+    if task == "tag" and (data.target_symbols == "whole" or not data.aligned):
+        raise ConfigError("task = 'tag' needs data.aligned = true, and targets that are cut (data.target_symbols)")
+    if data.unscored and task != "tag":
+        raise ConfigError(f"data.unscored needs task = 'tag', but it is {task!r}")
+    if task in ("tag", "point") and data.features_column and config.encoder.features == "prefix":
+        raise ConfigError(f"task = {task!r} with features needs encoder.features = 'sum': they are no positions")
+    if task == "point" and config.attention.score in ("none", "monotonic"):
+        raise ConfigError(
+            f"task = 'point' needs an attention that points, got attention.score = {config.attention.score!r}"
+        )
+    if task != "transduce":
+        _check_unwritten(config)
+
+
+def _check_unwritten(config: Config) -> None:
+    """`ConfigError` for what only outputs that are written symbol by symbol can have."""
+    decoder, training, search = config.decoder, config.training, SearchConfig()
+    asked = {
+        "decoder.copying": decoder.copying,
+        "decoder.tied": decoder.tied,
+        "decoder.pretrained": decoder.pretrained,
+        "training.coverage_loss": training.coverage_loss,
+        "training.scheduled_sampling": training.scheduled_sampling != "none",
+        "training.augmentation": training.augmentation != "none",
+        "graphs": config.graphs,
+    }
+    asked |= {
+        f"search.{field.name}": getattr(config.search, field.name) != getattr(search, field.name)
+        for field in msgspec.structs.fields(SearchConfig)
+        if field.name != "batch_size"
+    }
+    for name, given in asked.items():
+        if given:
+            raise ConfigError(f"{name} is for outputs written symbol by symbol, but task is {config.task!r}")
 
 
 def _check_training(config: Config) -> None:

@@ -8,14 +8,17 @@ from typing import NamedTuple
 from pellucid.config import DataConfig, Normalisation
 from pellucid.errors import ConfigError, nearest
 
-KINDS = ("characters", "words")
+WHOLE = ("whole", "position")
+"""Kinds that cut nothing."""
+KINDS = ("characters", "words", *WHOLE)
 
 
 class Segmenter(NamedTuple):
     """How the text of one side is cut into symbols.
 
-    `kind` is "characters" (code points), "words" (parts between white space) or a separator. A separator cuts at each
-    place where it stands, so that `join` gives back the very text `split` was given.
+    `kind` is "characters" (code points), "words" (parts between white space), "whole" or "position" (the text is one
+    symbol: any, or a number) or a separator. A separator cuts at each place where it stands, so that `join` gives back
+    the very text `split` was given.
     """
 
     kind: str
@@ -28,6 +31,8 @@ class Segmenter(NamedTuple):
             return list(text)
         if self.kind == "words":
             return text.split()
+        if self.kind in WHOLE:
+            return [text] if text else []
         return text.split(self.kind) if text else []
 
     def normalised(self, text: str) -> str:
@@ -54,6 +59,8 @@ class Segmenter(NamedTuple):
         """The text of symbols: the inverse of `split`, but for the width of white space between words."""
         if self.kind == "characters":
             return "".join(symbols)
+        if self.kind in WHOLE:
+            return "\t".join(symbols)  # of which there is one
         return (" " if self.kind == "words" else self.kind).join(symbols)
 
 
@@ -63,6 +70,8 @@ class Segmenters(NamedTuple):
     source: Segmenter
     target: Segmenter
     features: Segmenter
+    unscored: str = ""
+    """The target symbol of positions that are neither trained nor scored; empty for none."""
 
 
 def segmenters(config: DataConfig) -> Segmenters:
@@ -71,6 +80,7 @@ def segmenters(config: DataConfig) -> Segmenters:
         source=_segmenter("data.source_symbols", config.source_symbols, config.source_normalisation),
         target=_segmenter("data.target_symbols", config.target_symbols, config.target_normalisation),
         features=_segmenter("data.features_symbols", config.features_symbols, config.source_normalisation),
+        unscored=config.unscored,
     )
 
 
@@ -80,4 +90,6 @@ def _segmenter(key: str, kind: str, normalisation: Normalisation) -> Segmenter:
         raise ConfigError(f"{key}: expected characters, words or a separator, got an empty string")
     if kind not in KINDS and len(kind) > 1 and kind.isalpha():
         raise ConfigError(f"{key}: expected characters, words or a separator, got {kind!r}{nearest(kind, KINDS)}")
+    if kind == "position" and key != "data.target_symbols":
+        raise ConfigError(f"{key}: expected characters, words or a separator, got 'position', which only a target is")
     return Segmenter(kind, normalisation)

@@ -51,6 +51,8 @@ class Decoded(NamedTuple):
     top_ids: Int[np.ndarray, "T C"]
     top_log_probabilities: Float[np.ndarray, "T C"]
     heads: Float[np.ndarray, "M T S"] | None = None
+    looks: Float[np.ndarray, "L S"] | None = None
+    """Of an answer that takes several looks, the weights of each, the last of which are `weights`."""
 
 
 class Written(NamedTuple):

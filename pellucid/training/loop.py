@@ -17,10 +17,11 @@ import torch
 from torch import nn
 
 from pellucid.config import Config, Metric, TrainingConfig
-from pellucid.data.batches import Batch, Encoded, assemble, encode, plan_batches
-from pellucid.data.copies import encode_with_copies
+from pellucid.data.answering import encoding_of
+from pellucid.data.batches import Batch, Encoded, assemble, plan_batches
 from pellucid.data.examples import Example
 from pellucid.data.prefetching import Ahead, Feed, Prompt, Upcoming, in_order
+from pellucid.data.vocabulary import PAD
 from pellucid.errors import DivergenceError
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.metrics import evaluate, metrics_for_log
@@ -249,13 +250,13 @@ def _development_loss(session: Session) -> float:
     """Cross-entropy of the development targets a symbol, without smoothing: how probable the right answers are."""
     network, transducer = session.transducer.network, session.transducer
     network.eval()
-    encoding = encode_with_copies if session.config.decoder.copying else encode
-    encoded = encoding(session.development, transducer.segmenters, transducer.vocabularies)
+    encoded = encoding_of(session.config)(session.development, transducer.segmenters, transducer.vocabularies)
     total, symbols = 0.0, 0
     for start in range(0, len(session.development), session.config.search.batch_size):
         stop = min(start + session.config.search.batch_size, len(session.development))
         batch = assemble(encoded, np.arange(start, stop)).to(session.gradients.device)
-        count = int(batch.target_lengths.sum())
-        total += float(target_loss(network, network(batch), batch, 0.0)) * count
+        count = int((batch.target != PAD).sum())
+        if count:  # of answers never seen in training, which have no probability, there may be nothing else
+            total += float(target_loss(network, network(batch), batch, 0.0)) * count
         symbols += count
-    return total / symbols
+    return total / max(symbols, 1)

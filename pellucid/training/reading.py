@@ -3,7 +3,7 @@
 import hashlib
 import os
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -11,21 +11,16 @@ from typing import NamedTuple
 import msgspec
 
 from pellucid import __version__
-from pellucid.config import DataConfig
-from pellucid.data.batches import Encoded, encode
+from pellucid.config import Config, DataConfig
+from pellucid.data.answering import encoding_of, vocabularies_of
 from pellucid.data.corpus import Corpus, CorpusError, Found, map_corpus, write_corpus
 from pellucid.data.examples import BadLine, Example, read_examples
-from pellucid.data.symbols import Segmenters, segmenters
-from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
+from pellucid.data.symbols import segmenters
 from pellucid.errors import DataError, RunError
 from pellucid.files import remove
 
 WORTH_KEEPING = 1 << 23
 """Symbols from which on a corpus is kept: fewer are read and encoded in the time it takes to load Arrow."""
-
-
-Encoding = Callable[[Sequence[Example], Segmenters, Vocabularies], Encoded]
-"""How examples become ids."""
 
 
 class Files(NamedTuple):
@@ -85,13 +80,13 @@ def read_files(files: Files, config: DataConfig, kept: Path) -> Data:
     return Data(key, Found(tuple(bad), blank, shared), training, corpus, development, reads)
 
 
-def encoded(data: Data, config: DataConfig, encoding: Encoding = encode) -> Corpus:
-    """The training examples as ids, as they were kept, or encoded now, by the `encoding` that the model needs."""
+def encoded(data: Data, config: Config) -> Corpus:
+    """The training examples as ids, as they were kept, or encoded now as the model needs them."""
     if data.corpus is not None:
         return data.corpus
-    cut = segmenters(config)
-    vocabularies = learn_vocabularies(data.training, cut, config.minimum_count)
-    return Corpus(data.key, data.found, vocabularies, encoding(data.training, cut, vocabularies))
+    cut = segmenters(config.data)
+    vocabularies = vocabularies_of(data.training, cut, config)
+    return Corpus(data.key, data.found, vocabularies, encoding_of(config)(data.training, cut, vocabularies))
 
 
 def keep(path: Path, corpus: Corpus, files: Files, config: DataConfig) -> Corpus:

@@ -10,8 +10,7 @@ import msgspec
 import numpy as np
 
 from pellucid.config import Config
-from pellucid.data.batches import Encoded, encode
-from pellucid.data.copies import encode_with_copies
+from pellucid.data.batches import Encoded
 from pellucid.data.corpus import Corpus
 from pellucid.data.examples import Example, resolve_format
 from pellucid.data.vocabulary import Vocabularies
@@ -20,7 +19,7 @@ from pellucid.kernels.choice import will_compile
 from pellucid.model.device import find_device, place, use_determinism
 from pellucid.model.network import build_network, parameter_count
 from pellucid.model.threads import use_threads
-from pellucid.search.transducer import Transducer
+from pellucid.search.answering import transducer_of
 from pellucid.toml import checked
 from pellucid.training import run, snapshots
 from pellucid.training.augmentation import Augmented, augmented
@@ -99,7 +98,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
         if config.training.augmentation != "none":
             read, made = augmented(read, config)
             yield made
-        corpus = encoded(read, data, encode_with_copies if config.decoder.copying else encode)
+        corpus = encoded(read, config)
         del read  # the texts of a large file, of which training needs only the ids
         session, fingerprint, built = _open(folder, config, corpus, development)
         if not (mapped or session.progress.finished or config.decoder.copying or made):
@@ -123,7 +122,7 @@ def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Ex
     if not resumed:
         run.begin(folder, config, vocabularies)
     place(network, find_device(config.device))
-    transducer = Transducer(config, vocabularies, network)
+    transducer = transducer_of(config, vocabularies, network)
     session = Session(transducer, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
         restore_session(folder / run.TRAINING, session, fingerprint)
