@@ -32,6 +32,7 @@ ABOUT = {
     "spelling-codespell": "misspelt words to what was meant, the first and the first three",
     "scan": "commands to actions: the splits simple and length",
     "typo-faithful": "where a word has its wrong letter: the typo post's network of 2017, to the letter",
+    "typo-attention": "the same, with attention that points",
     "protein-golden": "the protein networks of 2016: kept weights, published numbers",
 }
 """Every recipe, and what it is."""

@@ -97,14 +97,17 @@ class Outcome(NamedTuple):
 def data_of(words: WordList, seed: int) -> Data:
     """The typos of a seed; of a short list less is developed and tested on, a third of it at most.
 
-    Words one letter away from the post's own are in no part, so that its figure is made of unseen ones.
+    Words one letter away from the post's own are in no part, so that its figure is made of unseen ones; and a form that
+    is developed or tested on is not trained on, as a typo of another word either.
     """
     near = {fit.word for example in EXAMPLES for fit in words.fits(example)}
     kept = [word for word in words.words if word not in near]
     scale = min(1.0, len(kept) / (3 * (DEVELOPMENT + TEST)))
     parts = parted(kept, round(scale * DEVELOPMENT), round(scale * TEST), seed)
     counts = ((parts.train, EACH), (parts.dev, 1), (parts.test, 1))
-    return Data(*(typos(part, each, words.known, 10 * seed + at) for at, (part, each) in enumerate(counts)))
+    train, dev, test = (typos(part, each, words.known, 10 * seed + at) for at, (part, each) in enumerate(counts))
+    judged = {typo.wrong for typo in (*dev, *test)}
+    return Data([typo for typo in train if typo.wrong not in judged], dev, test)
 
 
 def conduct(study: Study) -> Outcome:
