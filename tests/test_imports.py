@@ -39,7 +39,7 @@ ORDER = (
 """The path of the data: a file imports from its own folder and from what stands before it here."""
 DATA_ORDER = (
     *("subwords", "symbols", "lines", "columns", "formats", "faults", "examples", "vocabulary", "vectors", "batches"),
-    *("copies", "answering", "corpus", "prefetching", "synthetic", "digits"),
+    *("copies", "answering", "corpus", "prefetching", "synthetic", "digits", "typos"),
 )
 """The same for the files of data/, one by one."""
 ALLOWANCES: Mapping[str, Mapping[str, str]] = {

@@ -1,12 +1,15 @@
-"""pellucid recipe list | pellucid recipe NAME --out DIR [--seeds N] [--samples N] [--data DIR] [--only A,B]"""
+"""pellucid recipe list
+pellucid recipe NAME --out DIR [--seeds N] [--samples N] [--data DIR] [--only A,B] [--words FILE]
+"""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
 from pellucid.errors import InputError
-from pellucid.recipes.recipe import ABOUT, CHOOSABLE, Request, data_folder, find
+from pellucid.recipes.recipe import ABOUT, CHOOSABLE, MismatchError, Request, data_folder, find
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class Arguments:
     """Where data sets are; PELLUCID_DATA, or ../shared/data, where not given."""
     only: str = ""
     """Experiments of a recipe that has several, with commas between their names: arm,bul."""
+    words: Path | None = None
+    """A list of words, one a line, for recipes about typos; /usr/share/dict/words where not given."""
 
 
 def run(arguments: list[str]) -> int:
@@ -40,6 +45,15 @@ def run(arguments: list[str]) -> int:
         raise InputError(f"--seeds: expected 1 or more, got {given.seeds}")
     if given.samples < 0:
         raise InputError(f"--samples: expected 1 or more, or 0 for the recipe's own number, got {given.samples}")
-    for line in run_recipe(Request(given.out, given.seeds, given.samples, given.data or data_folder(), only)):
-        print(line, flush=True)
+    request = Request(given.out, given.seeds, given.samples, given.data or data_folder(), only)
+    if given.words is not None:
+        if not given.name.startswith("typo-"):
+            raise InputError(f"{given.name} has no use for a list of words: --words is for the recipes about typos")
+        request = request._replace(words=given.words)
+    try:
+        for line in run_recipe(request):
+            print(line, flush=True)
+    except MismatchError as error:
+        print(f"pellucid: {error}", file=sys.stderr)
+        return 1
     return 0

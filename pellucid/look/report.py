@@ -109,7 +109,7 @@ def report_html(report: Report) -> str:
     sections = [
         section("How it learnt", charts_html(learning_charts(report.log))),
         section("Where it is right", accuracies_html(report.positions, report.lengths)),
-        section("Where it looked", _examples(report.examples)),
+        section("Where it looked", examples_html(report.examples)),
         section("Where it went wrong", _mistakes(report.mistakes)),
         *(section(title, map(_part, parts)) for title, parts in groupby(report.parts, attrgetter("title"))),
         section("Settings", _settings(report.config_toml)),
@@ -159,7 +159,7 @@ def _percent(value: float) -> str:
     return f"{value:.1f}" if math.isfinite(value) else "–"
 
 
-def _examples(examples: Sequence[Shown]) -> Iterator[str]:
+def examples_html(examples: Sequence[Shown]) -> Iterator[str]:
     """The attention of chosen decodings, under one caption."""
     if not examples:
         return

@@ -49,6 +49,8 @@ class Reference(NamedTuple):
     experiments: Sequence[Experiment]
     candidates: int = 1
     """Accuracy is told of a right output among the first 1 to so many."""
+    variants: bool = False
+    """Whether the experiments are settings for the same pairs: then no mean is taken over them, and each is drawn."""
 
 
 class Paths(NamedTuple):
