@@ -20,7 +20,7 @@ class Arguments:
     seeds: int = 1
     """How many seeds, from 1."""
     samples: int = 0
-    """Training samples; 0 takes the recipe's own number."""
+    """Training samples; 0 takes the recipe's own number. Published sets are cut: development pairs in proportion."""
     data: Path | None = None
     """Where data sets are; PELLUCID_DATA, or ../shared/data, where not given."""
     only: str = ""
@@ -40,6 +40,10 @@ def run(arguments: list[str]) -> int:
         raise InputError(f"--seeds: expected 1 or more, got {given.seeds}")
     if given.samples < 0:
         raise InputError(f"--samples: expected 1 or more, or 0 for the recipe's own number, got {given.samples}")
-    for line in run_recipe(Request(given.out, given.seeds, given.samples, given.data or data_folder(), only)):
-        print(line, flush=True)
+    from pellucid.look.rows import rows
+
+    with rows() as seen:
+        data = given.data or data_folder()
+        for line in run_recipe(Request(given.out, given.seeds, given.samples, data, only, seen)):
+            print(line, flush=True)
     return 0
