@@ -23,7 +23,7 @@ class Arguments:
     seeds: int = 1
     """How many seeds, from 1."""
     samples: int = 0
-    """Training samples; 0 takes the recipe's own number."""
+    """Training samples; 0 takes the recipe's own number. Published sets are cut: development pairs in proportion."""
     data: Path | None = None
     """Where data sets are; PELLUCID_DATA, or ../shared/data, where not given."""
     only: str = ""
@@ -45,14 +45,17 @@ def run(arguments: list[str]) -> int:
         raise InputError(f"--seeds: expected 1 or more, got {given.seeds}")
     if given.samples < 0:
         raise InputError(f"--samples: expected 1 or more, or 0 for the recipe's own number, got {given.samples}")
+    from pellucid.look.rows import rows
+
     request = Request(given.out, given.seeds, given.samples, given.data or data_folder(), only)
     if given.words is not None:
         if not given.name.startswith("typo-"):
             raise InputError(f"{given.name} has no use for a list of words: --words is for the recipes about typos")
         request = request._replace(words=given.words)
     try:
-        for line in run_recipe(request):
-            print(line, flush=True)
+        with rows() as seen:
+            for line in run_recipe(request._replace(seen=seen)):
+                print(line, flush=True)
     except MismatchError as error:
         print(f"pellucid: {error}", file=sys.stderr)
         return 1

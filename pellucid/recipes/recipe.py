@@ -4,12 +4,15 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module, resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pellucid.config import Config
 from pellucid.data.typos import WORD_LIST
 from pellucid.errors import InputError, nearest
 from pellucid.toml import load_config
+
+if TYPE_CHECKING:
+    from pellucid.look.rows import Rows
 
 ABOUT = {
     "digits-data": "the lessons' samples, symbols, shapes, parameters and gradients",
@@ -63,6 +66,8 @@ class Request(NamedTuple):
     """The experiments to run, by name; all where none is named."""
     words: Path = WORD_LIST
     """The list of words that typos are made of."""
+    seen: "Rows | None" = None
+    """Where to tell how trainings go; nowhere where it is not given."""
 
 
 def find(name: str) -> Callable[[Request], Iterator[str]]:
