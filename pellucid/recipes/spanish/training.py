@@ -6,6 +6,7 @@ B batch, T target positions, V Spanish words.
 import time
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -14,12 +15,31 @@ from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
 from pellucid.recipes.digits.study import LasagneAdam
 from pellucid.recipes.spanish.networks import Design, SpanishNetwork, Written
-from pellucid.recipes.spanish.sentences import PAD, PAIRS, TRAINED, Corpus, Data, corpus_of
+from pellucid.recipes.spanish.sentences import (
+    EOS,
+    PAD,
+    PAIRS,
+    SPECIAL,
+    TRAINED,
+    UNK,
+    UNTRANSLATED,
+    Corpus,
+    Data,
+    corpus_of,
+    tokens_of,
+)
+from pellucid.search.trace import END, Trace
 
 EPOCHS, BATCH, RATE, DECAY, LONGEST_GRADIENT = 100, 4, 1e-3, 0.99, 5.0
+CANDIDATES = 5
+"""Words that a step shows beside the one it wrote."""
 Feeding = Literal["given", "previous", "previous-updating"]
-"""What a step of training is given: the right word; or the likeliest word of the step before, embedded without a
-gradient (`update_embedding_for_previous` False), or with one."""
+"""What a step of training is given: the right word; or the likeliest word of the step before, embedded and no gradient
+through it (`update_embedding_for_previous` False), or with one."""
+
+
+SHOWN = (PAIRS[1][0], PAIRS[TRAINED][0], UNTRANSLATED)
+"""Sentences that are translated: of the training pairs, of the validation pairs, and of neither."""
 
 
 class Study(NamedTuple):
@@ -58,6 +78,10 @@ class Outcome(NamedTuple):
     curve: list[Point]
     training: Fit
     validation: Fit
+    padding: float | None
+    """Share of the weights on padding, over the training sentences; None without attention."""
+    traces: list[Trace]
+    """Translations of `SHOWN`."""
 
     @property
     def best(self) -> int:
@@ -98,7 +122,10 @@ def conduct_and_keep(study: Study) -> tuple[SpanishNetwork, Outcome]:
         curve.append(Point(sum(losses) / len(losses), validation_loss(network, validation)))
     seconds = time.perf_counter() - started
     fits = fit_of(network, training), fit_of(network, validation)
-    return network, Outcome(study.name, study.seed, parameter_count(network), seconds, curve, *fits)
+    padding = weight_on_padding(network, training) if network.attention is not None else None
+    traces = [translate(network, corpus, sentence) for sentence in SHOWN]
+    who = (study.name, study.seed, parameter_count(network))
+    return network, Outcome(*who, seconds, curve, *fits, padding, traces)
 
 
 def network_for(design: Design, corpus: Corpus) -> SpanishNetwork:
@@ -174,27 +201,42 @@ def fit_of(network: SpanishNetwork, data: Tensors) -> Fit:
     return Fit(float(given[counted].float().mean()), float(alone[counted].float().mean()), float(whole.float().mean()))
 
 
-class Translation(NamedTuple):
-    """The words of all steps, which no end stops, and the weights of the looks."""
+@torch.no_grad()
+def translate(network: SpanishNetwork, corpus: Corpus, sentence: str) -> Trace:
+    """A sentence as the author's script has it: batch of one, padded as the data, so many steps, the likeliest word.
 
-    words: list[str]
-    weights: Float[Tensor, "T M S"]
-
-    @property
-    def text(self) -> str:
-        """The words before the first _EOS."""
-        stop = self.words.index("_EOS") if "_EOS" in self.words else len(self.words)
-        return " ".join(self.words[:stop])
+    No end stops it; the trace has the words up to the first _EOS. Padding is among what was looked at.
+    """
+    network.eval()
+    tokens = tokens_of(sentence)
+    ids, width = corpus.english.ids(tokens), corpus.data.source.shape[1]
+    encoded = network.encode(torch.tensor([[*ids, *[PAD] * (width - len(ids))]]), torch.tensor([len(ids)]))
+    written = network.feed_previous(encoded, corpus.data.given.shape[1], update_embedding_for_previous=False)
+    top = network.softmax(written.outputs[0]).log_softmax(dim=1).topk(CANDIDATES)
+    words = [corpus.spanish.words[word] for word in top.indices[:, 0].tolist()]
+    finished = SPECIAL[EOS] in words
+    stop = words.index(SPECIAL[EOS]) if finished else len(words)
+    steps = stop + finished
+    weights = written.weights[0].sum(dim=1) / max(written.weights.shape[2], 1)  # the mean over heads; zero without
+    return Trace(
+        text=sentence,
+        source=(*tokens, *[SPECIAL[PAD]] * (width - len(ids))),
+        features=0,
+        unknown=tuple(at for at, each in enumerate(ids) if each == UNK),
+        target=(*words[:stop], *([END] * finished)),
+        output=" ".join(words[:stop]),
+        finished=finished,
+        log_probabilities=top.values[:steps, 0].numpy(),
+        attention=weights[:steps].numpy() if written.weights.shape[2] else np.zeros((steps, width), np.float32),
+        top_symbols=tuple(tuple(corpus.spanish.words[word] for word in row) for row in top.indices[:steps].tolist()),
+        top_log_probabilities=top.values[:steps].numpy(),
+    )
 
 
 @torch.no_grad()
-def translate(network: SpanishNetwork, corpus: Corpus, tokens: list[str]) -> Translation:
-    """A sentence as the author's script has it: batch of one, padded as the data, as many steps, the likeliest word."""
+def weight_on_padding(network: SpanishNetwork, data: Tensors) -> float:
+    """The mean share of a step's weights that lies behind the end of the sentence, over all words."""
     network.eval()
-    width, steps = corpus.data.source.shape[1], corpus.data.given.shape[1]
-    ids = corpus.english.ids(tokens)
-    source = torch.tensor([[*ids, *[PAD] * (width - len(ids))]])
-    encoded = network.encode(source, torch.tensor([len(ids)]))
-    written = network.feed_previous(encoded, steps, update_embedding_for_previous=False)
-    likeliest = network.softmax(written.outputs).argmax(dim=2)[0].tolist()
-    return Translation([corpus.spanish.words[word] for word in likeliest], written.weights[0])
+    weights = write(network, data, "given").weights.mean(dim=2)
+    beyond = torch.arange(weights.shape[2]) >= data.lengths[:, None]
+    return float((weights * beyond[:, None]).sum(dim=2)[data.targets != PAD].mean())
