@@ -238,7 +238,10 @@ def _check_lengths(search: SearchConfig, longest_source: int) -> None:
         raise ConfigError(
             f"search.minimum_ratio = {search.minimum_ratio} is beyond search.maximum_ratio = {search.maximum_ratio}"
         )
-    if all(least > most for least, most in (_span(search, symbols) for symbols in range(1, longest_source + 1))):
+    limited = search.maximum_length or search.maximum_ratio
+    if limited and all(
+        least > most for least, most in (_span(search, symbols) for symbols in range(1, longest_source + 1))
+    ):
         least, most = _span(search, longest_source)
         raise ConfigError(
             f"{_limits(search, 'minimum')} ask for more symbols than {_limits(search, 'maximum')} allow, of every "
