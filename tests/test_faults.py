@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from tasks import config_of
 
@@ -45,8 +47,8 @@ def test_words_are_counted_as_words() -> None:
     assert "3 symbols, but the target has 2" in fault(data, "play some jazz", "O O")
 
 
-def test_a_bad_line_is_told_with_its_file_and_number(tmp_path: pytest.TempPathFactory) -> None:
-    path = tmp_path / "pairs.tsv"  # type: ignore[operator]
+def test_a_bad_line_is_told_with_its_file_and_number(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
     path.write_text("ab\tCC\nabc\tCC\n")
     with pytest.raises(DataError, match=r"pairs\.tsv:2: the source has 3 symbols, but the target has 2"):
         read_examples(path, config_of("tag").data)
