@@ -42,7 +42,9 @@ def alignment(transducer: Transducer, traces: Sequence[Trace], truth: Sequence[G
 
     What needs the states of one network is told only where it is `alone`.
     """
-    told = [(trace, own) for trace, own in zip(traces, truth, strict=True) if trace.attention.any()]
+    pairs = zip(traces, truth, strict=True)
+    # Each tag looks at its own place.
+    told = [(trace, own) for trace, own in pairs if trace.attention.any() and trace.task != "tag"]
     looked = [trace for trace, _ in told]
     if not looked:
         return Lying([], [], None)
