@@ -249,7 +249,7 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     minimum_offset: Offset = 0
     """Symbols added to what minimum_ratio asks."""
     beam_width: Width = 1
-    """Hypotheses kept for each source at every step; 1 takes the likeliest symbol (greedy)."""
+    """Hypotheses kept for each source at every step; 1 takes the likeliest symbol (greedy). At most 1,024."""
     length_normalisation: Literal["none", "average", "gnmt"] = "none"
     """What ln p of an output is divided by to rank it: none, average (its length), or gnmt (Wu et al. 2016)."""
     length_power: Amount = 0.6

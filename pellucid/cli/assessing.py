@@ -201,6 +201,8 @@ def _read(part: Part, data: DataConfig, how: How) -> tuple[Reading, list[str]]:
     try:
         return read_grouped(part.file, data, how.group)
     except InputError as error:
+        if how.group.isdecimal() and f"expected {int(how.group)} columns" in str(error):
+            raise DataError(f"--group {how.group}: there is no such column ({str(error).splitlines()[0]})") from error
         raise type(error)(str(error).replace("data.group_column", "--group")) from error
 
 

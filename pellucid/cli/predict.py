@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 import tyro
 
+from pellucid.cli.parsing import parsed
 from pellucid.cli.prefixes import Prefixes
 from pellucid.cli.searching import More, Place, Real, Run, SearchFlags, drawing_of, lexicon_of, with_settings
 from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
@@ -61,12 +62,12 @@ class Arguments(SearchFlags):
 
 def run(arguments: list[str]) -> int:
     """Decode, and say on standard error what a person should know of it."""
-    given = tyro.cli(Arguments, prog="pellucid predict", args=arguments)
+    given = parsed(Arguments, "predict", arguments)
     # Only now, when the arguments are known to be right, what takes seconds to import.
     from pellucid.model.threads import use_threads
     from pellucid.training.run import load
 
-    runs, file = apart(given.run, given.more)
+    runs, file = apart(given.run, given.more, "predict")
     transducer = _asked(load(runs[0] if len(runs) == 1 else runs, given.device), given)
     use_threads(transducer.config.threads)
     answer, listing = _answer(transducer, given), _lists(given)

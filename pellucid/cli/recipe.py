@@ -8,6 +8,7 @@ from pathlib import Path
 
 import tyro
 
+from pellucid.cli.parsing import parsed
 from pellucid.errors import InputError
 from pellucid.recipes.recipe import ABOUT, CHOOSABLE, MismatchError, Request, data_folder, find
 
@@ -37,7 +38,7 @@ def run(arguments: list[str]) -> int:
     if arguments == ["list"]:
         print("\n".join(f"{name:<27}{about}" for name, about in ABOUT.items()))
         return 0
-    given = tyro.cli(Arguments, prog="pellucid recipe", args=arguments)
+    given = parsed(Arguments, "recipe", arguments)
     run_recipe, only = find(given.name), [name for name in given.only.split(",") if name]
     if only and given.name not in CHOOSABLE:
         raise InputError(f"{given.name} has no experiments to choose from: --only is for {', '.join(CHOOSABLE)}")

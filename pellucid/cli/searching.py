@@ -35,11 +35,11 @@ class SearchFlags:
     """What stands instead of the run's search settings, or beside them."""
 
     beam: Number = None
-    """Hypotheses kept for each source at every step, instead of the run's search.beam_width; 1 is greedy."""
+    """Hypotheses kept for each source at every step, instead of the run's search.beam_width: 1 (greedy) to 1,024."""
     nbest: Number = None
     """So many outputs a source, likeliest first; the beam is made as wide as that."""
     sample: Number = None
-    """Draw so many outputs of each source at random."""
+    """Draw so many outputs of each source at random, up to 1,024."""
     temperature: Real = None
     """For --sample: what ln p is divided by before drawing (1)."""
     top_k: Number = None

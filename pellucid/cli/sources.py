@@ -11,7 +11,7 @@ import msgspec
 
 from pellucid.config import DataConfig, Format
 from pellucid.data.examples import BadLine, Example
-from pellucid.errors import DataError
+from pellucid.errors import DataError, InputError
 from pellucid.search.trace import Trace
 
 CHUNK = 1024
@@ -24,12 +24,28 @@ Reader = Callable[[Path, DataConfig, Format], Iterator[Item]]
 Parser = Callable[[Iterable[bytes], str, DataConfig], Iterator[Item]]
 
 
-def apart(first: Path, rest: Sequence[Path]) -> tuple[list[Path], Path]:
+def is_run(path: Path) -> bool:
+    """Whether a path is the folder of a run or of an ensemble."""
+    return any((path / mark).is_file() for mark in MARKS)
+
+
+def check_order(paths: Sequence[Path], verb: str) -> None:
+    """`InputError` where a file stands before the folder of a run."""
+    folder = next((path for path in paths[1:] if is_run(path)), None)
+    if folder is not None and paths[0].is_file():
+        raise InputError(
+            f"{paths[0]} is a file, and {folder} the folder of a run: folders come first, then the file (pellucid "
+            f"{verb} {folder} {paths[0]})"
+        )
+
+
+def apart(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path], Path]:
     """The run folders and the input among the places of a command line: a last one that is no run is the input.
 
-    Without one, standard input is: "-".
+    Without one, standard input is: "-". `InputError` where the input stands before a run.
     """
-    if rest and not any((rest[-1] / mark).is_file() for mark in MARKS):
+    check_order([first, *rest], verb)
+    if rest and not is_run(rest[-1]):
         return [first, *rest[:-1]], rest[-1]
     return [first, *rest], Path("-")
 

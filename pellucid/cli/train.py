@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from pellucid.agreement import refuse_idle
 from pellucid.cli.interruption import heeded
+from pellucid.cli.parsing import parsed
 from pellucid.cli.settings import SettingFlags, config_of, defaults_of
 from pellucid.config import Config, Limit
 from pellucid.errors import ConfigError
@@ -106,4 +107,4 @@ def parse(arguments: Sequence[str]) -> Arguments:
     """Flags over a TOML file over a preset."""
     required: Any = tyro.MISSING
     defaults = Arguments(train=required, dev=required, run=required, **defaults_of(arguments))
-    return tyro.cli(Arguments, prog="pellucid train", args=arguments, default=defaults)
+    return parsed(Arguments, "train", arguments, defaults)

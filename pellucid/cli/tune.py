@@ -10,6 +10,7 @@ import tyro
 
 from pellucid.agreement import idle
 from pellucid.cli.interruption import heeded
+from pellucid.cli.parsing import parsed
 from pellucid.cli.settings import SettingFlags, config_of, defaults_of
 from pellucid.cli.sources import counted, say
 from pellucid.cli.train import interrupted
@@ -171,7 +172,7 @@ def parse(arguments: Sequence[str]) -> Arguments:
     """Flags over a TOML file over a preset."""
     required: Any = tyro.MISSING
     defaults = Arguments(train=required, dev=required, out=required, **defaults_of(arguments))
-    return tyro.cli(Arguments, prog="pellucid tune", args=arguments, default=defaults)
+    return parsed(Arguments, "tune", arguments, defaults)
 
 
 def _own(config: Config) -> Collection[str]:
