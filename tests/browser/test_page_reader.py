@@ -40,7 +40,7 @@ def test_the_page_opens_on_what_is_wrong_and_says_so(opened: Open, file: str) ->
           - combobox "Right or wrong"
           - status
           - listbox /Examples/:
-            - option "{errors}: {first.text}, written {first.traces[0].output}" [selected]
+            - 'option "{errors}: {first.text}, written {first.traces[0].output}" [selected]'
           - paragraph: /^Wrong:/
           - table "Written and wanted, symbol by symbol":
             - rowgroup:
@@ -104,7 +104,7 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
                 - button /both right/
               - table:
                 - rowgroup:
-                  - row "exact match":
+                  - row /exact match/:
                     - rowheader "exact match"
         """,
         "Training": """
@@ -114,7 +114,8 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
             - region "Film":
               - button "Play"
               - slider "Validation"
-              - combobox "Probe"
+              - paragraph:
+                - combobox "Probe"
         """,
     }
     for title, snapshot in views.items():
