@@ -41,6 +41,8 @@ export function path(points: [number, number][]): string {
 
 export interface Series {
   name: string;
+  colour?: number;
+  run?: number;
   /** Samples seen, and the value then. */
   points: [number, number][];
 }
@@ -101,6 +103,9 @@ export interface Mark {
 
 export interface Line {
   name: string;
+  /** Lines of one quantity share a colour; those of the n-th other run have the n-th kind of dashes. */
+  colour?: number;
+  run?: number;
   marks: Mark[];
 }
 
