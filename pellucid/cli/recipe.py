@@ -6,7 +6,7 @@ from pathlib import Path
 import tyro
 
 from pellucid.errors import InputError
-from pellucid.recipes.recipe import ABOUT, REFERENCES, Request, data_folder, find
+from pellucid.recipes.recipe import ABOUT, CHOOSABLE, Request, data_folder, find
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Arguments:
     data: Path | None = None
     """Where data sets are; PELLUCID_DATA, or ../shared/data, where not given."""
     only: str = ""
-    """Experiments of a recipe of published sets, with commas between their names: arm,bul."""
+    """Experiments of a recipe that has several, with commas between their names: arm,bul."""
 
 
 def run(arguments: list[str]) -> int:
@@ -34,8 +34,8 @@ def run(arguments: list[str]) -> int:
         return 0
     given = tyro.cli(Arguments, prog="pellucid recipe", args=arguments)
     run_recipe, only = find(given.name), [name for name in given.only.split(",") if name]
-    if only and given.name not in REFERENCES:
-        raise InputError(f"{given.name} has no experiments to choose from: --only is for {', '.join(REFERENCES)}")
+    if only and given.name not in CHOOSABLE:
+        raise InputError(f"{given.name} has no experiments to choose from: --only is for {', '.join(CHOOSABLE)}")
     if given.seeds < 1:
         raise InputError(f"--seeds: expected 1 or more, got {given.seeds}")
     if given.samples < 0:

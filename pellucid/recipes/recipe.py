@@ -30,10 +30,15 @@ ABOUT = {
     "translit-wikidata": "names from Latin letters to Hebrew and Arabic ones, 1-, 2- and 3-best",
     "spelling-codespell": "misspelt words to what was meant, the first and the first three",
     "scan": "commands to actions: the splits simple and length",
+    "snips": "requests to a voice assistant: slots and intent by one tagging",
+    "protein-structure": "proteins residue by residue: helix, strand or neither",
+    "protein-place": "the place of a protein in the cell, with attention and without, on two splits",
 }
 """Every recipe, and what it is."""
 REFERENCES = ("g2p-sigmorphon2020", "histnorm", "translit-wikidata", "spelling-codespell", "scan")
 """Those of published sets, which consist of experiments that can be asked for one by one."""
+CHOOSABLE = (*REFERENCES, "protein-place")
+"""All that consist of experiments that can be asked for one by one."""
 
 
 class Request(NamedTuple):

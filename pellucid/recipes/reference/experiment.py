@@ -39,7 +39,7 @@ class Reference(NamedTuple):
     """Experiments of one kind, under one configuration, told of together."""
 
     name: str
-    """Of the recipe, of its file of settings, and of the folder of its data."""
+    """Of the recipe, of its file of settings, and, unless `folder` says another, of the folder of its data."""
     title: str
     introduction: str
     """What is done, and how the published numbers were measured."""
@@ -49,6 +49,8 @@ class Reference(NamedTuple):
     experiments: Sequence[Experiment]
     candidates: int = 1
     """Accuracy is told of a right output among the first 1 to so many."""
+    folder: str = ""
+    """Of the data, where it is not named as the recipe."""
 
 
 class Paths(NamedTuple):
@@ -71,11 +73,12 @@ def chosen(reference: Reference, only: Sequence[str]) -> list[Experiment]:
 
 def data_of(reference: Reference, data: Path) -> Path:
     """The folder of a recipe's data; `DataError` says where it comes from."""
-    folder = data / reference.name
+    name = reference.folder or reference.name
+    folder = data / name
     if not folder.is_dir():
         raise DataError(
             f"{folder} is not there: the data is {reference.origin}; give the folder that holds it as "
-            f"{reference.name} with --data, or in PELLUCID_DATA"
+            f"{name} with --data, or in PELLUCID_DATA"
         )
     return folder
 
