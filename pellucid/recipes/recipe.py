@@ -40,11 +40,14 @@ ABOUT = {
     "typo-faithful": "where a word has its wrong letter: the typo post's network of 2017, to the letter",
     "typo-attention": "the same, with attention that points",
     "protein-golden": "the protein networks of 2016: kept weights, published numbers",
+    "snips": "requests to a voice assistant: slots and intent by one tagging",
+    "protein-structure": "proteins residue by residue: helix, strand or neither",
+    "protein-place": "the place of a protein in the cell, with attention and without, on two splits",
 }
 """Every recipe, and what it is."""
 REFERENCES = ("g2p-sigmorphon2020", "histnorm", "translit-wikidata", "spelling-codespell", "scan")
 """Those of published sets, which consist of experiments that can be asked for one by one."""
-CHOOSABLE = (*REFERENCES, "spanish-tatoeba")
+CHOOSABLE = (*REFERENCES, "spanish-tatoeba", "protein-place")
 """All that consist of experiments that can be asked for one by one."""
 
 

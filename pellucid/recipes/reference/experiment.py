@@ -44,7 +44,7 @@ class Reference(NamedTuple):
     """Experiments of one kind, under one configuration, told of together."""
 
     name: str
-    """Of the recipe, of its file of settings, and of the folder of its data."""
+    """Of the recipe, of its file of settings, and, unless `folder` says another, of the folder of its data."""
     title: str
     introduction: str
     """What is done, and how the published numbers were measured."""
@@ -56,6 +56,8 @@ class Reference(NamedTuple):
     """Accuracy is told of a right output among the first 1 to so many."""
     variants: bool = False
     """Whether the experiments are settings for the same pairs: then no mean is taken over them, and each is drawn."""
+    folder: str = ""
+    """Of the data, where it is not named as the recipe."""
 
 
 class Paths(NamedTuple):
@@ -82,11 +84,12 @@ def chosen(reference: Reference, only: Sequence[str]) -> list[Experiment]:
 
 def data_of(reference: Reference, data: Path) -> Path:
     """The folder of a recipe's data; `DataError` says where it comes from."""
-    folder = data / reference.name
+    name = reference.folder or reference.name
+    folder = data / name
     if not folder.is_dir():
         raise DataError(
             f"{folder} is not there: the data is {reference.origin}; give the folder that holds it as "
-            f"{reference.name} with --data, or in PELLUCID_DATA"
+            f"{name} with --data, or in PELLUCID_DATA"
         )
     return folder
 
