@@ -109,7 +109,8 @@ def derived_epochs(examples: int) -> float:
     As √(3600 / n) below that number, at most 200, and as the eighth root above, for a large set is fitted in hardly
     fewer passes (docs/log.md).
     """
-    return min(200.0, 30.0 * (3600 / examples) ** (0.5 if examples < 3600 else 0.125))
+    passes: float = 30.0 * (3600 / examples) ** (0.5 if examples < 3600 else 0.125)
+    return min(200.0, passes)
 
 
 def derived_batch_size(examples: int) -> int:
