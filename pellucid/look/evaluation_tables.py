@@ -15,6 +15,8 @@ from pellucid.look.visible import visible, visible_text
 
 CONFUSIONS = 10
 """So many kinds of error are listed."""
+UNITS = {True: "CER: edits over characters", False: "PER: edits over symbols"}
+"""What the symbol error rate is called where targets are cut into characters, and where they are not."""
 REVIEWED = (0.5, 0.8, 0.9, 0.95, 1.0)
 """The shares of most certain outputs that are told of."""
 
@@ -88,8 +90,12 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
     evaluation, calibration, texts = assessment.evaluation, assessment.calibration, assessment.text_scores
     rows = [
         ("exact match", f"{evaluation.exact_match:.2f} %", _ci(evaluation.exact_match_ci95)),
-        ("word error rate", f"{evaluation.wer:.2f} %", f"{_ci(evaluation.wer_ci95)} (wrong outputs)"),
-        ("symbol error rate", f"{evaluation.symbol_error_rate:.2f} %", _ci(evaluation.symbol_error_rate_ci95)),
+        ("word error rate", f"{evaluation.wer:.2f} %", f"{_ci(evaluation.wer_ci95)} (WER: wrong outputs)"),
+        (
+            "symbol error rate",
+            f"{evaluation.symbol_error_rate:.2f} %",
+            f"{_ci(evaluation.symbol_error_rate_ci95)} ({UNITS[assessment.characters]})",
+        ),
         ("symbol accuracy", f"{evaluation.symbol_accuracy:.2f} %", "by position, the end included"),
     ]
     if texts:
