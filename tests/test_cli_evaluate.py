@@ -152,6 +152,17 @@ def test_standard_input_is_a_file_too(tmp_path: Path) -> None:
     )
 
 
+def test_long_names_of_runs_are_told_apart(tmp_path: Path) -> None:
+    run, file = digits_run().run, digits_run().files.dev
+    names = ["a-long-name-that-all-runs-begin-with-seed-one", "a-long-name-that-all-runs-begin-with-seed-two"]
+    runs = [copy_of(run, tmp_path / name) for name in names]
+    done = pellucid("evaluate", *runs, file, "--html", tmp_path / "page.html")
+    assert done.code == 0 and "…one" in done.out and "…two" in done.out
+    assert f"pellucid: …one is {names[0]}\n" in done.err and names[0] in (tmp_path / "page.html").read_text("utf-8")
+    told = json.loads(pellucid("evaluate", *runs, file, "--json").out)
+    assert [each["name"] for each in told["runs"]] == names and told["comparisons"][0]["a"] == names[0]
+
+
 def test_two_runs_are_compared(tmp_path: Path) -> None:
     other = copy_of(digits_run().run, tmp_path / "same")
     done = evaluate(other, pairs_file(), "--json", "--html", tmp_path / "page.html")

@@ -3,6 +3,7 @@
 B batch, K steps, S source positions, T target positions, V vocabulary.
 """
 
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -19,11 +20,14 @@ from pellucid.data.copies import encode_with_copies
 from pellucid.data.examples import Example
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import BOS, EOS, SPECIAL, UNK
-from pellucid.errors import ConfigError
+from pellucid.errors import ConfigError, InputError
 from pellucid.kernels.choice import plain
 from pellucid.model.copying import BY_PLACE, NEVER, copied_ids, mix
 from pellucid.model.memory import Memory, Unrolled
 from pellucid.model.network import Network, build_network, shifted
+from pellucid.search.lexicon import load_lexicon
+from pellucid.search.options import Options
+from pellucid.search.sampling import Drawing
 from pellucid.search.transducer import Transducer
 from pellucid.training.run import load
 from pellucid.training.session import Files
@@ -216,3 +220,21 @@ def test_symbols_never_seen_are_copied_with_their_own_text(trained: Transducer) 
     assert model.with_beam(3).predict(["abca𝒳"])[0].output == "abca𝒳"
     lonely, among = model.predict(["a𝒳"])[0], model.predict(["abcabcabca𝒳", "a𝒳"])[1]
     assert lonely.top_symbols == among.top_symbols
+
+
+def test_a_prefix_may_hold_what_only_copying_can_give(trained: Transducer, tmp_path: Path) -> None:
+    sources = ["ab𝒳c", "c\u4dffa", "", "abc"]
+    found = trained.predict(sources, prefixes=["𝒳", "a\u4dff\u4dff", "𝒳", "c"])
+    assert [trace.output[:3] for trace in found][1] == "a\u4dff\u4dff" and found[0].output.startswith("𝒳")
+    assert found[0].target[0] == "𝒳" and found[0].forced == (0,) and found[1].forced == (0, 1, 2)
+    assert found[2].output == "" and found[3].output[0] == "c"
+    assert trained.with_beam(3).predict(sources[:1], prefixes=["𝒳"])[0].output.startswith("𝒳")
+    drawn = trained.samples([Example(sources[0], "")], Drawing(samples=3), prefixes=["b𝒳"])
+    assert all(trace.output.startswith("b𝒳") for trace in drawn[0])
+    with pytest.raises(InputError, match="prefix: the model never writes the symbol '𝒴'"):
+        trained.predict(sources[:1], prefixes=["𝒴"])
+    with pytest.raises(InputError, match="can only copy can stand in a prefix alone"):
+        trained.with_options(Options(required=("𝒳",))).predict(sources[:1])
+    known = write_pairs(tmp_path / "known.tsv", [Example("ab𝒳c", "𝒳yes"), Example("ab𝒳c", "no")])
+    looked = trained.with_options(Options(prefix="𝒳", lexicon=load_lexicon(known, trained.config.data)))
+    assert looked.predict(sources[:1])[0].output == "𝒳yes"

@@ -63,6 +63,7 @@ def test_the_page_of_a_run_tells_its_numbers_and_each_error() -> None:
     page = single(made(ROWS))
     read = Page(page)
     assert read.titles == ["Where it is right", "What it confuses", "How sure it was", "Errors"]
+    assert "word error rate" in page and "WER: wrong outputs" in page and "CER: edits over characters" in page
     assert "50.00 %" in page and "run on test.tsv" in page and "cut outputs" in page
     assert [error["data-kinds"] for error in read.errors] == ["deletion", "substitution"]
     assert "d→c" in str(read.errors[1]["data-text"]) and 'data-find="d→c"' in page

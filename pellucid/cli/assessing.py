@@ -19,6 +19,7 @@ from pellucid.data.examples import BadLine, Example, Reading, has_known_name, re
 from pellucid.errors import DataError, InputError
 from pellucid.evaluation.answers import merge_references
 from pellucid.evaluation.assessment import Answered, Assessment, assess, join
+from pellucid.look.names import short_names
 from pellucid.search.trace import Trace
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Assessed(NamedTuple):
     counts: list[dict[str, int]]
     seconds: list[float]
     bad: list[BadLine]
+    names: Sequence[str] = ()
+    """The runs' whole names, of which the assessments have short ones."""
 
 
 def assessed(runs: Sequence[Path], file: Path, how: How) -> Assessed:
@@ -76,8 +79,8 @@ def assessed(runs: Sequence[Path], file: Path, how: How) -> Assessed:
     joined = [join([result.runs[at] for result in results]) for at in range(len(runs))]
     counts = [_summed([result.counts[at] for result in results]) for at in range(len(runs))]
     seconds = [sum(result.seconds[at] for result in results) for at in range(len(runs))]
-    named = [replace(assessment, name=name) for assessment, name in zip(joined, names, strict=True)]
-    return Assessed(named, counts, seconds, [line for result in results for line in result.bad])
+    named = [replace(assessment, name=name) for assessment, name in zip(joined, short_names(names), strict=True)]
+    return Assessed(named, counts, seconds, [line for result in results for line in result.bad], names)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,6 +94,7 @@ def run(arguments: list[str]) -> int:
     if given.json:
         sys.stdout.write(msgspec.json.encode(_plain(found, comparisons, listed)).decode() + "\n")
     elif comparisons:
+        _tell_names(found)
         _print(comparison_tables(found.runs, comparisons, found.seconds, listed))
     else:
         _print(assessment_tables(found.runs[0], found.counts[0], found.seconds[0], listed))
@@ -128,13 +129,13 @@ def _plain(found: "Assessed", comparisons: "Sequence[Comparison]", listed: int) 
         return reports[0]
     first, *others = found.runs
     pairs = []
-    for other, comparison in zip(others, comparisons, strict=True):
-        told: dict[str, Any] = {"a": first.name, "b": other.name, **comparison.to_dict()}
+    for other, name, comparison in zip(others, found.names[1:], comparisons, strict=True):
+        told: dict[str, Any] = {"a": found.names[0], "b": name, **comparison.to_dict()}
         for key, one, against in (("a_right_b_wrong", first, other), ("b_right_a_wrong", other, first)):
             rows = only_right(one, against)[:listed]
             told[key] = [{**against.error(at), "right_output": one.traces[at].output} for at in rows]
         pairs.append(told)
-    named = [{"name": each.name, **report} for each, report in zip(found.runs, reports, strict=True)]
+    named = [{"name": name, **report} for name, report in zip(found.names, reports, strict=True)]
     return {"runs": named, "comparisons": pairs}
 
 
@@ -143,6 +144,13 @@ def _print(tables: "Iterable[Table]") -> None:
     console = Tables(highlight=False)
     for table in tables:
         console.print(table)
+
+
+def _tell_names(found: "Assessed") -> None:
+    """What short names stand for."""
+    for run, name in zip(found.runs, found.names, strict=True):
+        if run.name != name:
+            print(f"pellucid: {run.name} is {name}", file=sys.stderr)
 
 
 def _write_page(given: Arguments, found: "Assessed", comparisons: "Sequence[Comparison]") -> None:
@@ -156,6 +164,9 @@ def _write_page(given: Arguments, found: "Assessed", comparisons: "Sequence[Comp
     *_, file = _paths(given)
     if comparisons:
         report = comparison_report(found.runs, comparisons, str(file), listed)
+        told = [f"{run.name} is {name}" for run, name in zip(found.runs, found.names, strict=True) if run.name != name]
+        if told:
+            report = replace(report, introduction=f"{report.introduction} {', '.join(told)}.")
     else:
         report = evaluation_report(found.runs[0], str(file), found.counts[0], listed)
     write_report(given.html, report)

@@ -25,8 +25,9 @@ def parsed(kind: type[Arguments], verb: str, arguments: Sequence[str], default: 
     """The arguments of a verb; help and mistakes leave with tyro's own words and exit code 0 or 2."""
     if not {"-h", "--help"} & set(arguments):
         _check_values(kind, verb, arguments)
-    given: Any = {} if default is None else {"default": default}
-    return tyro.cli(kind, prog=f"pellucid {verb}", args=arguments, registry=_registry(), **given)
+    start: Any = tyro.MISSING_NONPROP if default is None else default
+    given: Arguments = tyro.cli(kind, prog=f"pellucid {verb}", args=arguments, default=start, registry=_registry())
+    return given
 
 
 def _check_values(kind: type, verb: str, arguments: Sequence[str]) -> None:

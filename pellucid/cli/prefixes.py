@@ -49,6 +49,8 @@ def _check(text: str, transducer: "Transducer", where: str) -> None:
     from pellucid.search.options import constraints_of
 
     target = transducer.vocabularies.target
+    if transducer.config.decoder.copying:
+        return  # what can be copied is known with the source
     try:
         asked = constraints_of(transducer.options, [text], transducer.segmenters.target, target)
     except InputError as error:

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from pellucid.data.batches import Encoded, Ragged, encode
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters
-from pellucid.data.vocabulary import UNK, Vocabularies
+from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 
 
 def encode_with_copies(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Encoded:
@@ -22,7 +22,7 @@ def encode_with_copies(examples: Sequence[Example], segmenters: Segmenters, voca
     target = plain.target._replace(values=plain.target.values.astype(np.int32))
     size = len(vocabularies.target)
     for row in _rows_with_unknown(target):
-        read, features = _read(examples[row], segmenters)
+        read, features = read_symbols(examples[row], segmenters)
         written = segmenters.target.split(examples[row].target)
         start = target.offsets[row]
         for at, symbol in enumerate(written):
@@ -38,7 +38,7 @@ def sources_with_copies(
     known = len(vocabularies.source) + len(vocabularies.features)
     target, told = vocabularies.target, sources._replace(values=sources.values.astype(np.int32))
     for row in _rows_with_unknown(sources):
-        read, features = _read(examples[row], segmenters)
+        read, features = read_symbols(examples[row], segmenters)
         start = sources.offsets[row]
         for at, symbol in enumerate(read):
             if sources.values[start + at] == UNK:
@@ -47,10 +47,18 @@ def sources_with_copies(
     return told
 
 
-def _read(example: Example, segmenters: Segmenters) -> tuple[list[str], int]:
+def read_symbols(example: Example, segmenters: Segmenters) -> tuple[list[str], int]:
     """The symbols that the encoder reads, and how many of them, from the first, are features."""
     features = segmenters.features.split(example.features) if example.features else []
     return [*features, *segmenters.source.split(example.source)], len(features)
+
+
+def ids_with_copies(symbols: Sequence[str], vocabulary: Vocabulary, read: tuple[Sequence[str], int]) -> list[int]:
+    """Target ids of symbols, those that the vocabulary lacks by their place in what is read, or unknown."""
+    source, features = read
+    places = {symbol: place for place, symbol in reversed(list(enumerate(source))) if place >= features}
+    size = len(vocabulary)
+    return [vocabulary.ids.get(symbol, size + places[symbol] if symbol in places else UNK) for symbol in symbols]
 
 
 def _rows_with_unknown(column: Ragged) -> list[int]:

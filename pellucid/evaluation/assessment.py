@@ -71,6 +71,8 @@ class Assessment:
     """Every output of each example beside its references, likeliest first."""
     texts: bool
     """Whether outputs are also scored as running texts."""
+    characters: bool = False
+    """Whether the symbols that errors are counted in are characters."""
 
     @cached_property
     def scored(self) -> list[Scored]:
@@ -182,14 +184,15 @@ def assess(name: str, answered: Answered, own: Segmenters, shared: Segmenters, t
             for each, trace in zip(scored, flat, strict=True)
         ]
     rest = iter(scored)
-    return Assessment(name, answered, [list(islice(rest, len(outputs))) for outputs in answered.outputs], texts)
+    lists = [list(islice(rest, len(outputs))) for outputs in answered.outputs]
+    return Assessment(name, answered, lists, texts, shared.target.kind == "characters")
 
 
 def join(parts: Sequence[Assessment]) -> Assessment:
     """Several assessments of one run, of different groups, as one."""
     answered = Answered(*(list(chain(*lists)) for lists in zip(*(part.answered for part in parts), strict=True)))
     candidates = [own for part in parts for own in part.candidates]
-    return Assessment(parts[0].name, answered, candidates, parts[0].texts)
+    return Assessment(parts[0].name, answered, candidates, parts[0].texts, parts[0].characters)
 
 
 def compare_runs(a: Assessment, b: Assessment) -> Comparison:

@@ -70,7 +70,6 @@ def _summary(assessment: Assessment, counts: Mapping[str, int]) -> list[tuple[st
     if assessment.mean:
         low, high = assessment.mean.wer_ci95
         rows.insert(0, ("mean word error rate", f"{assessment.mean.wer:.2f} % (95 %: {low:.2f} to {high:.2f})"))
-    rows = [row for row in rows if row[0] != "word error rate" or assessment.mean]
     told = [(name.replace("_", " "), f"{count:,}") for name, count in counts.items() if count and name != "lines"]
     return [*rows, ("examples", f"{assessment.evaluation.examples:,}"), *told]
 

@@ -18,6 +18,8 @@ LISTED = 60
 """Positions or lengths that a table has room for, of tags of long sequences."""
 CONFUSIONS = 10
 """So many kinds of error are listed."""
+UNITS = {True: "CER: edits over characters", False: "PER: edits over symbols"}
+"""What the symbol error rate is called where targets are cut into characters, and where they are not."""
 REVIEWED = (0.5, 0.8, 0.9, 0.95, 1.0)
 """The shares of most certain outputs that are told of."""
 
@@ -96,10 +98,15 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
     if assessment.labelled is not None:
         rows = label_rows(assessment.labelled, evaluation)
     else:
+        unit = UNITS[assessment.characters]
         rows = [
             ("exact match", f"{evaluation.exact_match:.2f} %", _ci(evaluation.exact_match_ci95)),
-            ("word error rate", f"{evaluation.wer:.2f} %", f"{_ci(evaluation.wer_ci95)} (wrong outputs)"),
-            ("symbol error rate", f"{evaluation.symbol_error_rate:.2f} %", _ci(evaluation.symbol_error_rate_ci95)),
+            ("word error rate", f"{evaluation.wer:.2f} %", f"{_ci(evaluation.wer_ci95)} (WER: wrong outputs)"),
+            (
+                "symbol error rate",
+                f"{evaluation.symbol_error_rate:.2f} %",
+                f"{_ci(evaluation.symbol_error_rate_ci95)} ({unit})",
+            ),
             ("symbol accuracy", f"{evaluation.symbol_accuracy:.2f} %", "by position, the end included"),
         ]
     if texts:

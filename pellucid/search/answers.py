@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pellucid.data.copies import ids_with_copies
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters
 from pellucid.data.vocabulary import Vocabulary
@@ -13,6 +14,7 @@ from pellucid.search.decoded import Decoded
 from pellucid.search.layers import Found
 from pellucid.search.lexicon import Lexicon
 from pellucid.search.reading import Asked, Read
+from pellucid.search.sampling import Drawing
 from pellucid.search.trace import END, Trace
 
 
@@ -51,7 +53,11 @@ def looked_up(
     for row, each in enumerate(read):
         texts = lexicon.targets.get(segmenters.source.normalised(each.text), ()) if lexicon and each.source else ()
         symbols = [(text, segmenters.target.split(text)) for text in texts]
-        allowed = [pair for pair in symbols if asked.constraints.allow(row, vocabulary.encode(pair[1]))]
+        allowed = [
+            pair
+            for pair in symbols
+            if asked.constraints.allow(row, ids_with_copies(pair[1], vocabulary, (each.source, each.features)))
+        ]
         known.append([known_trace(each, *pair, rank) for rank, pair in enumerate(allowed[: asked.best], 1)])
     return known
 
@@ -77,6 +83,13 @@ def known_trace(read: Read, text: str, symbols: Sequence[str], rank: int) -> Tra
     )
 
 
+def _drawn_from(traces: Sequence[Trace], drawing: Drawing, number: int) -> list[Trace]:
+    """As many as are asked for, with the probability that each was drawn with."""
+    streams = (np.random.default_rng([drawing.seed, number, at]) for at in range(drawing.samples))
+    picked = [traces[int(stream.integers(len(traces)))] for stream in streams]
+    return [replace(each, probability=1 / len(traces)) for each in picked]
+
+
 def given_trace(trace: Trace, text: str, symbols: Sequence[str], known: Container[str]) -> Trace:
     """What was scored, in its own spelling also where the model does not know a symbol."""
     unknown = tuple(at for at, symbol in enumerate(symbols) if symbol not in known)
@@ -94,9 +107,14 @@ def nothing() -> Decoded:
     )
 
 
-def drawn_traces(traces: Sequence[Trace], samples: int) -> list[Trace]:
-    """Outputs as samples, numbered from 1: those of a source without symbols are all the one it has."""
-    drawn = list(traces) if traces[0].source else [*traces] * samples
+def drawn_traces(traces: Sequence[Trace], drawing: Drawing, number: int) -> list[Trace]:
+    """Outputs of the source of this number as samples, numbered from 1.
+
+    Those of a source without symbols are all the one it has. A lexicon's are drawn from its answers, all alike likely.
+    """
+    if traces[0].origin == "lexicon":
+        traces = _drawn_from(traces, drawing, number)
+    drawn = list(traces) if traces[0].source else [*traces] * drawing.samples
     return [
         replace(each, rank=rank, origin="sample" if each.origin == "search" else each.origin)
         for rank, each in enumerate(drawn, 1)

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pellucid.data.copies import ids_with_copies
 from pellucid.data.symbols import Segmenter
 from pellucid.data.vocabulary import Vocabulary
-from pellucid.errors import InputError, nearest
+from pellucid.errors import DataError, InputError, nearest
 from pellucid.search.constraints import Constraints
 from pellucid.search.lexicon import Lexicon
 
@@ -56,32 +57,58 @@ LISTED = 10
 """Symbols that a hint lists."""
 
 
-def constraints_of(
-    options: Options, prefixes: Sequence[str | Sequence[str]], segmenter: Segmenter, vocabulary: Vocabulary
-) -> Constraints:
-    """The options in ids; `prefixes` are those of each source, as texts or as symbols.
+Texts = Sequence[str | Sequence[str]]
+"""Texts, or their symbols."""
+Sources = Sequence[tuple[Sequence[str], int]]
+"""What is read of each source: its symbols, and how many of them, from the first, are features."""
 
-    `InputError` names a symbol that the model cannot write, and one that is asked for and forbidden.
+
+def prefixes_of(options: Options, sources: int, prefixes: Texts | None) -> Texts:
+    """What each output begins with; `DataError` where there are not as many prefixes as sources."""
+    if prefixes is not None and len(prefixes) != sources:
+        raise DataError(f"expected one prefix for each of {sources} sources, got {len(prefixes)}")
+    return [options.prefix] * sources if prefixes is None else prefixes
+
+
+def constraints_of(
+    options: Options, prefixes: Texts, segmenter: Segmenter, vocabulary: Vocabulary, sources: Sources | None = None
+) -> Constraints:
+    """The options in ids; `prefixes` are those of each source.
+
+    `sources` are given where a model copies from them: then a prefix may hold symbols of its source that the vocabulary
+    lacks. `InputError` names a symbol that the model cannot write, and one that is asked for and forbidden.
     """
-    forbidden = _ids(options.forbidden, vocabulary, "forbidden")
-    required = list(dict.fromkeys(_ids(options.required, vocabulary, "required")))
+    more = "; what the model can only copy can stand in a prefix alone" if sources is not None else ""
+    forbidden = _ids(options.forbidden, vocabulary, "forbidden", more)
+    required = list(dict.fromkeys(_ids(options.required, vocabulary, "required", more)))
     symbols = [tuple(segmenter.split(each) if isinstance(each, str) else each) for each in prefixes]
-    told = {each: tuple(_ids(each, vocabulary, "prefix")) for each in dict.fromkeys(symbols)}
-    for what, ids in [("required", required), *(("prefix", each) for each in told.values())]:
+    if sources is None:
+        known = {each: tuple(_ids(each, vocabulary, "prefix")) for each in dict.fromkeys(symbols)}
+        told = [known[each] for each in symbols]
+    else:
+        told = [_copied(each, vocabulary, read) for each, read in zip(symbols, sources, strict=True)]
+    for what, ids in [("required", required), *(("prefix", each) for each in dict.fromkeys(map(tuple, told)))]:
         both = [vocabulary.symbol(each, ()) for each in ids if each in forbidden]
         if both:
             raise InputError(f"{what}: the symbol {both[0]!r} is forbidden")
-    begun = tuple(told[each] for each in symbols) if any(told.values()) else ()
-    return Constraints(np.array(forbidden, np.int64), np.array(required, np.int64), begun)
+    return Constraints(np.array(forbidden, np.int64), np.array(required, np.int64), tuple(told) if any(told) else ())
 
 
-def _ids(symbols: Iterable[str], vocabulary: Vocabulary, what: str) -> list[int]:
+def _copied(symbols: Sequence[str], vocabulary: Vocabulary, read: tuple[Sequence[str], int]) -> tuple[int, ...]:
+    """The ids of a prefix, of which some are places of its source; none for a source without symbols."""
+    source, features = read
+    if len(source) > features:
+        _ids([each for each in symbols if each not in source[features:]], vocabulary, "prefix")
+    return tuple(ids_with_copies(symbols, vocabulary, read)) if len(source) > features else ()
+
+
+def _ids(symbols: Iterable[str], vocabulary: Vocabulary, what: str, more: str = "") -> list[int]:
     """The ids of symbols, each of which the model must know."""
     for symbol in symbols:
         if symbol not in vocabulary.ids:
             raise InputError(
                 f"{what}: the model never writes the symbol {symbol!r}, which is not in its training targets"
-                f"{_near(symbol, vocabulary.symbols)}"
+                f"{more or _near(symbol, vocabulary.symbols)}"
             )
     return vocabulary.encode(list(symbols))
 

@@ -1,5 +1,6 @@
 """Transducer: a trained network with all it needs to turn texts into Traces."""
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from pellucid.agreement import refuse_idle
 from pellucid.config import Config, SearchConfig
+from pellucid.data.copies import read_symbols
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, Vocabularies
@@ -26,7 +28,7 @@ from pellucid.search.decoded import Limits
 from pellucid.search.forcing import force
 from pellucid.search.greedy import greedy
 from pellucid.search.layers import Found
-from pellucid.search.options import NO_OPTIONS, Options, constraints_of
+from pellucid.search.options import NO_OPTIONS, Options, constraints_of, prefixes_of
 from pellucid.search.painting import guided, rows_of
 from pellucid.search.reading import (
     Asked,
@@ -97,8 +99,7 @@ class Transducer:
         """Decode each source, with its features where the model was trained with them.
 
         One Trace a source, in their order. An empty source gives an empty output. `prefixes` are what each output
-        begins with. `DataError` for a source longer than `data.maximum_length`, and for features or prefixes that do
-        not match the sources in number.
+        begins with. `DataError` for a source that is too long, and for too many or too few features or prefixes.
         """
         return self.trace(examples_of(sources, features), prefixes)
 
@@ -135,7 +136,7 @@ class Transducer:
     ) -> list[list[Trace]]:
         """Outputs drawn at random. What is drawn depends on the seed and on an example's number, from `first` on."""
         given = list(examples)
-        constraints = self._constraints(len(given), prefixes)
+        constraints = self._constraints(given, prefixes)
 
         def draw(work: Work) -> list[list[Found]]:
             """One batch."""
@@ -143,8 +144,8 @@ class Transducer:
             drawn = sample(self.begin(work), work.positions, work.rows + first, wanted, drawing)
             return [[found_of(each) for each in outputs] for outputs in drawn]
 
-        asked = Asked(drawing.samples, drawing.samples, constraints)
-        return [drawn_traces(traces, drawing.samples) for traces in self._lists(given, asked, draw)]
+        lists = self._lists(given, Asked(drawing.samples, sys.maxsize, constraints), draw)
+        return [drawn_traces(traces, drawing, number) for number, traces in enumerate(lists, first)]
 
     def force(self, examples: Iterable[Example]) -> list[Trace]:
         """Score given pairs: a Trace of each target as though it had been decoded.
@@ -176,7 +177,7 @@ class Transducer:
 
     def _searched(self, given: list[Example], best: int, prefixes: Prefixes) -> list[list[Trace]]:
         """The best outputs of each example, by what the settings ask for."""
-        constraints, width = self._constraints(len(given), prefixes), max(best, self.config.search.beam_width)
+        constraints, width = self._constraints(given, prefixes), max(best, self.config.search.beam_width)
         score, lattice = score_of(self.config.search), self.options.lattice
 
         def search(work: Work) -> list[list[Found]]:
@@ -190,12 +191,11 @@ class Transducer:
 
         return self._lists(given, Asked(width, best, constraints), search)
 
-    def _constraints(self, sources: int, prefixes: Prefixes) -> Constraints:
+    def _constraints(self, given: Sequence[Example], prefixes: Prefixes) -> Constraints:
         """The options in ids; `DataError` where there are not as many prefixes as sources."""
-        if prefixes is not None and len(prefixes) != sources:
-            raise DataError(f"expected one prefix for each of {sources} sources, got {len(prefixes)}")
-        texts: Sequence[str | Sequence[str]] = [self.options.prefix] * sources if prefixes is None else prefixes
-        return constraints_of(self.options, texts, self.segmenters.target, self.vocabularies.target)
+        read = [read_symbols(each, self.segmenters) for each in given] if self.config.decoder.copying else None
+        texts = prefixes_of(self.options, len(given), prefixes)
+        return constraints_of(self.options, texts, self.segmenters.target, self.vocabularies.target, read)
 
     def _lists(
         self, given: list[Example], asked: Asked, decode: Callable[[Work], list[list[Found]]]
@@ -266,11 +266,11 @@ class Transducer:
 
     def _named(self, ids: Int[np.ndarray, "*shape"], read: Read) -> np.ndarray:
         """How ids are shown in an output of this source."""
-        names: np.ndarray = self._names
-        if self.config.decoder.copying:  # V + p is the symbol at source position p
-            names = np.concatenate([names, np.array(read.source, dtype=object)])
-        named: np.ndarray = names[ids]
-        return named
+        names = self._names
+        if self.config.decoder.copying:  # V + p is the symbol at source position p; beyond it, nothing is likely
+            beyond = SPECIAL_NAMES[:1] * int(ids.max(initial=0))
+            names = np.array([*names, *read.source, *beyond], dtype=object)
+        return np.asarray(names[ids])
 
     def _trace(self, read: Read, found: Found | None, rank: int, begun: int) -> Trace:
         """Ids back to symbols, of which `begun` were given; `found` is None for a source without any."""

@@ -1,0 +1,25 @@
+"""Names in tables: short, told apart, and the same in every order."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pellucid.look.names import WIDTH, short_names
+
+
+def test_long_names_lose_what_they_share_and_then_their_middle() -> None:
+    assert short_names(["base", "large"]) == ["base", "large"]
+    assert short_names(["g2p-sigmorphon2020-armenian-a", "g2p-sigmorphon2020-dutch"]) == ["…armenian-a", "…dutch"]
+    one, other = short_names(["a" * 30 + "x", "a" * 30 + "y"])
+    assert len(one) == len(other) == WIDTH and one[-1] == "x" and other[-1] == "y" and "…" in one
+    one, other = short_names(["x" + "a" * 60, "y" + "a" * 60])
+    assert one[0] == "x" and other[0] == "y" and len(one) <= WIDTH
+    one, other = short_names(["m" * 40 + "x" + "m" * 40, "m" * 40 + "y" + "m" * 40])
+    assert one != other
+    assert (
+        short_names(["runs/here/and/there/a", "runs/here/and/there/a"])[0] == short_names(["runs/here/and/there/a"])[0]
+    )
+
+
+@given(st.lists(st.text("ab-/", min_size=1, max_size=60), min_size=1, max_size=4, unique=True))
+def test_different_names_stay_different(names: list[str]) -> None:
+    assert len(set(short_names(names))) == len(names) and len(short_names(names)) == len(names)
