@@ -45,6 +45,7 @@ describe("two outputs side by side", () => {
   it("pairs by the fewest edits, not by place", () => {
     expect(paired([..."abc"], [..."xabc"])).toEqual([[null, 0], [0, 1], [1, 2], [2, 3]]);
     expect(paired([..."abc"], [..."ac"])).toEqual([[0, 0], [1, null], [2, 1]]);
+    expect(paired([..."bexr"], [..."bbxxr"])).toEqual([[0, 0], [1, 1], [2, 2], [null, 3], [3, 4]]);
     expect(paired([], ["a"])).toEqual([[null, 0]]);
     expect(paired([..."ab"], [..."ax"])).toEqual([[0, 0], [1, 1]]);
   });
