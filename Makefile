@@ -26,7 +26,7 @@ format: .venv/test.stamp ## put the code in its one format
 	$(BIN)/ruff format
 
 page: .venv/test.stamp web/node_modules/.stamp ## build web/ into pellucid/viewer/page, which is kept; needs Node
-	$(BIN)/python -m pellucid.viewer.typescript web/src/contents.ts
+	$(BIN)/python -m pellucid.viewer.typescript web/src/data/contents.ts
 	cd web && npm run build
 
 # The page is kept built, so that installing needs no Node: whether it is what web/ gives is seen where Node is there.

@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from pellucid.agreement import refuse_idle
 from pellucid.config import Config
 from pellucid.look.progress import shown
 from pellucid.look.rows import rows
@@ -31,6 +32,7 @@ def train(
     are returned as one. They train in processes of their own: a script calls this under `if __name__ == "__main__":`.
     """
     settings = config if isinstance(config, Config) else from_settings(config or {}, origin="config")
+    refuse_idle(settings)
     files = Files(*_pair(train)[:1], *_pair(dev)[:1], _pair(train)[1], _pair(dev)[1])
     if ensemble != 1:
         _train_ensemble(files, Path(run), settings, ensemble)

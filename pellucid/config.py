@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 Size = Literal["tiny", "small", "base", "large"]
+Task = Literal["transduce", "tag", "classify", "point"]
 Cell = Literal["gru", "lstm"]
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
 Embedding = Literal["learnt", "frozen", "one-hot"]
@@ -56,7 +57,7 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     source_symbols: str = "characters"
     """How a source is cut into symbols: characters, words, subwords, or a separator such as "+"."""
     target_symbols: str = "characters"
-    """How a target is cut into symbols: characters, words, subwords, or a separator."""
+    """How a target is cut: as a source; or whole: one symbol; or position: the number of a source symbol."""
     features_symbols: str = ";"
     """How features are cut into symbols: characters, words, or a separator."""
     subwords: Count = 8000
@@ -69,6 +70,10 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     """Symbols rarer than this in the training file are unknown to the model."""
     maximum_length: Count = 1000
     """Longest source or target, in symbols; a longer line is a bad line."""
+    aligned: bool = False
+    """Each target must have exactly as many symbols as its source, which task = "tag" needs and sets."""
+    unscored: str = ""
+    """Tag of positions that are neither trained nor scored (task = "tag"); empty for none."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """What a malformed line does: stop with its number and reason, or be skipped, counted and listed."""
 
@@ -108,6 +113,10 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
     """Text file of vectors ("symbol number number ...") that a new run's embedding starts from; empty for none."""
     features: Literal["prefix", "sum"] = "prefix"
     """Features are read as symbols before the source, or their vectors are added to that of each source symbol."""
+    convolutions: tuple[Width, ...] = ()
+    """Widths of convolutions side by side in front of the first layer, in symbols ("3 5 9"); empty for none."""
+    filters: Count = 32
+    """Filters of each convolution (ReLU)."""
 
 
 class AttentionConfig(Settings, frozen=True, kw_only=True):
@@ -139,6 +148,8 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     """Hidden units."""
     layers: Count = 1
     """Stacked layers."""
+    steps: Width = 1
+    """Looks that task = "classify" takes, a step of the cell after each, before it tells the class."""
     start: Literal["zero", "final", "mean"] = "final"
     """Initial state: zero, or a learnt projection of the encoder's final state or of its mean."""
     embedding: Feedback = "learnt"
@@ -238,7 +249,7 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     minimum_offset: Offset = 0
     """Symbols added to what minimum_ratio asks."""
     beam_width: Width = 1
-    """Hypotheses kept for each source at every step; 1 takes the likeliest symbol (greedy)."""
+    """Hypotheses kept for each source at every step; 1 takes the likeliest symbol (greedy). At most 1,024."""
     length_normalisation: Literal["none", "average", "gnmt"] = "none"
     """What ln p of an output is divided by to rank it: none, average (its length), or gnmt (Wu et al. 2016)."""
     length_power: Amount = 0.6
@@ -254,6 +265,8 @@ class Config(Settings, frozen=True, kw_only=True):
 
     size: Size = "base"
     """The one dial: tiny, small, base or large sets every size below that is not set by itself."""
+    task: Task = "transduce"
+    """What a target is: a sequence to write, a tag for each source symbol, the source's class, or a place in it."""
     seed: Seed = 1
     """Seed of initial parameters, batch order and dropout."""
     threads: Threads = 1

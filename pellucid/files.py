@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
+from errno import EISDIR
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,6 +40,16 @@ def write_atomic(path: Path, content: bytes) -> None:
     """Write `content` to `path` as `replaced` does."""
     with replaced(path) as file:
         file.write(content)
+
+
+def check_writable(path: Path) -> None:
+    """`RunError` where a file could not be written, in the words of `replaced`: to know it before long work."""
+    with refusals("write", path):
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(descriptor)
+        os.unlink(temporary)
 
 
 @contextmanager

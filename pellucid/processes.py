@@ -18,6 +18,8 @@ from pellucid.errors import InputError
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
+Tell = Callable[[object], None]
+"""What a job says something with while it works."""
 PATIENCE = 0.2
 """Seconds for which a parent listens before it looks after other things."""
 
@@ -172,16 +174,24 @@ def cores() -> int:
 
 
 def in_parallel(task: Callable[[Job], Result], jobs: Sequence[Job]) -> Iterator[Result]:
+    """As `in_parallel_heard`, of a task that says nothing while it works."""
+    return in_parallel_heard(partial(_silently, task), jobs, _unheard)
+
+
+def in_parallel_heard(
+    task: Callable[[Job, Tell], Result], jobs: Sequence[Job], heard: Callable[[int, Any], None]
+) -> Iterator[Result]:
     """The results in the order of the jobs, as many at once as there are cores; a single job runs right here.
 
-    The first error of a job is raised here, and ends all others.
+    What a job tells on its way is `heard` with its number. The first error of a job is raised here, and ends all
+    others.
     """
     if len(jobs) == 1:
-        yield task(jobs[0])
+        yield task(jobs[0], partial(heard, 0))
         return
     results: dict[int, Result] = {}
     begun = given = 0
-    with Workers[Job](partial(_by_itself, task), cores()) as workers:
+    with Workers[Job](partial(_along_a_line, task), cores()) as workers:
         while given < len(jobs):
             while workers.free and begun < len(jobs):
                 workers.give(begun, jobs[begun])
@@ -189,15 +199,27 @@ def in_parallel(task: Callable[[Job], Result], jobs: Sequence[Job]) -> Iterator[
             for word in workers.words():
                 if isinstance(word, Failed):
                     raise word.error
-                results[word.job] = word.result if isinstance(word, Done) else word.what
+                if isinstance(word, Told):
+                    heard(word.job, word.what)
+                else:
+                    results[word.job] = word.result
             while given in results:
                 yield results.pop(given)
                 given += 1
 
 
-def _by_itself(task: Callable[[Job], Result], job: Job, line: Line) -> Result:
+def _along_a_line(task: Callable[[Job, Tell], Result], job: Job, line: Line) -> Result:
+    """A task that tells its parent."""
+    return task(job, line.tell)
+
+
+def _silently(task: Callable[[Job], Result], job: Job, tell: Tell) -> Result:
     """A task that says nothing while it works."""
     return task(job)
+
+
+def _unheard(job: int, what: Any) -> None:  # noqa: ANN401 (a job may say anything)
+    """Nothing is said."""
 
 
 def _start(task: Callable[[Job, Line], Any]) -> Worker:

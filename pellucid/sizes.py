@@ -1,9 +1,9 @@
-"""What the dial sets: one word for all sizes, each of which may still be set by itself."""
+"""What the dial sets: one word for all sizes, each of which may still be set by itself; and what the task sets."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from pellucid.config import Size
+from pellucid.config import Size, Task
 
 PRESETS: Mapping[Size, Mapping[str, Mapping[str, Any]]] = {
     "tiny": {
@@ -41,3 +41,11 @@ EVERY_SIZE: Mapping[str, Mapping[str, Any]] = {
     "training": {"schedule": "cosine", "patience": 0},
     "search": {},
 }
+
+TASKS: Mapping[Task, Mapping[str, Mapping[str, Any]]] = {
+    "transduce": {},
+    "tag": {"data": {"aligned": True}, "training": {"metric": "symbol_accuracy"}},
+    "classify": {"data": {"target_symbols": "whole"}},
+    "point": {"data": {"target_symbols": "position"}},
+}
+"""What the task sets, over the dial."""

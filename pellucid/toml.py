@@ -12,10 +12,11 @@ from typing import Any, Literal, cast, get_args, get_origin
 import msgspec
 import tomli_w
 
-from pellucid.config import Config, Settings, Size, memory_size
+from pellucid.agreement import check_agreement
+from pellucid.config import Config, Settings, Size, Task
 from pellucid.errors import ConfigError, nearest
 from pellucid.files import read_bytes
-from pellucid.sizes import EVERY_SIZE, PRESETS
+from pellucid.sizes import EVERY_SIZE, PRESETS, TASKS
 
 
 def preset(size: Size) -> Config:
@@ -39,10 +40,12 @@ def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Confi
 def from_settings(settings: Mapping[str, Any], origin: str) -> Config:
     """The configuration that `settings` (nested, partial) describe; `origin` names them in errors."""
     _refuse_unknown(settings, Config, origin)
-    size = settings.get("size", "base")
-    if not isinstance(size, str) or size not in PRESETS:
-        raise ConfigError(f"{origin}: size: {_expected(get_args(Size), size)}")
-    complete = _overlaid(_overlaid(EVERY_SIZE, PRESETS[cast(Size, size)]), settings)
+    size, task = settings.get("size", "base"), settings.get("task", "transduce")
+    for name, value, kind in (("size", size, Size), ("task", task, Task)):
+        if value not in get_args(kind):
+            raise ConfigError(f"{origin}: {name}: {_expected(get_args(kind), value)}")
+    dialled = _overlaid(_overlaid(EVERY_SIZE, PRESETS[cast(Size, size)]), TASKS[cast(Task, task)])
+    complete = _overlaid(dialled, settings)
     try:
         return checked(msgspec.convert(complete, Config))
     except msgspec.ValidationError as error:
@@ -61,61 +64,8 @@ def checked(config: Config) -> Config:
     for key, value in flattened(config).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{key}: expected a finite number, got {value}")
-    if config.attention.score in ("dot", "scaled-dot") and memory_size(config.encoder) != config.decoder.hidden_size:
-        raise ConfigError(
-            f"attention.score = {config.attention.score!r} compares states of equal size, but decoder.hidden_size is "
-            f"{config.decoder.hidden_size} and the encoder's states have {memory_size(config.encoder)} units "
-            f"(encoder.hidden_size, twice that where two directions are concatenated)"
-        )
-    _check_decoder(config)
-    search = config.search
-    if 0 < search.maximum_length < search.minimum_length:
-        raise ConfigError(
-            f"search.minimum_length = {search.minimum_length} is beyond search.maximum_length = {search.maximum_length}"
-        )
-    _check_training(config)
-    if config.training.weight_decay and config.training.optimizer != "adamw":
-        raise ConfigError("training.weight_decay needs training.optimizer = 'adamw'")
-    for told, asked in (("precision = 'bf16'", config.precision == "bf16"), ("graphs = true", config.graphs)):
-        if asked and config.device == "cpu":
-            raise ConfigError(f"{told} needs a GPU, but device is 'cpu'")
+    check_agreement(config)
     return config
-
-
-def _check_decoder(config: Config) -> None:
-    """Raise where the parts of a decoder contradict each other."""
-    attention, decoder = config.attention, config.decoder
-    if attention.heads > 1 and attention.score != "additive":
-        raise ConfigError(f"attention.heads = {attention.heads} needs attention.score = 'additive'")
-    if attention.units % attention.heads:
-        raise ConfigError(f"attention.heads = {attention.heads} does not divide attention.units = {attention.units}")
-    if decoder.input_feeding and decoder.order != "step-then-attend":
-        raise ConfigError(
-            "decoder.input_feeding needs decoder.order = 'step-then-attend': the other order feeds the context anyway"
-        )
-    if decoder.tied and decoder.embedding not in ("learnt", "frozen"):
-        raise ConfigError(f"decoder.tied needs vectors to share, but decoder.embedding is {decoder.embedding!r}")
-    if config.encoder.features == "sum" and decoder.copying:
-        raise ConfigError("decoder.copying needs encoder.features = 'prefix'")
-    for side, kind, path in (
-        ("encoder", config.encoder.embedding, config.encoder.pretrained),
-        ("decoder", decoder.embedding, decoder.pretrained),
-    ):
-        if path and kind not in ("learnt", "frozen"):
-            raise ConfigError(f"{side}.pretrained needs {side}.embedding = 'learnt' or 'frozen', got {kind!r}")
-
-
-def _check_training(config: Config) -> None:
-    """`ConfigError` for what training cannot do with this network or on this device."""
-    training = config.training
-    needs = {"decoder.copying": config.decoder.copying, "training.coverage_loss": training.coverage_loss}
-    for name, asked in needs.items():
-        if asked and config.attention.score == "none":
-            raise ConfigError(f"{name} needs attention, but attention.score is 'none'")
-    if training.batch_by == "tokens" and not training.batch_size:
-        raise ConfigError("training.batch_by = 'tokens' needs training.batch_size: how many tokens a batch has")
-    if config.graphs and training.scheduled_sampling != "none":
-        raise ConfigError("training.scheduled_sampling changes with every update, which graphs = true cannot record")
 
 
 def flattened(config: Config) -> dict[str, Any]:
@@ -146,7 +96,14 @@ def to_toml(config: Config) -> str:
 def _section(settings: Settings, values: list[tuple[str, Any]]) -> list[str]:
     """The commented lines of one struct's own values."""
     about = _field_docstrings(type(settings))
-    return [line for name, value in values for line in (f"# {about[name]}", tomli_w.dumps({name: value}).strip())]
+    return [line for name, value in values for line in (f"# {about[name]}", _line(name, value))]
+
+
+def _line(name: str, value: object) -> str:
+    """A key and its value; a list of numbers stays on its line."""
+    if isinstance(value, tuple):
+        return f"{name} = {list(value)}"
+    return tomli_w.dumps({name: value}).strip()
 
 
 def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
@@ -194,7 +151,7 @@ def _plain(error: msgspec.ValidationError, settings: Mapping[str, Any]) -> str:
     key = where.rstrip("`")
     kind: Any = Config
     value: Any = settings
-    for name in key.split("."):
+    for name in key.partition("[")[0].split("."):
         kind, value = {field.name: field.type for field in msgspec.structs.fields(kind)}[name], value[name]
     if get_origin(kind) is Literal:
         return f"{key}: {_expected(get_args(kind), value)}"

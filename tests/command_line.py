@@ -17,7 +17,7 @@ from typing import NamedTuple
 from trained_runs import shared_folder
 
 SERVER = """
-import gc, json, os, resource, sys, traceback
+import faulthandler, gc, json, os, resource, sys, traceback
 import pellucid.cli.evaluate, pellucid.cli.look, pellucid.cli.predict, pellucid.cli.recipe, pellucid.cli.train
 import pellucid.cli.tune, pellucid.training.members
 import pellucid.look.figures, pellucid.look.judgement, pellucid.training.session, pellucid.viewer.assembling
@@ -36,6 +36,7 @@ for line in sys.stdin:
             flags = os.O_RDONLY if name == "stdin" else os.O_WRONLY | os.O_CREAT
             os.dup2(os.open(request[name], flags), descriptor)
             setattr(sys, name, open(descriptor, "r" if name == "stdin" else "w", encoding="utf-8"))
+        faulthandler.dump_traceback_later(request["seconds"], exit=True, file=sys.stderr)
         if request["limit"]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["limit"], request["limit"]))
         try:
@@ -52,6 +53,10 @@ for line in sys.stdin:
     print(os.waitstatus_to_exitcode(status), flush=True)
 """
 """Imports once what takes seconds, then runs each command in a fork of itself."""
+
+
+SECONDS = 200
+"""No quick command takes so long: one that serves, or waits, ends with exit code 1 and its stack on standard error."""
 
 
 class Done(NamedTuple):
@@ -89,6 +94,7 @@ def pellucid(
             "arguments": [str(argument) for argument in arguments],
             "folder": str(folder or shared_folder()),
             "limit": limit,
+            "seconds": SECONDS,
             "stdin": str(read),
             "stdout": str(stdout or out),
             "stderr": str(err),

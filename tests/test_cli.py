@@ -83,7 +83,7 @@ def test_a_misspelt_flag_is_told_the_nearest(verb: str, flag: str, right: str) -
         (["--training.learning-rate", "nan"], "training.learning_rate: expected"),
         (["--encoder.dropout", "1.0"], "encoder.dropout: expected `float` < 1.0, got 1.0"),
         (["--seed", "-1"], "seed: expected `int` >= 0, got -1"),
-        (["--training.weight-decay", "0.1"], "training.weight_decay needs training.optimizer = 'adamw'"),
+        (["--training.weight-decay", "0.1"], "training.weight_decay = 0.1 needs training.optimizer = 'adamw'"),
         (["--config", "nowhere.toml"], "cannot read nowhere.toml: no such file or directory"),
         (["--source-symbols", "charcters"], "data.source_symbols: expected characters, words, subwords or a separator"),
     ],

@@ -132,7 +132,7 @@ def test_unknown_symbols_are_counted() -> None:
     done = predict(stdin="one é\nß two ßß\nthree\n")
     assert done.code == 0 and len(outputs(done.out)) == 3
     assert done.err == (
-        "pellucid: 4 symbols (2 different) are not in the training data and were read as unknown: 'ß' × 3, 'é' × 1\n"
+        "pellucid: 4 source symbols (2 different) not in the training data and read as unknown: 'ß' × 3, 'é' × 1\n"
     )
 
 
@@ -142,7 +142,7 @@ def test_cut_outputs_are_counted(tmp_path: Path) -> None:
     (run / "config.toml").write_text(settings.replace("\nmaximum_length = 0", ""))
     done = pellucid("predict", run, stdin=b"one\nnine nine nine\n")
     assert done.code == 0 and outputs(done.out)[1] == expected(["nine nine nine"])[0][:1]
-    assert done.err == "pellucid: 1 outputs were cut at the greatest length\n"
+    assert done.err == "pellucid: 1 output cut at the greatest length\n"
 
 
 BAD = b"one\n\xff\xfetwo\nthree\0\nfour\n"
@@ -270,7 +270,7 @@ def test_a_lexicon_answers_first_and_is_counted(tmp_path: Path) -> None:
     (tmp_path / "known.tsv").write_text("one\tI\none\tUN\n")
     done = predict("--lexicon", tmp_path / "known.tsv", stdin="one\nnine\n")
     assert outputs(done.out) == ["I", expected(["nine"])[0]]
-    assert done.err == "pellucid: 1 sources were answered by the lexicon\n"
+    assert done.err == "pellucid: 1 source answered by the lexicon\n"
     (tmp_path / "known.tsv").write_text("one\tI\none\n")
     assert "known.tsv:2: expected 2 columns" in complaint(predict("--lexicon", tmp_path / "known.tsv", stdin="one\n"))
 

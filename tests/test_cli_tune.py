@@ -90,7 +90,7 @@ def test_a_finished_search_makes_no_trial_again_and_can_go_on(searched: tuple[Pa
     with (out / "study.journal").open("ab") as journal:
         journal.write(b'{"op_code": 8, "trial')  # as a crash may cut a line
     done = pellucid(*given(copies_run(), out, 5))
-    assert done.code == 0 and "4 trials have ended" in done.err
+    assert done.code == 0 and "4 ended, 0 to go on with; 5 trials in all" in done.err
     assert len(trials_of(out)) == 5 and trials_of(out)[:4] == trials_of(searched[0])
 
 
@@ -133,7 +133,7 @@ def test_a_search_that_was_stopped_goes_on(tmp_path: Path, how: str) -> None:
             process.kill()
     first = contents(out / "trials" / "0000")
     done = pellucid(*asked)
-    assert done.code == 0 and "go on" in done.err
+    assert done.code == 0 and "to go on with; 3 trials in all" in done.err
     assert {name: first[name] for name in ("log.jsonl", "card.md")} == {
         name: contents(out / "trials" / "0000")[name] for name in ("log.jsonl", "card.md")
     }
@@ -147,17 +147,40 @@ def test_when_the_time_is_over_trials_wait_for_the_next_call(tmp_path: Path) -> 
     config = small_config({"epochs": 100000, "validate_every": 1000})
     trained = Trained(copy_files(tmp_path), tmp_path, config)
     done = pellucid(*given(trained, tmp_path / "out", 2), "--minutes", 0.05, "--jobs", 1)
-    assert done.code == 0 and "the time is over; 1 trials go on" in done.out and "no trial has finished yet" in done.out
+    assert done.code == 0 and "1 trial to go on with" in done.out and "no trial has finished yet" in done.out
     assert not (tmp_path / "out" / "best.toml").exists()
 
 
 def test_trials_that_diverge_have_failed_and_a_search_of_nothing_else_gives_up(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text("[training]\nlearning_rate = { choices = [1e30, 2e30, 3e30] }\n")
     files = copies_run().files
-    asked = ("tune", files.train, files.dev, "--out", tmp_path / "out", "--space", tmp_path / "space.toml")
-    done = pellucid(*asked, *flags(copies_run().config), "--training.warmup", 0, "--trials", 5, "--jobs", 1)
-    assert done.code == 2 and done.err.splitlines()[-1].startswith("pellucid: training diverged at update ")
+    space = ("--space", tmp_path / "space.toml")
+    asked = ("tune", files.train, files.dev, "--out", tmp_path / "out", *space, *flags(copies_run().config))
+    asked = (*asked, "--training.warmup", 0, "--jobs", 1, "--trials")
+    done = pellucid(*asked, 5)
+    assert done.code == 1 and "Traceback" not in done.err and done.out == ""
+    assert done.err.splitlines()[-1].startswith(
+        "pellucid: all of 3 trials failed; the first: training diverged at update "
+    )
     assert [trial["state"] for trial in trials_of(tmp_path / "out")] == ["failed"] * 3
+
+
+def test_failed_trials_are_tried_again_and_counted_once(tmp_path: Path) -> None:
+    (tmp_path / "space.toml").write_text("[training]\nlearning_rate = { choices = [0.01, 1e30] }\n")
+    files, out = copies_run().files, tmp_path / "out"
+    config = (*flags(copies_run().config), "--training.warmup", 0, "--training.learning-rate", 1e30)
+    asked = ("tune", files.train, files.dev, "--out", out, "--space", tmp_path / "space.toml", *config, "--jobs", 1)
+    for tries in (1, 2, 3):
+        done = pellucid(*asked, "--trials", 1)
+        assert done.code == 1 and "all of 1 trial failed; the first: training diverged" in done.err
+        assert ("1 failed and tried again; 1 trial in all" in done.err) == (tries > 1)
+        assert [(trial["number"], trial["tries"]) for trial in trials_of(out)] == [(tries - 1, tries)]
+    before = contents(out / "trials")
+    done = pellucid(*asked, "--trials", 1)  # enough is enough
+    assert done.code == 1 and "tried again;" not in done.err and contents(out / "trials") == before
+    done = pellucid(*asked, "--trials", 6)
+    assert done.code == 0 and {trial["state"] for trial in trials_of(out)} == {"failed", "finished"}
+    assert len(trials_of(out)) == 6
 
 
 def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:

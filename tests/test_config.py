@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pellucid.config import Config, Settings, Size, memory_size
+from pellucid.config import Config, SearchConfig, Settings, Size, memory_size
 from pellucid.errors import ConfigError
 from pellucid.sizes import PRESETS
 from pellucid.toml import checked, differences, flattened, from_settings, load_config, preset, to_toml
@@ -38,6 +38,8 @@ def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - an
         return st.builds(kind, **{f.name: settings_strategy(f.type) for f in msgspec.structs.fields(kind)})
     if get_origin(kind) is Literal:
         return st.sampled_from(get_args(kind))
+    if get_origin(kind) is tuple:
+        return st.lists(settings_strategy(get_args(kind)[0]), max_size=3).map(tuple)
     if get_origin(kind) is Annotated:
         base, limits = get_args(kind)
         if base is int:
@@ -54,6 +56,10 @@ def agreeing(config: Config) -> Config:
     config = with_value(
         config, "search.minimum_length", min(config.search.minimum_length, config.search.maximum_length)
     )
+    if config.search.maximum_ratio or config.search.maximum_length:
+        config = with_value(config, "search.minimum_ratio", 0.0)
+    if config.search.maximum_ratio:
+        config = with_value(config, "search.minimum_length", 0)
     if config.graphs:
         config = with_value(config, "training.scheduled_sampling", "none")
     config = with_value(config, "training.batch_size", max(1, config.training.batch_size))
@@ -70,7 +76,27 @@ def agreeing(config: Config) -> Config:
             config = with_value(config, f"{side}.pretrained", "")
             config = with_value(config, "decoder.tied", config.decoder.tied and side != "decoder")
     config = with_value(config, "encoder.hidden_size", min(config.encoder.hidden_size, 2**19))
-    return with_value(config, "decoder.hidden_size", memory_size(config.encoder))
+    return tasked(with_value(config, "decoder.hidden_size", memory_size(config.encoder)))
+
+
+def tasked(config: Config) -> Config:
+    """The configuration with what its task needs, and without what it cannot have."""
+    if config.task == "transduce":
+        config = with_value(config, "data.target_symbols", "characters")
+        return with_value(config, "data.unscored", "")
+    for name in ("decoder.copying", "decoder.tied", "graphs"):
+        config = with_value(config, name, False)
+    for name in ("training.scheduled_sampling", "training.augmentation"):
+        config = with_value(config, name, "none")
+    config = with_value(with_value(config, "decoder.pretrained", ""), "training.coverage_loss", 0.0)
+    config = with_value(with_value(config, "search", SearchConfig()), "encoder.features", "sum")
+    config = with_value(
+        config, "data.target_symbols", {"classify": "whole", "point": "position"}.get(config.task, "words")
+    )
+    if config.task == "tag":
+        return with_value(config, "data.aligned", True)
+    config = with_value(config, "data.unscored", "")
+    return with_value(config, "attention.score", "additive") if config.task == "point" else config
 
 
 CONFIGS = settings_strategy(Config).map(agreeing)
@@ -165,7 +191,7 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"training": {"learning_rate": 0.0}}, "training.learning_rate: expected `float` > 0.0, got 0.0"),
         ({"training": {"learning_rate": math.nan}}, "training.learning_rate: expected `float` > 0.0, got nan"),
         ({"training": {"learning_rate": math.inf}}, "training.learning_rate: expected a finite number, got inf"),
-        ({"training": {"weight_decay": 0.1}}, "training.weight_decay needs training.optimizer = 'adamw'"),
+        ({"training": {"weight_decay": 0.1}}, "training.weight_decay = 0.1 needs training.optimizer = 'adamw'"),
         ({"device": "cudo"}, "device: expected auto, cpu or cuda, got 'cudo'; did you mean 'cuda'?"),
         ({"precision": "half"}, "precision: expected float32 or bf16, got 'half'"),
         ({"precision": "bf16"}, "precision = 'bf16' needs a GPU, but device is 'cpu'"),

@@ -49,7 +49,11 @@ def test_the_nearest_reference_counts() -> None:
     assert (error.wanted, error.written) == ("c", "d")
 
 
-@given(st.lists(st.builds(Scored, SEQUENCES, st.lists(SEQUENCES, min_size=1, max_size=3).map(tuple), st.just(1))))
+@given(
+    st.lists(
+        st.builds(Scored, SEQUENCES, st.lists(SEQUENCES, min_size=1, max_size=3).map(tuple), st.just(1), st.just(False))
+    )
+)
 def test_kinds_sum_to_the_distances_and_order_changes_nothing(examples: list[Scored]) -> None:
     found = confusions(examples)
     assert sum(found.kinds.values()) == sum(example.errors for example in examples)

@@ -1,109 +1,115 @@
-"""The attention decoder of the lessons against weights that were trained with the original layer in 2016.
+"""The protein networks of 2016: their published numbers again, and what happens where they do not come out."""
 
-What stands around the layer (convolutions, a bidirectional LSTM, two dense layers) is written out here in float64.
-"""
-
+import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from command_line import complaint, pellucid
+from torch import nn
 
-from pellucid.model.memory import Memory, State
-from pellucid.model.peephole import Cell, Peepholes, late_peephole_step, peephole_step
-from pellucid.recipes.digits.networks import ContextDecoder
+from pellucid.model.peephole import Cell, Peepholes, peephole_step
+from pellucid.recipes.protein_golden import ATTENTION, Check, correlation, read_proteins
+from pellucid.recipes.proteins.imported import decoder_of, masked_lstm
 
-FOLDER = Path(os.environ.get("PELLUCID_DATA", "../shared/data")) / "protein-golden"
-pytestmark = pytest.mark.skipif(
+DATA = Path(os.environ.get("PELLUCID_DATA", "../shared/data"))
+FOLDER = DATA / "protein-golden"
+has_weights = pytest.mark.skipif(
     not FOLDER.is_dir(), reason=f"{FOLDER} is not there: the weights of 2016 are not at hand"
 )
 
 
-@pytest.fixture(scope="module")
-def weights() -> list[Tensor]:
-    with np.load(FOLDER / "CNN-LSTM-Attention_params.npz") as stored:
-        return [torch.from_numpy(stored[f"arr_{at}"]).double() for at in range(64)]
+@has_weights
+def test_every_published_number_comes_out(tmp_path: Path) -> None:
+    done = pellucid("recipe", "protein-golden", "--out", tmp_path / "out", "--data", DATA)
+    assert done.code == 0 and done.err == "" and done.out.count(" equal\n") == 28
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    attention = report["networks"][ATTENTION]
+    assert attention["loss"] == pytest.approx(0.624966, abs=5e-7) and attention["right"] == 527
+    assert attention["correlation"] == pytest.approx(0.7983, abs=5e-5)
+    assert attention["parameters"] == 16_935 and sum(map(sum, attention["counts"])) == 635
+    assert all(check["agrees"] for check in report["checks"])
+    moved = next(check for check in report["checks"] if check["measure"] == "loss, peephole in its place")
+    assert moved["ours"] == pytest.approx(0.6252, abs=5e-5)
+    assert "28 of 28" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
-@pytest.fixture(scope="module")
-def proteins() -> tuple[Tensor, Tensor, Tensor]:
-    """Profiles, their places, and their lengths."""
+@has_weights
+def test_a_number_that_differs_is_named_and_fails(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "protein-golden"
+    shutil.copytree(FOLDER, folder)
+    few = {"X_val": slice(0, 40), "y_val": slice(0, 40), "mask_val": slice(0, 40)}
     with np.load(FOLDER / "reduced_val.npz") as stored:
-        lengths = torch.from_numpy(stored["mask_val"]).sum(dim=1).long()
-        return torch.from_numpy(stored["X_val"]).double(), torch.from_numpy(stored["y_val"]).long(), lengths
+        np.savez(folder / "reduced_val.npz", **{name: stored[name][part] for name, part in few.items()})
+    done = pellucid("recipe", "protein-golden", "--out", tmp_path / "out", "--data", tmp_path / "data")
+    assert done.code == 1 and "proteins right, port: 3" in done.err and ", not 527" in done.err
+    assert "Traceback" not in done.err and (tmp_path / "out" / "report.html").exists()
 
 
-def convolved(inputs: Tensor, filters: Tensor, bias: Tensor) -> Tensor:
-    """ReLU of a true convolution (filters flipped) that keeps the length."""
-    return torch.relu(nn.functional.conv1d(inputs, filters.flip(2), bias, padding="same"))
+def test_without_the_weights_it_says_where_they_are(tmp_path: Path) -> None:
+    message = complaint(pellucid("recipe", "protein-golden", "--out", tmp_path / "out", "--data", tmp_path))
+    assert "reduced_val.npz is not there: the weights are those of github.com/JJAlmagro" in message
 
 
-def lstm(inputs: Tensor, lengths: Tensor, weights: list[Tensor], backwards: bool) -> Tensor:
-    """An LSTM with peepholes over the positions of each row; over padding its state stands still."""
-    given, recurrent = torch.cat(weights[0:12:3], dim=1), torch.cat(weights[1:12:3], dim=1)
-    bias, peepholes = torch.cat(weights[2:12:3]), Peepholes(*weights[12:15])
-    state = Cell(weights[16].expand(len(inputs), -1), weights[15].expand(len(inputs), -1))
-    states = torch.zeros(*inputs.shape[:2], recurrent.shape[0], dtype=torch.float64)
-    order = range(inputs.shape[1] - 1, -1, -1) if backwards else range(inputs.shape[1])
-    for place in order:
-        after = peephole_step(inputs[:, place] @ given + state.hidden @ recurrent + bias, state, peepholes)
-        inside = (place < lengths)[:, None]
-        state = Cell(*(torch.where(inside, new, old) for new, old in zip(after, state, strict=True)))
-        states[:, place] = state.hidden
-    return states
+@has_weights
+def test_proteins_are_as_described() -> None:
+    proteins = read_proteins(FOLDER)
+    assert proteins.profiles.shape == (635, 400, 20) and proteins.lengths.min() >= 1
+    assert torch.bincount(proteins.places).tolist() == [95, 151, 131, 64, 69, 13, 60, 18, 19, 15]
 
 
-@pytest.fixture(scope="module")
-def encoded(weights: list[Tensor], proteins: tuple[Tensor, Tensor, Tensor]) -> Memory:
-    """What the layer looks at."""
-    profiles, _, lengths = proteins
-    inputs = profiles.transpose(1, 2)
-    both = torch.cat([convolved(inputs, *weights[0:2]), convolved(inputs, *weights[2:4])], dim=1)
-    features = convolved(both, *weights[4:6]).transpose(1, 2)
-    states = [
-        lstm(features, lengths, weights[first : first + 17], backwards) for first, backwards in ((6, False), (23, True))
-    ]
-    return Memory(torch.cat(states, dim=2), lengths, State(torch.zeros(len(lengths), 1, 30, dtype=torch.float64)))
+def test_rounding_is_no_difference() -> None:
+    assert Check("", "", 0.62496583, "0.624966").agrees and Check("", "", 527, "527").agrees
+    assert Check("", "", 0.7826772, "0.783").agrees and not Check("", "", 0.7824, "0.783").agrees
+    assert not Check("", "", 526, "527").agrees
 
 
-def decoder_of(weights: list[Tensor], late: bool) -> ContextDecoder:
-    """The layer with the weights of 2016."""
-    decoder = ContextDecoder(30, 30, 15, late_peephole_step if late else peephole_step).double()
-    own = weights[40:58]
-    with torch.no_grad():
-        decoder.hidden_weight.copy_(torch.cat(own[0:8:2], dim=1).T)
-        decoder.bias.copy_(torch.cat(own[1:8:2]))
-        decoder.context_weight.copy_(torch.cat(own[8:12], dim=1).T)
-        for peephole, stored in zip(
-            (decoder.enter_peephole, decoder.forget_peephole, decoder.leave_peephole), own[12:15], strict=True
-        ):
-            peephole.copy_(stored)
-        decoder.attention.query_projection.weight.copy_(own[15].T)
-        decoder.attention.key_projection.weight.copy_(own[16].T)
-        decoder.attention.energy.copy_(own[17][:, 0])
-    return decoder
+def lstm_weights(inputs: int, units: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(inputs, units), (units, units), (units,)] * 4 + [(units,)] * 3 + [(1, units)] * 2
+    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
 
 
-def judged(decoder: ContextDecoder, encoded: Memory, weights: list[Tensor], places: Tensor) -> tuple[float, int]:
-    """Loss, and how many places are right."""
-    with torch.no_grad():
-        contexts, _ = decoder(encoded, 2)
-        hidden = torch.relu(contexts[:, -1] @ weights[60] + weights[61])
-        logits = hidden @ weights[62] + weights[63]
-    return float(nn.functional.cross_entropy(logits, places)), int((logits.argmax(dim=1) == places).sum())
+def test_the_lstm_stands_still_over_padding() -> None:
+    weights, lengths = lstm_weights(3, 4), torch.tensor([5, 2])
+    inputs = torch.randn(2, 5, 3, dtype=torch.float64)
+    states = masked_lstm(inputs, lengths, weights)
+    assert torch.equal(states[1, 2:], states[1, 1].expand(3, -1))
+    changed = inputs.clone()
+    changed[1, 2:] += 9
+    assert torch.equal(masked_lstm(changed, lengths, weights), states)
+    assert torch.allclose(masked_lstm(inputs[1:, :2], lengths[1:], weights), states[1:, :2])
 
 
-def test_the_layer_repeats_what_was_published(
-    encoded: Memory, weights: list[Tensor], proteins: tuple[Tensor, Tensor, Tensor]
-) -> None:
-    loss, right = judged(decoder_of(weights, late=True), encoded, weights, proteins[1])
-    assert loss == pytest.approx(0.624966, abs=1e-6) and right == 527
+def test_the_lstm_is_the_cell_step_by_step() -> None:
+    weights, inputs = lstm_weights(3, 4), torch.randn(1, 3, 3, dtype=torch.float64)
+    state, seen = Cell(weights[16], weights[15]), []
+    for vector in inputs[0]:
+        sums = [vector @ weights[3 * at] + state.hidden @ weights[3 * at + 1] + weights[3 * at + 2] for at in range(4)]
+        state = peephole_step(torch.cat(sums, dim=1), state, Peepholes(*weights[12:15]))
+        seen.append(state.hidden)
+    assert torch.allclose(masked_lstm(inputs, torch.tensor([3]), weights), torch.stack(seen, dim=1))
 
 
-def test_the_peephole_in_its_right_place_gives_another_loss(
-    encoded: Memory, weights: list[Tensor], proteins: tuple[Tensor, Tensor, Tensor]
-) -> None:
-    loss, right = judged(decoder_of(weights, late=False), encoded, weights, proteins[1])
-    assert loss == pytest.approx(0.6252, abs=5e-5) and right == 527
+def test_weights_reach_the_decoder_in_their_places() -> None:
+    generator = torch.Generator().manual_seed(2)
+    gates = [(6, 6), (6,)] * 4 + [(5, 6)] * 4 + [(6,)] * 3
+    shapes = [*gates, (6, 3), (5, 3), (3, 1), (1, 6), (1, 6)]
+    weights = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    decoder = decoder_of(weights, peephole_step)
+    state = torch.randn(2, 6, dtype=torch.float64)
+    for gate in range(4):
+        rows = slice(6 * gate, 6 * gate + 6)
+        ours = nn.functional.linear(state, decoder.hidden_weight[rows], decoder.bias[rows])
+        assert torch.allclose(ours, state @ weights[2 * gate] + weights[2 * gate + 1])
+
+
+def test_the_correlation_is_matthews_for_two_places() -> None:
+    tp, fn, fp, tn = 7, 2, 3, 11
+    matthews = (tp * tn - fp * fn) / ((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)) ** 0.5
+    assert correlation(torch.tensor([[tp, fn], [fp, tn]])) == pytest.approx(matthews)
+    assert correlation(3 * torch.eye(4, dtype=torch.long)) == pytest.approx(1)
+    assert correlation(torch.tensor([[0, 5], [0, 5]])) == 0

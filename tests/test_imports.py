@@ -24,6 +24,7 @@ ORDER = (
         "processes",
         "config",
         "sizes",
+        "agreement",
         "toml",
         "data",
         "kernels",
@@ -37,8 +38,8 @@ ORDER = (
 )
 """The path of the data: a file imports from its own folder and from what stands before it here."""
 DATA_ORDER = (
-    *("subwords", "symbols", "lines", "columns", "formats", "examples", "vocabulary", "vectors", "batches"),
-    *("copies", "corpus", "prefetching", "synthetic", "digits"),
+    *("subwords", "symbols", "lines", "columns", "formats", "faults", "examples", "vocabulary", "vectors", "batches"),
+    *("copies", "answering", "corpus", "prefetching", "synthetic", "digits", "typos"),
 )
 """The same for the files of data/, one by one."""
 ALLOWANCES: Mapping[str, Mapping[str, str]] = {

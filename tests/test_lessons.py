@@ -37,6 +37,7 @@ from pellucid.recipes.digits.study import (
     judge,
     spans,
     train,
+    unheard,
 )
 from pellucid.recipes.recipe import Request, find
 from pellucid.search.trace import Trace
@@ -174,7 +175,7 @@ SHORT = ["digits-repeat", "digits-init", "digits-attention-faithful", "digits-va
 def test_a_lesson_writes_its_page_and_its_numbers(
     name: str, request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lesson, "in_parallel", lambda task, jobs: map(task, [_short(job) for job in jobs]))
+    monkeypatch.setattr(lesson, "followed", lambda task, jobs, request: iter([task(_short(job)) for _, job in jobs]))
     lines = list(find(name)(request_))
     report = json.loads((request_.out / "report.json").read_text())
     keys = {"name", "parameters", "samples", "seconds", "symbol_accuracy", "exact_match", "per_position", "reference"}
@@ -281,7 +282,7 @@ def test_a_look_that_does_not_move_is_counted() -> None:
 
 
 def test_the_rate_that_gets_furthest_is_given_all_samples(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lesson, "in_parallel", lambda task, jobs: map(task, jobs))
+    monkeypatch.setattr(lesson, "followed", lambda task, jobs, request: iter([task(job) for _, job in jobs]))
     monkeypatch.setattr(digits_optimizers, "RATES", {"adam": (0.005, 0.0001, 10.0), "sgd": (0.3, 0.1, 0.01)})
     list(digits_optimizers.run(request_._replace(samples=3_000)))
     report = json.loads((request_.out / "report.json").read_text())
@@ -298,7 +299,7 @@ def test_the_fewest_samples_are_read_off_the_curve(request_: Request, monkeypatc
         digits_fewest, "WITHOUT", {"ours": {}, "no symbol fed back": {"decoder": {"embedding": "none"}}}
     )
     monkeypatch.setattr(digits_fewest, "WITH", {})
-    monkeypatch.setattr(digits_fewest, "in_parallel", lambda task, jobs: map(task, jobs))
+    monkeypatch.setattr(digits_fewest, "followed", lambda task, jobs, request: [task(job, unheard) for _, job in jobs])
     list(digits_fewest.run(request_._replace(samples=60)))
     report = json.loads((request_.out / "report.json").read_text())
     assert report["samples_to_99"] == {"ours, seed 1": None, "no symbol fed back, seed 1": None}

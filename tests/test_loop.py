@@ -31,6 +31,7 @@ from pellucid.training.loop import (
     Validated,
     build_optimizer,
     derived_batch_size,
+    derived_epochs,
     fit,
     rank,
 )
@@ -315,6 +316,13 @@ def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pyt
 )
 def test_few_examples_have_small_batches_unless_a_size_is_said(examples: int, size: int) -> None:
     assert derived_batch_size(examples) == size
+
+
+def test_passes_fall_with_the_number_of_examples() -> None:
+    assert derived_epochs(1) == 200 and derived_epochs(900) == 60 and derived_epochs(3600) == 30
+    assert derived_epochs(3600 * 2**8) == 15
+    numbers = [derived_epochs(examples) for examples in range(100, 10_000, 7)]
+    assert numbers == sorted(numbers, reverse=True)
 
 
 def test_a_batch_of_no_said_size_has_the_derived_one() -> None:

@@ -15,7 +15,11 @@ from pellucid.evaluation.metrics import LENGTH_BINS, Scored, edit_distance, eval
 SYMBOLS = st.sampled_from(["a", "b", "", "\0", "AH0", "AH1", "é", "e\u0301", "🙂"])
 SEQUENCES = st.lists(SYMBOLS, max_size=6).map(tuple)
 EXAMPLES = st.builds(
-    Scored, SEQUENCES, st.lists(SEQUENCES, min_size=1, max_size=3).map(tuple), source_length=st.integers(0, 40)
+    Scored,
+    SEQUENCES,
+    st.lists(SEQUENCES, min_size=1, max_size=3).map(tuple),
+    source_length=st.integers(0, 40),
+    positional=st.just(False),
 )
 
 

@@ -108,13 +108,13 @@ def test_training_is_on_pages_of_the_file(tmp_path: Path) -> None:
     files = copy_files(tmp_path)
     (tmp_path / "run").mkdir()
     data = read_files(files, DATA, tmp_path / "none")
-    corpus = encoded(data, DATA)
+    corpus = encoded(data, CONFIG)
     kept = keep(tmp_path / "run" / "corpus.arrow", corpus, files, DATA)
     assert all(column.values.flags.writeable for column in corpus.encoded)
     assert not any(column.values.flags.writeable for column in kept.encoded)
     again = read_files(files, DATA, tmp_path / "run" / "corpus.arrow")
     assert (again.training, again.reads, again.found) == ([], data.reads, data.found)
-    assert encoded(again, DATA) is again.corpus
+    assert encoded(again, CONFIG) is again.corpus
     assert again.corpus is not None and again.corpus.vocabularies == corpus.vocabularies
     for one, other in zip(again.corpus.encoded, corpus.encoded, strict=True):
         assert one.values.tolist() == other.values.tolist() and one.offsets.tolist() == other.offsets.tolist()
@@ -233,7 +233,7 @@ def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path, mo
     files = copy_files(tmp_path)
     data = read_files(files, DATA, tmp_path / "none")
     touch(files.train, lambda text: text + "a\tb\n")
-    keep(tmp_path / "corpus.arrow", encoded(data, DATA), files, DATA)
+    keep(tmp_path / "corpus.arrow", encoded(data, CONFIG), files, DATA)
     again = read_files(files, DATA, tmp_path / "corpus.arrow")
     assert again.corpus is None and len(again.training) == 41
 

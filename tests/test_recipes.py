@@ -3,17 +3,22 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from command_line import complaint, pellucid
-from trained_runs import contents
+from trained_runs import contents, copies
 
 from pellucid.config import Config
 from pellucid.data.examples import read_examples
 from pellucid.errors import InputError
+from pellucid.look.rows import rows
+from pellucid.processes import Tell
 from pellucid.recipes import digits_attention
+from pellucid.recipes.following import Reached, followed
 from pellucid.recipes.recipe import ABOUT, REFERENCES, Request, data_folder, find, recipe_config
+from pellucid.recipes.reference.experiment import LEAST, Experiment, Pairs, spread, write_pairs
+from pellucid.training.loop import derived_epochs
 from pellucid.training.run import load, read_log
 
 
@@ -105,3 +110,58 @@ def test_a_finished_recipe_is_not_trained_again(digits: tuple[Path, list[str]]) 
 def test_the_data_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PELLUCID_DATA", "/somewhere/else")
     assert data_folder() == Path("/somewhere/else")
+
+
+class Count(NamedTuple):
+    """A job that tells of its way to a number."""
+
+    to: int
+
+
+def climb(job: Count, tell: Tell) -> int:
+    """Tell of half the way, and of its end."""
+    tell(Reached(job.to // 2, job.to, "half"))
+    tell("there")
+    return job.to
+
+
+@pytest.mark.parametrize("jobs", [[8], [4, 6, 8]])
+def test_what_jobs_say_is_told_with_their_place(jobs: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    with rows() as seen:
+        request = Request(Path("unused"), seen=seen)
+        results = list(followed(climb, [(f"to {each}", Count(each)) for each in jobs], request))
+    told = capsys.readouterr().err
+    assert results == jobs and told.count("half") == told.count("there") == len(jobs)
+    if len(jobs) > 1:
+        assert "to 4 (1 of 3): 2 of 4 samples · half\n" in told and "to 8 (3 of 3): there\n" in told
+    else:
+        assert told == "to 8: 4 of 8 samples · half\nto 8: there\n"
+
+
+def test_development_pairs_are_cut_in_proportion_and_it_is_said(tmp_path: Path) -> None:
+    whole, dev = copies(400, seed=1), copies(100, seed=2)
+    experiment = Experiment("copies", lambda folder: Pairs(whole, dev, dev))
+    paths = write_pairs(experiment, tmp_path, tmp_path / "pairs", 120)
+    counts = [len(path.read_text().splitlines()) for path in paths[:3] if isinstance(path, Path)]
+    assert counts == [120, 30, 100] and paths.passes == round(derived_epochs(400))
+    assert paths.cut == "120 of 400 training pairs, 30 of 100 development pairs, 90 passes at most"
+    few = write_pairs(experiment, tmp_path, tmp_path / "few", 10)
+    assert len(few.dev.read_text().splitlines()) == LEAST
+    for samples in (0, 400, 500):
+        uncut = write_pairs(experiment, tmp_path, tmp_path / "whole", samples)
+        assert uncut.cut == "" and len(uncut.dev.read_text().splitlines()) == 100
+    assert spread(dev, 3) == [dev[0], dev[33], dev[66]] and spread(dev[:2], 9) == dev[:2]
+
+
+def test_a_recipe_tells_of_its_training(tmp_path: Path) -> None:
+    for part, count in {"train": 60, "dev": 30, "test": 8}.items():
+        lines = "".join(f"{each.source}\t{each.target}\n" for each in copies(count, seed=count))
+        (tmp_path / "spelling-codespell").mkdir(exist_ok=True)
+        (tmp_path / "spelling-codespell" / f"{part}.tsv").write_text(lines)
+    asked = ("recipe", "spelling-codespell", "--out", tmp_path / "out", "--samples", 24, "--data", tmp_path)
+    done = pellucid(*asked)
+    assert done.code == 0
+    assert "codespell: 24 of 60 training pairs, 20 of 30 development pairs, 200 passes at most\n" in done.err
+    assert "codespell, seed 1: new run, " in done.err and "codespell, seed 1: update " in done.err
+    assert "codespell, seed 1: decoding, to judge it" in done.err
+    assert done.out.splitlines()[-1].startswith("report: ")

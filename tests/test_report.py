@@ -2,6 +2,7 @@ import itertools
 import math
 import re
 import xml.etree.ElementTree as ElementTree
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from sample_traces import HOSTILE, diagonal, made, small
 
 from pellucid.errors import RunError
 from pellucid.evaluation.metrics import Accuracy
-from pellucid.look.attention_html import attention_svg, trace_html
+from pellucid.look.attention_html import attention_svg, headline_html, notes_on
 from pellucid.look.charts import (
     Line,
     accuracy_chart,
@@ -25,7 +26,7 @@ from pellucid.look.charts import (
     short_number,
 )
 from pellucid.look.report import Passage, Picture, Report, Shown, Table, report_html, write_report
-from pellucid.look.terminal import CAPTION, NO_ATTENTION
+from pellucid.look.terminal import CAPTION
 from pellucid.look.visible import visible
 from pellucid.search.trace import END, Trace
 
@@ -157,7 +158,13 @@ def test_unknown_symbols_and_features_are_marked() -> None:
     assert underlined == ["ж"]
     assert "'ж', position 3, never seen in training" in titles(attention_svg(trace))
     assert len(list(document.iter(f"{SVG}line"))) == 1
-    assert "never seen in training: ж" in Page(trace_html(trace)).text
+    assert "Underlined, because never seen in training: ж" in notes_on(trace)
+
+
+def fragment_of(trace: Trace) -> str:
+    """All that the list of errors and the report show of a trace."""
+    notes = "".join(f"<p>{escape(note)}</p>" for note in notes_on(trace))
+    return f"<div>{headline_html(trace)}{notes}{attention_svg(trace) if trace.target else ''}</div>"
 
 
 def test_long_sources_still_fit_a_page() -> None:
@@ -171,11 +178,11 @@ def test_any_symbols_make_well_formed_pictures(source: list[str], target: list[s
     trace = diagonal(source, target)
     shown = svg_texts(attention_svg(trace))
     assert {visible(symbol) for symbol in [*source, *target] if len(symbol) < 3} <= set(shown)
-    assert Page(trace_html(trace)).open == []
+    assert Page(fragment_of(trace)).open == []
 
 
 def test_hostile_symbols_are_text_in_a_fragment() -> None:
-    fragment = trace_html(hostile())
+    fragment = fragment_of(hostile())
     page = Page(fragment)
     assert page.open == []
     assert page.tags <= {
@@ -204,24 +211,24 @@ def test_hostile_symbols_are_text_in_a_fragment() -> None:
 
 
 def test_fragments_do_not_disturb_each_other() -> None:
-    page = Page(trace_html(small()) * 2)
+    page = Page(fragment_of(small()) * 2)
     assert not any({"id", "class"} & set(attributes) for _, attributes in page.elements)
-    assert page.text.count(CAPTION) == 2
+    assert page.text.count("reads (source)") == 2
 
 
 def test_fragments_tell_what_is_missing() -> None:
-    none = trace_html(made("ab", ["A"], [[0, 0]]))
-    assert NO_ATTENTION in none and CAPTION not in none and "reads (source)" not in none
-    empty = Page(trace_html(made([], [END], []))).text
-    assert "The source is empty." in empty and NO_ATTENTION not in empty
-    nothing = trace_html(made("ab", [], []))
+    none = fragment_of(made("ab", ["A"], [[0, 0]]))
+    assert "reads (source)" not in none
+    empty = Page(fragment_of(made([], [END], []))).text
+    assert "The source is empty." in empty
+    nothing = fragment_of(made("ab", [], []))
     assert "Nothing was decoded." in nothing and "<svg" not in nothing
     unknown = ElementTree.fromstring(attention_svg(made("ab", ["A"], [[math.nan, math.nan]], [math.nan])))
     assert not any("nan" in value for element in unknown.iter() for value in element.attrib.values())
 
 
 def test_directions_are_left_to_the_text() -> None:
-    page = Page(trace_html(diagonal("שלום", "سلم")))
+    page = Page(fragment_of(diagonal("שלום", "سلم")))
     assert [attributes["dir"] for tag, attributes in page.elements if tag == "bdi"] == ["auto", "auto"]
 
 

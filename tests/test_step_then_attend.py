@@ -107,7 +107,9 @@ def test_only_input_feeding_lets_the_next_step_know_where_this_one_looked(feedin
 
 
 def test_what_does_not_fit_is_told() -> None:
-    with pytest.raises(ConfigError, match=r"decoder\.input_feeding needs decoder\.order = 'step-then-attend'"):
+    with pytest.raises(ConfigError, match=r"decoder\.input_feeding = true needs decoder\.order = 'step-then-attend'"):
         config_of({"decoder": {"input_feeding": True}})
-    with pytest.raises(ConfigError, match=r"decoder\.tied needs vectors to share, but decoder\.embedding is 'one-hot'"):
+    with pytest.raises(
+        ConfigError, match=r"decoder\.tied = true needs vectors to share: decoder\.embedding = 'learnt' or 'frozen'"
+    ):
         config_of({"decoder": {"tied": True, "embedding": "one-hot"}})

@@ -16,7 +16,7 @@ import pellucid.search.transducer as module
 from pellucid.data.batches import encode
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import learn_vocabularies
-from pellucid.errors import DataError, InputError
+from pellucid.errors import ConfigError, DataError, InputError
 from pellucid.model.network import Network, build_network
 from pellucid.search.decoded import Decoded, Limits
 from pellucid.search.greedy import greedy
@@ -61,7 +61,10 @@ def test_outputs_keep_to_the_shortest_and_the_longest(width: int) -> None:
     transducer = transducer_of({"search": {"minimum_length": 3, "maximum_length": 4, "beam_width": width}})
     for trace in transducer.predict(["abc", "a", "", "aaaa"]):
         assert not trace.source or 3 <= len(trace.target) - trace.finished <= 4
-    assert transducer_of({"search": {"minimum_length": 99}}).maximum_length == 99
+    with pytest.raises(
+        ConfigError, match=r"search\.minimum_length = 99 is beyond the greatest length, \d+ \(.*maximum_length"
+    ):
+        transducer_of({"search": {"minimum_length": 99}}).predict(["a"])
 
 
 def test_near_equal_lengths_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +246,9 @@ def test_the_shares_of_a_list_sum_to_one(settings: dict[str, Any]) -> None:
 
 def test_limits_by_ratio_follow_the_source() -> None:
     search = {"maximum_ratio": 1.5, "maximum_offset": -1, "minimum_ratio": 1.0, "minimum_offset": 1, "beam_width": 2}
-    for trace in transducer_of({"search": {**search, "maximum_length": 9}}).predict(["aaaa", "abcabc", "ab", "a"]):
+    with pytest.warns(UserWarning, match="the longest holds"):
+        found = transducer_of({"search": {**search, "maximum_length": 9}}).predict(["aaaa", "abcabc", "ab", "a"])
+    for trace in found:
         longest = max(int(1.5 * len(trace.text)) - 1, 1)
         written = len(trace.target) - trace.finished
         assert min(len(trace.text) + 1, longest) <= written <= longest

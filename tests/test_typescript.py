@@ -8,7 +8,7 @@ import pytest
 from pellucid.viewer import asking, contents
 from pellucid.viewer.typescript import expression, source
 
-TYPES = Path(__file__).parents[1] / "web" / "src" / "contents.ts"
+TYPES = Path(__file__).parents[1] / "web" / "src" / "data" / "contents.ts"
 
 
 def test_the_types_in_web_are_those_of_the_structs() -> None:

@@ -5,17 +5,21 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from trained_runs import copies_run, digits_run
+from trained_runs import copies_run, digits_run, train_to_end
 from viewed import begun_run, digits_shown
 
+from pellucid.data.synthetic import spell
 from pellucid.errors import RunError
 from pellucid.evaluation.confusion import aligned
+from pellucid.toml import from_settings
 from pellucid.training.run import load, read_log
+from pellucid.training.session import Files
 from pellucid.viewer import assembling
 from pellucid.viewer.assembling import assemble
 from pellucid.viewer.blocks import unblocked
 from pellucid.viewer.contents import Contents
 from pellucid.viewer.models import open_model, own_file
+from pellucid.viewer.rivals import outcomes
 from pellucid.viewer.sources import read_file
 
 
@@ -140,12 +144,76 @@ def test_sources_without_targets_are_shown_without_judgement(tmp_path: Path) -> 
 
 def test_a_run_finds_its_own_development_file(tmp_path: Path) -> None:
     trained = digits_run()
-    assert own_file(open_model(trained.run, "run", "cpu", None)) == trained.files.dev
+    assert own_file(open_model(trained.run, "run", "cpu", None)) == (trained.files.dev, None)
     (trained.files.dev).rename(tmp_path / "away")
     try:
         assert own_file(open_model(trained.run, "run", "cpu", None)) is None
     finally:
         (tmp_path / "away").rename(trained.files.dev)
+
+
+def test_a_run_of_parallel_files_finds_both(tmp_path: Path) -> None:
+    pairs = digits_run().files.dev.read_text("utf-8").splitlines()
+    for name, lines in (("train", pairs), ("dev", pairs[:10])):
+        for side in range(2):
+            (tmp_path / f"{name}.{side}").write_text("".join(f"{line.split(chr(9))[side]}\n" for line in lines))
+    files = Files(tmp_path / "train.0", tmp_path / "dev.0", tmp_path / "train.1", tmp_path / "dev.1")
+    settings = {"size": "tiny", "training": {"epochs": 1}, "data": {"format": "text"}}
+    (tmp_path / "dev.0").write_text("six six\n" + (tmp_path / "dev.0").read_text())
+    (tmp_path / "dev.1").write_text("66\n" + (tmp_path / "dev.1").read_text())
+    train_to_end(files, tmp_path / "run", from_settings(settings, origin="test"))
+    model = open_model(tmp_path / "run", "run", "cpu", None)
+    assert own_file(model) == (files.dev, files.dev_target)
+    assert read_file(files.dev, model.ready.config.data, files.dev_target).paired
+    (tmp_path / "dev.1").unlink()
+    assert own_file(model) is None
+
+
+def test_the_truth_of_spelled_digits_is_told() -> None:
+    contents = digits_shown().contents
+    for item in contents.items:
+        assert item.gold is not None and len(item.gold) == len(item.traces[0].target)
+        for edit in item.edits:
+            if edit.written is not None and edit.wanted is not None:
+                first, stop = item.gold[edit.written]
+                assert "".join(item.traces[0].source[first:stop]) == spell(edit.wanted)
+    assert contents.corpus is not None
+    assert "alignment error" in {each.name for each in contents.corpus.alignment}
+
+
+def test_another_run_is_judged_on_the_whole_file() -> None:
+    contents = digits_shown().contents
+    assert contents.corpus is not None
+    (rival,) = contents.rivals
+    right = round(contents.corpus.scores[0].value / 100 * 40)
+    assert rival.outcomes == (right, 0, 0, 40 - right)  # it is the same run
+    assert [each.right for each in rival.positions] == [each.right for each in contents.corpus.positions]
+    assert [each.value for each in rival.scores] == [each.value for each in contents.corpus.scores]
+    assert rival.log == read_log(digits_run().run) and outcomes([True, True, False], [True, False, True]) == (
+        1,
+        1,
+        1,
+        0,
+    )
+
+
+def test_a_file_holds_the_nearest_of_the_states_that_it_shows() -> None:
+    shown = digits_shown(served=False)
+    space, item = shown.contents.space, shown.contents.items[3]
+    states = item.traces[0].states
+    assert space is not None and states is not None and states.encoder_near is not None
+    near, own = unblocked(states.encoder_near), unblocked(states.encoder)
+    assert near.shape == (len(own), 40)
+    assert shown.planes is not None
+    for position, row in enumerate(near):
+        points = [space.encoder.points[int(at)] for at in row[:20]]
+        assert all((point.item, point.position) != (3, position) for point in points)
+        vectors = shown.planes.encoder.vectors[row[:20].astype(int)]
+        unit = own[position] / np.linalg.norm(own[position])
+        np.testing.assert_allclose(vectors @ unit, row[20:], atol=1e-5)
+        assert (np.diff(row[20:]) <= 1e-6).all()
+    served = digits_shown().contents.items[3].traces[0].states
+    assert served is not None and served.encoder_near is None
 
 
 def test_an_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import zlib
 
 from sample_traces import small
 from viewed import digits_shown
@@ -47,6 +48,8 @@ def test_only_the_pages_own_scripts_run() -> None:
     page = '<head></head><script type="module">let a = 1;</script>'
     digest = base64.b64encode(hashlib.sha256(b"let a = 1;").digest()).decode()
     assert f"script-src 'sha256-{digest}';" in policy(page, "'self'")
+    packed = base64.b64encode(zlib.compress(b"let a = 1;", wbits=-15)).decode()
+    assert f"'sha256-{digest}'" in policy(f'<script type="text/plain" id="packed">{packed}</script>', "'self'")
     assert "script-src 'none'" in policy("<p>", "'self'") and "unsafe-eval" not in policy(built(), "'self'")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pellucid.search.trace import END
 from pellucid.viewer.latex import escaped, picture
 from pellucid.viewer.pages import built
 from pellucid.viewer.saving import ENDINGS, page
-from pellucid.viewer.traces import least_entropy
+from pellucid.viewer.traces import alone_told, least_entropy
 
 
 class Frames(HTMLParser):
@@ -82,3 +83,12 @@ def test_latex_is_told_no_commands() -> None:
 def test_the_least_entropy_lies_below_one_that_spreads_the_rest() -> None:
     bits = least_entropy(small())
     assert bits.shape == small().log_probabilities.shape and (bits >= 0).all() and np.isfinite(bits).all()
+
+
+def test_entropies_are_whole_where_the_likeliest_symbols_are_all() -> None:
+    trace = small()
+    rest = 1 - np.exp(trace.top_log_probabilities).sum(axis=1)
+    assert alone_told(trace).entropy_least == bool((rest > 1e-4).any())
+    sure = np.full_like(trace.top_log_probabilities, -np.inf)
+    sure[:, 0] = 0
+    assert not alone_told(replace(trace, top_log_probabilities=sure)).entropy_least

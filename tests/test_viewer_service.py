@@ -195,10 +195,11 @@ def test_a_training_is_told_as_it_goes_and_nothing_twice(tmp_path: Path) -> None
         found = urlsplit(address).port
         assert found
         answers = list[Answer]()
-        listener = Thread(target=lambda: answers.append(ask(found, f"/api/training?since={len(told.log)}")))
+        since = f"/api/training?since={len(told.log)}"
+        listener = Thread(target=lambda: answers.append(ask(found, since)), daemon=True)
         listener.start()
         resume(folder)
-        listener.join()
+        listener.join(60)
         (answer,) = answers
         assert answer.headers["content-type"].startswith("text/event-stream")
         log, events = read_log(folder), events_of(answer.body)

@@ -2,7 +2,7 @@ import { readdirSync } from "node:fs";
 import { basename } from "node:path";
 import { vitePreprocess } from "@sveltejs/vite-plugin-svelte";
 
-const COMPONENTS = readdirSync(new URL("src", import.meta.url)).sort();
+const COMPONENTS = readdirSync(new URL("src", import.meta.url), { recursive: true }).map((path) => basename(path)).sort();
 
 export default {
   preprocess: vitePreprocess({ script: false }),

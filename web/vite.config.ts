@@ -1,11 +1,11 @@
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { viteSingleFile } from "vite-plugin-singlefile";
 import { defineConfig } from "vitest/config";
+import { finish } from "./finish.ts";
 import { lean } from "./lean.ts";
-import { policy } from "./policy.ts";
 
 export default defineConfig({
-  plugins: [lean(), svelte(), viteSingleFile({ removeViteModuleLoader: true }), policy()],
+  plugins: [lean(), svelte(), viteSingleFile({ removeViteModuleLoader: true }), finish()],
   build: {
     outDir: "../pellucid/viewer/page",
     emptyOutDir: true,

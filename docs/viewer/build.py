@@ -6,6 +6,7 @@ RUN and RIVAL are two runs of one language of `pellucid recipe g2p-sigmorphon202
 FILMED is any run that kept snapshots, with its development file where it was. Needs what `make test` needs.
 """
 
+import re
 import sys
 from collections.abc import Callable
 from io import BytesIO
@@ -33,9 +34,9 @@ BYTES = 150_000
 def assembled(runs: list[Path], file: Path | None) -> Assembled:
     """What a page of these runs shows."""
     models = [open_model(run, run.name, "cpu", 5 if file else None) for run in runs]
-    path = file or own_file(models[0])
-    assert path is not None, f"{runs[0]}: the run's development file is not there any more"
-    return assemble(models, [read_file(path, models[0].ready.config.data)], 200, True)
+    found = (file, None) if file else own_file(models[0])
+    assert found is not None, f"{runs[0]}: the run's development file is not there any more"
+    return assemble(models, [read_file(found[0], models[0].ready.config.data, found[1])], 200, True)
 
 
 def telling(items: list[Item]) -> int:
@@ -98,7 +99,7 @@ def beam(page: Page) -> bytes:
 def what_if(page: Page) -> bytes:
     """A position is hidden."""
     view(page, "What if")
-    page.get_by_role("group", name="Symbols of the source").get_by_role("button").nth(1).click()
+    page.get_by_role("group", name=re.compile("^Symbols of the source")).get_by_role("button").nth(1).click()
     page.get_by_role("button", name="Hide from attention").click()
     expect(page.locator(".sentence")).to_contain_text("Hiding", timeout=60_000)
     return page.screenshot()

@@ -1,6 +1,7 @@
 """The command line: one verb a file, nothing heavy imported before a verb is known.
 
-Exit codes: 0 done, 2 a mistake in what was given (one message, no traceback), 130 interrupted, 141 nobody reads on.
+Exit codes: 0 done, 1 nothing came of it (every trial of tune failed), 2 a mistake in what was given (one message, no
+traceback), 130 interrupted, 141 nobody reads on.
 """
 
 import os

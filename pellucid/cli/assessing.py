@@ -161,7 +161,17 @@ def _loaded(path: Path, how: How, lexicons: Lexicons) -> "Transducer":
     transducer = with_settings(load(path, how.device), how.search)
     if transducer.config.data not in lexicons:
         lexicons[transducer.config.data] = lexicon_of(transducer, how.search)
+    _check_asked(transducer, how)
     return transducer.with_options(Options(lexicon=lexicons[transducer.config.data]))
+
+
+def _check_asked(transducer: "Transducer", how: How) -> None:
+    """`InputError` for what the answers of a task are not scored by."""
+    task = transducer.config.task
+    if how.texts and task != "transduce":
+        raise InputError(f"--texts scores running texts, but the model's task is {task!r}")
+    if how.multi_reference and task == "tag":
+        raise InputError("--multi-reference is for outputs that may be right in several ways, but the task is 'tag'")
 
 
 def _outputs(transducer: "Transducer", examples: Sequence[Example], how: How) -> list[list[Trace]]:
@@ -191,6 +201,8 @@ def _read(part: Part, data: DataConfig, how: How) -> tuple[Reading, list[str]]:
     try:
         return read_grouped(part.file, data, how.group)
     except InputError as error:
+        if how.group.isdecimal() and f"expected {int(how.group)} columns" in str(error):
+            raise DataError(f"--group {how.group}: there is no such column ({str(error).splitlines()[0]})") from error
         raise type(error)(str(error).replace("data.group_column", "--group")) from error
 
 

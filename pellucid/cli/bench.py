@@ -23,6 +23,7 @@ from pellucid.bench.child import measured, profiled
 from pellucid.bench.machine import this_machine
 from pellucid.bench.results import Measured, Stage
 from pellucid.bench.scaling import Point, points
+from pellucid.cli.parsing import parsed
 from pellucid.config import Threads
 from pellucid.errors import InputError
 from pellucid.files import write_atomic, write_text
@@ -71,7 +72,7 @@ class Arguments:
 
 def run(arguments: list[str]) -> int:
     """Measure and tell."""
-    given = tyro.cli(Arguments, prog="pellucid bench", args=arguments)
+    given = parsed(Arguments, "bench", arguments)
     asked = _checked(given)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit that ends the measuring child, too
     if given.scaling is not None:

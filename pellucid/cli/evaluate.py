@@ -11,9 +11,12 @@ import tyro
 from rich.console import Console
 from tyro.conf import Positional
 
+from pellucid.cli.parsing import parsed
 from pellucid.cli.searching import SearchFlags, drawing_of
+from pellucid.cli.sources import check_order, is_run
 from pellucid.config import Device, Format
 from pellucid.errors import InputError
+from pellucid.files import check_writable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,7 +40,7 @@ class Arguments(SearchFlags):
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a trained run."""
-    file: Annotated[Positional[Path], tyro.conf.arg(metavar="[RUN ...]")]
+    file: Annotated[Positional[Path | None], tyro.conf.arg(metavar="[RUN ...]", help_behavior_hint="")] = None
     """Folders of further runs to compare with the first, if any; FILE must follow."""
     more: Annotated[Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = ()
     """Pairs, in a file like the training file, or - for standard input; it comes last."""
@@ -71,7 +74,7 @@ class Tables(Console):
 
 def run(arguments: list[str]) -> int:
     """Decode, score, and print."""
-    given = tyro.cli(Arguments, prog="pellucid evaluate", args=arguments)
+    given = parsed(Arguments, "evaluate", arguments)
     _check(given)
     drawing = drawing_of(given)
     # Only now, when the arguments are known to be right, what takes seconds to import.
@@ -79,7 +82,7 @@ def run(arguments: list[str]) -> int:
     from pellucid.evaluation.assessment import compare_runs
     from pellucid.look.evaluation_tables import assessment_tables, comparison_tables
 
-    paths: tuple[Path, ...] = (given.run, given.file, *given.more)
+    paths = _paths(given)
     how = How(
         given.target, given.multi_reference, given.group, given.texts, given.input_format, given, drawing, given.device
     )
@@ -97,6 +100,20 @@ def run(arguments: list[str]) -> int:
     if given.html is not None:
         _write_page(given, found, comparisons)
     return 0
+
+
+def _paths(given: Arguments) -> tuple[Path, ...]:
+    """The runs, and the file in the end; `InputError` where one of them is missing or stands in another's place."""
+    if given.file is None:
+        raise InputError(
+            f"expected the folder of a run and a file of pairs, got {str(given.run)!r} alone: pellucid evaluate RUN "
+            "[RUN ...] FILE"
+        )
+    paths = (given.run, given.file, *given.more)
+    check_order(paths, "evaluate")
+    if is_run(paths[-1]):
+        raise InputError(f"{paths[-1]} is the folder of a run: the file of pairs comes last (pellucid evaluate --help)")
+    return paths
 
 
 def _plain(found: "Assessed", comparisons: "Sequence[Comparison]", listed: int) -> dict[str, Any]:
@@ -136,7 +153,7 @@ def _write_page(given: Arguments, found: "Assessed", comparisons: "Sequence[Comp
 
     assert given.html is not None
     listed = DRAWN if given.worst is None else given.worst
-    *_, file = (given.file, *given.more)
+    *_, file = _paths(given)
     if comparisons:
         report = comparison_report(found.runs, comparisons, str(file), listed)
     else:
@@ -153,3 +170,5 @@ def _check(given: Arguments) -> None:
         raise InputError(f"--nbest: expected 1 or more, got {given.nbest}")
     if given.html is not None and given.html.suffix != ".html":
         raise InputError(f"--html takes a file that ends with .html, got {str(given.html)!r}")
+    if given.html is not None:
+        check_writable(given.html)

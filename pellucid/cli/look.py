@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from pellucid.cli.sources import say, standard_input
+from pellucid.cli.parsing import parsed
+from pellucid.cli.sources import check_order, say, standard_input
 from pellucid.config import DataConfig, Device
 from pellucid.data.examples import BadLine, Example, parse_sources, read_sources
 from pellucid.errors import DataError, InputError
-from pellucid.files import write_text
+from pellucid.files import check_writable, write_text
 
 if TYPE_CHECKING:
     from pellucid.search.trace import Trace
@@ -70,7 +71,7 @@ class Arguments:
 
 def run(arguments: list[str]) -> int:
     """Serve, export, or show in the terminal."""
-    given = tyro.cli(Arguments, prog="pellucid look", args=arguments)
+    given = parsed(Arguments, "look", arguments)
     _check(given)
     if given.export is not None:
         _export(given, given.export)
@@ -86,6 +87,7 @@ def _check(given: Arguments) -> None:
     """Refuse what cannot be meant, before anything takes time."""
     if not given.paths:
         raise InputError("the folder of a run is required: pellucid look DIR [FILE]")
+    check_order(given.paths, "look")
     for name, value in (("most", given.most), ("items", given.items)):
         if value < 1:
             raise InputError(f"--{name}: expected 1 or more, got {value}")
@@ -93,6 +95,8 @@ def _check(given: Arguments) -> None:
         endings = f"{', '.join(EXPORTS[:-1])} or {EXPORTS[-1]}"
         ending = given.export.suffix or "no ending"
         raise InputError(f"--export takes a file that ends with {endings}, got {ending!r}")
+    if given.export is not None:
+        check_writable(given.export)
 
 
 def _serve(given: Arguments) -> None:
@@ -158,19 +162,20 @@ def _sources(given: Arguments, model: "Model") -> "list[Sources]":
     data = model.transducer.config.data
     if given.file == STANDARD_INPUT:
         return [sources_alone("standard input", _standard_input(data))]
-    path = given.file or own_file(model)
-    return [read_file(path, data, given.target)] if path else []
+    found = (given.file, given.target) if given.file else own_file(model)
+    return [read_file(found[0], data, found[1])] if found else []
 
 
 def _show(given: Arguments) -> None:
     """The terminal view."""
-    from pellucid.look.terminal import CAPTION, legend, render
+    from pellucid.look.terminal import caption_of, legend, render
 
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not given.ascii
     width = given.width or shutil.get_terminal_size((120, 24)).columns
-    for trace in _traces(given, given.most):
+    traces = _traces(given, given.most)
+    for trace in traces:
         print(render(trace, width=width, color=color, ascii_only=given.ascii), end="\n\n")
-    print(legend(color=color, ascii_only=given.ascii), CAPTION, sep="\n")
+    print(legend(color=color, ascii_only=given.ascii), caption_of(traces[0]), sep="\n")
 
 
 def _traces(given: Arguments, most: int) -> "list[Trace]":

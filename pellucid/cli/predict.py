@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 import tyro
 
+from pellucid.cli.parsing import parsed
 from pellucid.cli.prefixes import Prefixes
 from pellucid.cli.searching import More, Place, Real, Run, SearchFlags, drawing_of, lexicon_of, with_settings
 from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
@@ -52,7 +53,7 @@ class Arguments(SearchFlags):
     forbid: Symbols = ()
     """A symbol that no output holds; may be given again."""
     require: Symbols = ()
-    """A symbol that every output holds; may be given again."""
+    """A symbol that every output holds; may be given again. The beam gets a place for each number of them held."""
     lattice: bool = False
     """Put everything that the beam considered into each trace (jsonl)."""
     device: Device = "cpu"
@@ -61,17 +62,17 @@ class Arguments(SearchFlags):
 
 def run(arguments: list[str]) -> int:
     """Decode, and say on standard error what a person should know of it."""
-    given = tyro.cli(Arguments, prog="pellucid predict", args=arguments)
+    given = parsed(Arguments, "predict", arguments)
     # Only now, when the arguments are known to be right, what takes seconds to import.
     from pellucid.model.threads import use_threads
     from pellucid.training.run import load
 
-    runs, file = apart(given.run, given.more)
+    runs, file = apart(given.run, given.more, "predict")
     transducer = _asked(load(runs[0] if len(runs) == 1 else runs, given.device), given)
     use_threads(transducer.config.threads)
     answer, listing = _answer(transducer, given), _lists(given)
     prefixes = None if given.prefixes is None else Prefixes(given.prefixes, transducer)
-    teller, data = Notes(), transducer.config.data
+    teller, data = Notes(given.require), transducer.config.data
     number = answered = 0  # lines, and the sources among them
     for chunk in chunks(file, data, given.input_format, (read_sources, parse_sources)):
         stop = refused(chunk) if given.on_bad_line == "stop" else None
@@ -122,8 +123,6 @@ def _answer(transducer: "Transducer", given: Arguments) -> Answer:
             "--lattice puts what a beam considered into traces: it needs --format jsonl, without --sample"
         )
     if drawing is not None:
-        if given.until is not None:
-            raise ConfigError("--sample draws outputs, --until searches for them: give one of them")
         return lambda examples, first, begun: transducer.samples(examples, drawing, first, begun)
     width = transducer.config.search.beam_width
     if not _lists(given):

@@ -1,12 +1,16 @@
-"""pellucid recipe list | pellucid recipe NAME --out DIR [--seeds N] [--samples N] [--data DIR] [--only A,B]"""
+"""pellucid recipe list
+pellucid recipe NAME --out DIR [--seeds N] [--samples N] [--data DIR] [--only A,B] [--words FILE]
+"""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
+from pellucid.cli.parsing import parsed
 from pellucid.errors import InputError
-from pellucid.recipes.recipe import ABOUT, CHOOSABLE, Request, data_folder, find
+from pellucid.recipes.recipe import ABOUT, CHOOSABLE, MismatchError, Request, data_folder, find
 
 
 @dataclass(frozen=True)
@@ -20,11 +24,13 @@ class Arguments:
     seeds: int = 1
     """How many seeds, from 1."""
     samples: int = 0
-    """Training samples; 0 takes the recipe's own number."""
+    """Training samples; 0 takes the recipe's own number. Published sets are cut: development pairs in proportion."""
     data: Path | None = None
     """Where data sets are; PELLUCID_DATA, or ../shared/data, where not given."""
     only: str = ""
     """Experiments of a recipe that has several, with commas between their names: arm,bul."""
+    words: Path | None = None
+    """A list of words, one a line, for recipes about typos; /usr/share/dict/words where not given."""
 
 
 def run(arguments: list[str]) -> int:
@@ -32,7 +38,7 @@ def run(arguments: list[str]) -> int:
     if arguments == ["list"]:
         print("\n".join(f"{name:<27}{about}" for name, about in ABOUT.items()))
         return 0
-    given = tyro.cli(Arguments, prog="pellucid recipe", args=arguments)
+    given = parsed(Arguments, "recipe", arguments)
     run_recipe, only = find(given.name), [name for name in given.only.split(",") if name]
     if only and given.name not in CHOOSABLE:
         raise InputError(f"{given.name} has no experiments to choose from: --only is for {', '.join(CHOOSABLE)}")
@@ -40,6 +46,18 @@ def run(arguments: list[str]) -> int:
         raise InputError(f"--seeds: expected 1 or more, got {given.seeds}")
     if given.samples < 0:
         raise InputError(f"--samples: expected 1 or more, or 0 for the recipe's own number, got {given.samples}")
-    for line in run_recipe(Request(given.out, given.seeds, given.samples, given.data or data_folder(), only)):
-        print(line, flush=True)
+    from pellucid.look.rows import rows
+
+    request = Request(given.out, given.seeds, given.samples, given.data or data_folder(), only)
+    if given.words is not None:
+        if not given.name.startswith("typo-"):
+            raise InputError(f"{given.name} has no use for a list of words: --words is for the recipes about typos")
+        request = request._replace(words=given.words)
+    try:
+        with rows() as seen:
+            for line in run_recipe(request._replace(seen=seen)):
+                print(line, flush=True)
+    except MismatchError as error:
+        print(f"pellucid: {error}", file=sys.stderr)
+        return 1
     return 0

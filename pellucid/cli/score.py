@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeGuard
 
 import msgspec
-import tyro
 
+from pellucid.cli.parsing import parsed
 from pellucid.cli.searching import More, Run
 from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
 from pellucid.config import Device, Format
@@ -38,12 +38,12 @@ class Arguments:
 
 def run(arguments: list[str]) -> int:
     """Score, and say on standard error what a person should know of it."""
-    given = tyro.cli(Arguments, prog="pellucid score", args=arguments)
+    given = parsed(Arguments, "score", arguments)
     # Only now, when the arguments are known to be right, what takes seconds to import.
     from pellucid.model.threads import use_threads
     from pellucid.training.run import load
 
-    runs, file = apart(given.run, given.more)
+    runs, file = apart(given.run, given.more, "score")
     transducer = load(runs[0] if len(runs) == 1 else runs, given.device)
     use_threads(transducer.config.threads)
     teller, data = Notes(), transducer.config.data

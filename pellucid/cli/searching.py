@@ -25,6 +25,9 @@ Normalised = Annotated[
     Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}", help_behavior_hint="")
 ]
 DRAWS = ("temperature", "top_k", "top_p", "seed")
+"""Flags that need --sample."""
+SEARCHED = ("beam", "nbest", "until", "length_normalisation", "length_power", "coverage_penalty")
+"""Flags that a sample has no use for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +35,11 @@ class SearchFlags:
     """What stands instead of the run's search settings, or beside them."""
 
     beam: Number = None
-    """Hypotheses kept for each source at every step, instead of the run's search.beam_width; 1 is greedy."""
+    """Hypotheses kept for each source at every step, instead of the run's search.beam_width: 1 (greedy) to 1,024."""
     nbest: Number = None
     """So many outputs a source, likeliest first; the beam is made as wide as that."""
     sample: Number = None
-    """Draw so many outputs of each source at random."""
+    """Draw so many outputs of each source at random, up to 1,024."""
     temperature: Real = None
     """For --sample: what ln p is divided by before drawing (1)."""
     top_k: Number = None
@@ -102,8 +105,10 @@ def drawing_of(flags: SearchFlags) -> "Drawing | None":
         if changes:
             raise ConfigError(f"--{next(iter(changes)).replace('_', '-')} needs --sample")
         return None
-    if flags.nbest is not None:
-        raise ConfigError("--sample draws outputs, --nbest searches for them: give one of them")
+    for name in SEARCHED:
+        if getattr(flags, name, None) is not None:
+            shown = name.replace("_", "-")
+            raise ConfigError(f"--sample draws outputs, --{shown} searches for them: give one of them")
     try:
         return msgspec.convert({"samples": flags.sample, **changes}, Drawing)
     except msgspec.ValidationError as error:

@@ -18,6 +18,7 @@ from pellucid.config import (
     SearchConfig,
     Seed,
     Size,
+    Task,
     Threads,
     TrainingConfig,
 )
@@ -30,6 +31,8 @@ class SettingFlags:
 
     size: Size
     """The one dial: sets every size that is not set by itself."""
+    task: Task
+    """What a target is: a sequence to write, a tag for each source symbol, the source's class, or a place in it."""
     seed: Seed
     """Seed of initial parameters, batch order and dropout."""
     threads: Threads
@@ -59,9 +62,9 @@ def config_of(given: SettingFlags) -> Config:
 
 
 def defaults_of(arguments: Sequence[str]) -> dict[str, Any]:
-    """What the flags start from: the file of --config over the preset of --size."""
-    size, file = _value(arguments, "--size"), _value(arguments, "--config")
-    overrides = {"size": size} if size is not None else {}
+    """What the flags start from: the file of --config over the preset of --size and what --task sets."""
+    file, told = _value(arguments, "--config"), {name: _value(arguments, f"--{name}") for name in ("size", "task")}
+    overrides = {name: value for name, value in told.items() if value is not None}
     base = load_config(Path(file), overrides) if file is not None else from_settings(overrides, origin="flags")
     return {field.name: getattr(base, field.name) for field in fields(SettingFlags) if field.name != "config"}
 

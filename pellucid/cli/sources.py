@@ -11,7 +11,7 @@ import msgspec
 
 from pellucid.config import DataConfig, Format
 from pellucid.data.examples import BadLine, Example
-from pellucid.errors import DataError
+from pellucid.errors import DataError, InputError
 from pellucid.search.trace import Trace
 
 CHUNK = 1024
@@ -24,12 +24,28 @@ Reader = Callable[[Path, DataConfig, Format], Iterator[Item]]
 Parser = Callable[[Iterable[bytes], str, DataConfig], Iterator[Item]]
 
 
-def apart(first: Path, rest: Sequence[Path]) -> tuple[list[Path], Path]:
+def is_run(path: Path) -> bool:
+    """Whether a path is the folder of a run or of an ensemble."""
+    return any((path / mark).is_file() for mark in MARKS)
+
+
+def check_order(paths: Sequence[Path], verb: str) -> None:
+    """`InputError` where a file stands before the folder of a run."""
+    folder = next((path for path in paths[1:] if is_run(path)), None)
+    if folder is not None and paths[0].is_file():
+        raise InputError(
+            f"{paths[0]} is a file, and {folder} the folder of a run: folders come first, then the file (pellucid "
+            f"{verb} {folder} {paths[0]})"
+        )
+
+
+def apart(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path], Path]:
     """The run folders and the input among the places of a command line: a last one that is no run is the input.
 
-    Without one, standard input is: "-".
+    Without one, standard input is: "-". `InputError` where the input stands before a run.
     """
-    if rest and not any((rest[-1] / mark).is_file() for mark in MARKS):
+    check_order([first, *rest], verb)
+    if rest and not is_run(rest[-1]):
         return [first, *rest[:-1]], rest[-1]
     return [first, *rest], Path("-")
 
@@ -96,14 +112,16 @@ def escaped(text: str, tabs: bool = True) -> str:
 class Notes:
     """What is counted while decoding, and told once at its end."""
 
-    def __init__(self) -> None:
-        """Nothing yet."""
+    def __init__(self, required: Sequence[str] = ()) -> None:
+        """Nothing yet; every output was asked to hold the `required` symbols."""
+        self.required = set(required)
         self.bad: list[BadLine] = []
         self.unknown: Counter[str] = Counter()
         self.unknown_targets: Counter[str] = Counter()
         self.cut = 0
         self.untagged = 0
         self.known = 0
+        self.lacking = 0
 
     def note(self, item: Item, trace: Trace | None) -> None:
         """Count what one line brought."""
@@ -117,21 +135,29 @@ class Notes:
             self.unknown_targets.update(trace.target[at] for at in trace.unknown_target)
             self.untagged += bool(trace.source) and not (trace.features or trace.added)
         self.cut += not trace.finished
+        self.lacking += bool(trace.source) and not self.required <= set(trace.target)
 
     def tell(self, tagged: bool) -> None:
         """Say it, on standard error; `tagged` says that the model was trained with features."""
         for line in self.bad[:LISTED]:
             say(f"no output for {line}")
         if len(self.bad) > LISTED:
-            say(f"no output for {len(self.bad) - LISTED:,} more bad lines")
+            say(f"no output for {counted(len(self.bad) - LISTED, 'more bad line')}")
         if self.known:
-            say(f"{self.known:,} sources were answered by the lexicon")
-        _tell_unknown(self.unknown, "symbols ({}) are not in the training data and were read as unknown")
-        _tell_unknown(self.unknown_targets, "target symbols ({}) are not in the training data and count as unknown")
+            say(f"{counted(self.known, 'source')} answered by the lexicon")
+        _tell_unknown(self.unknown, "source symbol", "not in the training data and read as unknown")
+        _tell_unknown(self.unknown_targets, "target symbol", "not in the training data and counted as unknown")
         if tagged and self.untagged:
-            say(f"{self.untagged:,} sources came without features; the model expects them")
+            say(f"{counted(self.untagged, 'source')} without features; the model expects them")
         if self.cut:
-            say(f"{self.cut:,} outputs were cut at the greatest length")
+            say(f"{counted(self.cut, 'output')} cut at the greatest length")
+        if self.lacking:
+            say(f"{counted(self.lacking, 'output')} without a symbol that --require asks for: the search found none")
+
+
+def counted(number: int, noun: str) -> str:
+    """How many there are of something: "1 output", "1,200 outputs"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def say(message: str) -> None:
@@ -139,8 +165,8 @@ def say(message: str) -> None:
     print(f"pellucid: {message}", file=sys.stderr)
 
 
-def _tell_unknown(counted: "Counter[str]", what: str) -> None:
+def _tell_unknown(found: "Counter[str]", what: str, how: str) -> None:
     """Say which unknown symbols were met most, if any were."""
-    if counted:
-        most = ", ".join(f"{symbol!r} × {count:,}" for symbol, count in counted.most_common(LISTED))
-        say(f"{counted.total():,} {what.format(f'{len(counted):,} different')}: {most}")
+    if found:
+        most = ", ".join(f"{symbol!r} × {count:,}" for symbol, count in found.most_common(LISTED))
+        say(f"{counted(found.total(), what)} ({len(found):,} different) {how}: {most}")

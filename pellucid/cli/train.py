@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import tyro
 from msgspec import Meta
 
+from pellucid.agreement import refuse_idle
 from pellucid.cli.interruption import heeded
+from pellucid.cli.parsing import parsed
 from pellucid.cli.settings import SettingFlags, config_of, defaults_of
 from pellucid.config import Config, Limit
 from pellucid.errors import ConfigError
@@ -43,6 +45,7 @@ def run(arguments: list[str]) -> int:
     """Train, telling how it goes on standard error."""
     given = parse(arguments)
     config = config_of(given)
+    refuse_idle(config)
     return _train_ensemble(given, config) if given.ensemble else _train_one(given, config)
 
 
@@ -104,4 +107,4 @@ def parse(arguments: Sequence[str]) -> Arguments:
     """Flags over a TOML file over a preset."""
     required: Any = tyro.MISSING
     defaults = Arguments(train=required, dev=required, run=required, **defaults_of(arguments))
-    return tyro.cli(Arguments, prog="pellucid train", args=arguments, default=defaults)
+    return parsed(Arguments, "train", arguments, defaults)

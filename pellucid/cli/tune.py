@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
+from pellucid.agreement import idle
 from pellucid.cli.interruption import heeded
+from pellucid.cli.parsing import parsed
 from pellucid.cli.settings import SettingFlags, config_of, defaults_of
+from pellucid.cli.sources import counted, say
 from pellucid.cli.train import interrupted
 from pellucid.config import Amount, Config, Count, Limit
 from pellucid.errors import InputError
@@ -74,8 +77,7 @@ def run(arguments: list[str]) -> int:
             elif interruption.asked:
                 events.close()
                 return interrupted(given.out)
-    _conclude(over, request)
-    return 0
+    return _conclude(over, request)
 
 
 def _request(given: Arguments, config: Config, seen: "Rows") -> "Request":
@@ -89,6 +91,8 @@ def _request(given: Arguments, config: Config, seen: "Rows") -> "Request":
     base, reads = prepared(config, files)
     for read in reads:
         seen.say(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
+    for need in idle(config):
+        seen.say(f"{need.told(config)}: trials without that go without it")
     if given.trials < 1:
         raise InputError(f"--trials: expected 1 or more, got {given.trials}")
     space = load_space(given.space, base) if given.space else default_space(base, _own(config))
@@ -106,8 +110,11 @@ def _tell(seen: "Rows", event: "TuneEvent", request: "Request") -> None:
         case Opened():
             for line in event.space:
                 seen.say(f"  {line}")
-            went = f"{event.ended} trials have ended, {event.unfinished} go on" if event.ended else "a new study"
-            seen.say(f"{request.out}: {went}; {request.trials} trials in all, {request.at_once} at once")
+            gone_on = event.ended or event.unfinished or event.again
+            went = f"{event.ended} ended, {event.unfinished} to go on with" if gone_on else "a new study"
+            again = f", {event.again} failed and tried again" if event.again else ""
+            in_all = counted(request.trials, "trial")
+            seen.say(f"{request.out}: {went}{again}; {in_all} in all, {request.at_once} at once")
         case Begun() if seen.alive:
             seen.say(f"trial {event.number}: {_settings(event.values)}")
         case Moved():
@@ -119,8 +126,8 @@ def _tell(seen: "Rows", event: "TuneEvent", request: "Request") -> None:
             seen.say(f"trial {event.number}: {event.state}{why}, {score}, {event.seconds:,.0f} s")
 
 
-def _conclude(over: "Over", request: "Request") -> None:
-    """The best trials, what mattered, and what to do with it."""
+def _conclude(over: "Over", request: "Request") -> int:
+    """The best trials, what mattered, and what to do with it; the exit code, which is 1 where all trials failed."""
     from pellucid.tuning.report import ranked, shown_score
 
     metric = request.config.training.metric
@@ -131,12 +138,27 @@ def _conclude(over: "Over", request: "Request") -> None:
     if weights:
         print("what matters most: " + ", ".join(f"{key} {100 * weight:.0f} %" for key, weight in weights))
     if over.unfinished:
-        print(f"the time is over; {over.unfinished} trials go on where the same command is given again")
+        print(f"{counted(over.unfinished, 'trial')} to go on with, where the same command is given again")
     if over.study.best() is None:
-        print("no trial has finished yet")
-        return
+        return _without_best(over)
     print(f"all trials: {request.out / 'report.html'}, {request.out / 'trials.json'}")
     print(f"the best settings: pellucid train … --config {request.out / 'best.toml'}")
+    return 0
+
+
+def _without_best(over: "Over") -> int:
+    """Why there is nothing to train with; the exit code."""
+    from pellucid.tuning.study import TRIES
+
+    ended = over.study.ended()
+    if not ended or any(trial.state != "failed" for trial in ended):
+        print("no trial has finished yet")
+        return 0
+    say(
+        f"all of {counted(len(ended), 'trial')} failed; the first: {ended[0].why} (the same command tries each again, "
+        f"{TRIES} times in all)"
+    )
+    return 1
 
 
 def _settings(values: Mapping[str, object]) -> str:
@@ -150,7 +172,7 @@ def parse(arguments: Sequence[str]) -> Arguments:
     """Flags over a TOML file over a preset."""
     required: Any = tyro.MISSING
     defaults = Arguments(train=required, dev=required, out=required, **defaults_of(arguments))
-    return tyro.cli(Arguments, prog="pellucid tune", args=arguments, default=defaults)
+    return parsed(Arguments, "tune", arguments, defaults)
 
 
 def _own(config: Config) -> Collection[str]:

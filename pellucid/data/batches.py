@@ -82,7 +82,7 @@ def encode(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vo
     Ids have the narrowest type that holds whatever there may be: a byte each where symbols are few.
     """
     _, written = id_types(vocabularies)
-    target = _column([example.target for example in examples], segmenters.target, vocabularies.target, written)
+    target = column([example.target for example in examples], segmenters.target, vocabularies.target, written)
     ends = Ragged(np.full(target.sequences, EOS, dtype=written), np.arange(len(target.offsets)))
     return Encoded(encode_sources(examples, segmenters, vocabularies), _joined(target, ends))
 
@@ -90,8 +90,8 @@ def encode(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vo
 def encode_sources(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Ragged:
     """What the encoder reads of examples, as ids: the features, numbered after all source symbols, then the source."""
     read, _ = id_types(vocabularies)
-    source = _column([example.source for example in examples], segmenters.source, vocabularies.source, read)
-    features = _column([example.features for example in examples], segmenters.features, vocabularies.features, read)
+    source = column([example.source for example in examples], segmenters.source, vocabularies.source, read)
+    features = column([example.features for example in examples], segmenters.features, vocabularies.features, read)
     if not len(features.values):
         return source
     return _joined(features._replace(values=features.values + read.type(len(vocabularies.source))), source)
@@ -108,7 +108,7 @@ def id_counts(vocabularies: Vocabularies, tagged: bool) -> tuple[int, int]:
     return len(vocabularies.source) + (len(vocabularies.features) if tagged else 0), len(vocabularies.target)
 
 
-def _column(texts: Sequence[str], segmenter: Segmenter, vocabulary: Vocabulary, kind: np.dtype[Any]) -> Ragged:
+def column(texts: Sequence[str], segmenter: Segmenter, vocabulary: Vocabulary, kind: np.dtype[Any]) -> Ragged:
     """The ids of a column of texts. Characters are looked up in an array, other symbols in a dictionary."""
     if not any(texts):
         return Ragged(np.zeros(0, dtype=kind), np.zeros(len(texts) + 1, dtype=np.int64))

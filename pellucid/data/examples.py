@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from pellucid.config import DataConfig, Format
 from pellucid.data.columns import BadLine, Columns, Record, Records, without_last
+from pellucid.data.faults import length_fault, pair_fault
 from pellucid.data.formats import csv_records, json_records, parquet_records, text_records, tsv_records
 from pellucid.data.lines import checked_lines, file_lines
-from pellucid.data.symbols import Segmenter, Segmenters, segmenters
+from pellucid.data.symbols import segmenters
 from pellucid.errors import ConfigError, DataError
 
 __all__ = [
@@ -218,7 +219,6 @@ def _read(records: Records, config: DataConfig, name: str, whole: str) -> Readin
     `DataError` where `whole`, all that is read, holds no example.
     """
     sides = segmenters(config)
-    maximum = config.maximum_length
     reading = Reading([], [], [], 0)
     blank = 0
     for record in records:
@@ -229,7 +229,7 @@ def _read(records: Records, config: DataConfig, name: str, whole: str) -> Readin
             continue
         else:
             example = Example(*record.fields)
-            reason = _pair_fault(example, sides, maximum)
+            reason = pair_fault(example.source, example.target, sides, config)
             if not reason:
                 reading.examples.append(example)
                 reading.lines.append(record.line)
@@ -252,7 +252,7 @@ def _sources(records: Records, config: DataConfig, name: str) -> Iterator[Exampl
             yield record
             continue
         source, features, *_ = *record.fields, "", ""
-        reason = _length_fault("source", source, segmenter, config.maximum_length, least=0)
+        reason = length_fault("source", source, segmenter, config.maximum_length, least=0)
         yield BadLine(name, record.line, reason) if reason else Example(source, "", features)
 
 
@@ -264,29 +264,8 @@ def _pairs(records: Records, config: DataConfig, name: str) -> Iterator[Example 
             yield record if isinstance(record, BadLine) else Example("", "")
             continue
         example = Example(*record.fields)
-        reason = _pair_fault(example, sides, config.maximum_length)
+        reason = pair_fault(example.source, example.target, sides, config)
         yield BadLine(name, record.line, reason) if reason else example
-
-
-def _pair_fault(example: Example, sides: Segmenters, maximum: int) -> str:
-    """Why a pair is none; "" for one that is."""
-    reason = _length_fault("source", example.source, sides.source, maximum)
-    return reason or _length_fault("target", example.target, sides.target, maximum)
-
-
-def _length_fault(side: str, text: str, segmenter: Segmenter, maximum: int, least: int = 1) -> str:
-    """Why a text has too few or too many symbols; "" for one that has not."""
-    # No Unicode form is longer than four times the text, and no cut gives more parts than characters plus one.
-    if 4 * len(text) < maximum and text.strip():
-        return ""
-    count = len(segmenter.split(text))
-    if count < least:
-        return f"the {side} is empty"
-    if count > maximum:
-        lines = text.count("\n") + 1
-        joined = f" (it spans {lines} lines: is a quote missing?)" if lines > 1 else ""
-        return f"the {side} has {count} symbols{joined}, more than data.maximum_length = {maximum}"
-    return ""
 
 
 def _why_none(reading: Reading, name: str, header: bool) -> str:

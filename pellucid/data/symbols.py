@@ -9,20 +9,25 @@ from pellucid.config import DataConfig, Normalisation
 from pellucid.data.subwords import NO_PIECES, Pieces, Subwords
 from pellucid.errors import ConfigError, nearest
 
-KINDS = ("characters", "words", "subwords")
+WHOLE = ("whole", "position")
+"""Kinds that cut nothing."""
+KINDS = ("characters", "words", "subwords", *WHOLE)
 
 
 class Segmenter(NamedTuple):
     """How the text of one side is cut into symbols.
 
-    `kind` is "characters" (code points), "words" (parts between white space), "subwords" or a separator. A separator
-    cuts at each place where it stands, so that `join` gives back the very text `split` was given; so do subwords.
+    `kind` is "characters" (code points), "words" (parts between white space), "subwords", "whole" or "position" (the
+    text is one symbol: any, or a number) or a separator. A separator cuts at each place where it stands, so that `join`
+    gives back the very text `split` was given; so do subwords.
     """
 
     kind: str
     normalisation: Normalisation
     subwords: Subwords | None = None
     """Those that were learnt; before that, where they are asked for, characters stand for them."""
+    unscored: str = ""
+    """The symbol of positions that are neither trained nor scored; empty for none."""
 
     def split(self, text: str) -> list[str]:
         """The symbols of a text, in its order; none for an empty text."""
@@ -33,6 +38,8 @@ class Segmenter(NamedTuple):
             return list(text)
         if self.kind == "words":
             return text.split()
+        if self.kind in WHOLE:
+            return [text] if text else []
         return text.split(self.kind) if text else []
 
     def normalised(self, text: str) -> str:
@@ -59,6 +66,8 @@ class Segmenter(NamedTuple):
         """The text of symbols: the inverse of `split`, but for the width of white space between words."""
         if self.kind in ("characters", "subwords"):
             return "".join(symbols)
+        if self.kind in WHOLE:
+            return "\t".join(symbols)  # of which there is one
         return (" " if self.kind == "words" else self.kind).join(symbols)
 
 
@@ -81,7 +90,7 @@ def segmenters(config: DataConfig, pieces: Pieces = NO_PIECES) -> Segmenters:
     target = _segmenter("data.target_symbols", config.target_symbols, config.target_normalisation)
     return Segmenters(
         source=source._replace(subwords=pieces.source),
-        target=target._replace(subwords=pieces.target),
+        target=target._replace(subwords=pieces.target, unscored=config.unscored),
         features=_segmenter("data.features_symbols", config.features_symbols, config.source_normalisation),
     )
 
@@ -94,4 +103,6 @@ def _segmenter(key: str, kind: str, normalisation: Normalisation) -> Segmenter:
         raise ConfigError(
             f"{key}: expected characters, words, subwords or a separator, got {kind!r}{nearest(kind, KINDS)}"
         )
+    if kind == "position" and key != "data.target_symbols":
+        raise ConfigError(f"{key}: expected characters, words or a separator, got 'position', which only a target is")
     return Segmenter(kind, normalisation)

@@ -25,6 +25,19 @@ def spelled_digits(count: int, minimum: int, maximum: int, seed: int) -> list[Ex
     return [Example(spell(target), target) for target in targets]
 
 
+def digit_spans(symbols: Sequence[str], digits: str) -> list[tuple[int, int]] | None:
+    """The positions [first, stop) of each digit's word, in a source of letters or of words; None elsewhere."""
+    if not digits or not digits.isascii() or not digits.isdigit():
+        return None
+    words = spell(digits).split()
+    if list(symbols) == words:
+        return [(at, at + 1) for at in range(len(words))]
+    if list(symbols) != list(" ".join(words)):
+        return None
+    stops = np.cumsum([len(word) + 1 for word in words]) - 1
+    return [(stop - len(word), stop) for word, stop in zip(words, stops.tolist(), strict=True)]
+
+
 def write_pairs(path: Path, examples: Sequence[Example]) -> None:
     """Pairs such as these, whose texts hold neither tab nor line break, as TSV."""
     write_text(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))

@@ -136,6 +136,12 @@ def learn_vocabularies(examples: Sequence[Example], segmenters: Segmenters, mini
     )
 
 
+def without(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
+    """The vocabulary less one symbol, if it holds that."""
+    kept = [(each, count) for each, count in zip(vocabulary.symbols, vocabulary.counts, strict=True) if each != symbol]
+    return Vocabulary(tuple(each for each, _ in kept), tuple(count for _, count in kept))
+
+
 def _ranked(counts: Counter[str], minimum_count: int) -> Vocabulary:
     """Counts as a vocabulary."""
     kept = sorted((s for s, n in counts.items() if n >= minimum_count), key=lambda symbol: (-counts[symbol], symbol))

@@ -22,12 +22,18 @@ def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[s
 
 
 def score(traces: Sequence[Trace], references: Sequence[Sequence[str]], segmenters: Segmenters) -> list[Scored]:
-    """Each trace against its references (texts), as symbols."""
+    """Each trace against its references (texts), as symbols; of tags those that are scored (by the first reference)."""
     return [
-        Scored(
-            output=trace.target[:-1] if trace.finished and trace.target else trace.target,
-            references=tuple(tuple(segmenters.target.split(text)) for text in texts),
-            source_length=len(trace.source) - trace.features,
-        )
+        _scored(trace, tuple(tuple(segmenters.target.split(text)) for text in texts), segmenters.target.unscored)
         for trace, texts in zip(traces, references, strict=True)
     ]
+
+
+def _scored(trace: Trace, references: tuple[tuple[str, ...], ...], unscored: str) -> Scored:
+    """One trace and its references as symbols, less those at unscored positions."""
+    output, length = trace.symbols, len(trace.source) - trace.features
+    if unscored and references:
+        kept = [at for at, symbol in enumerate(references[0]) if symbol != unscored]
+        output = tuple(output[at] for at in kept if at < len(output))
+        references = tuple(tuple(each[at] for at in kept if at < len(each)) for each in references)
+    return Scored(output, references, length, positional=trace.task != "transduce")

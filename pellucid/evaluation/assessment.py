@@ -16,6 +16,7 @@ from pellucid.evaluation.candidates import Oracle, oracle, reciprocal_rank
 from pellucid.evaluation.comparing import Comparison, Table, compare
 from pellucid.evaluation.confusion import Confusions, confusions
 from pellucid.evaluation.intervals import Interval, bootstrap_ratio, wilson
+from pellucid.evaluation.labels import Labelled, labelled
 from pellucid.evaluation.metrics import Evaluation, Scored, evaluate, worst
 from pellucid.evaluation.outcomes import Mean, mean_of_groups, outcomes, rates
 from pellucid.evaluation.texts import TextScores, text_scores
@@ -87,6 +88,11 @@ class Assessment:
         return evaluate(self.scored)
 
     @cached_property
+    def labelled(self) -> Labelled | None:
+        """What tags, classes or positions are worth; None for outputs written symbol by symbol."""
+        return None if self.traces[0].task == "transduce" else labelled(self.scored, self.traces)
+
+    @cached_property
     def confusions(self) -> Confusions:
         """Which symbols were taken for which."""
         return confusions(self.scored)
@@ -151,6 +157,7 @@ class Assessment:
         mean = self.mean
         return {
             **self.evaluation.to_dict(),
+            **(self.labelled.to_dict() if self.labelled else {}),
             "texts": self.text_scores.to_dict() if self.text_scores else None,
             "oracle": [{"k": each.k, "accuracy": each.accuracy, "ci95": list(each.ci95)} for each in self.oracle],
             "mean_reciprocal_rank": self.reciprocal_rank if self.oracle else None,

@@ -104,6 +104,13 @@ def aligned(output: Sequence[str], reference: Sequence[str]) -> list[Pair]:
     return pairs
 
 
+def paired(example: Scored) -> list[Pair]:
+    """The (wanted, written) pairs of an output with its nearest reference: place by place, or of an alignment."""
+    if example.positional and len(example.output) == len(example.reference):
+        return list(zip(example.reference, example.output, strict=True))
+    return aligned(example.output, example.reference)
+
+
 def confusions(scored: Iterable[Scored]) -> Confusions:
     """The aligned pairs of all examples, each output with its nearest reference."""
     pairs: Counter[Pair] = Counter()
@@ -111,7 +118,7 @@ def confusions(scored: Iterable[Scored]) -> Confusions:
         if example.exact:
             pairs.update(zip(example.output, example.output, strict=True))
         else:
-            pairs.update(aligned(example.output, example.reference))
+            pairs.update(paired(example))
     return Confusions(pairs)
 
 

@@ -34,19 +34,22 @@ class Scored(NamedTuple):
     """One answer or several; an answer may have no symbols."""
     source_length: int
     """Symbols of the source, features left out."""
+    positional: bool = False
+    """Whether each symbol answers for its own place (tags, a class): none can be inserted or left out, or be an end."""
 
     @property
     def nearest(self) -> Nearest:
         """The reference with the least edit distance to the output, the first of them at a tie, and that distance."""
         if not self.references:
             raise InputError(f"no reference to compare the output {' '.join(self.output)!r} with")
-        distances = [edit_distance(self.output, reference) for reference in self.references]
+        distance = differing if self.positional else edit_distance
+        distances = [distance(self.output, reference) for reference in self.references]
         errors = min(distances)
         return Nearest(errors, self.references[distances.index(errors)])
 
     @property
     def errors(self) -> int:
-        """The least edit distance to a reference."""
+        """The least edit distance to a reference; of answers place by place, how many are wrong."""
         return self.nearest.errors
 
     @property
@@ -94,7 +97,7 @@ class Evaluation:
     errors: int
     """Edit distances, summed."""
     symbol_accuracy: float
-    """Share of target positions with the right symbol, the end symbol's position included."""
+    """Share of target positions with the right symbol; where outputs end, the end symbol's position is one of them."""
     positions: list[Accuracy]
     """The same by target position, from 1 to the one after the longest reference's last symbol."""
     lengths: list[Accuracy]
@@ -139,6 +142,12 @@ def edit_distance(output: Sequence[str], reference: Sequence[str]) -> int:
     return Levenshtein.distance(*numbered(output, reference))
 
 
+def differing(output: Sequence[str], reference: Sequence[str]) -> int:
+    """At how many places two sequences differ (Hamming distance); what one has beyond the other differs."""
+    same = sum(one == other for one, other in zip(output, reference, strict=False))
+    return max(len(output), len(reference)) - same
+
+
 def numbered(one: Sequence[str], other: Sequence[str]) -> tuple[list[int], list[int]]:
     """Two sequences with a number for each distinct symbol.
 
@@ -156,7 +165,10 @@ def evaluate(scored: Sequence[Scored]) -> Evaluation:
     nearest = [example.nearest for example in scored]
     exact = [example.exact for example in scored]
     errors, lengths = [near.errors for near in nearest], [len(near.reference) for near in nearest]
-    positions = _by_position([example.output for example in scored], [near.reference for near in nearest])
+    references = [near.reference for near in nearest]
+    positions = _by_position(
+        [example.output for example in scored], references, [not each.positional for each in scored]
+    )
     right, total = sum(accuracy.right for accuracy in positions), sum(accuracy.total for accuracy in positions)
     return Evaluation(
         examples=len(scored),
@@ -166,7 +178,7 @@ def evaluate(scored: Sequence[Scored]) -> Evaluation:
         symbol_error_rate_ci95=bootstrap_ratio(errors, lengths).percent,
         symbols=sum(lengths),
         errors=sum(errors),
-        symbol_accuracy=100 * right / total,
+        symbol_accuracy=100 * right / max(total, 1),
         positions=positions,
         lengths=_by_length([example.source_length for example in scored], exact),
     )
@@ -192,20 +204,23 @@ def worst(scored: Sequence[Scored], count: int) -> list[int]:
     return sorted(wrong, key=lambda index: (-rates[index], -nearest[index].errors))[:count]
 
 
-def _by_position(outputs: Iterable[tuple[str, ...]], references: Sequence[tuple[str, ...]]) -> list[Accuracy]:
-    """Accuracy by position of the reference; the end symbol stands at the position after the last.
+def _by_position(
+    outputs: Iterable[tuple[str, ...]], references: Sequence[tuple[str, ...]], ended: Sequence[bool]
+) -> list[Accuracy]:
+    """Accuracy by position of the reference; of `ended` ones the end symbol stands at the position after the last.
 
     A symbol is right where the output has the same one at the same position, the end where the output ends there too.
     """
-    total = [0] * (1 + max(len(reference) for reference in references))
+    total = [0] * max(len(reference) + ends for reference, ends in zip(references, ended, strict=True))
     right = [0] * len(total)
-    for output, reference in zip(outputs, references, strict=True):
+    for output, reference, ends in zip(outputs, references, ended, strict=True):
         end = len(reference)
-        for position in range(end + 1):
+        for position in range(end + ends):
             total[position] += 1
         for position, (decoded, wanted) in enumerate(zip(output, reference, strict=False)):
             right[position] += decoded == wanted
-        right[end] += len(output) == end
+        if ends:
+            right[end] += len(output) == end
     return [
         _accuracy(str(position), *counts) for position, counts in enumerate(zip(right, total, strict=True), start=1)
     ]

@@ -11,7 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS
-from pellucid.inspection.replaying import answering, replays
+from pellucid.inspection.replaying import answering, example_of, replays
+from pellucid.search.answering import Answerer
 from pellucid.search.decoded import array, closed_symbols
 from pellucid.search.forcing import likelihoods
 from pellucid.search.trace import Trace
@@ -25,6 +26,8 @@ def distributions(transducer: Transducer, traces: Sequence[Trace]) -> list[Float
     copying the last column is what the vocabulary lacks and the source has, all its symbols together, so that rows
     have one length whatever the source. A trace without source or output has no row.
     """
+    if isinstance(transducer, Answerer):
+        return transducer.distributions([example_of(transducer, trace) for trace in traces])
     size = len(transducer.vocabularies.target)
     columns = size + transducer.config.decoder.copying
     found = [np.zeros((0, columns)) for _ in traces]

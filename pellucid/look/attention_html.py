@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from rich.cells import cell_len
 
-from pellucid.look.terminal import CAPTION, NO_ATTENTION
+from pellucid.look.terminal import NO_ATTENTION
 from pellucid.look.visible import probability, shortened, visible, visible_text
 from pellucid.search.trace import END, Trace
 
@@ -74,18 +74,6 @@ def attention_svg(trace: Trace) -> str:
         f'style="display:block;height:auto;max-width:100%;min-width:{0.75 * layout.width:.0f}px">'
         f"<title>Attention: {_text(trace.text)} → {_text(trace.output)}</title>"
         f"<desc>{_description(trace)}</desc>{drawing}</svg>"
-    )
-
-
-def trace_html(trace: Trace) -> str:
-    """A trace as a fragment of HTML that stands by itself: what notebooks show."""
-    notes = "".join(f'<p style="margin:0 0 .6em">{escape(note)}</p>' for note in notes_on(trace))
-    picture = f'<div style="overflow-x:auto">{attention_svg(trace)}</div>' if trace.target else ""
-    caption = NO_ATTENTION if trace.attention.size and not trace.attention.any() else CAPTION
-    return (
-        f'<figure style="margin:1.2em 0 2em;font-family:{escape(SANS)};font-size:14px;line-height:1.45">'
-        f'<div style="margin:0 0 .8em;font-size:16px">{headline_html(trace)}</div>{notes}{picture}'
-        f'<figcaption style="margin-top:.6em;font-size:12px;opacity:.65">{caption}</figcaption></figure>'
     )
 
 

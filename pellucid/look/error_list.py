@@ -8,7 +8,7 @@ from html import escape
 from typing import NamedTuple
 
 from pellucid.evaluation.assessment import Assessment
-from pellucid.evaluation.confusion import aligned
+from pellucid.evaluation.confusion import paired
 from pellucid.look.attention_html import attention_svg, notes_on
 from pellucid.look.confusion_table import pair_name
 from pellucid.look.page import text
@@ -109,7 +109,7 @@ def _error(assessment: Assessment, at: int) -> Row:
     """One wrong output."""
     trace, scored, references = assessment.traces[at], assessment.scored[at], assessment.answered.references[at]
     output, expected, edits = compared(Shown(trace, references, scored.errors))
-    pairs = [pair for pair in aligned(scored.output, scored.reference) if pair[0] != pair[1]]
+    pairs = [pair for pair in paired(scored) if pair[0] != pair[1]]
     kinds = {"insertion" if a is None else "deletion" if b is None else "substitution" for a, b in pairs}
     named = " ".join(pair_name(*pair) for pair in pairs)
     group = assessment.answered.groups[at]
@@ -139,7 +139,8 @@ def _disagreement(right: Assessment, wrong: Assessment, at: int) -> Row:
 def _attention(trace: Trace) -> str:
     """The heat map, and what it alone would not tell."""
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in notes_on(trace))
-    return notes + (f'<div class="wide">{attention_svg(trace)}</div>' if trace.target else "")
+    drawn = trace.target and trace.task != "tag"  # the weights of tags say nothing
+    return notes + (f'<div class="wide">{attention_svg(trace)}</div>' if drawn else "")
 
 
 def _others(traces: Sequence[Trace], references: Sequence[str]) -> str:

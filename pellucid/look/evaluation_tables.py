@@ -11,8 +11,11 @@ from pellucid.evaluation.comparing import Comparison, Difference
 from pellucid.evaluation.intervals import Interval
 from pellucid.evaluation.metrics import Accuracy
 from pellucid.evaluation.outcomes import Mean
+from pellucid.look.label_tables import label_rows, label_table
 from pellucid.look.visible import visible, visible_text
 
+LISTED = 60
+"""Positions or lengths that a table has room for, of tags of long sequences."""
 CONFUSIONS = 10
 """So many kinds of error are listed."""
 REVIEWED = (0.5, 0.8, 0.9, 0.95, 1.0)
@@ -24,11 +27,15 @@ def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds
     yield _summary(assessment, counts, seconds)
     if assessment.mean:
         yield group_table([assessment])
+    confusion = label_table(assessment.labelled) if assessment.labelled else None
+    if confusion is not None:
+        yield confusion
     for title, accuracies in (
         ("target position", assessment.evaluation.positions),
         ("source length", assessment.evaluation.lengths),
     ):
-        yield _accuracies(title, accuracies)
+        if assessment.labelled is None or 1 < len(accuracies) <= LISTED:
+            yield _accuracies(title, accuracies)
     if assessment.confusions.errors:
         yield _confusions(assessment)
     yield _certain(assessment)
@@ -86,12 +93,15 @@ def _rates(row: GroupScores | Mean, several: bool) -> list[str]:
 def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
     """The scores of a run: name, value, and its interval or what it is."""
     evaluation, calibration, texts = assessment.evaluation, assessment.calibration, assessment.text_scores
-    rows = [
-        ("exact match", f"{evaluation.exact_match:.2f} %", _ci(evaluation.exact_match_ci95)),
-        ("word error rate", f"{evaluation.wer:.2f} %", f"{_ci(evaluation.wer_ci95)} (wrong outputs)"),
-        ("symbol error rate", f"{evaluation.symbol_error_rate:.2f} %", _ci(evaluation.symbol_error_rate_ci95)),
-        ("symbol accuracy", f"{evaluation.symbol_accuracy:.2f} %", "by position, the end included"),
-    ]
+    if assessment.labelled is not None:
+        rows = label_rows(assessment.labelled, evaluation)
+    else:
+        rows = [
+            ("exact match", f"{evaluation.exact_match:.2f} %", _ci(evaluation.exact_match_ci95)),
+            ("word error rate", f"{evaluation.wer:.2f} %", f"{_ci(evaluation.wer_ci95)} (wrong outputs)"),
+            ("symbol error rate", f"{evaluation.symbol_error_rate:.2f} %", _ci(evaluation.symbol_error_rate_ci95)),
+            ("symbol accuracy", f"{evaluation.symbol_accuracy:.2f} %", "by position, the end included"),
+        ]
     if texts:
         rows += [
             ("word edit rate", f"{texts.word_edit_rate:.2f} %", f"{_ci(texts.word_edit_rate_ci95)} (edits over words)"),

@@ -37,6 +37,8 @@ def bars_on(console: "Telling") -> Progress:
         refresh_per_second=4,
         disable=not console.is_terminal,
         transient=True,
+        # What goes to a file is not to be caught by the bars' terminal.
+        redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
     )
 
 

@@ -17,7 +17,7 @@ from pellucid.files import write_text
 from pellucid.look.attention_html import attention_svg, headline_html, notes_on
 from pellucid.look.charts import Chart, accuracy_chart, chart_svg, learning_charts
 from pellucid.look.page import document, header, paragraphs, section, text
-from pellucid.look.terminal import CAPTION, NO_ATTENTION
+from pellucid.look.terminal import NO_ATTENTION, caption_of
 from pellucid.look.visible import clusters, probability, visible_pieces
 from pellucid.search.trace import Trace
 
@@ -109,7 +109,7 @@ def report_html(report: Report) -> str:
     sections = [
         section("How it learnt", charts_html(learning_charts(report.log))),
         section("Where it is right", accuracies_html(report.positions, report.lengths)),
-        section("Where it looked", _examples(report.examples)),
+        section("Where it looked", examples_html(report.examples)),
         section("Where it went wrong", _mistakes(report.mistakes)),
         *(section(title, map(_part, parts)) for title, parts in groupby(report.parts, attrgetter("title"))),
         section("Settings", _settings(report.config_toml)),
@@ -159,11 +159,12 @@ def _percent(value: float) -> str:
     return f"{value:.1f}" if math.isfinite(value) else "–"
 
 
-def _examples(examples: Sequence[Shown]) -> Iterator[str]:
+def examples_html(examples: Sequence[Shown]) -> Iterator[str]:
     """The attention of chosen decodings, under one caption."""
     if not examples:
         return
-    caption = CAPTION if any(shown.trace.attention.any() for shown in examples) else NO_ATTENTION
+    looking = [shown.trace for shown in examples if shown.trace.attention.any()]
+    caption = caption_of(looking[0]) if looking else NO_ATTENTION
     yield (
         f'<p class="note">{caption} Each row is a written symbol: the stronger its blue, the more weight on the source '
         "symbol above. Beside it stands its probability, and the runner-up where that came near.</p>\n"

@@ -66,6 +66,17 @@ class Rows:
                 best = f"best at update {event.progress.best_update:,}"
                 self.say(f"{name}: stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
 
+    def reach(self, name: str, done: int, total: int, state: str) -> None:
+        """Bring a row of another training than a run's up to where it is, or say so."""
+        if not self.alive:
+            self.say(f"{name}: {done:,} of {total:,} samples · {state}")
+            return
+        if name not in self.tasks:
+            self.tasks[name] = self.bars.add_task(name, total=total, state="")
+        self.bars.update(self.tasks[name], completed=done, state=state)
+        if done >= total:
+            self.end(name)
+
     def end(self, name: str) -> None:
         """Take a row away."""
         if name in self.tasks:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pellucid.config import EncoderConfig, memory_size
 from pellucid.data.vocabulary import UNK
+from pellucid.model.convolution import Convolutions
 from pellucid.model.dropout import draw_cells, draw_mask
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.memory import Memory, State
@@ -35,10 +36,10 @@ class Encoder(nn.Module):
         self.table = SymbolTable(
             config.embedding, vocabulary_size, config.embedding_size, config.dropout, config.embedding_dropout
         )
-        inputs, kind = (
-            [self.table.size] + [memory_size(config)] * (config.layers - 1),
-            cell_kind(config.layer_normalisation),
-        )
+        widths = config.convolutions
+        self.convolutions = Convolutions(widths, config.filters, self.table.size) if widths else None
+        first = self.table.size if self.convolutions is None else self.convolutions.size
+        inputs, kind = [first] + [memory_size(config)] * (config.layers - 1), cell_kind(config.layer_normalisation)
         backward = inputs if config.directions == "both" else []
         self.forward_cells = Stack(config.cell, inputs, config.hidden_size, kind)
         self.backward_cells = Stack(config.cell, backward, config.hidden_size, kind)
@@ -67,9 +68,11 @@ class Encoder(nn.Module):
         self, inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
     ) -> tuple[Inputs, Int[Tensor, "B S"], Int[Tensor, " B"]]:
         """What the first layer reads, its ids and its lengths: features that are added are no positions."""
-        if self.config.features == "prefix":
-            return inputs, source, lengths
-        return _added(inputs, source, lengths, self.known(source) >= self.symbols)
+        if self.config.features == "sum":
+            inputs, source, lengths = _added(inputs, source, lengths, self.known(source) >= self.symbols)
+        if self.convolutions is not None:
+            inputs = Inputs(self._dropped(self.convolutions(inputs.spread(), lengths)))
+        return inputs, source, lengths
 
     def rise(
         self, layer: int, inputs: Inputs, below: Float[Tensor, "*rows E"], lengths: Int[Tensor, " B"]

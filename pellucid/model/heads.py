@@ -66,6 +66,20 @@ class TiedSymbol(nn.Module):
         return nn.functional.linear(read if self.adapter is None else self.adapter(read), vectors, self.bias)
 
 
+class PositionTag(nn.Module):
+    """logits_s = W h_s + b, from the encoder's state at each position."""
+
+    def __init__(self, memory_size: int, vocabulary_size: int) -> None:
+        """W: memory_size → vocabulary_size."""
+        super().__init__()
+        self.projection = nn.Linear(memory_size, vocabulary_size)
+
+    def forward(self, states: Float[Tensor, "B S D"]) -> Float[Tensor, "B S V"]:
+        """One score a tag, before the softmax."""
+        logits: Tensor = self.projection(states)
+        return logits
+
+
 def size_read(reads: Reads, hidden_size: int, memory_size: int) -> int:
     """How many numbers are read of a state and a context."""
     return {"state": hidden_size, "context": memory_size, "state-and-context": hidden_size + memory_size}[reads]

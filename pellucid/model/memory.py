@@ -123,3 +123,5 @@ class Unrolled(NamedTuple):
     """The weights of each head, where there are several."""
     generated: Float[Tensor, "B T V"] | None = None
     """What the logits would be without copying; None where nothing is copied."""
+    looks: Float[Tensor, "B R S"] | None = None
+    """The weights of every look that an answer took, where `weights` are those of the last."""

@@ -1,43 +1,21 @@
-"""The assembly: encoder and decoder, built from a configuration and the sizes of the vocabularies."""
+"""The assembly: a network built from a configuration and the sizes of the vocabularies."""
 
+import msgspec
 import torch
-from jaxtyping import Int
-from torch import Tensor, nn
+from torch import nn
 
 from pellucid.config import AttentionConfig, Config, DecoderConfig, memory_size
-from pellucid.data.batches import Batch
-from pellucid.data.vocabulary import BOS, Vocabularies
+from pellucid.data.vocabulary import SPECIAL, Vocabularies
 from pellucid.model.attend_then_step import AttendThenStep
 from pellucid.model.copying import copied_ids
-from pellucid.model.decoder import Decoder, Sizes
+from pellucid.model.decoder import Decoder, Sizes, build_attention
 from pellucid.model.encoder import Encoder
-from pellucid.model.memory import Unrolled
+from pellucid.model.encoder_decoder import Network, shifted
+from pellucid.model.heads import PositionTag
+from pellucid.model.reader import Classifier, Pointer, Query, Reader, Tagger
 from pellucid.model.step_then_attend import StepThenAttend
 
-
-class Network(nn.Module):
-    """A recurrent encoder-decoder with attention."""
-
-    def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
-        """Hold the two halves."""
-        super().__init__()
-        self.encoder = encoder
-        self.decoder = decoder
-
-    @property
-    def vocabulary_size(self) -> int:
-        """V, how many target symbols there are, the special ones included."""
-        return self.decoder.table.weight.shape[0]
-
-    def forward(self, batch: Batch) -> Unrolled:
-        """Every target symbol's logits given the source and the true symbols before it (teacher forcing)."""
-        memory = self.encoder(batch.source, batch.source_lengths)
-        return self.decoder.unroll(shifted(batch.target), self.decoder.start(memory), self.decoder.prepare(memory))
-
-
-def shifted(target: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """What is fed back when a target was written so far: BOS, then all symbols but the last."""
-    return torch.cat([torch.full_like(target[:, :1], BOS), target[:, :-1]], dim=1)
+__all__ = ["Network", "build_decoder", "build_network", "parameter_count", "shifted", "tagged"]
 
 
 def build_network(config: Config, vocabularies: Vocabularies) -> Network:
@@ -49,7 +27,24 @@ def build_network(config: Config, vocabularies: Vocabularies) -> Network:
         encoder = Encoder(config.encoder, symbols + features, symbols)
         targets = copied_ids(vocabularies) if config.decoder.copying else None
         sizes = Sizes(memory_size(config.encoder), len(vocabularies.target), targets)
+        if config.task != "transduce":
+            return build_reader(config, encoder, sizes)
         return Network(encoder, build_decoder(config.decoder, config.attention, sizes))
+
+
+def build_reader(config: Config, encoder: Encoder, sizes: Sizes) -> Reader:
+    """The network of a task in which nothing is written symbol by symbol."""
+    decoder = config.decoder
+    match config.task:
+        case "classify":
+            silent = msgspec.structs.replace(decoder, embedding="none")
+            return Classifier(encoder, build_decoder(silent, config.attention, sizes), decoder.steps)
+        case "point":
+            query = Query(decoder.start, sizes.memory, decoder.hidden_size)
+            attention = build_attention(config.attention, decoder.hidden_size, sizes.memory)
+            return Pointer(encoder, query, attention, sizes.vocabulary - SPECIAL)
+        case _:
+            return Tagger(encoder, PositionTag(sizes.memory, sizes.vocabulary))
 
 
 def tagged(config: Config) -> bool:

@@ -16,6 +16,7 @@ from pellucid.recipes.digits.figures import Group
 from pellucid.recipes.digits.lesson import Lesson, lines_of, parts_of, report_of
 from pellucid.recipes.digits.own import Task, train_and_judge
 from pellucid.recipes.digits.reference import POSITIONS_ATTENTION, Curve, curves
+from pellucid.recipes.following import teller
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.training.run import load
 
@@ -36,8 +37,9 @@ def run(request: Request) -> Iterator[str]:
     results = [
         train_and_judge(
             Task("", request.out, seed, request.samples or SAMPLES, recipe_config(NAME, {"seed": seed}))._replace(
-                digits=(DIGITS, DIGITS), development=DEVELOPMENT, test=TEST, shown=True
-            )
+                digits=(DIGITS, DIGITS), development=DEVELOPMENT, test=TEST
+            ),
+            teller(request, f"attention, seed {seed} ({seed} of {request.seeds})"),
         )
         for seed in range(1, request.seeds + 1)
     ]

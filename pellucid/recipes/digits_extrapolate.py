@@ -12,11 +12,12 @@ from pellucid.files import make_folder
 from pellucid.look.figures import MUTED, empty_figure, settled, svg, tidy
 from pellucid.look.judgement import judge
 from pellucid.look.report import Part, Picture, Table
-from pellucid.processes import in_parallel
+from pellucid.processes import Tell
 from pellucid.recipes.digits.figures import Group, colors
 from pellucid.recipes.digits.lesson import Lesson, lines_of, write_lesson
 from pellucid.recipes.digits.own import Task, agreement_of, train_and_judge
-from pellucid.recipes.digits.study import Outcome
+from pellucid.recipes.digits.study import Outcome, unheard
+from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.search.trace import Trace
 from pellucid.training.run import load
@@ -72,7 +73,7 @@ def run(request: Request) -> Iterator[str]:
         for score in SCORES
         for seed in range(1, request.seeds + 1)
     ]
-    reached = list(in_parallel(reach, tasks))
+    reached = list(followed(reach, [(f"{task.name}, seed {task.seed}", task) for task in tasks], request))
     groups = [Group(score, [each.outcome for each in reached if each.outcome.name == score]) for score in SCORES]
     for group in groups:
         yield from lines_of(group)
@@ -93,9 +94,9 @@ def _settings(score: str, seed: int) -> dict[str, Any]:
     return {"seed": seed, "attention": {"score": score}, "encoder": {"dropout": DROPOUT.get(score, 0.0)}}
 
 
-def reach(task: Task) -> Reached:
+def reach(task: Task, tell: Tell = unheard) -> Reached:
     """Train, then test at every length."""
-    result = train_and_judge(task)
+    result = train_and_judge(task, tell)
     transducer = load(result.folder)
     lengths = []
     for digits in LENGTHS:

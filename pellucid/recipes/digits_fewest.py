@@ -5,13 +5,14 @@ from typing import Any
 
 from pellucid.files import make_folder
 from pellucid.look.report import Table
-from pellucid.processes import in_parallel
+from pellucid.processes import Tell
 from pellucid.recipes.digits.figures import Group
 from pellucid.recipes.digits.lesson import Lesson, lines_of, write_lesson
 from pellucid.recipes.digits.networks import Design
 from pellucid.recipes.digits.own import Task, samples_to, train_and_judge
 from pellucid.recipes.digits.reference import POSITIONS_ATTENTION, curves
 from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct
+from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request, recipe_config
 
 SAMPLES, DEVELOPMENT, TEST = 15_000, 500, 2_000
@@ -60,7 +61,7 @@ def run(request: Request) -> Iterator[str]:
         for seed in seeds
     ]
     jobs: list[Task | Study] = [*own, *theirs]
-    outcomes = list(in_parallel(_one, jobs))
+    outcomes = list(followed(_one, [(f"{job.name}, seed {job.seed}", job) for job in jobs], request))
     groups = [Group(name, [outcome for outcome in outcomes if outcome.name == name]) for name in (*WITHOUT, *WITH)]
     for group in groups:
         yield from lines_of(group)
@@ -76,9 +77,9 @@ def run(request: Request) -> Iterator[str]:
     yield write_lesson(request, lesson._replace(parts=[table], numbers=numbers))
 
 
-def _one(job: Task | Study) -> Outcome:
+def _one(job: Task | Study, tell: Tell) -> Outcome:
     """One training of either kind."""
-    return train_and_judge(job).outcome if isinstance(job, Task) else conduct(job)
+    return train_and_judge(job, tell).outcome if isinstance(job, Task) else conduct(job, tell)
 
 
 def _table(groups: list[Group]) -> Table:

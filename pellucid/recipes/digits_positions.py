@@ -12,12 +12,13 @@ from pellucid.data.digits import OUTPUTS, Digits
 from pellucid.files import make_folder
 from pellucid.look.figures import svg
 from pellucid.look.report import Part, Passage, Picture, Table
-from pellucid.processes import in_parallel
+from pellucid.processes import Tell
 from pellucid.recipes.digits.figures import Group, position_figure
-from pellucid.recipes.digits.lesson import Lesson, every_seed, lines_of, write_lesson
+from pellucid.recipes.digits.lesson import Lesson, every_seed, lines_of, named, write_lesson
 from pellucid.recipes.digits.networks import Design, DigitsNetwork
 from pellucid.recipes.digits.reference import POSITIONS_REPEAT
-from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct_and_keep, inputs_of
+from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct_and_keep, inputs_of, unheard
+from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request
 
 PROBED = 20_000
@@ -50,7 +51,7 @@ class Found(NamedTuple):
 def run(request: Request) -> Iterator[str]:
     """Train the four, probe the codes, and compare the shapes."""
     make_folder(request.out)
-    found = list(in_parallel(examine, every_seed(STUDIES, request)))
+    found = list(followed(examine, named(every_seed(STUDIES, request)), request))
     groups = [
         Group(study.name, [each.outcome for each in found if each.outcome.name == study.name]) for study in STUDIES
     ]
@@ -66,9 +67,9 @@ def run(request: Request) -> Iterator[str]:
     yield write_lesson(request, lesson._replace(parts=parts, numbers=numbers))
 
 
-def examine(study: Study) -> Found:
+def examine(study: Study, tell: Tell = unheard) -> Found:
     """Train, then probe."""
-    network, outcome = conduct_and_keep(study)
+    network, outcome = conduct_and_keep(study, tell)
     generator = np.random.default_rng([study.seed, 2])
     fitted, judged = (study.plan.samples_from(PROBED, generator) for _ in range(2))
     probed = probe(network, fitted, judged) if study.design.decoder == "repeat" else []

@@ -4,11 +4,15 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module, resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pellucid.config import Config
+from pellucid.data.typos import WORD_LIST
 from pellucid.errors import InputError, nearest
 from pellucid.toml import load_config
+
+if TYPE_CHECKING:
+    from pellucid.look.rows import Rows
 
 ABOUT = {
     "digits-data": "the lessons' samples, symbols, shapes, parameters and gradients",
@@ -33,12 +37,22 @@ ABOUT = {
     "spanish-faithful": "English to Spanish with TensorFlow's attention decoder of 2016, to the letter, on 20 pairs",
     "spanish-studies": "what that decoder was trained with: sampled softmax, buckets, padding",
     "spanish-tatoeba": "English to Spanish on 112,000 pairs, with words and with subwords",
+    "typo-faithful": "where a word has its wrong letter: the typo post's network of 2017, to the letter",
+    "typo-attention": "the same, with attention that points",
+    "protein-golden": "the protein networks of 2016: kept weights, published numbers",
+    "snips": "requests to a voice assistant: slots and intent by one tagging",
+    "protein-structure": "proteins residue by residue: helix, strand or neither",
+    "protein-place": "the place of a protein in the cell, with attention and without, on two splits",
 }
 """Every recipe, and what it is."""
 REFERENCES = ("g2p-sigmorphon2020", "histnorm", "translit-wikidata", "spelling-codespell", "scan")
 """Those of published sets, which consist of experiments that can be asked for one by one."""
-CHOOSABLE = (*REFERENCES, "spanish-tatoeba")
+CHOOSABLE = (*REFERENCES, "spanish-tatoeba", "protein-place")
 """All that consist of experiments that can be asked for one by one."""
+
+
+class MismatchError(Exception):
+    """What came out is not what a recipe exists to show; the message says where."""
 
 
 class Request(NamedTuple):
@@ -53,6 +67,10 @@ class Request(NamedTuple):
     """Where data sets are."""
     only: Sequence[str] = ()
     """The experiments to run, by name; all where none is named."""
+    words: Path = WORD_LIST
+    """The list of words that typos are made of."""
+    seen: "Rows | None" = None
+    """Where to tell how trainings go; nowhere where it is not given."""
 
 
 def find(name: str) -> Callable[[Request], Iterator[str]]:

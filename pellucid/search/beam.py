@@ -7,8 +7,9 @@ symbols, n outputs.
 All hypotheses of all sources take each step together, those of a source one after the other; the memory stands once a
 source, whatever the width. Hypotheses of one step have one length and are pruned by ln p; whole outputs are ranked by
 the `Score`. Under ln p itself a hypothesis that writes EOS leaves the beam, which is narrower by one from then on
-(Sutskever et al. 2014, section 3.2). Under any other score, where a longer output may yet win, the beam keeps its width
-and every EOS among the best K + k extensions is an output.
+(Sutskever et al. 2014, section 3.2). Under any other score, where a longer output may yet win, and where symbols are
+required, the beam keeps its width and every EOS among the best K + k extensions is an output. Where symbols are
+required, places are shared out by how many of them a hypothesis holds (`places`).
 
 Guaranteed under every score: a source is over only when its greatest length is reached, when nothing runs any more, or
 when no output that a running hypothesis can still become could enter the best ones (`Score.bound`). So the outputs are
@@ -33,6 +34,7 @@ from pellucid.search.decoded import (
     SHRINK,
     Closed,
     Decoded,
+    Extended,
     Limits,
     Masks,
     Spans,
@@ -46,6 +48,7 @@ from pellucid.search.decoded import (
     spans_of,
 )
 from pellucid.search.layers import End, Found, Layer, outputs_from
+from pellucid.search.places import extend_to_meet, shared_out, width_for
 from pellucid.search.running import Running, Seen, begin
 from pellucid.search.score import PLAIN, Score
 
@@ -112,6 +115,7 @@ def _compiled(
 @torch.inference_mode()
 def stepwise(running: Running, lengths: Int[Tensor, " B"], wanted: Wanted) -> list[list[Found]]:
     """The search by steps of whatever writes, one of all hypotheses after the other: every score, every constraint."""
+    wanted = wanted._replace(width=width_for(wanted.width, wanted.constraints))
     layers, room, closed = list[Layer](), np.full(len(lengths), wanted.width), None
     ends: list[list[End]] = [[] for _ in range(len(lengths))]
     beam = _start(running, lengths, wanted)
@@ -156,13 +160,10 @@ def _masks(beam: _Beam, seen: Seen, closed: Closed, wanted: Wanted, written: int
 
 def _layer(beam: _Beam, seen: Seen, masks: Masks, wanted: Wanted, room: Int[np.ndarray, " b"]) -> Layer:
     """The step, and the best extensions of each source's hypotheses: those that end, and those that go on."""
-    considered = np.full(len(room), wanted.width + beam.sums.shape[1])
-    allowed = (room if wanted.score.plain else considered)[:, None]
-    found = extend(seen.logits, masks, beam.sums, int(allowed.max()) + wanted.width * wanted.lattice)
+    found, inside = _extended(beam, seen, masks, wanted, room)
     shown = (array(seen.weights), *found.top)
     weights, top_ids, top_values = (each.reshape(len(room), -1, each.shape[-1]) for each in shown)
     heads = array_or_none(seen.heads)
-    inside = np.isfinite(found.scores) & (np.arange(found.ids.shape[1]) < allowed)
     more = inside & (found.ids != EOS)
     return Layer(
         sources=beam.sources,
@@ -175,9 +176,33 @@ def _layer(beam: _Beam, seen: Seen, masks: Masks, wanted: Wanted, room: Int[np.n
         log_probabilities=found.log_probabilities,
         sums=found.scores,
         ended=inside & ~more,
-        kept=more & (more.cumsum(axis=1) <= wanted.width),
+        kept=_kept(beam, found, more, wanted),
         heads=None if heads is None else heads.reshape(len(room), -1, *heads.shape[1:]),
     )
+
+
+def _extended(
+    beam: _Beam, seen: Seen, masks: Masks, wanted: Wanted, room: Int[np.ndarray, " b"]
+) -> tuple[Extended, Bool[np.ndarray, "b E"]]:
+    """Extensions by falling score, and which of them are in the running."""
+    considered, listed = wanted.width + beam.sums.shape[1], wanted.width * wanted.lattice
+    if len(wanted.constraints.required):
+        lacking = wanted.constraints.required, ~beam.held
+        found = extend_to_meet(seen.logits, masks, beam.sums, lacking, considered + listed)
+        return found, np.isfinite(found.scores)
+    allowed = (room if wanted.score.plain else np.full(len(room), considered))[:, None]
+    found = extend(seen.logits, masks, beam.sums, int(allowed.max()) + listed)
+    return found, np.isfinite(found.scores) & (np.arange(found.ids.shape[1]) < allowed)
+
+
+def _kept(beam: _Beam, found: Extended, more: Bool[np.ndarray, "b E"], wanted: Wanted) -> Bool[np.ndarray, "b E"]:
+    """Which of those that can go on have a place: the best, or the best of each count of required symbols."""
+    required = len(wanted.constraints.required)
+    if not required:
+        return np.asarray(more & (more.cumsum(axis=1) <= wanted.width))
+    held = np.take_along_axis(beam.held, found.parents[:, :, None], axis=1)
+    met = wanted.constraints.holding(held, found.ids).sum(axis=2)
+    return shared_out(more, met, required, wanted.width)
 
 
 def _collect(beam: _Beam, layer: Layer, ends: list[list[End]], wanted: Wanted, steps: int) -> Bool[np.ndarray, " b"]:

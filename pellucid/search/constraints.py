@@ -64,10 +64,17 @@ class Constraints(NamedTuple):
         return holding
 
     def blocked(self, spot: Spot, held: Bool[np.ndarray, "b k M"], symbols: int) -> Bool[np.ndarray, "b k V"] | None:
-        """What cannot be written next; None where everything can.
+        """What a search cannot write next: what is impossible, and the end while required symbols are lacking."""
+        blocked = self.impossible(spot, held, symbols)
+        if blocked is not None and len(self.required):
+            blocked[:, :, EOS] |= ~held.all(axis=2)
+        return blocked
 
-        A hypothesis that lacks required symbols does not end, and when no more symbols can follow than it lacks, it
-        writes those it lacks: so every output holds all of them where its greatest length has room for them.
+    def impossible(self, spot: Spot, held: Bool[np.ndarray, "b k M"], symbols: int) -> Bool[np.ndarray, "b k V"] | None:
+        """What cannot be written next, the end not looked at; None where everything can.
+
+        When no more symbols can follow than a hypothesis lacks of those required, it writes those it lacks: so every
+        output holds all of them where its greatest length has room for them.
         """
         if not self.any:
             return None
@@ -83,9 +90,8 @@ class Constraints(NamedTuple):
         return blocked
 
     def _require(self, blocked: Bool[np.ndarray, "b k V"], spot: Spot, held: Bool[np.ndarray, "b k M"]) -> None:
-        """Block EOS where symbols are lacking, and all but those where there is room for no other."""
+        """Block all but the symbols that are lacking where there is room for no other."""
         lacking = (~held).sum(axis=2)
-        blocked[:, :, EOS] = lacking > 0
         last = (lacking > 0) & (lacking >= spot.left[:, None])
         blocked[last] = True
         rows, places = last.nonzero()

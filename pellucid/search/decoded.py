@@ -1,7 +1,7 @@
 """What a search wrote: ids, and what was seen at each step, as arrays.
 
-N outputs, S source positions, T steps, V vocabulary, C candidates kept for inspection, R hypotheses, b sources, k
-hypotheses of each before a step, K after it, M heads of attention.
+N outputs (of extensions: k·V), S source positions, T steps, V vocabulary, C candidates kept for inspection, R
+hypotheses, b sources, k hypotheses of each before a step, K after it, M heads of attention.
 """
 
 from collections.abc import Sequence
@@ -51,6 +51,8 @@ class Decoded(NamedTuple):
     top_ids: Int[np.ndarray, "T C"]
     top_log_probabilities: Float[np.ndarray, "T C"]
     heads: Float[np.ndarray, "M T S"] | None = None
+    looks: Float[np.ndarray, "L S"] | None = None
+    """Of an answer that takes several looks, the weights of each, the last of which are `weights`."""
 
 
 class Written(NamedTuple):
@@ -185,11 +187,23 @@ def extend(logits: Float[Tensor, "R V"], masks: Masks, scores: Float[np.ndarray,
         counts = (candidates(vocabulary), width)
         ids, values, numbers, *rest = extend_compiled(logits.numpy(), masks.closed.numpy(), scores, counts)
         return Extended(Likeliest(ids, values), numbers // vocabulary, numbers % vocabulary, *rest)
+    return best_of(*summed(logits, masks, scores), width)
+
+
+def summed(
+    logits: Float[Tensor, "R V"], masks: Masks, scores: Float[np.ndarray, "b k"]
+) -> tuple[Float[Tensor, "R V"], Float[Tensor, "b N"]]:
+    """ln p of each symbol, and the scores of all extensions of a source's hypotheses, those of each in a row."""
     found = symbol_log_probabilities(logits, masks.closed)
     open_ = found if masks.blocked is None else found.masked_fill(flat_mask(masks.blocked, found.device), -torch.inf)
-    summed = (torch.from_numpy(scores).to(found).flatten()[:, None] + open_).view(len(scores), -1)
-    best, top = summed.topk(width), found.topk(candidates(vocabulary))
-    own, places = found.view(len(scores), -1).gather(1, best.indices), array(best.indices)
+    return found, (torch.from_numpy(scores).to(found).flatten()[:, None] + open_).view(len(scores), -1)
+
+
+def best_of(found: Float[Tensor, "R V"], sums: Float[Tensor, "b N"], width: int) -> Extended:
+    """The extensions of the highest sums, with what their hypotheses could have written."""
+    vocabulary = found.shape[1]
+    best, top = sums.topk(width), found.topk(candidates(vocabulary))
+    own, places = found.view(len(sums), -1).gather(1, best.indices), array(best.indices)
     candidates_of = Likeliest(array(top.indices), array(top.values))
     return Extended(candidates_of, places // vocabulary, places % vocabulary, array(own), array(best.values))
 

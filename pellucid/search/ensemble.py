@@ -112,6 +112,8 @@ def _check_symbols(*pair: tuple[Transducer, str]) -> None:
 
 def _difference(one: Config, other: Config) -> str:
     """The first setting by which two models read the same text differently; "" where there is none."""
+    if one.task != other.task:
+        return "task"
     for key in CUTS:
         if getattr(one.data, key) != getattr(other.data, key):
             return f"data.{key}"

@@ -1,5 +1,6 @@
 """What may be asked of the outputs of a search beside its settings, and its ids."""
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -51,6 +52,8 @@ class Options(NamedTuple):
 
 
 NO_OPTIONS = Options()
+LISTED = 10
+"""Symbols that a hint lists."""
 
 
 def constraints_of(
@@ -78,6 +81,22 @@ def _ids(symbols: Iterable[str], vocabulary: Vocabulary, what: str) -> list[int]
         if symbol not in vocabulary.ids:
             raise InputError(
                 f"{what}: the model never writes the symbol {symbol!r}, which is not in its training targets"
-                f"{nearest(symbol, vocabulary.symbols) if len(symbol) > 1 else ''}"
+                f"{_near(symbol, vocabulary.symbols)}"
             )
     return vocabulary.encode(list(symbols))
+
+
+def _near(symbol: str, known: Sequence[str]) -> str:
+    """A hint: the symbols that look alike, those of the same letter, or some of those that there are."""
+    alike = [each for each in known if _bare(each) == _bare(symbol)]
+    if alike:
+        return f"; did you mean {' or '.join(map(repr, alike[:LISTED]))}?"
+    hint = nearest(symbol, known) if len(symbol) > 1 else ""
+    more = f", … ({len(known):,} symbols)" if len(known) > LISTED else ""
+    return hint or f"; it writes {', '.join(map(repr, known[:LISTED]))}{more}"
+
+
+def _bare(symbol: str) -> str:
+    """A symbol without its marks and its case: é, E and e are the same letter."""
+    apart = unicodedata.normalize("NFKD", symbol).casefold()
+    return "".join(each for each in apart if not unicodedata.combining(each)) or apart

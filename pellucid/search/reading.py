@@ -3,6 +3,8 @@
 B sources of a batch, S source positions.
 """
 
+import math
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ from pellucid.data.copies import encode_with_copies, sources_with_copies
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies
-from pellucid.errors import DataError, InputError
+from pellucid.errors import ConfigError, DataError, InputError
 from pellucid.search.constraints import Constraints
 from pellucid.search.decoded import Spans
 
@@ -108,6 +110,20 @@ def with_added(read: Read) -> Read:
     return Read(read.text, read.source[read.features :], 0, unknown, read.source[: read.features])
 
 
+def greatest_length(search: SearchConfig, known: Vocabularies) -> int:
+    """The greatest output length, in symbols: as set, or half as much again as the longest training target.
+
+    `ConfigError` where the shortest output is to be longer than what is derived.
+    """
+    derived = math.ceil(1.5 * known.longest_target) + 10
+    if not search.maximum_length and search.minimum_length > derived:
+        raise ConfigError(
+            f"search.minimum_length = {search.minimum_length} is beyond the greatest length, {derived} (half as much "
+            f"again as the longest training target and ten): set search.maximum_length too"
+        )
+    return search.maximum_length or derived
+
+
 def has_ratios(search: SearchConfig) -> bool:
     """Whether the limits depend on the source."""
     return bool(search.maximum_ratio or search.minimum_ratio)
@@ -116,7 +132,8 @@ def has_ratios(search: SearchConfig) -> bool:
 def spans_for(read: Sequence[Read], search: SearchConfig, longest: int, constraints: Constraints) -> Spans:
     """The shortest and the longest output of each source: by number (`longest` is the greatest) and by the source.
 
-    A ratio's limit gives way to what the constraints need, a number does not: then `InputError`.
+    A ratio's limit gives way to what the constraints need, a number does not: then `InputError`. Where both limits
+    cross for some sources the greatest length holds, with a warning.
     """
     symbols = np.array([len(each.source) - each.features for each in read])
     maximum, minimum = np.full(len(read), longest), np.full(len(read), search.minimum_length)
@@ -132,4 +149,7 @@ def spans_for(read: Sequence[Read], search: SearchConfig, longest: int, constrai
             f"the prefix and the required symbols take {needed.max()} symbols, but search.maximum_length is {longest}"
         )
     maximum = np.maximum(maximum, needed)
+    if (minimum > maximum).any():
+        told = "for some sources the shortest output of search is beyond the longest: the longest holds"
+        warnings.warn(told, stacklevel=2)
     return Spans(np.minimum(minimum, maximum), maximum)

@@ -64,8 +64,9 @@ def sample(
         seen, left = running.step(symbols), wanted.spans.maximum[sources] - written
         closed = closed_symbols(seen.logits.shape[1], lengths.device)
         likely = symbol_log_probabilities(seen.logits, closed.of(written, wanted.spans.minimum[sources], each))
-        blocked = wanted.constraints.blocked(Spot(sources, written, left), held, likely.shape[1])
+        blocked = wanted.constraints.impossible(Spot(sources, written, left), held, likely.shape[1])
         ids = drawn(likely, blocked, drawing, chances[sources, :, written].ravel())
+        ids = _meeting(ids, likely, wanted.constraints.required, held.reshape(len(ids), -1))
         rows = (sources[:, None] * each + np.arange(each)).ravel()
         recorded.append(_record(rows, ids, likely, seen))
         ids = ids.reshape(-1, each)
@@ -119,6 +120,20 @@ def drawn(
     passed = summed > torch.from_numpy(chances).to(summed)[:, None] * summed[:, -1:]
     ids = array(passed.to(torch.int8).argmax(dim=1))
     return np.where(array(summed[:, -1]) > 0, ids, EOS)
+
+
+def _meeting(
+    ids: Int[np.ndarray, " R"],
+    likely: Float[Tensor, "R V"],
+    required: Int[np.ndarray, " M"],
+    held: Bool[np.ndarray, "R M"],
+) -> Int[np.ndarray, " R"]:
+    """The same, but where an end was drawn too early: the likeliest symbol of those that are still required."""
+    early = (ids == EOS) & ~held.all(axis=1)
+    if not early.any():
+        return ids
+    offered = np.where(held, -np.inf, array(likely[:, torch.from_numpy(required).to(likely.device)]))
+    return np.where(early, required[offered.argmax(axis=1)], ids)
 
 
 def _record(

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
+from pellucid.config import Task
 from pellucid.search.lattice import Lattice
 
 FORMAT = 1
@@ -65,6 +66,16 @@ class Trace:
     models."""
     added: tuple[str, ...] = ()
     """Features that were added to the vector of every source symbol (encoder.features = "sum"): no positions."""
+    task: Task = "transduce"
+    """What the model does: other than "transduce", a step is a tag, a class or a position, and none is an end."""
+    looks: Float[np.ndarray, "L S"] | None = None
+    """Of a class that was told after several looks, the weights of each, the last of which are `attention`."""
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """What was written or answered, without the end."""
+        ends = self.task == "transduce" and self.finished and bool(self.target)
+        return self.target[:-1] if ends else self.target
 
     @property
     def score(self) -> float:
@@ -106,6 +117,10 @@ class Trace:
             told["search_score"] = round(self.search_score, 6)
         if self.heads is not None:
             told["heads"] = _rounded(self.heads)
+        if self.task != "transduce":
+            told["task"] = self.task
+        if self.looks is not None:
+            told["looks"] = _rounded(self.looks)
         if self.added:
             told["added"] = list(self.added)
         if self.unknown_target:

@@ -1,6 +1,5 @@
 """Transducer: a trained network with all it needs to turn texts into Traces."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from pellucid.agreement import refuse_idle
 from pellucid.config import Config, SearchConfig
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters, segmenters
@@ -32,6 +32,7 @@ from pellucid.search.reading import (
     Asked,
     Read,
     Work,
+    greatest_length,
     has_ratios,
     ids_of,
     read_example,
@@ -42,7 +43,7 @@ from pellucid.search.running import Alone, Running, begin, evaluating
 from pellucid.search.sampling import Drawing, sample
 from pellucid.search.score import score_of
 from pellucid.search.trace import END, UNKNOWN, Trace
-from pellucid.toml import checked
+from pellucid.toml import checked, flattened
 
 Prefixes = Sequence[str | Sequence[str]] | None
 """What each output begins with, a text or its symbols; None where the options say it."""
@@ -66,10 +67,8 @@ class Transducer:
 
     @property
     def maximum_length(self) -> int:
-        """The greatest output length, in symbols: as set, or half as much again as the longest training target."""
-        search = self.config.search
-        derived = max(math.ceil(1.5 * self.vocabularies.longest_target) + 10, search.minimum_length)
-        return search.maximum_length or derived
+        """The greatest output length, in symbols; `ConfigError` where no output can be long enough."""
+        return greatest_length(self.config.search, self.vocabularies)
 
     @cached_property
     def _names(self) -> np.ndarray:
@@ -82,8 +81,11 @@ class Transducer:
         return self.with_search(msgspec.structs.replace(self.config.search, beam_width=width))
 
     def with_search(self, search: SearchConfig) -> "Transducer":
-        """The same, searching by other settings. `ConfigError` for what contradicts itself."""
-        return replace(self, config=checked(msgspec.structs.replace(self.config, search=search)))
+        """The same, searching by other settings. `ConfigError` for what contradicts itself, and for changes in vain."""
+        config, before = checked(msgspec.structs.replace(self.config, search=search)), flattened(self.config)
+        refuse_idle(config, {key for key, value in flattened(config).items() if value != before[key]})
+        greatest_length(search, self.vocabularies)
+        return replace(self, config=config)
 
     def with_options(self, options: Options) -> "Transducer":
         """The same, with constraints, a lexicon, lattices, or given attention; using bad ones raises `InputError`."""

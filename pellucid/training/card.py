@@ -3,7 +3,7 @@
 from typing import Any
 
 from pellucid import __version__
-from pellucid.config import Config
+from pellucid.config import Config, Task
 from pellucid.model.network import parameter_count
 from pellucid.training.loop import Session
 
@@ -23,7 +23,7 @@ def card(session: Session, log: list[dict[str, Any]]) -> str:
             "",
             "## Scores on the development data",
             "",
-            *(_scores(best, len(session.development)) if best else ["No validation was made."]),
+            *(_scores(best, len(session.development), session.config.task) if best else ["No validation was made."]),
             "",
             "## What it cannot know",
             "",
@@ -60,6 +60,8 @@ def _about(session: Session, log: list[dict[str, Any]]) -> list[str]:
 def architecture(config: Config) -> str:
     """The architecture in a sentence."""
     encoder, decoder = config.encoder, config.decoder
+    if config.task != "transduce":
+        return _answering(config)
     ways = "both-ways" if encoder.directions == "both" else "forward"
     attention = "without attention" if config.attention.score == "none" else f"with {config.attention.score} attention"
     return (
@@ -69,12 +71,37 @@ def architecture(config: Config) -> str:
     )
 
 
-def _scores(best: dict[str, Any], examples: int) -> list[str]:
+def _answering(config: Config) -> str:
+    """The same of a network that writes nothing symbol by symbol."""
+    encoder, decoder = config.encoder, config.decoder
+    widths = " and ".join(map(str, encoder.convolutions))
+    before = f"convolutions of {widths} symbols ({encoder.filters} filters each), " if widths else ""
+    ways = "both-ways" if encoder.directions == "both" else "forward"
+    reads = (
+        f"{before}{ways} {encoder.cell.upper()} of {encoder.layers} layer(s) of {encoder.hidden_size} units a direction"
+    )
+    match config.task:
+        case "classify":
+            looks = f"{config.attention.score} attention" if config.attention.score != "none" else "no attention"
+            steps = f"{decoder.steps} step(s) of a {decoder.cell.upper()} of {decoder.hidden_size} units"
+            return f"A classifier: {reads}, read with {looks} by {steps}"
+        case "point":
+            return f"A pointer: {reads}, one look of {config.attention.score} attention"
+        case _:
+            return f"A tagger: {reads}, each position tagged from its own state"
+
+
+def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:
     """The best validation."""
+    how, exact = "by greedy decoding", f"* exact match {best['exact_match']:.2f} %"
+    if task == "transduce":
+        exact += f" (word error rate {100 - best['exact_match']:.2f} %)"
+    else:
+        how = {"tag": "tags", "classify": "classes", "point": "positions"}[task]
     return [
-        f"On {examples:,} examples, by greedy decoding, at update {best['update']:,}:",
+        f"On {examples:,} examples, {how}, at update {best['update']:,}:",
         "",
-        f"* exact match {best['exact_match']:.2f} % (word error rate {100 - best['exact_match']:.2f} %)",
+        exact,
         f"* symbol error rate {best['symbol_error_rate']:.2f} %",
         f"* cross-entropy {best['loss']:.4f} a symbol",
     ]

@@ -101,6 +101,13 @@ def _check(path: Path, own: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Refuse tensors of other names or shapes than one's own, and numbers that are none."""
     wanted = {name: list(value.shape) for name, value in own.items()}
     found = {name: list(value.shape) for name, value in tensors.items()}
+    strange, absent = sorted(found.keys() - wanted.keys()), sorted(wanted.keys() - found.keys())
+    if strange and absent:
+        names = f"it holds {strange[0]}, which no parameter here is called, and lacks {absent[0]}"
+        raise RunError(
+            f"{path} does not fit the run's configuration and vocabulary: {names}; it may be of another version of "
+            "Pellucid: train it anew, or read it with the version that wrote it"
+        )
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             what = f"{name} is {found.get(name, 'missing')} there and {wanted.get(name, 'missing')} here"

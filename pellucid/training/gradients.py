@@ -13,12 +13,14 @@ from pellucid.kernels.graphs import Replayed, bucketed
 from pellucid.model.device import arithmetic
 from pellucid.model.memory import Unrolled
 from pellucid.model.network import Network
+from pellucid.model.reader import Pointer, Reader
 from pellucid.training.objective import (
     copying_cross_entropy,
     coverage_loss,
     cross_entropy,
     disagreement,
     generated_cross_entropy,
+    pointing_cross_entropy,
 )
 from pellucid.training.scheduled import unroll_sampled
 
@@ -103,6 +105,8 @@ class Gradients:
 
 def target_loss(network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
     """The cross-entropy of a batch's targets, whatever the network's logits are."""
-    if network.decoder.copying is None:
+    if isinstance(network, Pointer):
+        return pointing_cross_entropy(unrolled.logits, batch.target, label_smoothing)
+    if isinstance(network, Reader) or network.decoder.copying is None:
         return cross_entropy(unrolled.logits, batch.target, label_smoothing)
     return copying_cross_entropy(unrolled.logits, batch.target, label_smoothing, network.vocabulary_size)

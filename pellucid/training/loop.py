@@ -17,10 +17,11 @@ import torch
 from torch import nn
 
 from pellucid.config import Config, Metric, TrainingConfig
-from pellucid.data.batches import Batch, Encoded, assemble, encode, plan_batches
-from pellucid.data.copies import encode_with_copies
+from pellucid.data.answering import encoding_of
+from pellucid.data.batches import Batch, Encoded, assemble, plan_batches
 from pellucid.data.examples import Example
 from pellucid.data.prefetching import Ahead, Feed, Prompt, Upcoming, in_order
+from pellucid.data.vocabulary import PAD
 from pellucid.errors import DivergenceError
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.metrics import evaluate, metrics_for_log
@@ -105,9 +106,11 @@ class Session:
 def derived_epochs(examples: int) -> float:
     """How long to train at most when nothing is said: 30 passes over 3,600 examples, and fewer over more.
 
-    As √(3600 / n), within 4 and 200: ten times the examples get about three times the updates.
+    As √(3600 / n) below that number, at most 200, and as the eighth root above, for a large set is fitted in hardly
+    fewer passes (docs/log.md).
     """
-    return min(200.0, max(4.0, 30.0 * math.sqrt(3600 / examples)))
+    passes: float = 30.0 * (3600 / examples) ** (0.5 if examples < 3600 else 0.125)
+    return min(200.0, passes)
 
 
 def derived_batch_size(examples: int) -> int:
@@ -249,13 +252,13 @@ def _development_loss(session: Session) -> float:
     """Cross-entropy of the development targets a symbol, without smoothing: how probable the right answers are."""
     network, transducer = session.transducer.network, session.transducer
     network.eval()
-    encoding = encode_with_copies if session.config.decoder.copying else encode
-    encoded = encoding(session.development, transducer.segmenters, transducer.vocabularies)
+    encoded = encoding_of(session.config)(session.development, transducer.segmenters, transducer.vocabularies)
     total, symbols = 0.0, 0
     for start in range(0, len(session.development), session.config.search.batch_size):
         stop = min(start + session.config.search.batch_size, len(session.development))
         batch = assemble(encoded, np.arange(start, stop)).to(session.gradients.device)
-        count = int(batch.target_lengths.sum())
-        total += float(target_loss(network, network(batch), batch, 0.0)) * count
+        count = int((batch.target != PAD).sum())
+        if count:  # of answers never seen in training, which have no probability, there may be nothing else
+            total += float(target_loss(network, network(batch), batch, 0.0)) * count
         symbols += count
-    return total / symbols
+    return total / max(symbols, 1)

@@ -5,7 +5,7 @@ seed-1 …        the run folder of each member
 """
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,16 +45,26 @@ def conduct(training: Training, line: Line) -> bool:
 
     A training that is to end early ends after the update in hand, and has saved what it had reached.
     """
-    events, told = train_run(training.files, training.folder, training.config), 0.0
-    for event in events:
-        now = time.monotonic()
-        if not isinstance(event, Stepped) or now - told > TELLING:
-            told = now
-            line.tell(event._replace(traces=[]) if isinstance(event, Validated) else event)
+    events = train_run(training.files, training.folder, training.config)
+    for event, told in sparingly(events):
+        if told is not None:
+            line.tell(told)
         if line.stopping and not isinstance(event, Stopped):
             events.close()
             return False
     return True
+
+
+def sparingly(events: Iterable[RunEvent]) -> Iterator[tuple[RunEvent, RunEvent | None]]:
+    """Each event with what of it goes to another process: nothing of most updates, no traces."""
+    last = 0.0
+    for event in events:
+        now = time.monotonic()
+        if isinstance(event, Stepped) and now - last <= TELLING:
+            yield event, None
+            continue
+        last = now
+        yield event, event._replace(traces=[]) if isinstance(event, Validated) else event
 
 
 def plan_ensemble(files: Files, folder: Path, config: Config, size: int) -> list[Training]:

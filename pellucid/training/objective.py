@@ -55,6 +55,16 @@ def generated_cross_entropy(
     return cross_entropy(generated, target.masked_fill(target >= generated.shape[2], PAD), label_smoothing)
 
 
+def pointing_cross_entropy(
+    log_probabilities: Float[Tensor, "B 1 W"], target: Int[Tensor, "B 1"], label_smoothing: float
+) -> Float[Tensor, ""]:
+    """The same of ln p over positions, −∞ where there is none: ε is spread over those of the source."""
+    own = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
+    there = log_probabilities > -torch.inf
+    spread = log_probabilities.masked_fill(~there, 0).sum(dim=2) / there.sum(dim=2)
+    return -_mean((1 - label_smoothing) * own + label_smoothing * spread, target)
+
+
 def coverage_loss(weights: Float[Tensor, "B T S"], target: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
     """The mean over real target positions of Σ_i min(α_ti, c_ti), with c_ti = Σ_{u < t} α_ui: looks that were before.
 

@@ -26,11 +26,12 @@ def adopt_vectors(network: Network, config: Config, vocabularies: Vocabularies) 
     They are the network's own from then on, and are saved with it. Errors: `DataError` for a file that does not fit.
     """
     covered: list[Covered] = []
-    for side, half, vocabulary, settings in (
-        ("source", network.encoder, vocabularies.source, config.encoder),
-        ("target", network.decoder, vocabularies.target, config.decoder),
+    for side, vocabulary, settings in (
+        ("source", vocabularies.source, config.encoder),
+        ("target", vocabularies.target, config.decoder),
     ):
         if settings.pretrained:
+            half = network.encoder if side == "source" else network.decoder
             path, key = Path(settings.pretrained), "encoder" if side == "source" else "decoder"
             vectors = read_vectors(path, vocabulary, half.table.size, f"{key}.embedding_size")
             half.table.adopt(vectors.ids, torch.from_numpy(vectors.values))

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -11,21 +11,16 @@ from typing import NamedTuple
 import msgspec
 
 from pellucid import __version__
-from pellucid.config import DataConfig
-from pellucid.data.batches import Encoded, encode
+from pellucid.config import Config, DataConfig
+from pellucid.data.answering import encoding_of, vocabularies_of
 from pellucid.data.corpus import Corpus, CorpusError, Found, map_corpus, write_corpus
 from pellucid.data.examples import BadLine, Example, read_examples
-from pellucid.data.symbols import Segmenters
-from pellucid.data.vocabulary import Vocabularies, learn_segmenters, learn_vocabularies
+from pellucid.data.vocabulary import learn_segmenters
 from pellucid.errors import DataError, RunError
 from pellucid.files import remove
 
 WORTH_KEEPING = 1 << 23
 """Symbols from which on a corpus is kept: fewer are read and encoded in the time it takes to load Arrow."""
-
-
-Encoding = Callable[[Sequence[Example], Segmenters, Vocabularies], Encoded]
-"""How examples become ids."""
 
 
 class Files(NamedTuple):
@@ -46,6 +41,8 @@ class Read(NamedTuple):
     blank: int
     note: str
     """What a person should know of it; empty if nothing."""
+    target: Path | None = None
+    """The file of the targets, where it is another one."""
 
 
 class Data(NamedTuple):
@@ -79,19 +76,19 @@ def read_files(files: Files, config: DataConfig, kept: Path) -> Data:
     overlap = f"{shared:,} of {len(development):,} examples are also in {files.train}" if shared else ""
     count = len(training) if corpus is None else corpus.encoded.source.sequences
     reads = (
-        Read(files.train, count, bad, blank, note),
-        Read(files.dev, len(development), dev_bad, dev_blank, overlap),
+        Read(files.train, count, bad, blank, note, files.train_target),
+        Read(files.dev, len(development), dev_bad, dev_blank, overlap, files.dev_target),
     )
     return Data(key, Found(tuple(bad), blank, shared), training, corpus, development, reads)
 
 
-def encoded(data: Data, config: DataConfig, encoding: Encoding = encode) -> Corpus:
-    """The training examples as ids, as they were kept, or encoded now, by the `encoding` that the model needs."""
+def encoded(data: Data, config: Config) -> Corpus:
+    """The training examples as ids, as they were kept, or encoded now as the model needs them."""
     if data.corpus is not None:
         return data.corpus
-    cut = learn_segmenters(data.training, config)
-    vocabularies = learn_vocabularies(data.training, cut, config.minimum_count)
-    return Corpus(data.key, data.found, vocabularies, encoding(data.training, cut, vocabularies))
+    cut = learn_segmenters(data.training, config.data)
+    vocabularies = vocabularies_of(data.training, cut, config)
+    return Corpus(data.key, data.found, vocabularies, encoding_of(config)(data.training, cut, vocabularies))
 
 
 def keep(path: Path, corpus: Corpus, files: Files, config: DataConfig) -> Corpus:

@@ -23,7 +23,8 @@ from pellucid.errors import RunError
 from pellucid.files import make_folder, read_bytes, refusals, strangers, write_atomic, write_text
 from pellucid.model.device import find_device, place
 from pellucid.model.network import build_network
-from pellucid.search.ensemble import Ensemble, ensemble
+from pellucid.search.answering import together, transducer_of
+from pellucid.search.ensemble import Ensemble
 from pellucid.search.transducer import Transducer
 from pellucid.toml import differences, load_config, to_toml
 from pellucid.training.checkpoint import load_network
@@ -73,7 +74,7 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     folders = [folder for each in given for folder in members(Path(each))]
     if isinstance(run, str | Path) and folders == [Path(run)]:
         return _load(run, device)
-    return ensemble([_load(each, device) for each in folders], [str(each) for each in folders])
+    return together([_load(each, device) for each in folders], [str(each) for each in folders])
 
 
 def _load(run: str | Path, device: Device) -> Transducer:
@@ -92,7 +93,7 @@ def _load(run: str | Path, device: Device) -> Transducer:
     network = build_network(config, vocabularies)
     load_network(folder / MODEL, network)
     place(network, found)
-    return Transducer(config, vocabularies, network.eval())
+    return transducer_of(config, vocabularies, network.eval())
 
 
 def members(folder: Path) -> list[Path]:

@@ -10,8 +10,7 @@ import msgspec
 import numpy as np
 
 from pellucid.config import Config
-from pellucid.data.batches import Encoded, encode
-from pellucid.data.copies import encode_with_copies
+from pellucid.data.batches import Encoded
 from pellucid.data.corpus import Corpus
 from pellucid.data.examples import Example, resolve_format
 from pellucid.data.vocabulary import Vocabularies
@@ -20,7 +19,8 @@ from pellucid.kernels.choice import will_compile
 from pellucid.model.device import find_device, place, use_determinism
 from pellucid.model.network import build_network, parameter_count
 from pellucid.model.threads import use_threads
-from pellucid.search.transducer import Transducer
+from pellucid.search.answering import transducer_of
+from pellucid.search.reading import greatest_length
 from pellucid.toml import checked
 from pellucid.training import run, snapshots
 from pellucid.training.augmentation import Augmented, augmented
@@ -99,7 +99,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
         if config.training.augmentation != "none":
             read, made = augmented(read, config)
             yield made
-        corpus = encoded(read, data, encode_with_copies if config.decoder.copying else encode)
+        corpus = encoded(read, config)
         del read  # the texts of a large file, of which training needs only the ids
         session, fingerprint, built = _open(folder, config, corpus, development)
         if not (mapped or session.progress.finished or config.decoder.copying or made):
@@ -116,6 +116,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
 def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Example]) -> tuple[Session, str, Built]:
     """The session of a run: a new one, or the saved one of the same configuration and data."""
     vocabularies = corpus.vocabularies
+    greatest_length(config.search, vocabularies)  # refuses what no output can be, before anything is trained
     fingerprint = _fingerprint((config, vocabularies, development), corpus.encoded)
     resumed = (folder / run.TRAINING).exists()
     network = build_network(config, vocabularies)
@@ -123,7 +124,7 @@ def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Ex
     if not resumed:
         run.begin(folder, config, vocabularies)
     place(network, find_device(config.device))
-    transducer = Transducer(config, vocabularies, network)
+    transducer = transducer_of(config, vocabularies, network)
     session = Session(transducer, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
         restore_session(folder / run.TRAINING, session, fingerprint)
@@ -240,7 +241,8 @@ def _read_record(read: Read | Augmented) -> dict[str, Any]:
     if isinstance(read, Augmented):
         return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.made}
     counted = {"examples": read.examples, "blank_lines": read.blank, "bad_lines": [str(line) for line in read.bad]}
-    return {"event": "read", "path": str(read.path), **counted}
+    beside = {"target": str(read.target)} if read.target else {}
+    return {"event": "read", "path": str(read.path), **beside, **counted}
 
 
 def _fingerprint(told: tuple[Config, Vocabularies, Sequence[Example]], encoded: Encoded) -> str:

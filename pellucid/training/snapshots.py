@@ -48,11 +48,13 @@ def take(folder: Path, transducer: Transducer, traces: Sequence[Trace], at: tupl
     """Write what the model is `at` a validation (its number) and an update; `traces` are those of the probes."""
     probes = [trace for trace in traces[:PROBES] if trace.target]
     entropies = [entropy(each) for each in distributions(transducer, probes)]
-    network, vocabularies = transducer.network, transducer.vocabularies
-    tensors = {
-        "source": _vectors(network.encoder.table, transducer.config.encoder.embedding, vocabularies.source),
-        "target": _vectors(network.decoder.table, transducer.config.decoder.embedding, vocabularies.target),
-    }
+    network, vocabularies, config = transducer.network, transducer.vocabularies, transducer.config
+    source = _vectors(network.encoder.table, config.encoder.embedding, vocabularies.source)
+    if config.task == "transduce":
+        target = _vectors(network.decoder.table, config.decoder.embedding, vocabularies.target)
+    else:  # answers that are not fed back have no vectors
+        target = np.zeros((min(len(vocabularies.target.symbols), SYMBOLS), 0), np.float16)
+    tensors = {"source": source, "target": target}
     for number, (trace, bits) in enumerate(zip(probes, entropies, strict=True)):
         tensors[f"attention {number}"] = np.ascontiguousarray(trace.attention, np.float16)
         tensors[f"entropy {number}"] = np.ascontiguousarray(bits, np.float32)
@@ -142,7 +144,8 @@ def _vectors(table: SymbolTable, kind: Feedback, vocabulary: Vocabulary) -> Floa
 
 def _told(trace: Trace) -> dict[str, Any]:
     """A trace without its attention."""
-    return {name: value for name, value in trace.to_dict().items() if name not in ("attention", "format", "score")}
+    apart = ("attention", "looks", "format", "score")
+    return {name: value for name, value in trace.to_dict().items() if name not in apart}
 
 
 def _trace(told: dict[str, Any], attention: Float[np.ndarray, "T S"]) -> Trace:
@@ -160,4 +163,5 @@ def _trace(told: dict[str, Any], attention: Float[np.ndarray, "T S"]) -> Trace:
         attention=attention,
         top_symbols=tuple(tuple(symbol for symbol, _ in step) for step in top),
         top_log_probabilities=np.array([[value for _, value in step] for step in top], np.float32),
+        task=told.get("task", "transduce"),
     )

@@ -18,7 +18,7 @@ import msgspec
 
 from pellucid.config import Config
 from pellucid.data.examples import resolve_format
-from pellucid.errors import ConfigError, DataError, DivergenceError, InputError, RunError
+from pellucid.errors import ConfigError, DataError, DivergenceError, RunError
 from pellucid.files import refusals, remove, strangers, write_text
 from pellucid.kernels.choice import will_compile
 from pellucid.processes import Done, EndedError, Failed, Told, Word, Workers
@@ -58,6 +58,8 @@ class Opened(NamedTuple):
     space: list[str]
     ended: int
     unfinished: int
+    again: int
+    """Trials that failed before and are tried again."""
 
 
 class Begun(NamedTuple):
@@ -110,7 +112,7 @@ def tune(request: Request) -> Generator[TuneEvent | None]:
     _check_own(request.out)
     with run.locked(request.out):
         search = Search(request)
-        yield Opened(described(request.space), len(search.study.ended()), len(search.waiting))
+        yield Opened(described(request.space), len(search.study.ended()), len(search.waiting), search.again)
         with Workers[Training](conduct, 1 if will_compile() else request.at_once) as search.workers:
             try:
                 yield from search.events()
@@ -142,13 +144,16 @@ class Search:
             raise RunError(f"{request.out} holds a study with other {' and '.join(different)}; name a new folder")
         self.study.begin_with(start(config, request.space))
         self.waiting = self.study.unfinished()
+        self.again = self.study.try_again()
+        self.hopeless = False
+        """Whether enough has been seen, and all of it failed."""
         write_text(request.out / "space.txt", "\n".join(described(request.space)) + "\n")
         self.keep()
 
     @property
     def in_time(self) -> bool:
-        """Whether there is time left."""
-        return time.monotonic() < self.until
+        """Whether there is time left, and hope."""
+        return not self.hopeless and time.monotonic() < self.until
 
     def events(self) -> Iterator[TuneEvent | None]:
         """Everything until no trial is left, or no time."""
@@ -195,7 +200,7 @@ class Search:
                 if not isinstance(error, DivergenceError | EndedError):
                     raise error
                 yield self.ended(number, "failed", str(error))
-                self.give_up(error)
+                self.give_up()
 
     def folder(self, number: int) -> Path:
         """The run folder of a trial."""
@@ -224,8 +229,8 @@ class Search:
         seconds = [record["seconds"] for record in run.read_log(self.folder(number)) if "seconds" in record]
         score = best[0][self.request.config.training.metric] if best else None
         values = self.study.values(number)
-        ended = Ended(number, state, score, why, max(seconds, default=0.0), values)
-        self.study.end(ended)
+        self.study.end(Ended(number, state, score, why, max(seconds, default=0.0), values))
+        ended = next(trial for trial in self.study.ended() if trial.number == number)
         self.keep()
         return ended
 
@@ -240,11 +245,10 @@ class Search:
         config = self.config(best.values) if best else None
         write_results(self.request.out, self.request.config.training.metric, self.study, config)
 
-    def give_up(self, error: InputError) -> None:
-        """Raise the error of a search in which nothing but failing has been seen."""
+    def give_up(self) -> None:
+        """End a search in which nothing but failing has been seen."""
         ended = self.study.ended()
-        if len(ended) >= NOTHING_COMES and all(trial.state == "failed" for trial in ended):
-            raise error
+        self.hopeless = len(ended) >= NOTHING_COMES and all(trial.state == "failed" for trial in ended)
 
 
 def _terms(request: Request) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from pellucid.agreement import without_idle
 from pellucid.config import Config, Settings
 from pellucid.errors import ConfigError, nearest
 from pellucid.files import read_bytes
@@ -95,13 +96,16 @@ def default_space(base: Config, given: Collection[str]) -> Space:
 
 
 def configured(base: Config, space: Space, values: Mapping[str, Value], origin: str) -> Config:
-    """`base` with these values, and with what goes along with them; `ConfigError` where they contradict each other."""
+    """`base` with these values, and with what goes along with them; `ConfigError` where they contradict each other.
+
+    What the values leave idle is as it is by default, so that the best configuration can be trained with.
+    """
     settings: dict[str, Any] = msgspec.to_builtins(base)
     for key, value in values.items():
         _put(settings, key, value)
     for linked in _in_order(space.linked):
         _put(settings, linked.key, _multiple(_get(settings, linked.other), linked.times))
-    return from_settings(settings, origin)
+    return without_idle(from_settings(settings, origin))
 
 
 def start(base: Config, space: Space) -> dict[str, Value]:

@@ -31,6 +31,8 @@ NAME = "pellucid"
 Pruning = Literal["median", "halving", "none"]
 STARTUP = 8
 """Trials that are drawn at random before those that came out well guide the choice."""
+TRIES = 3
+"""How often the settings of a trial that fails are tried in all, once at each call."""
 EXAMPLES = 4
 """Finished trials that a median is taken of at least."""
 
@@ -46,6 +48,8 @@ class Ended(NamedTuple):
     """Why it was pruned, or failed."""
     seconds: float
     values: dict[str, Value]
+    tries: int = 1
+    """How often its settings were tried, this time included."""
 
 
 class Asked(NamedTuple):
@@ -119,8 +123,21 @@ class Study:
 
     @property
     def asked(self) -> int:
-        """How many trials have been begun."""
-        return sum(trial.state != TrialState.WAITING for trial in self.study.get_trials(deepcopy=False))
+        """How many trials have been begun, those that were tried again counted once."""
+        return sum(trial.state != TrialState.WAITING for trial in self._current())
+
+    def try_again(self) -> int:
+        """Line up the settings of trials that failed, those not tried too often; how many there are."""
+        failed = [trial for trial in self._current() if trial.state == TrialState.FAIL and _tries(trial) < TRIES]
+        for trial in failed:
+            self.study.enqueue_trial(trial.params, {"again": trial.number, "tries": _tries(trial) + 1})
+        return len(failed)
+
+    def _current(self) -> list[FrozenTrial]:
+        """Every trial but those whose settings were tried again."""
+        trials = self.study.get_trials(deepcopy=False)
+        again = {trial.user_attrs.get("again") for trial in trials}
+        return [trial for trial in trials if trial.number not in again]
 
     def unfinished(self) -> list[Asked]:
         """Trials that were begun and have not ended: the process that made them was stopped."""
@@ -133,7 +150,7 @@ class Study:
 
     def ask(self) -> Asked:
         """The next trial; the same for the same seed and the same trials so far."""
-        self._guide(self.asked)
+        self._guide(sum(trial.state != TrialState.WAITING for trial in self.study.get_trials(deepcopy=False)))
         return self._asked(self.study.ask())
 
     def report(self, number: int, validation: int, score: float) -> str:
@@ -161,8 +178,8 @@ class Study:
         self.study.tell(trial, ended.score if ended.state == "finished" else None, state=state)
 
     def ended(self) -> list[Ended]:
-        """Every trial that has ended, in the order of their numbers."""
-        return [_ended(trial) for trial in self.study.get_trials(deepcopy=False) if trial.state.is_finished()]
+        """Every trial that has ended, in the order of their numbers, but those that were tried again."""
+        return [_ended(trial) for trial in self._current() if trial.state.is_finished()]
 
     def best(self) -> Ended | None:
         """The finished trial with the best score, the earliest of equals."""
@@ -225,7 +242,13 @@ def _ended(trial: FrozenTrial) -> Ended:
     state: Literal["finished", "pruned", "failed"] = dict(states).get(trial.state, "failed")
     noted = trial.user_attrs
     told = noted.get("score"), noted.get("why", ""), noted.get("seconds", 0.0)
-    return Ended(trial.number, state, *told, _values(trial))
+    return Ended(trial.number, state, *told, _values(trial), _tries(trial))
+
+
+def _tries(trial: FrozenTrial) -> int:
+    """How often a trial's settings were tried."""
+    tries: int = trial.user_attrs.get("tries", 1)
+    return tries
 
 
 def _values(trial: FrozenTrial) -> dict[str, Value]:

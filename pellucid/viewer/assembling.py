@@ -8,21 +8,24 @@ import msgspec
 
 from pellucid import __version__
 from pellucid.data.examples import Example
-from pellucid.evaluation.assessment import Answered, Assessment, assess
+from pellucid.evaluation.assessment import Assessment
+from pellucid.evaluation.metrics import Scored
 from pellucid.search.options import Options
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.training.run import members
 from pellucid.viewer.choosing import choose, evenly
 from pellucid.viewer.contents import Contents, Corpus, Item, Rival
-from pellucid.viewer.corpus import corpus
+from pellucid.viewer.corpus import assessed, corpus
 from pellucid.viewer.details import detailed
 from pellucid.viewer.history import training
 from pellucid.viewer.items import items
 from pellucid.viewer.models import Model, card
+from pellucid.viewer.rivals import rival
 from pellucid.viewer.sources import Sources
 from pellucid.viewer.space import Planes, seen
 from pellucid.viewer.statistics import alignment
+from pellucid.viewer.truth import origins
 
 CELLS = 3_000_000
 """Weights of attention that the outputs shown hold together, at most: 16 MB of a page."""
@@ -45,6 +48,7 @@ class _Chosen(NamedTuple):
 
     numbers: list[int]
     words: str
+    assessment: Assessment | None
     corpus: Corpus | None
 
 
@@ -87,32 +91,32 @@ def _with_items(empty: Assembled, transducer: Transducer, sources: Sources, most
         choice=chosen.words,
         corpus=chosen.corpus,
         space=found[0] if found else None,
-        rivals=[Rival(card=card(each), items=_items(each.ready, sources, chosen.numbers)) for each in others],
+        rivals=[
+            rival(each, sources, _items(each.ready, sources, chosen.numbers), chosen.assessment) for each in others
+        ],
     )
     return Assembled(contents, empty.models, traces, places, planes)
 
 
 def _chosen(model: Model, sources: Sources, traces: Sequence[Trace], most: int) -> _Chosen:
     """Which examples are shown: fewer where their attention would be too large for a page."""
-    assessment = _assessed(model, sources, traces)
+    assessment = assessed(model, sources, traces) if sources.paired else None
     numbers, words = _picked(assessment, traces, most)
     cells = sum(traces[number].attention.size for number in numbers)
     if cells > CELLS:
         numbers, words = _picked(assessment, traces, max(1, int(len(numbers) * CELLS / cells)))
         words += "; more would make the page too large"
     if assessment is None:
-        return _Chosen(numbers, words, None)
+        return _Chosen(numbers, words, None, None)
     places = {number: place for place, number in enumerate(numbers)}
-    return _Chosen(numbers, words, corpus(assessment, places, alignment(model.ready, traces, model.alone)))
+    truth = [_truth(sources, trace, each) for trace, each in zip(traces, assessment.scored, strict=True)]
+    found = corpus(assessment, places, alignment(model.ready, traces, truth, model.alone))
+    return _Chosen(numbers, words, assessment, found)
 
 
-def _assessed(model: Model, sources: Sources, traces: Sequence[Trace]) -> Assessment | None:
-    """The outputs, scored; None where there are no targets."""
-    if not sources.paired:
-        return None
-    cut, references = model.ready.segmenters, [known.references for known in sources.known]
-    answered = Answered(sources.examples, references, [""] * len(traces), [[trace] for trace in traces])
-    return assess(model.name, answered, cut, cut)
+def _truth(sources: Sources, trace: Trace, scored: Scored) -> list[tuple[int, int]] | None:
+    """Where an output's symbols come from, where the file tells it."""
+    return origins(trace, scored.output, scored.reference) if sources.spelled else None
 
 
 def _picked(assessment: Assessment | None, traces: Sequence[Trace], most: int) -> tuple[list[int], str]:

@@ -76,6 +76,10 @@ class States(Struct, frozen=True, kw_only=True):
     """S × 2."""
     decoder_plane: Block | None = None
     """T × 2."""
+    encoder_near: Block | None = None
+    """S × 2k: the places of the k nearest other states among the points of `Space.encoder`, then their cosines."""
+    decoder_near: Block | None = None
+    """T × 2k."""
 
 
 class Trace(Struct, frozen=True, kw_only=True):
@@ -95,6 +99,8 @@ class Trace(Struct, frozen=True, kw_only=True):
     """For each step its likeliest symbols, with ln p."""
     entropy: Block
     """In bits, of each step's distribution over the symbols that could be written; NaN-free."""
+    entropy_least: bool = False
+    """Whether the entropy may be greater, for only the likeliest symbols are known."""
     origin: Literal["search", "sample", "given", "lexicon"] = "search"
     rank: int = 1
     probability: float | None = None
@@ -218,6 +224,8 @@ class Point(Struct, frozen=True, kw_only=True):
     """The symbols around it, its own between ‹ and ›."""
     symbol: str
     position: int
+    following: str = ""
+    """The symbol after it."""
 
 
 class Cloud(Struct, frozen=True, kw_only=True):
@@ -247,6 +255,8 @@ class Card(Struct, frozen=True, kw_only=True):
     """TOML."""
     attends: bool
     """Whether it has attention at all."""
+    task: Literal["transduce", "tag", "classify", "point"] = "transduce"
+    """What its outputs are; what is not written symbol by symbol has no beam, no prefix and no states to show."""
 
 
 class Rival(Struct, frozen=True, kw_only=True):
@@ -255,6 +265,14 @@ class Rival(Struct, frozen=True, kw_only=True):
     card: Card
     items: list[Item]
     """In the order of `Contents.items`."""
+    outcomes: tuple[int, int, int, int] | None = None
+    """Examples of the whole file that both have right, the first alone, this one alone, and neither."""
+    scores: list[Statistic] = []
+    """Of the whole file, as in `Corpus`."""
+    positions: list[Interval] = []
+    lengths: list[Interval] = []
+    log: list[dict[str, Any]] = []
+    """The lines of its training's log."""
 
 
 class Contents(Struct, frozen=True, kw_only=True):

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pellucid.evaluation.assessment import Assessment
-from pellucid.evaluation.confusion import Pair, aligned
+from pellucid.evaluation.assessment import Answered, Assessment, assess
+from pellucid.evaluation.confusion import Pair, paired
+from pellucid.evaluation.labels import Labelled
 from pellucid.evaluation.metrics import Accuracy, Scored
+from pellucid.search.trace import Trace
 from pellucid.viewer.contents import Confusion, Corpus, Interval, Statistic
+from pellucid.viewer.models import Model
+from pellucid.viewer.sources import Sources
 from pellucid.viewer.statistics import Lying
 
 LISTED = 200
@@ -17,14 +21,21 @@ Places = Mapping[int, int]
 """Of an example's number in the file its place among those shown."""
 
 
+def assessed(model: Model, sources: Sources, traces: Sequence[Trace]) -> Assessment:
+    """The outputs for a file with targets, scored."""
+    cut, references = model.ready.segmenters, [known.references for known in sources.known]
+    answered = Answered(sources.examples, references, [""] * len(traces), [[trace] for trace in traces])
+    return assess(model.name, answered, cut, cut)
+
+
 def corpus(assessment: Assessment, places: Places, found: Lying) -> Corpus:
     """Of an assessment of all examples, how attention lies there, and the places of the examples that are shown."""
-    scored = assessment.scored
+    positions, lengths = intervals(assessment, places)
     return Corpus(
-        examples=len(scored),
-        scores=_scores(assessment),
-        positions=[_position(each, at, scored, places) for at, each in enumerate(assessment.evaluation.positions)],
-        lengths=[_length(each, scored, places) for each in assessment.evaluation.lengths],
+        examples=len(assessment.scored),
+        scores=scores(assessment),
+        positions=positions,
+        lengths=lengths,
         confusions=_confusions(assessment, places),
         alignment=found.statistics,
         distributions=found.distributions,
@@ -32,9 +43,18 @@ def corpus(assessment: Assessment, places: Places, found: Lying) -> Corpus:
     )
 
 
-def _scores(assessment: Assessment) -> list[Statistic]:
+def intervals(assessment: Assessment, places: Places) -> tuple[list[Interval], list[Interval]]:
+    """Accuracy by position and by length."""
+    scored, evaluation = assessment.scored, assessment.evaluation
+    positions = [_position(each, at, scored, places) for at, each in enumerate(evaluation.positions)]
+    return positions, [_length(each, scored, places) for each in evaluation.lengths]
+
+
+def scores(assessment: Assessment) -> list[Statistic]:
     """The rates that matter most."""
-    evaluation = assessment.evaluation
+    evaluation, labelled = assessment.evaluation, assessment.labelled
+    if labelled is not None:
+        return _label_scores(labelled)
     exact, errors = evaluation.exact_match_ci95, evaluation.symbol_error_rate_ci95
     rows: list[tuple[str, float, float | None, float | None, str]] = [
         ("exact match", evaluation.exact_match, *exact, "Share of outputs equal to a reference (Wilson's interval)."),
@@ -56,6 +76,42 @@ def _scores(assessment: Assessment) -> list[Statistic]:
     return [
         Statistic(name=name, value=value, unit="%", low=low, high=high, definition=definition)
         for name, value, low, high, definition in rows
+    ]
+
+
+def _label_scores(labelled: Labelled) -> list[Statistic]:
+    """The same of tags, classes and positions."""
+    own, spans = labelled.accuracy_ci95, labelled.spans
+    rows: list[tuple[str, float | None, str, tuple[float, float] | None, str]] = [
+        ("accuracy", labelled.accuracy, "%", own, "Share of right answers, of tags position by position."),
+        (
+            "among the first 3",
+            labelled.first,
+            "%",
+            labelled.first_ci95,
+            "Share whose position is among the likeliest 3.",
+        ),
+        ("macro F1", labelled.macro_f1, "%", None, "Mean over labels of 2 right / (answered + wanted)."),
+        (
+            "correlation",
+            labelled.mcc,
+            "",
+            None,
+            "Of wanted and answered labels (Gorodkin 2004): 0 is chance, 1 is best.",
+        ),
+        ("span F1", *((spans.f1, "%", spans.f1_ci95) if spans else (None, "%", None)), "Of BIO chunks, as conlleval."),
+    ]
+    return [
+        Statistic(
+            name=name,
+            value=value,
+            unit=unit,
+            low=interval[0] if interval else None,
+            high=interval[1] if interval else None,
+            definition=definition,
+        )
+        for name, value, unit, interval, definition in rows
+        if value is not None
     ]
 
 
@@ -102,7 +158,7 @@ def _confusions(assessment: Assessment, places: Places) -> list[Confusion]:
     for number, place in places.items():
         each = assessment.scored[number]
         if not each.exact:
-            for pair in set(aligned(each.output, each.reference)):
+            for pair in set(paired(each)):
                 having.setdefault(pair, []).append(place)
     return [
         Confusion(

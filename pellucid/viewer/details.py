@@ -15,7 +15,7 @@ from pellucid.viewer.asking import Asked
 from pellucid.viewer.blocks import block
 from pellucid.viewer.contents import Item, States, Trace
 from pellucid.viewer.models import Model
-from pellucid.viewer.space import Planes
+from pellucid.viewer.space import Planes, near
 from pellucid.viewer.traces import evidence_told
 
 DETAILED = 20
@@ -39,7 +39,7 @@ def detailed(
             continue
         own, small = next(found), trace.attention.size <= CELLS
         whole = kept and place < DETAILED and small
-        told = msgspec.structs.replace(item.traces[0], states=states_told(own, planes, whole))
+        told = msgspec.structs.replace(item.traces[0], states=states_told(own, planes, whole, place if whole else None))
         if whole:
             told = msgspec.structs.replace(told, evidence=evidence_told(evidence(model.ready, trace)))
         items.append(msgspec.structs.replace(item, traces=[told, *item.traces[1:]]))
@@ -65,8 +65,11 @@ def with_details(
     return told
 
 
-def states_told(own: inspected.States, planes: Planes | None, whole: bool) -> States:
-    """States with their places in the planes; where they are not told whole, their own blocks are empty."""
+def states_told(own: inspected.States, planes: Planes | None, whole: bool, place: int | None = None) -> States:
+    """States with their places in the planes; where they are not told whole, their own blocks are empty.
+
+    Those nearest to them stand beside those of the item at a `place`: a file has nobody who could be asked for them.
+    """
     nothing = np.zeros((0, 0), np.float32)
     return States(
         encoder=block(own.encoder if whole else nothing),
@@ -74,8 +77,10 @@ def states_told(own: inspected.States, planes: Planes | None, whole: bool) -> St
         encoder_order=_order(own.encoder) if whole else [],
         decoder_order=_order(own.decoder) if whole else [],
         gates={name: block(values) for name, values in own.gates.items()},
-        encoder_plane=block(planes.encoder.project(own.encoder)) if planes else None,
-        decoder_plane=block(planes.decoder.project(own.decoder)) if planes else None,
+        encoder_plane=block(planes.encoder.plane.project(own.encoder)) if planes else None,
+        decoder_plane=block(planes.decoder.plane.project(own.decoder)) if planes else None,
+        encoder_near=block(near(planes.encoder, own.encoder, place)) if planes and place is not None else None,
+        decoder_near=block(near(planes.decoder, own.decoder, place)) if planes and place is not None else None,
     )
 
 

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Float
 
+from pellucid.data.symbols import Segmenter
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.confusion import aligned
 from pellucid.inspection.distributions import distributions, entropy
@@ -14,6 +15,7 @@ from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.viewer.contents import Edit, Item
 from pellucid.viewer.traces import trace_told
+from pellucid.viewer.truth import origins
 
 Kind = Literal["same", "substitution", "insertion", "deletion"]
 
@@ -23,6 +25,8 @@ class Known(NamedTuple):
 
     references: tuple[str, ...] = ()
     line: int | None = None
+    spelled: bool = False
+    """Whether the source is the reference's digits in words."""
 
 
 def items(transducer: Transducer, known: Sequence[Known], outputs: Sequence[Sequence[Trace]]) -> list[Item]:
@@ -37,7 +41,7 @@ def items(transducer: Transducer, known: Sequence[Known], outputs: Sequence[Sequ
             references=list(own.references),
             line=own.line,
         )
-        listed.append(_judged(item, traces[0], transducer) if own.references else item)
+        listed.append(_judged(item, traces[0], own, transducer) if own.references else item)
     return listed
 
 
@@ -63,9 +67,21 @@ def edits(output: Sequence[str], reference: Sequence[str]) -> list[Edit]:
     return told
 
 
-def _judged(item: Item, best: Trace, transducer: Transducer) -> Item:
-    """An item with what its first output differs in."""
+def places(trace: Trace, reference: Sequence[str], segmenter: Segmenter) -> list[Edit]:
+    """The same where each symbol answers for its own place; one that is not scored counts as right."""
+    told = list[Edit]()
+    for at, (wanted, written) in enumerate(zip(reference, trace.target, strict=False)):
+        right = written == wanted or wanted == segmenter.unscored
+        told.append(Edit(kind="same" if right else "substitution", written=at, wanted=written if right else wanted))
+    return told
+
+
+def _judged(item: Item, best: Trace, own: Known, transducer: Transducer) -> Item:
+    """An item with what its first output differs in, and where its symbols come from, if that is known."""
     (scored,) = score([best], [tuple(item.references)], transducer.segmenters)
-    return msgspec.structs.replace(
-        item, edits=edits(scored.output, scored.reference), errors=scored.errors, exact=scored.exact
-    )
+    if scored.positional:
+        steps = places(best, transducer.segmenters.target.split(item.references[0]), transducer.segmenters.target)
+    else:
+        steps = edits(scored.output, scored.reference)
+    gold = origins(best, scored.output, scored.reference) if own.spelled else None
+    return msgspec.structs.replace(item, edits=steps, errors=scored.errors, exact=scored.exact, gold=gold)

@@ -12,7 +12,7 @@ from pellucid.search.ensemble import Ensemble
 from pellucid.search.transducer import Transducer
 from pellucid.toml import load_config, to_toml
 from pellucid.training.card import architecture
-from pellucid.training.run import CONFIG, MODEL, load, members, read_log
+from pellucid.training.run import CONFIG, MODEL, has_stopped, load, members, read_log
 from pellucid.viewer.contents import Card
 
 
@@ -34,17 +34,22 @@ class Model:
 
     @property
     def alone(self) -> bool:
-        """Whether it is one network, whose states can be seen."""
+        """Whether it is one network that writes symbol by symbol: its states can be seen."""
         return self.transducer is not None and not isinstance(self.transducer, Ensemble)
 
 
 def open_model(folder: Path, name: str, device: Device, beam: int | None) -> Model:
     """A run of a folder, searching as wide as is asked for; `InputError` for what is no run."""
-    unfinished = (folder / CONFIG).exists() and not (folder / MODEL).exists() and members(folder) == [folder]
-    if unfinished:
+    if _begun(folder):
         return Model(name, folder, None)
     transducer = load(folder, device)
     return Model(name, folder, transducer if beam is None else transducer.with_beam(beam))
+
+
+def _begun(folder: Path) -> bool:
+    """Whether a training goes on here that has no model yet; one that is over without a model is broken."""
+    here = (folder / CONFIG).exists() and not (folder / MODEL).exists() and members(folder) == [folder]
+    return here and not has_stopped(read_log(folder))
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
@@ -53,13 +58,16 @@ def names_of(folders: Sequence[Path]) -> list[str]:
     return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
 
 
-def own_file(model: Model) -> Path | None:
-    """The development file that a run was trained with, if it is where it was and can be read alone."""
+def own_file(model: Model) -> tuple[Path, Path | None] | None:
+    """The development file that a run was trained with, and that of its targets, if they are where they were."""
     read = [record for record in read_log(model.folder) if record["event"] == "read"]
-    if len(read) < 2 or load_config(model.folder / CONFIG).data.format == "text":
+    if len(read) < 2:
         return None
-    path = Path(str(read[1].get("path", "")))
-    return path if path.is_file() else None
+    path, target = Path(str(read[1].get("path", ""))), read[1].get("target")
+    if target is None and load_config(model.folder / CONFIG).data.format == "text":
+        return None
+    beside = None if target is None else Path(str(target))
+    return (path, beside) if path.is_file() and (beside is None or beside.is_file()) else None
 
 
 def card(model: Model) -> Card:
@@ -70,7 +78,8 @@ def card(model: Model) -> Card:
     else:
         config, facts = model.transducer.config, _sizes(model, model.transducer)
     told = [("model", architecture(config)), *facts, *_course(log), ("seed", f"{config.seed}")]
-    return Card(name=model.name, facts=told, config=to_toml(config), attends=config.attention.score != "none")
+    attends = config.attention.score != "none" and config.task != "tag"
+    return Card(name=model.name, facts=told, config=to_toml(config), attends=attends, task=config.task)
 
 
 def _sizes(model: Model, transducer: Transducer) -> list[tuple[str, str]]:
@@ -82,7 +91,7 @@ def _sizes(model: Model, transducer: Transducer) -> list[tuple[str, str]]:
         ("parameters", f"{parameter_count(transducer.network):,}{each}"),
         ("source symbols", f"{len(vocabularies.source.symbols):,}"),
         ("target symbols", f"{len(vocabularies.target.symbols):,}"),
-        ("search", _search(transducer.config.search.beam_width)),
+        *([("search", _search(transducer.config.search.beam_width))] if transducer.config.task == "transduce" else []),
     ]
 
 

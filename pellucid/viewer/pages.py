@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+import zlib
 from html import escape
 from importlib import resources
 
@@ -10,8 +11,11 @@ import msgspec
 
 from pellucid.viewer.contents import Contents
 
-SCRIPT = re.compile(r"<script(?![^>]*\s(?:src=|type=\"application/json\"))[^>]*>(.*?)</script>", re.DOTALL)
+DATA = r"type=\"(?:application/json|text/plain)\""
+SCRIPT = re.compile(rf"<script(?![^>]*\s(?:src=|{DATA}))[^>]*>(.*?)</script>", re.DOTALL)
 """Those that run, not those that hold data."""
+PACKED = re.compile(r"<script type=\"text/plain\" id=\"packed\">(.*?)</script>", re.DOTALL)
+"""What one of them unpacks, and runs: web/finish.ts."""
 PLACE = '<script type="application/json" id="contents"></script>'
 """Where the built page has room for its contents."""
 SURROGATES = re.compile("[\ud800-\udfff]")
@@ -24,7 +28,9 @@ def built() -> str:
 
 def policy(page: str, connect: str) -> str:
     """What a browser may load: what the page itself holds, and what it may `connect` to; only its own scripts run."""
-    digests = [hashlib.sha256(script.encode("utf-8")).digest() for script in SCRIPT.findall(page)]
+    unpacked = [zlib.decompress(base64.b64decode(packed), -zlib.MAX_WBITS) for packed in PACKED.findall(page)]
+    own = [*(script.encode("utf-8") for script in SCRIPT.findall(page)), *unpacked]
+    digests = [hashlib.sha256(script).digest() for script in own]
     scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {scripts or chr(39) + 'none' + chr(39)}; style-src 'unsafe-inline'; "

@@ -12,7 +12,7 @@ from pellucid.search.trace import Trace
 from pellucid.viewer.contents import Contents, Item
 from pellucid.viewer.latex import picture
 from pellucid.viewer.pages import exported
-from pellucid.viewer.traces import least_entropy, trace_told
+from pellucid.viewer.traces import alone_told
 
 ENDINGS = (".html", ".svg", ".png", ".json", ".tex")
 HEIGHT = 640
@@ -42,7 +42,7 @@ def page(trace: Trace) -> str:
     item = Item(
         text=trace.text,
         features=list(trace.source[: trace.features]),
-        traces=[trace_told(trace, least_entropy(trace))],
+        traces=[alone_told(trace)],
         references=[],
     )
     title = f"{trace.text} → {trace.output}"

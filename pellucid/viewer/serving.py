@@ -13,6 +13,8 @@ from pellucid.files import reason
 
 ADDRESS = "127.0.0.1"
 """Nobody but this machine reaches it."""
+PATIENCE = 20
+"""Seconds for a service beside to end well, and then to end at all: the thread is a daemon, and is left then."""
 
 
 def listening(port: int) -> socket.socket:
@@ -50,7 +52,9 @@ def served(app: Starlette) -> Iterator[str]:
         yield address(opened)
     finally:
         server.should_exit = True
-        thread.join()
+        thread.join(PATIENCE)
+        server.force_exit = True
+        thread.join(PATIENCE)
         opened.close()
 
 

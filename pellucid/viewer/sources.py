@@ -9,6 +9,7 @@ from pellucid.config import DataConfig
 from pellucid.data.examples import BadLine, Example, read_examples, read_pairs, read_sources
 from pellucid.errors import DataError
 from pellucid.viewer.items import Known
+from pellucid.viewer.truth import spelled
 
 
 class Sources(NamedTuple):
@@ -18,6 +19,8 @@ class Sources(NamedTuple):
     examples: list[Example]
     known: list[Known]
     paired: bool
+    spelled: bool = False
+    """Whether every source is its target's digits in words, so that where each symbol comes from is known."""
 
 
 def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sources:
@@ -29,7 +32,9 @@ def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sourc
         return sources_alone(path.name, read_sources(path, data))
     reading = read_examples(path, data, target)
     pairs = zip(reading.examples, reading.lines, strict=True)
-    return Sources(path.name, reading.examples, [Known((each.target,), line) for each, line in pairs], paired=True)
+    truth = spelled(reading.examples)
+    known = [Known((each.target,), line, truth) for each, line in pairs]
+    return Sources(path.name, reading.examples, known, paired=True, spelled=truth)
 
 
 def sources_alone(name: str, lines: Iterable[Example | BadLine]) -> Sources:

@@ -23,13 +23,23 @@ SOURCES = 500
 """Examples whose states are looked at, at most."""
 AROUND = 4
 """Symbols shown on each side of a point's own."""
+NEAREST = 20
+"""Points kept beside a state of a file."""
+
+
+class Stored(NamedTuple):
+    """One cloud's plane, and the vectors of its points, each of length one."""
+
+    plane: Plane
+    vectors: Float[np.ndarray, "n D"]
+    points: list[Point]
 
 
 class Planes(NamedTuple):
-    """The planes of both clouds."""
+    """Both clouds."""
 
-    encoder: Plane
-    decoder: Plane
+    encoder: Stored
+    decoder: Stored
 
 
 class Placed(NamedTuple):
@@ -57,7 +67,26 @@ def seen(transducer: Transducer, traces: Sequence[Trace], places: dict[int, int]
     return Space(encoder=encoder, decoder=decoder), Planes(one, other)
 
 
-def _cloud(traces: Sequence[Trace], found: Sequence[States], side: str, shown: Sequence[int]) -> tuple[Cloud, Plane]:
+def near(side: Stored, vectors: Float[np.ndarray, "n D"], item: int) -> Float[np.ndarray, "n k"]:
+    """Of an item's states, the places of the nearest points of a cloud, nearest first, and then their cosines.
+
+    A state is not its own neighbour, nor is any other of the item at the same position.
+    """
+    cosines = _unit(vectors) @ side.vectors.T
+    for at, each in enumerate(side.points):
+        if each.item == item and each.position < len(cosines):
+            cosines[each.position, at] = -2.0
+    order = np.argsort(-cosines, axis=1, kind="stable")[:, : min(NEAREST, max(0, len(side.points) - 1))]
+    return np.concatenate([order, np.take_along_axis(cosines, order, 1)], axis=1).astype(np.float32)
+
+
+def _unit(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
+    """The same directions, of length one."""
+    unit: Float[np.ndarray, "n D"] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
+    return unit
+
+
+def _cloud(traces: Sequence[Trace], found: Sequence[States], side: str, shown: Sequence[int]) -> tuple[Cloud, Stored]:
     """One side's states."""
     vectors: list[Float[np.ndarray, "n D"]] = [each.encoder if side == "encoder" else each.decoder for each in found]
     all_placed = [Placed(number, position) for number, own in enumerate(vectors) for position in range(len(own))]
@@ -71,7 +100,7 @@ def _cloud(traces: Sequence[Trace], found: Sequence[States], side: str, shown: S
         points.append(point(symbols, position, shown[number]))
     first, second = (float(share) for share in fitted.explained)
     cloud = Cloud(plane=block(fitted.project(joined[picked])), points=points, explained=(first, second))
-    return cloud, fitted
+    return cloud, Stored(fitted, _unit(joined[picked]), points)
 
 
 def point(symbols: Sequence[str], position: int, item: int) -> Point:
@@ -79,4 +108,6 @@ def point(symbols: Sequence[str], position: int, item: int) -> Point:
     between = "" if all(len(symbol) == 1 for symbol in symbols[:-1]) else " "
     before = between.join(symbols[max(0, position - AROUND) : position])
     after = between.join(symbols[position + 1 : position + 1 + AROUND])
-    return Point(item=item, text=f"{before}‹{symbols[position]}›{after}", symbol=symbols[position], position=position)
+    text = f"{before}‹{symbols[position]}›{after}"
+    following = symbols[position + 1] if position + 1 < len(symbols) else ""
+    return Point(item=item, text=text, symbol=symbols[position], position=position, following=following)

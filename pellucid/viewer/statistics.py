@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid.errors import InputError
-from pellucid.evaluation.alignment import distortion, looking, mean_map, row_entropy, summary
+from pellucid.evaluation.alignment import Gold, distortion, looking, mean_map, row_entropy, summary
 from pellucid.inspection.conicity import conicity
 from pellucid.inspection.drive import drive
 from pellucid.inspection.permutation import permutation
@@ -37,12 +37,18 @@ class Lying(NamedTuple):
     mean: Block | None
 
 
-def alignment(transducer: Transducer, traces: Sequence[Trace], alone: bool) -> Lying:
-    """Of the outputs of a corpus; what needs the states of one network only where it is `alone`."""
-    looked = [trace for trace in traces if trace.attention.any()]
+def alignment(transducer: Transducer, traces: Sequence[Trace], truth: Sequence[Gold | None], alone: bool) -> Lying:
+    """Of the outputs of a corpus, and where their symbols truly come from, as far as that is known.
+
+    What needs the states of one network is told only where it is `alone`.
+    """
+    pairs = zip(traces, truth, strict=True)
+    # Each tag looks at its own place.
+    told = [(trace, own) for trace, own in pairs if trace.attention.any() and trace.task != "tag"]
+    looked = [trace for trace, _ in told]
     if not looked:
         return Lying([], [], None)
-    found = [Statistic(**each._asdict()) for each in summary(looked)]
+    found = [Statistic(**each._asdict()) for each in summary(looked, [own for _, own in told])]
     found += _inside(transducer, looked) if alone else []
     mean = mean_map(looked)
     return Lying(found, [_entropies(looked), _jumps(looked)], None if mean is None else block(mean))

@@ -9,9 +9,12 @@ from pellucid.search.lattice import Lattice
 from pellucid.viewer import contents
 from pellucid.viewer.blocks import block, plain
 
+REST = 1e-4
+"""Probability of the symbols that are not known, up to which an entropy is taken for the whole."""
 
-def trace_told(trace: search.Trace, bits: Float[np.ndarray, " T"]) -> contents.Trace:
-    """A trace, with the entropy of each of its steps."""
+
+def trace_told(trace: search.Trace, bits: Float[np.ndarray, " T"], least: bool = False) -> contents.Trace:
+    """A trace, with the entropy of each of its steps, or the `least` that they have."""
     return contents.Trace(
         source=list(trace.source),
         features=trace.features,
@@ -27,6 +30,7 @@ def trace_told(trace: search.Trace, bits: Float[np.ndarray, " T"]) -> contents.T
             for symbols, values in zip(trace.top_symbols, trace.top_log_probabilities.tolist(), strict=True)
         ],
         entropy=block(bits),
+        entropy_least=least,
         origin=trace.origin,
         rank=trace.rank,
         probability=trace.probability,
@@ -43,10 +47,20 @@ def least_entropy(trace: search.Trace) -> Float[np.ndarray, " T"]:
 
     For a trace whose model is not at hand.
     """
+    shares = _shares(trace)
+    return np.asarray(-(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=1), np.float32)
+
+
+def alone_told(trace: search.Trace) -> contents.Trace:
+    """A trace whose model is not at hand: its entropies are whole where its likeliest symbols leave nothing out."""
+    return trace_told(trace, least_entropy(trace), bool((_shares(trace)[:, -1] > REST).any()))
+
+
+def _shares(trace: search.Trace) -> Float[np.ndarray, "T k"]:
+    """The probabilities of each step's likeliest symbols, and last that of all others together."""
     likely = np.exp(trace.top_log_probabilities.astype(np.float64))
     rest = np.clip(1 - likely.sum(axis=1, keepdims=True), 0, 1)
-    shares = np.concatenate([likely, rest], axis=1)
-    return np.asarray(-(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=1), np.float32)
+    return np.concatenate([likely, rest], axis=1)
 
 
 def evidence_told(evidence: Evidence) -> contents.Evidence:

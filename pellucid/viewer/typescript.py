@@ -1,6 +1,6 @@
 """TypeScript's types of what the page is given, from the JSON schema of the structs.
 
-`make page` writes them to web/src/contents.ts.
+`make page` writes them to web/src/data/contents.ts.
 
 Every field is there, also one that has a default: the service writes them all.
 """

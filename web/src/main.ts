@@ -1,8 +1,10 @@
 import { mount } from "svelte";
 import App from "./App.svelte";
-import { keepSource } from "./file";
-import "./theme.css";
+import { keepSource } from "./files/file";
+import "./drawing/theme.css";
 
+// In the built page the script's own element (finish.ts) has done its work.
+document.currentScript?.remove();
 // Before anything is drawn, the document is still the file itself: what "save this page" writes.
 keepSource();
 const target = document.getElementById("app");

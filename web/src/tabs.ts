@@ -1,14 +1,14 @@
 /** The tabs, in their order: the only place that knows all of them. */
 import type { Component } from "svelte";
-import type { Contents } from "./contents";
-import About from "./About.svelte";
-import Beam from "./Beam.svelte";
-import Compare from "./Compare.svelte";
-import Corpus from "./Corpus.svelte";
-import Examples from "./Examples.svelte";
-import Space from "./Space.svelte";
-import Training from "./Training.svelte";
-import WhatIf from "./WhatIf.svelte";
+import type { Contents } from "./data/contents";
+import About from "./about/About.svelte";
+import Beam from "./beam/Beam.svelte";
+import Compare from "./compare/Compare.svelte";
+import Corpus from "./corpus/Corpus.svelte";
+import Examples from "./examples/Examples.svelte";
+import Space from "./space/Space.svelte";
+import Training from "./training/Training.svelte";
+import WhatIf from "./what-if/WhatIf.svelte";
 
 export interface Tab {
   /** In the address. */
@@ -20,8 +20,9 @@ export interface Tab {
 }
 
 const some = (contents: Contents): boolean => contents.items.length > 0 || contents.served;
-const beams = (contents: Contents): boolean =>
-  contents.served || contents.items.some((item) => item.traces.some((trace) => trace.beam));
+// One trace in a notebook has no run behind it, and no need to be told what a run could show.
+const run = (contents: Contents): boolean => contents.served || (contents.card !== null && contents.items.length > 0);
+const beams = (contents: Contents): boolean => run(contents) || contents.items.some((item) => item.traces.some((trace) => trace.beam));
 
 const spaced = (contents: Contents): boolean =>
   contents.space !== null || contents.served || contents.items.some((item) => item.traces.some((trace) => trace.states));
@@ -29,8 +30,7 @@ const spaced = (contents: Contents): boolean =>
 export const TABS: readonly Tab[] = [
   { name: "examples", title: "Examples", component: Examples, shown: some },
   { name: "beam", title: "Beam", component: Beam, shown: beams },
-  // One trace in a notebook has no model behind it, and no need to be told that.
-  { name: "what-if", title: "What if", component: WhatIf, shown: (contents) => contents.served || (contents.card !== null && contents.items.length > 0) },
+  { name: "what-if", title: "What if", component: WhatIf, shown: run },
   { name: "corpus", title: "Corpus", component: Corpus, shown: (contents) => contents.corpus !== null },
   { name: "compare", title: "Compare", component: Compare, shown: (contents) => contents.rivals.length > 0 },
   { name: "space", title: "Space", component: Space, shown: spaced },

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { apart, band, pictureWidth } from "../src/bands";
+import { apart, band, pictureWidth } from "../src/links/bands";
 
 const letters = (count: number): string[] => Array.from({ length: count }, () => "a");
 

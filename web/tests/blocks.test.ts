@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { block, columnSums, difference, grid, gridOf, numbers, row } from "../src/blocks";
+import { block, columnSums, difference, grid, gridOf, numbers, row } from "../src/data/blocks";
 
 test("a block is little-endian float32 in base64", () => {
   // Written by hand: 1.0 is 0x3f800000, −2.5 is 0xc0200000.

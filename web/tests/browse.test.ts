@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { chosen, coverageDeviation, EVERYTHING, expression, row, verdict, wrongSteps } from "../src/browse";
-import type { Edit } from "../src/contents";
+import { chosen, coverageDeviation, EVERYTHING, expression, row, verdict, wrongSteps } from "../src/selection/browse";
+import type { Edit } from "../src/data/contents";
 import { item } from "./made";
 
 const edits: Edit[] = [

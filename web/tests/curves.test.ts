@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { decades, path, scale, series, short, thinned, ticks } from "../src/curves";
-import { attentionSvg, between, bounds, escaped, planeSvg } from "../src/film";
-import { chance, outcomes } from "../src/rivalry";
+import { decades, path, scale, series, short, thinned, ticks } from "../src/drawing/curves";
+import { attentionSvg, between, bounds, escaped, planeSvg } from "../src/drawing/film";
+import { chance, outcomes } from "../src/data/rivalry";
 import { item } from "./made";
 
 describe("axes", () => {

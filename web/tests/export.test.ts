@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
-import { gridOf } from "../src/blocks";
-import { csv, offered } from "../src/export";
-import { runs } from "../src/paper";
-import { embedded, fileName } from "../src/file";
-import { escaped, heatMap } from "../src/tikz";
-import type { Contents } from "../src/contents";
+import { gridOf } from "../src/data/blocks";
+import { csv, offered } from "../src/files/export";
+import { runs } from "../src/files/paper";
+import { embedded, fileName } from "../src/files/file";
+import { escaped, heatMap } from "../src/files/tikz";
+import type { Contents } from "../src/data/contents";
 
 test("CSV keeps commas, quotes and blanks", () => {
   expect(csv([["a", 1], ["b,c", 'd"e'], [" ", ""]])).toBe('a,1\r\n"b,c","d""e"\r\n" ",""\r\n');

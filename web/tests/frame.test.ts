@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { cellUnder, frame } from "../src/frame";
+import { cellUnder, frame } from "../src/matrix/frame";
 
 const letters = (count: number): string[] => Array.from({ length: count }, () => "a");
 const all = (count: number) => ({ from: 0, to: count });

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { block, gridOf } from "../src/blocks";
-import type { Beam, Trace } from "../src/contents";
-import { along, neighbour, nodes, normalised, path } from "../src/lattice";
+import { block, gridOf } from "../src/data/blocks";
+import type { Beam, Trace } from "../src/data/contents";
+import { along, neighbour, nodes, normalised, path } from "../src/data/lattice";
 
 const vector = (values: number[]) => ({ ...block(gridOf([values])), shape: [values.length] });
 const beam: Beam = {

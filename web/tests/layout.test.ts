@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { gridOf } from "../src/blocks";
-import { cellAt, curve, edges, greatest, inside, peak, pruned, spread, thinned, zoomed } from "../src/layout";
+import { gridOf } from "../src/data/blocks";
+import { cellAt, curve, edges, greatest, inside, peak, pruned, spread, thinned, zoomed } from "../src/drawing/layout";
 
 test("links hold the mass asked for with the fewest", () => {
   const weights = gridOf([[0.5, 0.3, 0.15, 0.05], [0.97, 0.01, 0.01, 0.01]]);

@@ -1,7 +1,7 @@
 // Small traces and items, made by hand.
 
-import { block, gridOf } from "../src/blocks";
-import type { Edit, Item, Trace } from "../src/contents";
+import { block, gridOf } from "../src/data/blocks";
+import type { Edit, Item, Trace } from "../src/data/contents";
 
 export function trace(target: string, source: string, weights?: number[][]): Trace {
   const symbols = [...target];
@@ -29,6 +29,7 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     beam: null,
     evidence: null,
     states: null,
+    entropy_least: false,
   };
 }
 

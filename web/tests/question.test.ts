@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { diagonal, drawn, oneHot, permuted, uniform } from "../src/aim";
-import { BLANK, changed, continued, edited, joiner, masked, painted, retyped, same, stepped } from "../src/question";
+import { diagonal, drawn, oneHot, permuted, uniform } from "../src/what-if/aim";
+import { BLANK, changed, continued, edited, joiner, masked, painted, retyped, same, stepped } from "../src/selection/question";
 
 const asked = { ...BLANK, text: "abc", masked: [1], painted: [{ step: 2, weights: [0, 0.25, 0.75] }] };
 const edit = (change: Parameters<typeof edited>[3], from = asked) => edited(from, [...from.text], "", change);

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { gridOf } from "../src/blocks";
-import { byAll, byRow, pooled } from "../src/raster";
-import { colour, decimal, percent } from "../src/scales";
+import { gridOf } from "../src/data/blocks";
+import { byAll, byRow, pooled } from "../src/drawing/raster";
+import { colour, decimal, percent } from "../src/drawing/scales";
 
 test("a narrow peak stays when a thousand columns share ten pixels", () => {
   const values = Array.from({ length: 1000 }, (_, place) => (place === 437 ? 0.9 : 0.0001));

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { gridOf } from "../src/blocks";
-import { origin, sentence } from "../src/readout";
+import { gridOf } from "../src/data/blocks";
+import { origin, sentence } from "../src/parts/readout";
 
 const read = { weights: gridOf([[0.9, 0.1], [0, 0]]), reads: ["a", " "], writes: ["x", "y"], quantity: "weight", shares: true };
 const plain = (text: string): string => text.replaceAll(/[\u2068\u2069]/g, "");

@@ -1,8 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { block, gridOf } from "../src/blocks";
-import type { Difference } from "../src/contents";
-import { BLANK, masked, painted } from "../src/question";
-import { changes, probability, sentence } from "../src/sentence";
+import { block, gridOf } from "../src/data/blocks";
+import type { Difference } from "../src/data/contents";
+import { BLANK, masked, painted } from "../src/selection/question";
+import { probability } from "../src/drawing/scales";
+import { changes, paired, sentence } from "../src/what-if/sentence";
 import { item, trace } from "./made";
 
 const asked = { ...BLANK, text: "abc" };
@@ -37,5 +38,14 @@ describe("a what-if in a sentence", () => {
   });
   it("writes probabilities shortly", () => {
     expect([0, 1, 0.98, 0.9999, 0.0301, 0.0004].map(probability)).toEqual(["0", "1", "0.98", "0.9999", "0.03", "0.0004"]);
+  });
+});
+
+describe("two outputs side by side", () => {
+  it("pairs by the fewest edits, not by place", () => {
+    expect(paired([..."abc"], [..."xabc"])).toEqual([[null, 0], [0, 1], [1, 2], [2, 3]]);
+    expect(paired([..."abc"], [..."ac"])).toEqual([[0, 0], [1, null], [2, 1]]);
+    expect(paired([], ["a"])).toEqual([[null, 0]]);
+    expect(paired([..."ab"], [..."ax"])).toEqual([[0, 0], [1, 1]]);
   });
 });

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { block, gridOf } from "../src/blocks";
-import type { Edit, Trace } from "../src/contents";
-import { steps, worst } from "../src/steps";
+import { block, gridOf } from "../src/data/blocks";
+import type { Edit, Trace } from "../src/data/contents";
+import { steps, worst } from "../src/data/steps";
 
 const row = (values: number[]) => ({ ...block(gridOf([values])), shape: [values.length] });
 const trace = {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { breadth, ordinals, parts, shown, shownText, spoken } from "../src/symbols";
+import { breadth, ordinals, parts, shown, shownText, spoken } from "../src/drawing/symbols";
 
 test("what is blank is drawn or named", () => {
   expect(["", " ", "\t", "\n", "\u202e", "\u200f", "\0", "\ufeff"].map(shown)).toEqual([

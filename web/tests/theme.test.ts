@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { colour, ink } from "../src/scales";
+import { colour, ink } from "../src/drawing/scales";
 
-const css = readFileSync(new URL("../src/theme.css", import.meta.url), "utf8");
+const css = readFileSync(new URL("../src/drawing/theme.css", import.meta.url), "utf8");
 
 function variables(block: string): Map<string, string> {
   return new Map([...block.matchAll(/--([\w-]+): (#[0-9a-f]{6})/g)].map(([, name, value]) => [name ?? "", value ?? ""]));

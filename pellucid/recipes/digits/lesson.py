@@ -8,10 +8,10 @@ import numpy as np
 from pellucid.files import make_folder, write_json
 from pellucid.look.figures import mean_weights_figure, svg
 from pellucid.look.report import Part, Picture, Report, Table, write_report
-from pellucid.processes import in_parallel
 from pellucid.recipes.digits.figures import Group, curve_figure, position_figure
 from pellucid.recipes.digits.reference import Curve
 from pellucid.recipes.digits.study import Outcome, Study, conduct
+from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request
 
 
@@ -39,7 +39,7 @@ def conducted(studies: Sequence[Study], request: Request) -> Generator[str, None
     Ctrl-C ends a single study early: its report then holds the runs that are finished or, of one alone, its beginning.
     """
     make_folder(request.out)
-    outcomes, groups = in_parallel(conduct, every_seed(studies, request)), list[Group]()
+    outcomes, groups = followed(conduct, named(every_seed(studies, request)), request), list[Group]()
     for study in studies:
         done = list[Outcome]()
         try:
@@ -59,6 +59,11 @@ def every_seed(studies: Sequence[Study], request: Request) -> list[Study]:
         for study in studies
         for seed in range(1, request.seeds + 1)
     ]
+
+
+def named(studies: Sequence[Study]) -> list[tuple[str, Study]]:
+    """Each with the name under which its progress is told."""
+    return [(f"{study.name}, seed {study.seed}", study) for study in studies]
 
 
 def lines_of(group: Group) -> Iterator[str]:

@@ -17,10 +17,11 @@ from pellucid.evaluation.alignment import Agreement, Spans, agreement
 from pellucid.files import make_folder
 from pellucid.look.figures import mean_attention
 from pellucid.look.judgement import Judgement, judge
-from pellucid.look.progress import shown
 from pellucid.model.network import parameter_count
-from pellucid.recipes.digits.study import Judged, Outcome, Point
+from pellucid.processes import Tell
+from pellucid.recipes.digits.study import Judged, Outcome, Point, unheard
 from pellucid.search.trace import Trace
+from pellucid.training.members import sparingly
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files, train_run
 
@@ -38,8 +39,6 @@ class Task(NamedTuple):
     """Fewest and most of a pair."""
     development: int = 1_000
     test: int = 5_000
-    shown: bool = False
-    """Whether its progress is shown; of trainings side by side it is not."""
 
 
 class Result(NamedTuple):
@@ -50,7 +49,7 @@ class Result(NamedTuple):
     outcome: Outcome
 
 
-def train_and_judge(task: Task) -> Result:
+def train_and_judge(task: Task, tell: Tell = unheard) -> Result:
     """Train on pairs that are each seen once, and judge on pairs that were not seen."""
     tag = f"{task.name} seed {task.seed}".strip().replace(" ", "-")
     data, folder = task.out / "data" / tag, task.out / "runs" / tag
@@ -63,13 +62,9 @@ def train_and_judge(task: Task) -> Result:
     for name, examples in pairs.items():
         write_pairs(data / f"{name}.tsv", examples)
     events = train_run(Files(data / "train.tsv", data / "dev.tsv"), folder, task.config)
-    if task.shown:
-        with shown() as teller:
-            for event in events:
-                teller.tell(event)
-    else:
-        for _ in events:
-            pass
+    for _, told in sparingly(events):
+        if told is not None:
+            tell(told)
     judgement = judge(load(folder), pairs["test"])
     return Result(folder, judgement, outcome_of(task, folder, judgement))
 

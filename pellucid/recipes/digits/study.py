@@ -18,7 +18,9 @@ from pellucid.evaluation.alignment import Agreement, Spans, agreement
 from pellucid.kernels.choice import available
 from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
+from pellucid.processes import Tell
 from pellucid.recipes.digits.networks import Design, DigitsNetwork, Kind
+from pellucid.recipes.following import Reached
 
 CHUNK = 500
 """Samples that are judged at a time."""
@@ -136,12 +138,16 @@ class Outcome(NamedTuple):
         return self.final.symbol_accuracy
 
 
-def conduct(study: Study) -> Outcome:
+def unheard(what: object) -> None:
+    """Say nothing."""
+
+
+def conduct(study: Study, tell: Tell = unheard) -> Outcome:
     """Train and judge, on one thread; the outcome is a function of the study, its seconds apart."""
-    return conduct_and_keep(study)[1]
+    return conduct_and_keep(study, tell)[1]
 
 
-def conduct_and_keep(study: Study) -> tuple[DigitsNetwork, Outcome]:
+def conduct_and_keep(study: Study, tell: Tell = unheard) -> tuple[DigitsNetwork, Outcome]:
     """As `conduct`, with the trained network."""
     use_threads(1)
     available()  # compiling and loading kernels is no part of any training
@@ -155,6 +161,7 @@ def conduct_and_keep(study: Study) -> tuple[DigitsNetwork, Outcome]:
             seconds += time.perf_counter() - started
             judged.append(judge(network, validation))
             curve.append(Point(samples, cost, judged[-1].symbol_accuracy, judged[-1].exact_match))
+            tell(Reached(samples, study.plan.samples, f"symbols right {100 * curve[-1].symbol_accuracy:5.2f} %"))
             started = time.perf_counter()
     except KeyboardInterrupt:
         if not curve:

@@ -4,13 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from pellucid.config import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.files import make_folder
 from pellucid.look.judgement import report_on
 from pellucid.look.report import write_report
 from pellucid.model.network import parameter_count
-from pellucid.processes import in_parallel
+from pellucid.processes import Tell
+from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.reference.experiment import Experiment, Paths, Reference, chosen, data_of, write_pairs
 from pellucid.recipes.reference.judging import Worth, Worths, judged
@@ -22,6 +25,7 @@ from pellucid.recipes.reference.telling import (
     row_of_together,
     write_reports,
 )
+from pellucid.training.members import sparingly
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files, train_run
 
@@ -49,22 +53,28 @@ def run_reference(reference: Reference, request: Request) -> Iterator[str]:
     seeds = range(1, request.seeds + 1)
     jobs = [_job(reference, each, paths[each.name], (seed, request.out)) for seed in seeds for each in experiments]
     runs, ensembles = [], []
-    for run in in_parallel(conduct, jobs):
+    for each in experiments:
+        if request.seen is not None and paths[each.name].cut:
+            request.seen.say(f"{each.name}: {paths[each.name].cut}")
+    for run in followed(conduct, [(f"{job.experiment}, seed {job.config.seed}", job) for job in jobs], request):
         yield row_of_run(reference, run)
         runs.append(run)
     if request.seeds > 1:
         members = [[job for job in jobs if job.experiment == each.name] for each in experiments]
-        for together in in_parallel(conduct_together, members):
+        named = [(f"{jobs[0].experiment}, ensemble of {len(jobs)}", jobs) for jobs in members]
+        for together in followed(conduct_together, named, request):
             yield row_of_together(reference, together)
             ensembles.append(together)
     yield from lines_of_macros(reference, runs, ensembles)
     yield write_reports(reference, request, runs, ensembles)
 
 
-def conduct(job: Job) -> Run:
+def conduct(job: Job, tell: Tell) -> Run:
     """Train on one thread, or go on, or find it finished; and judge. The run folder gets a page of its own."""
-    for _ in train_run(Files(job.paths.train, job.paths.dev), job.folder, job.config):
-        pass
+    for _, told in sparingly(train_run(Files(job.paths.train, job.paths.dev), job.folder, job.config)):
+        if told is not None:
+            tell(told)
+    tell("decoding, to judge it")
     transducer = load(job.folder)
     judgement, dev = judged(transducer, _read(job.paths.dev, job.config), job.candidates)
     test = None
@@ -86,9 +96,10 @@ def conduct(job: Job) -> Run:
     )
 
 
-def conduct_together(jobs: Sequence[Job]) -> Together:
+def conduct_together(jobs: Sequence[Job], tell: Tell) -> Together:
     """The runs of one experiment as an ensemble, judged."""
     first = jobs[0]
+    tell("decoding, to judge it")
     transducer = load([job.folder for job in jobs])
 
     def worth(path: Path) -> Worth:
@@ -103,6 +114,9 @@ def _job(reference: Reference, experiment: Experiment, paths: Paths, at: tuple[i
     """One experiment with a seed, in a folder of its own below the one given."""
     seed, out = at
     config = recipe_config(reference.name, _with_seed(experiment.settings, seed))
+    if paths.cut and not config.training.epochs:
+        training = msgspec.structs.replace(config.training, epochs=paths.passes)
+        config = msgspec.structs.replace(config, training=training)
     return Job(
         experiment=experiment.name,
         config=config,

@@ -7,10 +7,15 @@ from typing import Any, Literal, NamedTuple
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, InputError, nearest
 from pellucid.files import make_folder, read_bytes, write_text
+from pellucid.training.loop import derived_epochs
 
 Measure = Literal["wer", "exact_match"]
 """The name of a score, as `Evaluation` and `Mean` have it."""
 NAMES: Mapping[Measure, str] = {"wer": "WER", "exact_match": "accuracy"}
+
+
+LEAST = 20
+"""Development pairs that no cut goes below."""
 
 
 class Pairs(NamedTuple):
@@ -39,7 +44,7 @@ class Reference(NamedTuple):
     """Experiments of one kind, under one configuration, told of together."""
 
     name: str
-    """Of the recipe, of its file of settings, and of the folder of its data."""
+    """Of the recipe, of its file of settings, and, unless `folder` says another, of the folder of its data."""
     title: str
     introduction: str
     """What is done, and how the published numbers were measured."""
@@ -49,6 +54,10 @@ class Reference(NamedTuple):
     experiments: Sequence[Experiment]
     candidates: int = 1
     """Accuracy is told of a right output among the first 1 to so many."""
+    variants: bool = False
+    """Whether the experiments are settings for the same pairs: then no mean is taken over them, and each is drawn."""
+    folder: str = ""
+    """Of the data, where it is not named as the recipe."""
 
 
 class Paths(NamedTuple):
@@ -57,6 +66,10 @@ class Paths(NamedTuple):
     train: Path
     dev: Path
     test: Path | None
+    cut: str = ""
+    """What was left out, in words; empty where nothing was."""
+    passes: float = 0.0
+    """The longest training of what was cut, in passes over it: as many as the whole set is given."""
 
 
 def chosen(reference: Reference, only: Sequence[str]) -> list[Experiment]:
@@ -71,25 +84,40 @@ def chosen(reference: Reference, only: Sequence[str]) -> list[Experiment]:
 
 def data_of(reference: Reference, data: Path) -> Path:
     """The folder of a recipe's data; `DataError` says where it comes from."""
-    folder = data / reference.name
+    name = reference.folder or reference.name
+    folder = data / name
     if not folder.is_dir():
         raise DataError(
             f"{folder} is not there: the data is {reference.origin}; give the folder that holds it as "
-            f"{reference.name} with --data, or in PELLUCID_DATA"
+            f"{name} with --data, or in PELLUCID_DATA"
         )
     return folder
 
 
 def write_pairs(experiment: Experiment, data: Path, folder: Path, samples: int) -> Paths:
-    """The pairs of an experiment as TSV in a folder, of the training pairs the first so many (0: all)."""
+    """The pairs of an experiment as TSV in a folder, of the training pairs the first so many (0: all).
+
+    The development pairs are cut in proportion, drawn evenly, but not below `LEAST`.
+    """
     pairs = experiment.pairs(data)
-    cut = pairs.train[:samples] if samples else pairs.train
-    make_folder(folder)
     paths = Paths(folder / "train.tsv", folder / "dev.tsv", folder / "test.tsv" if pairs.test else None)
-    for path, examples in zip(paths, (cut, pairs.dev, pairs.test), strict=True):
+    train, dev, whole = pairs.train, pairs.dev, len(pairs.train)
+    if 0 < samples < whole:
+        train, dev = train[:samples], spread(dev, max(round(len(dev) * samples / whole), LEAST))
+        passes = float(round(derived_epochs(whole)))
+        told = f"{len(train):,} of {whole:,} training pairs, {len(dev):,} of {len(pairs.dev):,} development pairs"
+        paths = paths._replace(cut=f"{told}, {passes:g} passes at most", passes=passes)
+    make_folder(folder)
+    for path, examples in zip(paths[:3], (train, dev, pairs.test), strict=True):
         if path is not None:
             _write(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))
     return paths
+
+
+def spread(pairs: Sequence[Example], count: int) -> list[Example]:
+    """So many of them, evenly from the first to the last; all where there are no more."""
+    taken = min(count, len(pairs))
+    return [pairs[place * len(pairs) // taken] for place in range(taken)]
 
 
 def _write(path: Path, text: str) -> None:

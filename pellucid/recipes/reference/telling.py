@@ -12,7 +12,7 @@ from pellucid.evaluation.intervals import Interval
 from pellucid.evaluation.metrics import Evaluation
 from pellucid.evaluation.outcomes import Mean, mean_of_groups
 from pellucid.files import write_json
-from pellucid.look.report import Report, Table, write_report
+from pellucid.look.report import Fragment, Report, Table, examples_html, write_report
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.reference.experiment import NAMES, Experiment, Measure, Reference
 from pellucid.recipes.reference.judging import BEAM, Worth, Worths
@@ -81,7 +81,9 @@ def row_of_together(reference: Reference, together: Together) -> str:
 
 
 def lines_of_macros(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Together]) -> Iterator[str]:
-    """The means over the experiments: of each seed, of all seeds, of the ensembles."""
+    """The means over the experiments: of each seed, of all seeds, of the ensembles; none over variants."""
+    if reference.variants:
+        return
     for macro in macros(reference, runs, ensembles):
         yield _macro_line(reference, macro)
     singles = macros(reference, runs, [])
@@ -93,11 +95,11 @@ def lines_of_macros(reference: Reference, runs: Sequence[Run], ensembles: Sequen
 
 
 def macros(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Together]) -> list[Macro]:
-    """The means over the experiments of each seed, and of the ensembles."""
+    """The means over the experiments of each seed, and of the ensembles; of variants each by itself."""
     own: dict[str, list[Run | Together]] = {}
     every: list[Run | Together] = [*runs, *ensembles]
     for each in every:
-        own.setdefault(each.who, []).append(each)
+        own.setdefault(f"{each.experiment}, {each.who}" if reference.variants else each.who, []).append(each)
     return [_macro(reference, who, group) for who, group in own.items()]
 
 
@@ -217,7 +219,7 @@ def _page(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Togethe
     rows = [row for each in every for row in _cells(reference, each)]
     candidates = [f"{k}-best" for k in range(2, reference.candidates + 1)]
     heads = ["experiment", "of", "set", _name(reference), "95 %", *candidates, "SER", "seconds", "published"]
-    lines = [f"{_macro_line(reference, macro)}." for macro in means]
+    lines = [] if reference.variants else [f"{_macro_line(reference, macro)}." for macro in means]
     first = runs[0]
     introduction = f"{reference.introduction}\n\nDrawn below: {first.experiment}, {first.who}."
     summary = [_summary(reference, macro) for macro in means]
@@ -227,8 +229,18 @@ def _page(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Togethe
         introduction=introduction,
         summary=summary,
         log=(),
-        parts=[Table("All runs", " ".join(lines), heads, rows)],
+        parts=[Table("All runs", " ".join(lines), heads, rows), *_drawn(reference, runs)],
     )
+
+
+def _drawn(reference: Reference, runs: Sequence[Run]) -> Iterator[Fragment]:
+    """The decodings of the first run of each further variant, with their attention."""
+    firsts = dict[str, Run]()
+    for run in runs:
+        firsts.setdefault(run.experiment, run)
+    for name, run in firsts.items():
+        if reference.variants and name != runs[0].experiment:
+            yield Fragment(f"Where it looked: {name}, {run.who}", "".join(examples_html(run.report.examples)))
 
 
 def _summary(reference: Reference, macro: Macro) -> tuple[str, str]:
@@ -236,7 +248,7 @@ def _summary(reference: Reference, macro: Macro) -> tuple[str, str]:
     scores, which = (macro.test, "test") if macro.test else (macro.dev, "dev")
     beside = f"; published {macro.published:.2f}" if macro.published is not None else ""
     value = f"{value_of(reference.measure, scores):.2f} %"
-    return f"macro {which} {_name(reference)}", f"{value} ({macro.who}{beside})"
+    return f"{'' if reference.variants else 'macro '}{which} {_name(reference)}", f"{value} ({macro.who}{beside})"
 
 
 def _cells(reference: Reference, told: Run | Together) -> Iterator[list[str]]:

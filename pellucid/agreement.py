@@ -1,0 +1,282 @@
+"""Which settings need which others: what cannot be, and what would stand idle. A table each, and checks of sizes.
+
+A setting that needs another one is refused in a training and in a search. One that is merely idle without it is refused
+where a person gives it; a saved configuration may hold it, and so may the default.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pellucid.config import Config, SearchConfig, memory_size
+from pellucid.errors import ConfigError
+
+
+class Need(NamedTuple):
+    """A setting, and what it needs."""
+
+    key: str
+    needs: str
+    met: Callable[[Config], bool]
+    values: tuple[str, ...] = ()
+    """The values that need it; empty for all but the default."""
+
+    def unmet(self, config: Config) -> bool:
+        """Whether the setting has such a value, and lacks what that needs."""
+        value = _value(config, self.key)
+        asked = value in self.values if self.values else value != _default(self.key)
+        return asked and not self.met(config)
+
+    def told(self, config: Config) -> str:
+        """encoder.residual = true needs encoder.layers of 2 or more."""
+        value = _value(config, self.key)
+        return f"{self.key} = {str(value).lower() if isinstance(value, bool) else repr(value)} needs {self.needs}"
+
+
+def _attends(config: Config) -> bool:
+    """Whether there is attention."""
+    return config.attention.score != "none"
+
+
+def _on_gpu(config: Config) -> bool:
+    """Whether training may find a GPU."""
+    return config.device != "cpu"
+
+
+def _drops(config: Config) -> bool:
+    """Whether two passes over a batch differ."""
+    sides = config.encoder, config.decoder
+    return any(side.dropout or side.embedding_dropout or side.recurrent_dropout for side in sides)
+
+
+CONTRADICTIONS: Sequence[Need] = (
+    Need("attention.heads", "attention.score = 'additive'", lambda c: c.attention.score == "additive"),
+    Need(
+        "decoder.input_feeding",
+        "decoder.order = 'step-then-attend': the other order feeds the context anyway",
+        lambda c: c.decoder.order == "step-then-attend",
+    ),
+    Need(
+        "decoder.tied",
+        "vectors to share: decoder.embedding = 'learnt' or 'frozen'",
+        lambda c: c.decoder.embedding in ("learnt", "frozen"),
+    ),
+    Need("decoder.copying", "encoder.features = 'prefix'", lambda c: c.encoder.features == "prefix"),
+    Need("decoder.copying", "attention, but attention.score is 'none'", _attends),
+    Need(
+        "encoder.pretrained",
+        "encoder.embedding = 'learnt' or 'frozen'",
+        lambda c: c.encoder.embedding in ("learnt", "frozen"),
+    ),
+    Need(
+        "decoder.pretrained",
+        "decoder.embedding = 'learnt' or 'frozen'",
+        lambda c: c.decoder.embedding in ("learnt", "frozen"),
+    ),
+    Need("training.coverage_loss", "attention, but attention.score is 'none'", _attends),
+    Need(
+        "training.batch_by",
+        "training.batch_size: how many tokens a batch has",
+        lambda c: c.training.batch_size > 0,
+    ),
+    Need("training.weight_decay", "training.optimizer = 'adamw'", lambda c: c.training.optimizer == "adamw"),
+    Need(
+        "training.scheduled_sampling",
+        "graphs = false: it changes with every update, and a recorded update cannot",
+        lambda c: not c.graphs,
+    ),
+    Need("precision", "a GPU, but device is 'cpu'", _on_gpu),
+    Need("graphs", "a GPU, but device is 'cpu'", _on_gpu),
+)
+"""What cannot be."""
+
+IDLE: Sequence[Need] = (
+    Need("data.features_symbols", "data.features_column", lambda c: bool(c.data.features_column)),
+    Need("encoder.features", "data.features_column", lambda c: bool(c.data.features_column)),
+    Need("encoder.merge", "encoder.directions = 'both'", lambda c: c.encoder.directions == "both"),
+    Need("encoder.residual", "encoder.layers of 2 or more", lambda c: c.encoder.layers > 1),
+    Need("decoder.residual", "decoder.layers of 2 or more", lambda c: c.decoder.layers > 1),
+    Need("encoder.dropout_mask", "encoder.dropout above 0", lambda c: c.encoder.dropout > 0),
+    Need("decoder.dropout_mask", "decoder.dropout above 0", lambda c: c.decoder.dropout > 0),
+    Need(
+        "encoder.recurrent_dropout_on",
+        "encoder.recurrent_dropout above 0",
+        lambda c: c.encoder.recurrent_dropout > 0,
+    ),
+    Need(
+        "decoder.recurrent_dropout_on",
+        "decoder.recurrent_dropout above 0",
+        lambda c: c.decoder.recurrent_dropout > 0,
+    ),
+    Need("attention.filters", "attention.score = 'location'", lambda c: c.attention.score == "location"),
+    Need("attention.filter_radius", "attention.score = 'location'", lambda c: c.attention.score == "location"),
+    Need(
+        "training.sampling_share",
+        "training.scheduled_sampling: linear, exponential or inverse-sigmoid",
+        lambda c: c.training.scheduled_sampling != "none",
+    ),
+    Need(
+        "training.scheduled_sampling",
+        "symbols that are fed back, but decoder.embedding is 'none'",
+        lambda c: c.decoder.embedding != "none",
+    ),
+    Need("training.consistency", "two passes that differ: a dropout above 0", _drops),
+    Need("training.average_decay", "training.average = 'ema'", lambda c: c.training.average == "ema"),
+    Need("training.average_last", "training.average = 'last'", lambda c: c.training.average == "last"),
+    Need(
+        "training.augmentation_share",
+        "training.augmentation = 'copy' or 'hallucinate'",
+        lambda c: c.training.augmentation != "none",
+    ),
+    Need("search.maximum_offset", "search.maximum_ratio above 0", lambda c: c.search.maximum_ratio > 0),
+    Need("search.minimum_offset", "search.minimum_ratio above 0", lambda c: c.search.minimum_ratio > 0),
+    Need(
+        "search.length_power",
+        "search.length_normalisation = 'gnmt'",
+        lambda c: c.search.length_normalisation == "gnmt",
+    ),
+    Need("search.coverage_penalty", "attention, but attention.score is 'none'", _attends),
+)
+"""What changes nothing unless another setting is there."""
+
+
+def check_agreement(config: Config) -> None:
+    """`ConfigError` for the first setting that cannot be beside the others."""
+    for need in CONTRADICTIONS:
+        if need.unmet(config):
+            raise ConfigError(need.told(config))
+    if config.attention.score in ("dot", "scaled-dot") and memory_size(config.encoder) != config.decoder.hidden_size:
+        raise ConfigError(
+            f"attention.score = {config.attention.score!r} compares states of equal size, but decoder.hidden_size is "
+            f"{config.decoder.hidden_size} and the encoder's states have {memory_size(config.encoder)} units "
+            f"(encoder.hidden_size, twice that where two directions are concatenated)"
+        )
+    heads, units = config.attention.heads, config.attention.units
+    if units % heads:
+        raise ConfigError(f"attention.heads = {heads} does not divide attention.units = {units}")
+    _check_task(config)
+    _check_lengths(config.search, config.data.maximum_length)
+
+
+def idle(config: Config) -> list[Need]:
+    """The settings that change nothing as the others stand."""
+    return [need for need in IDLE if need.unmet(config)]
+
+
+def refuse_idle(config: Config, keys: Collection[str] | None = None) -> None:
+    """`ConfigError` for the first setting that changes nothing as the others stand; of `keys`, where these are told."""
+    for need in idle(config):
+        if keys is None or need.key in keys:
+            raise ConfigError(f"{need.told(config)}, or it changes nothing")
+
+
+def without_idle(config: Config) -> Config:
+    """The same, every idle setting as it is by default: for a configuration that a program has put together."""
+    for need in idle(config):
+        section, _, name = need.key.partition(".")
+        part = msgspec.structs.replace(getattr(config, section), **{name: _default(need.key)})
+        config = msgspec.structs.replace(config, **{section: part})
+    return config
+
+
+def _check_task(config: Config) -> None:
+    """`ConfigError` for what the task cannot do."""
+    task, data = config.task, config.data
+    wanted = {"classify": "whole", "point": "position"}.get(task, "")
+    if wanted != data.target_symbols and (wanted or data.target_symbols == "position"):
+        asked = f"data.target_symbols = {wanted!r}" if wanted else "data.target_symbols other than 'position'"
+        raise ConfigError(f"task = {task!r} needs {asked}, got {data.target_symbols!r}")
+    if task == "tag" and (data.target_symbols == "whole" or not data.aligned):
+        raise ConfigError("task = 'tag' needs data.aligned = true, and targets that are cut (data.target_symbols)")
+    if data.unscored and task != "tag":
+        raise ConfigError(f"data.unscored needs task = 'tag', but it is {task!r}")
+    if task in ("tag", "point") and data.features_column and config.encoder.features == "prefix":
+        raise ConfigError(f"task = {task!r} with features needs encoder.features = 'sum': they are no positions")
+    if task == "point" and config.attention.score in ("none", "monotonic"):
+        raise ConfigError(
+            f"task = 'point' needs an attention that points, got attention.score = {config.attention.score!r}"
+        )
+    if task != "transduce":
+        _check_unwritten(config)
+
+
+def _check_unwritten(config: Config) -> None:
+    """`ConfigError` for what only outputs that are written symbol by symbol can have."""
+    decoder, training, search = config.decoder, config.training, SearchConfig()
+    asked = {
+        "decoder.copying": decoder.copying,
+        "decoder.tied": decoder.tied,
+        "decoder.pretrained": decoder.pretrained,
+        "training.coverage_loss": training.coverage_loss,
+        "training.scheduled_sampling": training.scheduled_sampling != "none",
+        "training.augmentation": training.augmentation != "none",
+        "graphs": config.graphs,
+    }
+    asked |= {
+        f"search.{field.name}": getattr(config.search, field.name) != getattr(search, field.name)
+        for field in msgspec.structs.fields(SearchConfig)
+        if field.name != "batch_size"
+    }
+    for name, given in asked.items():
+        if given:
+            raise ConfigError(f"{name} is for outputs written symbol by symbol, but task is {config.task!r}")
+
+
+def _check_lengths(search: SearchConfig, longest_source: int) -> None:
+    """`ConfigError` for a shortest output that is longer than the longest, for every source or for all long ones.
+
+    Where limits cross for some sources only, short ones say, the greatest length holds for these.
+    """
+    if 0 < search.maximum_length < search.minimum_length:
+        raise ConfigError(
+            f"search.minimum_length = {search.minimum_length} is beyond search.maximum_length = {search.maximum_length}"
+        )
+    if 0 < search.maximum_ratio < search.minimum_ratio:
+        raise ConfigError(
+            f"search.minimum_ratio = {search.minimum_ratio} is beyond search.maximum_ratio = {search.maximum_ratio}"
+        )
+    limited = search.maximum_length or search.maximum_ratio
+    if limited and all(
+        least > most for least, most in (_span(search, symbols) for symbols in range(1, longest_source + 1))
+    ):
+        least, most = _span(search, longest_source)
+        raise ConfigError(
+            f"{_limits(search, 'minimum')} ask for more symbols than {_limits(search, 'maximum')} allow, of every "
+            f"source: of one of {longest_source} symbols {least} at least and {most} at most"
+        )
+
+
+def _span(search: SearchConfig, symbols: int) -> tuple[int, int]:
+    """The least and the greatest length of the output of a source of so many symbols."""
+    least, most = search.minimum_length, search.maximum_length or sys.maxsize
+    if search.minimum_ratio:
+        least = max(least, math.ceil(round(search.minimum_ratio * symbols, 9)) + search.minimum_offset)
+    if search.maximum_ratio:
+        most = min(most, max(math.floor(round(search.maximum_ratio * symbols, 9)) + search.maximum_offset, 1))
+    return least, most
+
+
+def _limits(search: SearchConfig, side: str) -> str:
+    """The settings of one limit, as they are given."""
+    names = [f"{side}_{kind}" for kind in ("length", "ratio", "offset")]
+    return " and ".join(f"search.{name} = {getattr(search, name)}" for name in names if getattr(search, name))
+
+
+def _value(config: Config, key: str) -> Any:  # noqa: ANN401 (a setting is of any type)
+    """A setting by its full name."""
+    value: Any = config
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _default(key: str) -> Any:  # noqa: ANN401
+    """What a setting is where nobody sets it; those whose default is the size's need no other."""
+    kind: Any = Config
+    *sections, name = key.split(".")
+    for section in sections:
+        kind = {field.name: field.type for field in msgspec.structs.fields(kind)}[section]
+    return {field.name: field.default for field in msgspec.structs.fields(kind)}[name]

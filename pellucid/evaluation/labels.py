@@ -1,0 +1,124 @@
+"""What tags, classes and positions are worth: accuracy, Q3, macro F1, correlation, confusion, chunks.
+
+C labels. Rates are percentages, correlations run from −1 to 1.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from pellucid.config import Task
+from pellucid.evaluation.chunks import Spans, is_chunked, spans
+from pellucid.evaluation.confusion import paired
+from pellucid.evaluation.intervals import Interval, bootstrap_ratio, wilson
+from pellucid.evaluation.metrics import Scored
+from pellucid.search.trace import Trace
+
+FIRST = 3
+"""Positions among which the right one may be, beside the first alone."""
+STRUCTURE = {"H", "E", "C"}
+"""Tags of secondary structure: helix, strand, coil."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The answers of a model that tags, classifies or points."""
+
+    task: Task
+    accuracy: float
+    """Share of right answers: of tags position by position (those that are scored), of classes, of positions."""
+    accuracy_ci95: Interval
+    """Wilson's; of tags by bootstrap over examples."""
+    q3: float | None
+    """The accuracy of tags that are H, E and C; None for others."""
+    first: float | None
+    """Share of examples whose position is among the `FIRST` likeliest; None for other tasks."""
+    first_ci95: Interval | None
+    macro_f1: float | None
+    """Mean over labels of F1 = 2 right / (answered + wanted); None for positions."""
+    mcc: float | None
+    """`correlation` of the confusion; None for positions."""
+    labels: list[str]
+    """What was wanted or answered, in order; empty for positions."""
+    confusion: list[list[int]]
+    """How often each label (row) was answered with each (column)."""
+    spans: Spans | None
+    """Chunks; None where no tag begins one."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; what a task has not is left out."""
+        told: dict[str, Any] = {
+            "task": self.task,
+            "accuracy": self.accuracy,
+            "accuracy_ci95": list(self.accuracy_ci95),
+        }
+        for name, value in (("q3", self.q3), ("macro_f1", self.macro_f1), ("mcc", self.mcc), ("top_3", self.first)):
+            if value is not None:
+                told[name] = value
+        if self.first_ci95 is not None:
+            told["top_3_ci95"] = list(self.first_ci95)
+        if self.labels:
+            told["confusion"] = {"labels": self.labels, "counts": self.confusion}
+        return told | (self.spans.to_dict() if self.spans else {})
+
+
+def labelled(scored: Sequence[Scored], traces: Sequence[Trace]) -> Labelled:
+    """The answers of one task, each with what was wanted."""
+    task = traces[0].task
+    accuracy, interval = _accuracy(scored, task)
+    if task == "point":
+        hits = sum(_among_first(*pair) for pair in zip(scored, traces, strict=True))
+        first = 100 * hits / len(scored)
+        return Labelled(
+            task, accuracy, interval, None, first, wilson(hits, len(scored)).percent, None, None, [], [], None
+        )
+    pairs = Counter(pair for example in scored for pair in paired(example))
+    labels = sorted({label for pair in pairs for label in pair if label is not None})
+    counts = np.array([[pairs[wanted, written] for written in labels] for wanted in labels], np.int64)
+    found = spans(scored) if task == "tag" and is_chunked(labels) else None
+    q3 = accuracy if task == "tag" and set(labels) <= STRUCTURE else None
+    shared = (macro_f1(counts), correlation(counts), labels, counts.tolist(), found)
+    return Labelled(task, accuracy, interval, q3, None, None, *shared)
+
+
+def correlation(confusion: Int[np.ndarray, "C C"]) -> float:
+    """R_K, the correlation of wanted and answered labels: Matthews' coefficient for any number of them.
+
+    R_K = (c s − Σ_k p_k t_k) / √((s² − Σ_k p_k²) (s² − Σ_k t_k²)), s all answers, c the right ones, p_k how often k was
+    answered and t_k how often it was wanted; 0 where one side has one label only. Source: J. Gorodkin (2004),
+    "Comparing two K-category assignments by a K-category correlation coefficient", Computational Biology and Chemistry
+    28, 367-374, equation 8 with counts.
+    """
+    wanted, answered = confusion.sum(axis=1), confusion.sum(axis=0)
+    total, right = int(confusion.sum()), int(np.trace(confusion))
+    spread = [total * total - sum(int(each) ** 2 for each in side) for side in (wanted, answered)]
+    if not all(spread):
+        return 0.0
+    together = right * total - sum(int(p) * int(t) for p, t in zip(answered, wanted, strict=True))
+    return together / math.sqrt(spread[0] * spread[1])
+
+
+def macro_f1(confusion: Int[np.ndarray, "C C"]) -> float:
+    """The mean over labels, wanted or answered, of 2 right / (answered + wanted), in per cent."""
+    both = confusion.sum(axis=0) + confusion.sum(axis=1)
+    return float(100 * np.mean(2 * np.diag(confusion) / np.maximum(both, 1)))
+
+
+def _accuracy(scored: Sequence[Scored], task: Task) -> tuple[float, Interval]:
+    """The share right, with its interval: answers of one example are not independent of each other."""
+    if task != "tag":
+        right = sum(example.exact for example in scored)
+        return 100 * right / len(scored), wilson(right, len(scored)).percent
+    totals = [len(example.reference) for example in scored]
+    rights = [total - example.errors for example, total in zip(scored, totals, strict=True)]
+    return 100 * sum(rights) / max(sum(totals), 1), bootstrap_ratio(rights, totals).percent
+
+
+def _among_first(example: Scored, trace: Trace) -> bool:
+    """Whether a right position is among the likeliest."""
+    return bool(trace.top_symbols) and any((each,) in example.references for each in trace.top_symbols[0][:FIRST])

@@ -1,0 +1,46 @@
+"""What a person sees while a recipe trains: which training of how many, and how far it is."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from pellucid.look.rows import Rows
+from pellucid.processes import Tell, in_parallel_heard
+from pellucid.recipes.recipe import Request
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+class Reached(NamedTuple):
+    """How far a training of a lesson is."""
+
+    samples: int
+    total: int
+    state: str
+
+
+def followed(
+    task: Callable[[Job, Tell], Result], jobs: Sequence[tuple[str, Job]], request: Request
+) -> Iterator[Result]:
+    """The results of jobs side by side, in their order; what each says on its way is told under its name."""
+    names = [f"{name} ({place} of {len(jobs)})" if len(jobs) > 1 else name for place, (name, _) in enumerate(jobs, 1)]
+    return in_parallel_heard(task, [job for _, job in jobs], partial(_hear, request.seen, names))
+
+
+def teller(request: Request, name: str) -> Tell:
+    """What tells of a training that runs right here."""
+    return partial(_hear, request.seen, [name], 0)
+
+
+def _hear(seen: Rows | None, names: Sequence[str], job: int, what: Any) -> None:  # noqa: ANN401 (as it was told)
+    """Tell of one job."""
+    if seen is None:
+        return
+    match what:
+        case Reached():
+            seen.reach(names[job], what.samples, what.total, what.state)
+        case str():
+            seen.say(f"{names[job]}: {what}")
+        case _:
+            seen.tell(names[job], what)

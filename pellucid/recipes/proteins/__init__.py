@@ -1,0 +1,1 @@
+"""What the recipes about proteins share."""

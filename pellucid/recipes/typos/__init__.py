@@ -1,0 +1,1 @@
+"""What the recipes about words with one wrong letter share."""

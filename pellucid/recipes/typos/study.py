@@ -1,0 +1,193 @@
+"""One training of the post's network, and what it makes of words it has never seen.
+
+N typos, S positions.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from pellucid.data.typos import Typo, WordList, parted, read_words, typos
+from pellucid.model.network import parameter_count
+from pellucid.model.threads import use_threads
+from pellucid.recipes.typos.networks import PADDING, SYMBOLS, Sizes, TypoNetwork
+
+EXAMPLES = ("bapk", "downwtairs", "tably", "wtnts", "wresch", "boolcase", "pareztal")
+"""The words of the post's figure."""
+DEVELOPMENT, TEST, EACH = 2_000, 8_000, 8
+"""Words to develop on and to test on, with a typo each; typos of each word to train on."""
+FRAMES = 180
+"""Of the film of the embedding, as many as the post's."""
+CHUNK = 1_000
+"""Typos that are judged at a time."""
+_NUMBERS = {symbol: number for number, symbol in enumerate(SYMBOLS)}
+
+
+class Data(NamedTuple):
+    """The typos of a seed."""
+
+    train: list[Typo]
+    dev: list[Typo]
+    test: list[Typo]
+
+
+class Plan(NamedTuple):
+    """How the network is trained."""
+
+    samples: int = 800_000
+    batch: int = 32
+    rate: float = 0.004
+    """Of Adam; it falls along half a cosine to zero."""
+    norm: float = 1.0
+    """Gradients longer than this are shortened to it."""
+    validations: int = 20
+
+
+class Study(NamedTuple):
+    """One training: on typos of which list, of which sizes, how, from which seed."""
+
+    words: Path
+    sizes: Sizes
+    plan: Plan
+    seed: int
+
+
+class Point(NamedTuple):
+    """One validation."""
+
+    samples: int
+    cost: float
+    """The mean cost since the validation before."""
+    right: float
+    """Share of positions right on the development words."""
+
+
+class Answers(NamedTuple):
+    """What a network says of typos."""
+
+    chances: Float[np.ndarray, "N S"]
+    """The probability of each position; beyond a word's end too, where a network allows that."""
+    ranks: Int[np.ndarray, " N"]
+    """The place of the wrong position among all, the likeliest first, counted from 1."""
+
+
+class Outcome(NamedTuple):
+    """What came of one training."""
+
+    seed: int
+    parameters: int
+    seconds: float
+    """Training alone."""
+    curve: list[Point]
+    test: list[Typo]
+    answers: Answers
+    examples: list[list[float]]
+    """For each of the post's words the probability of each of its letters."""
+    film: Float[np.ndarray, "frames V 2"]
+    """The symbols' vectors from the first update to the last."""
+
+
+def data_of(words: WordList, seed: int) -> Data:
+    """The typos of a seed; of a short list less is developed and tested on, a third of it at most.
+
+    Words one letter away from the post's own are in no part, so that its figure is made of unseen ones; and a form that
+    is developed or tested on is not trained on, as a typo of another word either.
+    """
+    near = {fit.word for example in EXAMPLES for fit in words.fits(example)}
+    kept = [word for word in words.words if word not in near]
+    scale = min(1.0, len(kept) / (3 * (DEVELOPMENT + TEST)))
+    parts = parted(kept, round(scale * DEVELOPMENT), round(scale * TEST), seed)
+    counts = ((parts.train, EACH), (parts.dev, 1), (parts.test, 1))
+    train, dev, test = (typos(part, each, words.known, 10 * seed + at) for at, (part, each) in enumerate(counts))
+    judged = {typo.wrong for typo in (*dev, *test)}
+    return Data([typo for typo in train if typo.wrong not in judged], dev, test)
+
+
+def conduct(study: Study) -> Outcome:
+    """Train and judge, on one thread; the outcome is a function of the study, its seconds apart."""
+    use_threads(1)
+    data = data_of(read_words(study.words, longest=study.sizes.longest), study.seed)
+    torch.manual_seed(study.seed)
+    network = TypoNetwork(study.sizes)
+    curve, film, seconds = list[Point](), [vectors_of(network)], 0.0
+    costs, started = list[float](), time.perf_counter()
+    for update, of, cost in train(network, study, data.train):
+        costs.append(cost)
+        if update * (FRAMES - 1) // of > (update - 1) * (FRAMES - 1) // of:
+            film.append(vectors_of(network))
+        if update * study.plan.validations // of > (update - 1) * study.plan.validations // of:
+            seconds += time.perf_counter() - started
+            right = float((answers(network, data.dev).ranks == 1).mean())
+            curve.append(Point(update * study.plan.batch, float(np.mean(costs)), right))
+            costs, started = [], time.perf_counter()
+    shown = chances_of(network, numbered(EXAMPLES, study.sizes.longest))
+    examples = [row[: len(word)].tolist() for word, row in zip(EXAMPLES, shown, strict=True)]
+    numbers = (study.seed, parameter_count(network), seconds, curve)
+    return Outcome(*numbers, data.test, answers(network, data.test), examples, np.stack(film))
+
+
+def train(network: TypoNetwork, study: Study, data: Sequence[Typo]) -> Iterator[tuple[int, int, float]]:
+    """Take updates over the typos, in another order at each pass; after each its number, of how many, and its cost."""
+    plan, longest = study.plan, study.sizes.longest
+    words = numbered([typo.wrong for typo in data], longest)
+    positions = torch.tensor([typo.position - 1 for typo in data])
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    optimizer, updates = torch.optim.Adam(parameters, plan.rate), math.ceil(plan.samples / plan.batch)
+    for update, rows in enumerate(_batches(len(words), plan.batch, updates, study.seed), 1):
+        optimizer.param_groups[0]["lr"] = plan.rate * (1 + math.cos(math.pi * (update - 1) / updates)) / 2
+        cost = nn.functional.cross_entropy(network(words[rows]), positions[rows])
+        optimizer.zero_grad()
+        cost.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(parameters, plan.norm)
+        optimizer.step()
+        yield update, updates, cost.item()
+
+
+def answers(network: TypoNetwork, data: Sequence[Typo]) -> Answers:
+    """What the network says of typos."""
+    chances = chances_of(network, numbered([typo.wrong for typo in data], network.sizes.longest))
+    return Answers(chances, ranks_of(chances, data))
+
+
+def ranks_of(chances: Float[np.ndarray, "N S"], data: Sequence[Typo]) -> Int[np.ndarray, " N"]:
+    """The rank of each typo's position, from 1: one more than there are likelier ones."""
+    wanted = chances[np.arange(len(data)), [typo.position - 1 for typo in data]]
+    ranks: Int[np.ndarray, " N"] = 1 + (chances > wanted[:, None]).sum(axis=1)
+    return ranks
+
+
+@torch.inference_mode()
+def chances_of(network: TypoNetwork, words: Int[Tensor, "N S"]) -> Float[np.ndarray, "N S"]:
+    """The probability of each position of each word."""
+    parts = [words[first : first + CHUNK] for first in range(0, len(words), CHUNK)]
+    return np.concatenate([network(part).softmax(dim=1).numpy() for part in parts])
+
+
+def numbered(words: Sequence[str], longest: int) -> Int[Tensor, "N S"]:
+    """Words as numbers, padded to the longest."""
+    rows = np.full((len(words), longest), PADDING, np.int64)
+    for row, word in zip(rows, words, strict=True):
+        row[: len(word)] = [_NUMBERS[letter] for letter in word]
+    return torch.from_numpy(rows)
+
+
+def vectors_of(network: TypoNetwork) -> Float[np.ndarray, "V 2"]:
+    """The symbols' vectors as they are now."""
+    return network.table.weight.detach().numpy().copy()
+
+
+def _batches(count: int, batch: int, updates: int, seed: int) -> Iterator[Int[Tensor, " B"]]:
+    """Rows for each update: all of them in a new order at each pass, the last batch of a pass whole."""
+    generator, left = np.random.default_rng([seed, 0]), np.zeros(0, np.int64)
+    for _ in range(updates):
+        while len(left) < batch:
+            left = np.concatenate([left, generator.permutation(count)])
+        yield torch.from_numpy(left[:batch])
+        left = left[batch:]

@@ -1,0 +1,223 @@
+"""Answerer: trained networks that tag, classify or point, with all they need to turn texts into Traces.
+
+B sources of a batch, T answers of each (its positions, or one), W ids that can be answered with, S source positions, C
+candidates kept for inspection, L looks.
+"""
+
+import math
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from pellucid.config import Config
+from pellucid.data.examples import Example
+from pellucid.data.faults import pair_fault
+from pellucid.data.vocabulary import SPECIAL, Vocabularies
+from pellucid.errors import ConfigError, DataError
+from pellucid.model.network import Network
+from pellucid.model.reader import Reader
+from pellucid.search.answers import found_of
+from pellucid.search.constraints import FREE
+from pellucid.search.decoded import CANDIDATES, Decoded, array
+from pellucid.search.ensemble import Ensemble, ensemble
+from pellucid.search.layers import Found
+from pellucid.search.options import NO_OPTIONS, Options
+from pellucid.search.reading import Asked, Read, Work
+from pellucid.search.running import Running
+from pellucid.search.sampling import Drawing
+from pellucid.search.trace import Trace
+from pellucid.search.transducer import Prefixes, Transducer
+
+
+class Likely(NamedTuple):
+    """What a batch is answered with."""
+
+    values: Float[np.ndarray, "B T W"]
+    """ln p of each id; −∞ for those of no answer, and for positions beyond a source's end."""
+    weights: Float[np.ndarray, "B T S"]
+    """Where each answer looked: at its own position, or by attention."""
+    looks: Float[np.ndarray, "B L S"] | None
+    """Of answers that took several looks, each of them."""
+
+    def seen(self, row: int, steps: int, positions: int) -> "Seen":
+        """Those of one source."""
+        looks = None if self.looks is None else self.looks[row, :, :positions]
+        return Seen(self.weights[row, :steps, :positions], looks)
+
+
+class Seen(NamedTuple):
+    """Where the answers of one source looked."""
+
+    weights: Float[np.ndarray, "T S"]
+    looks: Float[np.ndarray, "L S"] | None
+
+
+class Best(NamedTuple):
+    """The likeliest ids of each answer of a source."""
+
+    ids: Int[np.ndarray, "T C"]
+    values: Float[np.ndarray, "T C"]
+
+
+@dataclass(frozen=True)
+class Answerer(Ensemble):
+    """A transducer that searches for nothing: its networks, one or several, answer each source at once."""
+
+    def with_options(self, options: Options) -> Transducer:
+        """The same; `ConfigError` for any option, for all are of outputs written symbol by symbol."""
+        for name, own, none in zip(Options._fields, options, NO_OPTIONS, strict=True):
+            if own != none:
+                raise ConfigError(f"{name}: {self._refusal}")
+        return self
+
+    def samples(
+        self, examples: Iterable[Example], drawing: Drawing, first: int = 0, prefixes: Sequence[str] | None = None
+    ) -> list[list[Trace]]:
+        """`ConfigError`: nothing is drawn symbol by symbol."""
+        raise ConfigError(f"sample: {self._refusal}")
+
+    def begin(self, work: Work) -> Running:
+        """`ConfigError`: there are no steps."""
+        raise ConfigError(f"steps: {self._refusal}")
+
+    def force(self, examples: Iterable[Example]) -> list[Trace]:
+        """Score given pairs: a Trace of each target as though it had been answered.
+
+        ln p of a tag or class never seen in training is −∞: it cannot be answered; of a tag that is not scored it is 0.
+        `DataError` for a target that is none of its source.
+        """
+        given = list(examples)
+        for number, example in enumerate(given, start=1):
+            fault = pair_fault(example.source, example.target, self.segmenters, self.config.data)
+            if fault or not self.segmenters.source.split(example.source):
+                raise DataError(f"pair {number}: {fault or 'the source is empty'}")
+        symbols = [self.segmenters.target.split(example.target) for example in given]
+
+        def score(work: Work) -> list[list[Found]]:
+            """One batch."""
+            likely = self.likely(work)
+            rows = zip(work.rows.tolist(), work.positions.tolist(), strict=True)
+            return [[self._given(likely, at, symbols[row], size)] for at, (row, size) in enumerate(rows)]
+
+        traces = self._lists(given, Asked(1, 1, FREE), score)
+        scored = zip(traces, given, symbols, strict=True)
+        known = {*self.vocabularies.target.symbols, self.segmenters.target.unscored}
+        return [_as_given(own, example.target, each, known) for (own,), example, each in scored]
+
+    def distributions(self, examples: Iterable[Example]) -> list[Float[np.ndarray, "T W"]]:
+        """ln p of all ids at each answer, example by example; of a source without symbols there is no row."""
+        given, size = list(examples), len(self.vocabularies.target)
+        rows = [np.zeros((0, size)) for _ in given]
+
+        def note(work: Work) -> list[list[Found]]:
+            """One batch, kept as it is."""
+            likely = self.likely(work)
+            for at, (row, steps) in enumerate(zip(work.rows.tolist(), self._steps(work), strict=True)):
+                own = likely.values[at, :steps]
+                rows[row] = np.full((steps, size), -np.inf)  # of positions there are more than a source has
+                rows[row][:, : own.shape[1]] = own
+            return self._answered(work, 1)
+
+        self._lists(given, Asked(1, 1, FREE), note)
+        return rows
+
+    def likely(self, work: Work) -> Likely:
+        """What all networks make of a batch: the mean of their p, and of their weights."""
+        found, weights, looks = list[Tensor](), list[Tensor](), list[Tensor]()
+        read = zip(self.networks, self.own_sources(work.source), self.members.orders, strict=True)
+        for network, source, order in read:
+            reader = cast(Reader, network)
+            made = reader.answer(reader.encoder(source, work.lengths))
+            logits = made.logits if order is None else made.logits[:, :, order]
+            logits[:, :, :SPECIAL] = -torch.inf
+            found.append(logits.log_softmax(dim=-1))
+            weights.append(made.weights)
+            looks += [] if made.looks is None or made.looks.shape[1] == 1 else [made.looks]
+        mean = found[0] if len(found) == 1 else torch.stack(found).logsumexp(dim=0) - math.log(len(found))
+        tags = self.config.task == "tag"
+        attention = _own_places(mean.shape[1], len(mean)) if tags else array(torch.stack(weights).mean(dim=0))
+        several = array(torch.stack(looks).mean(dim=0)) if looks and len(looks) == len(found) else None
+        return Likely(array(mean), attention, several)
+
+    @property
+    def _refusal(self) -> str:
+        """Why something cannot be asked."""
+        return f"this is for outputs written symbol by symbol, but the model's task is {self.config.task!r}"
+
+    def _searched(self, given: list[Example], best: int, prefixes: Prefixes) -> list[list[Trace]]:
+        """The likeliest answers of each example; `ConfigError` for prefixes, and for several taggings."""
+        if prefixes is not None:
+            raise ConfigError(f"prefixes: {self._refusal}")
+        if best > 1 and self.config.task == "tag":
+            raise ConfigError("nbest: a model whose task is 'tag' gives one tagging; its traces hold each tag's rivals")
+        return self._lists(given, Asked(best, best, FREE), lambda work: self._answered(work, best))
+
+    def _answered(self, work: Work, best: int) -> list[list[Found]]:
+        """One batch: the likeliest tags, or the `best` likeliest classes or positions."""
+        likely = self.likely(work)
+        top = torch.from_numpy(likely.values).topk(min(max(best, CANDIDATES), likely.values.shape[2] - SPECIAL))
+        ids, values, answered = array(top.indices), array(top.values), list[list[Found]]()
+        for at, steps in enumerate(self._steps(work)):
+            there = int(np.isfinite(values[at, 0]).sum())  # a source may have fewer positions than its neighbours
+            own = Best(ids[at, :steps, :there], values[at, :steps, :there])
+            seen = likely.seen(at, steps, int(work.positions[at]))
+            answered.append([_found(own, rank, seen) for rank in range(min(best, there))])
+        return answered
+
+    def _steps(self, work: Work) -> list[int]:
+        """How many answers each source of a batch has."""
+        steps: list[int] = work.positions.tolist()
+        return steps if self.config.task == "tag" else [1] * len(steps)
+
+    def _given(self, likely: Likely, at: int, symbols: Sequence[str], positions: int) -> Found:
+        """Given answers as though they had been found."""
+        steps, unscored = len(symbols), self.segmenters.target.unscored
+        ids, values = np.array(self.vocabularies.target.encode(symbols)), likely.values[at, : len(symbols)]
+        own = values[np.arange(steps), ids]
+        if unscored:
+            own = np.where([symbol == unscored for symbol in symbols], np.float32(0), own)
+        top = torch.from_numpy(values).topk(min(CANDIDATES, int(np.isfinite(values[0]).sum())))
+        seen = likely.seen(at, steps, positions)
+        return found_of(Decoded(ids, own, seen.weights, array(top.indices), array(top.values), looks=seen.looks))
+
+    def _trace(self, read: Read, found: Found | None, rank: int, begun: int) -> Trace:
+        """Ids back to symbols, of which none is an end."""
+        trace = super()._trace(read, found, rank, begun)
+        looks = None if found is None else found.decoded.looks
+        return replace(trace, finished=True, task=self.config.task, looks=looks)
+
+
+def _found(best: Best, rank: int, seen: Seen) -> Found:
+    """The answers of one rank, with the likeliest ones of each step."""
+    top = best.ids[:, :CANDIDATES], best.values[:, :CANDIDATES]
+    return found_of(Decoded(best.ids[:, rank], best.values[:, rank], seen.weights, *top, looks=seen.looks))
+
+
+def _own_places(answers: int, rows: int) -> Float[np.ndarray, "B T T"]:
+    """Weights of answers that each look at their own position: one identity, which all rows share."""
+    return np.broadcast_to(np.eye(answers, dtype=np.float32), (rows, answers, answers))
+
+
+def _as_given(trace: Trace, text: str, symbols: Sequence[str], known: Container[str]) -> Trace:
+    """What was scored, in its own spelling, also where the model does not know a symbol."""
+    unknown = tuple(at for at, symbol in enumerate(symbols) if symbol not in known)
+    return replace(trace, target=tuple(symbols), output=text, origin="given", unknown_target=unknown)
+
+
+def together(members: Sequence[Transducer], names: Sequence[str]) -> Ensemble:
+    """Trained models as one, whatever their task is; `RunError` where they do not answer the same."""
+    made = ensemble(members, names)
+    if made.config.task == "transduce":
+        return made
+    return Answerer(made.config, made.vocabularies, made.network, members=made.members)
+
+
+def transducer_of(config: Config, vocabularies: Vocabularies, network: Network) -> Transducer:
+    """A network with all it needs to answer."""
+    alone = Transducer(config, vocabularies, network)
+    return alone if config.task == "transduce" else together([alone], [""])

@@ -1,0 +1,140 @@
+"""What a screen reader is told: roles, names and states of the main views."""
+
+import re
+
+from chromium import Open
+from playwright.sync_api import expect
+from viewed import digits_shown
+from walking import tab
+
+from pellucid.viewer.contents import Contents
+
+
+def contents() -> Contents:
+    """What the page shows."""
+    return digits_shown(beam=3).contents
+
+
+def test_the_page_opens_on_what_is_wrong_and_says_so(opened: Open, file: str) -> None:
+    page = opened(file)
+    first = next(item for item in contents().items if item.exact is False)
+    errors = f"wrong, {first.errors} error{'s' if first.errors != 1 else ''}"
+    expect(page.locator("body")).to_match_aria_snapshot(f"""
+        - banner:
+          - heading [level=1]
+          - button "Link"
+          - button "Save page"
+          - button "Dark colours"
+        - tablist "Views":
+          - tab "Examples" [selected]
+          - tab "Beam"
+          - tab "What if"
+          - tab "Corpus"
+          - tab "Compare"
+          - tab "Space"
+          - tab "Training"
+          - tab "About"
+        - tabpanel "Examples":
+          - searchbox "Regular expression in source, output or reference"
+          - combobox "Order"
+          - combobox "Right or wrong"
+          - status
+          - listbox /Examples/:
+            - 'option "{errors}: {first.text}, written {first.traces[0].output}" [selected]'
+          - paragraph: /^Wrong:/
+          - table "Written and wanted, symbol by symbol":
+            - rowgroup:
+              - row:
+                - rowheader "written"
+              - row:
+                - rowheader "wanted"
+          - paragraph: /wrote “.*” with p =/
+          - region "Links":
+            - heading "Links" [level=2]
+            - application /Links from \\d+ source positions/
+          - region "Steps":
+            - list:
+              - listitem:
+                - button /Step 1/
+          - region "Matrix":
+            - group "Scale of the colours":
+              - button "0 … 1" [pressed]
+            - application /Heat map of \\d+ output steps/
+    """)
+
+
+def test_every_view_has_its_names(opened: Open, address: str) -> None:
+    page = opened(address)
+    views = {
+        "Beam": """
+            - region "Beam":
+              - application /\\d+ hypotheses in \\d+ steps/
+            - region "Its attention":
+              - application /Links from/
+        """,
+        "What if": """
+            - group "Changes":
+              - button "Undo" [disabled]
+              - button "Reset" [disabled]
+            - region "Source":
+              - group /Symbols of the source/:
+                - button /, position 1/
+            - region "Output":
+              - group "Steps of the output":
+                - button "step 1" [pressed]
+            - region "What became of it":
+              - table
+            - region /Attention of step 1/
+        """,
+        "Corpus": """
+            - region "Scores":
+              - table
+            - region "Accuracy by position":
+              - slider /Accuracy by position; arrows move along it/
+            - region "Accuracy by length":
+              - slider /Accuracy by length/
+            - region "Confusions":
+              - checkbox "as a list"
+            - region "How it reads":
+              - figure
+        """,
+        "Compare": """
+            - region "Who wins where":
+              - group "Outcomes":
+                - button /both right/
+              - table:
+                - rowgroup:
+                  - row /exact match/:
+                    - rowheader "exact match"
+        """,
+        "Training": """
+            - status: /Training is over/
+            - region "Loss":
+              - slider /Loss; arrows move along it/
+            - region "Film":
+              - button "Play"
+              - slider "Validation"
+              - paragraph:
+                - combobox "Probe"
+        """,
+    }
+    for title, snapshot in views.items():
+        tab(page, title)
+        expect(page.get_by_role("tabpanel", name=title)).to_match_aria_snapshot(snapshot)
+
+
+def test_a_source_is_one_stop_of_tab_and_arrows_go_along_it(opened: Open, address: str) -> None:
+    page = opened(address)
+    tab(page, "What if")
+    symbols = page.get_by_role("group", name=re.compile("Symbols of the source")).get_by_role("button")
+    expect(symbols.first).to_be_visible()
+    assert symbols.evaluate_all("all => all.filter(each => each.tabIndex === 0).length") == 1
+    symbols.first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(symbols.nth(1)).to_be_focused()
+    page.keyboard.press("End")
+    expect(symbols.last).to_be_focused()
+    page.keyboard.press("Tab")
+    assert symbols.evaluate_all("all => all.includes(document.activeElement)") is False
+    page.keyboard.press("Shift+Tab")
+    expect(symbols.last).to_be_focused()

@@ -1,0 +1,140 @@
+"""Settings that need others: refused where they cannot be, and where a person gives them in vain."""
+
+from importlib import resources
+from typing import Any
+
+import msgspec
+import pytest
+from command_line import complaint, pellucid
+from trained_runs import copies_run, flags
+
+import pellucid as library
+from pellucid.agreement import CONTRADICTIONS, IDLE, idle, refuse_idle, without_idle
+from pellucid.config import Config
+from pellucid.errors import ConfigError
+from pellucid.toml import checked, flattened, from_settings, preset, to_toml
+from pellucid.training.run import load
+
+NEEDS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
+    ({"data": {"features_symbols": "+"}}, "data.features_column", {"data": {"features_column": "3"}}),
+    ({"encoder": {"features": "sum"}}, "data.features_column", {"data": {"features_column": "3"}}),
+    ({"encoder": {"merge": "sum", "directions": "forward"}}, "encoder.directions = 'both'", {}),
+    ({"encoder": {"residual": True}}, "encoder.layers of 2 or more", {"encoder": {"layers": 2}}),
+    ({"decoder": {"residual": True}}, "decoder.layers of 2 or more", {"decoder": {"layers": 2}}),
+    ({"encoder": {"dropout_mask": "sequence", "dropout": 0.0}}, "encoder.dropout above 0", {}),
+    ({"decoder": {"recurrent_dropout_on": "states"}}, "recurrent_dropout", {"decoder": {"recurrent_dropout": 0.1}}),
+    ({"attention": {"filters": 4}}, "attention.score = 'location'", {"attention": {"score": "location"}}),
+    ({"training": {"sampling_share": 0.5}}, "scheduled_sampling", {"training": {"scheduled_sampling": "linear"}}),
+    ({"training": {"average_decay": 0.9}}, "training.average = 'ema'", {"training": {"average": "ema"}}),
+    ({"training": {"average_last": 3}}, "training.average = 'last'", {"training": {"average": "last"}}),
+    ({"training": {"augmentation_share": 2.0}}, "training.augmentation", {"training": {"augmentation": "copy"}}),
+    ({"size": "tiny", "training": {"consistency": 1.0}}, "a dropout above 0", {"encoder": {"dropout": 0.1}}),
+    ({"search": {"maximum_offset": 5}}, "search.maximum_ratio above 0", {"search": {"maximum_ratio": 2.0}}),
+    ({"search": {"minimum_offset": 5}}, "search.minimum_ratio above 0", {"search": {"minimum_ratio": 0.5}}),
+    ({"search": {"length_power": 2.0}}, "length_normalisation = 'gnmt'", {"search": {"length_normalisation": "gnmt"}}),
+    ({"search": {"coverage_penalty": 0.2}, "attention": {"score": "none"}}, "attention, but attention.score", {}),
+]  # fmt: skip
+
+
+def joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Settings of both."""
+    return {k: {**one.get(k, {}), **other[k]} if isinstance(other.get(k), dict) else one[k] for k in {**one, **other}}
+
+
+@pytest.mark.parametrize(("settings", "needs", "more"), NEEDS, ids=lambda each: str(each)[:40])
+def test_an_idle_setting_names_what_it_needs_and_may_stand_beside_it(
+    settings: dict[str, Any], needs: str, more: dict[str, Any]
+) -> None:
+    config = from_settings(settings, "test")  # a saved run may hold it
+    with pytest.raises(ConfigError) as refused:
+        refuse_idle(config)
+    section = next(name for name in settings if name != "size")
+    key = next(iter(settings[section]))
+    assert f"{section}.{key} = " in str(refused.value) and needs in str(refused.value)
+    assert "or it changes nothing" in str(refused.value)
+    if more:
+        refuse_idle(from_settings(joined(settings, more), "test"))
+
+
+def test_every_rule_names_settings_there_are_and_defaults_break_none() -> None:
+    known = set(flattened(preset("base")))
+    assert {need.key for need in (*CONTRADICTIONS, *IDLE)} <= known
+    for size in ("tiny", "small", "base", "large"):
+        refuse_idle(preset(size))
+    for file in resources.files("pellucid.recipes").iterdir():
+        if file.name.endswith(".toml"):
+            refuse_idle(library.load_config(resources.files("pellucid.recipes") / file.name))  # type: ignore[arg-type]
+
+
+def test_a_default_may_be_said() -> None:
+    refuse_idle(from_settings({"training": {"sampling_share": 0.25}, "search": {"length_power": 0.6}}, "test"))
+
+
+def test_what_a_program_put_together_loses_its_idle_settings_alone() -> None:
+    config = from_settings({"encoder": {"residual": True, "layers": 1, "hidden_size": 7}}, "test")
+    settled = without_idle(config)
+    assert idle(config) and not idle(settled) and checked(settled)
+    assert {k for k, v in flattened(config).items() if v != flattened(settled)[k]} == {"encoder.residual"}
+    assert without_idle(settled) == settled and "residual = false" in to_toml(settled)
+
+
+def searching(search: dict[str, Any]) -> Config:
+    return from_settings({"search": search, "data": {"maximum_length": 100}}, "test")
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ({"minimum_length": 5, "maximum_length": 4}, "search.minimum_length = 5 is beyond search.maximum_length = 4"),
+        ({"minimum_ratio": 2.0, "maximum_ratio": 1.5}, "minimum_ratio = 2.0 is beyond search.maximum_ratio = 1.5"),
+        (
+            {"minimum_ratio": 1.0, "minimum_offset": 3, "maximum_ratio": 1.0},
+            "search.minimum_ratio = 1.0 and search.minimum_offset = 3 ask for more symbols than search.maximum_ratio = "
+            "1.0 allow, of every source: of one of 100 symbols 103 at least and 100 at most",
+        ),
+        ({"minimum_length": 50, "maximum_ratio": 0.1}, "search.minimum_length = 50 ask for more"),
+        ({"minimum_ratio": 1.0, "minimum_offset": 9, "maximum_length": 5}, "10 symbols"),
+    ],
+)
+def test_limits_that_no_source_can_keep_are_refused(search: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        searching(search)
+    assert message in str(refused.value) or "ask for more symbols" in str(refused.value)
+
+
+def test_limits_that_cross_for_short_sources_alone_hold_and_are_told() -> None:
+    searching({"minimum_ratio": 0.5, "minimum_offset": 2, "maximum_ratio": 1.5})
+    model = load(copies_run().run)
+    search = msgspec.structs.replace(
+        model.config.search, minimum_ratio=0.5, minimum_offset=2, maximum_ratio=1.0, maximum_offset=0
+    )
+    with pytest.warns(UserWarning, match="the longest holds"):
+        found = model.with_search(search).predict(["a", "abcdabcd"])
+    assert len(found[0].output) <= 1 and 6 <= len(found[1].output) <= 8
+
+
+def test_the_command_line_refuses_them() -> None:
+    trained = copies_run()
+    asked = ("train", trained.files.train, "--dev", trained.files.dev, "--run", "unused", *flags(trained.config))
+    message = complaint(pellucid(*asked, "--training.average-decay", 0.5))
+    assert message == "training.average_decay = 0.5 needs training.average = 'ema', or it changes nothing"
+    message = complaint(pellucid(*asked, "--search.minimum-length", 100000))
+    assert "search.minimum_length = 100000 is beyond the greatest length, " in message
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--minimum-length", 100000], "search.minimum_length = 100000 is beyond the greatest length, 15 (half as"),
+        (["--maximum-offset", 5], "search.maximum_offset = 5 needs search.maximum_ratio above 0"),
+        (["--length-power", 2], "search.length_power = 2.0 needs search.length_normalisation = 'gnmt'"),
+        (["--minimum-ratio", 3, "--maximum-ratio", 2], "search.minimum_ratio = 3.0 is beyond"),
+        (["--sample", 2, "--beam", 3], "--sample draws outputs, --beam searches for them: give one of them"),
+        (["--sample", 2, "--coverage-penalty", 3], "--sample draws outputs, --coverage-penalty searches"),
+        (["--top-k", 2], "--top-k needs --sample"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["predict", "evaluate"])
+def test_a_search_refuses_them(verb: str, given: list[object], message: str) -> None:
+    file = [copies_run().files.dev]
+    assert message in complaint(pellucid(verb, copies_run().run, *file, *given))

@@ -1,0 +1,24 @@
+"""What the documents point at is there: files, pictures, recipes."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pellucid.recipes.recipe import ABOUT
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_to_a_file_leads_to_one(document: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text("utf-8"))
+    here = [target for target in targets if "://" not in target]
+    assert [target for target in here if not (document.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_recipe_that_is_named_exists(document: Path) -> None:
+    named = set(re.findall(r"pellucid recipe ([a-z0-9-]+)", document.read_text("utf-8")))
+    assert named - {*ABOUT, "list"} == set()

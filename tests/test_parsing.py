@@ -1,0 +1,89 @@
+"""What the command line says of arguments that cannot be, before it works."""
+
+from pathlib import Path
+
+import pytest
+from command_line import complaint, pellucid
+from trained_runs import copies_run, digits_run, write_pairs
+
+from pellucid.data.examples import Example
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["predict", "run", "--beam", "inf"], "--beam: expected a whole number, got 'inf'"),
+        (["predict", "run", "--beam", "2.5"], "--beam: expected a whole number, got '2.5'"),
+        (["predict", "run", "--sample", "2", "--temperature", "hot"], "--temperature: expected a number, got 'hot'"),
+        (["train", "a", "--dev", "b", "--run", "c", "--training.epochs", "x"], "expected a number, got 'x'"),
+        (["recipe", "scan", "--out", "o", "--seeds", "two"], "--seeds: expected a whole number, got 'two'"),
+    ],
+)
+def test_what_is_no_number_is_told_with_what_was_expected(given: list[str], message: str) -> None:
+    done = pellucid(*given)
+    said = " ".join(done.err.replace("│", " ").split())
+    assert done.code == 2 and message in said and "NoneType" not in done.err and "literal" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["predict", "run", "--beam"], "--beam: expected a value, got nothing (pellucid predict --help)"),
+        (["predict", "run", "--beam", "--nbest", 3], "--beam: expected a value, got the flag --nbest"),
+        (["train", "a", "--dev", "--run", "c"], "--dev: expected a value, got the flag --run (pellucid train --help)"),
+        (
+            ["train", "a", "--dev", "b", "--run", "c", "--training.epochs"],
+            "--training.epochs: expected a value, got nothing",
+        ),
+        (
+            ["evaluate", "run"],
+            "expected the folder of a run and a file of pairs, got 'run' alone: pellucid evaluate RUN",
+        ),
+    ],
+)
+def test_what_lacks_is_told_with_what_was_got(given: list[object], message: str) -> None:
+    assert message in complaint(pellucid(*given))
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "predict", "score", "look"])
+def test_a_file_before_the_folder_is_told(verb: str) -> None:
+    trained = copies_run()
+    message = complaint(pellucid(verb, trained.files.dev, trained.run))
+    assert message.endswith(f"folders come first, then the file (pellucid {verb} {trained.run} {trained.files.dev})")
+
+
+def test_a_folder_in_the_place_of_the_file_is_told() -> None:
+    run = copies_run().run
+    assert "the file of pairs comes last" in complaint(pellucid("evaluate", run, run))
+
+
+@pytest.mark.parametrize("verb", [["evaluate", "--html"], ["look", "--export"]])
+def test_a_page_that_cannot_be_written_is_told_before_the_work(verb: list[str], tmp_path: Path) -> None:
+    trained = copies_run()
+    for path, why in ((tmp_path / "no" / "a.html", "no such file"), (tmp_path / "b.html", "is a directory")):
+        (tmp_path / "b.html").mkdir(exist_ok=True)
+        done = pellucid(verb[0], trained.run, trained.files.dev, verb[1], path)
+        assert f"cannot write {path}: {why}" in complaint(done) and "decod" not in done.err and done.out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["b.html"]
+
+
+def test_help_shows_what_a_flag_takes() -> None:
+    for verb in ("predict", "evaluate", "train", "tune", "score", "look", "recipe", "bench"):
+        done = pellucid(verb, "--help")
+        assert done.code == 0 and "{None}" not in done.out
+    assert "1,024" in pellucid("predict", "--help").out
+
+
+def test_a_column_of_groups_that_is_not_there_is_told() -> None:
+    message = complaint(pellucid("evaluate", copies_run().run, copies_run().files.dev, "--group", 9))
+    assert message.startswith("--group 9: there is no such column (") and "\n" not in message
+
+
+def test_hints_name_symbols_that_are_alike_or_some_there_are(tmp_path: Path) -> None:
+    sources = write_pairs(tmp_path / "a.tsv", [Example("one", "")])
+    message = complaint(pellucid("predict", digits_run().run, sources, "--forbid", "x"))
+    assert "never writes the symbol 'x'" in message and "; it writes '" in message
+    message = complaint(pellucid("predict", digits_run().run, sources, "--require", "７"))
+    assert message.endswith("did you mean '7'?")
+    message = complaint(pellucid("predict", copies_run().run, sources, "--forbid", "Á"))
+    assert message.endswith("did you mean 'a'?")

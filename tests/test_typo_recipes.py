@@ -1,0 +1,240 @@
+"""The recipes about wrong letters, made small: networks, trainings, tables, pictures, and what their reports say."""
+
+import itertools
+import json
+import random
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from command_line import complaint, pellucid
+from torch import nn
+from trained_runs import SMALL
+
+from pellucid.config import Config
+from pellucid.data.typos import Typo, WordList, read_words
+from pellucid.recipes import typo_attention, typo_faithful
+from pellucid.recipes.recipe import Request, find, recipe_config
+from pellucid.recipes.typos.figures import POST, film_svg
+from pellucid.recipes.typos.networks import PADDING, SYMBOLS, Sizes, TypoNetwork
+from pellucid.recipes.typos.study import EXAMPLES, answers, data_of, numbered, ranks_of
+from pellucid.recipes.typos.tables import by_doubt, by_length, by_letters, cases
+from pellucid.toml import from_settings
+
+State = tuple[torch.Tensor, torch.Tensor]
+"""Hidden and cell of one layer for one word."""
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A list of made-up words, with those that the post's words may have been meant as."""
+    syllables = ["ba", "co", "di", "fer", "gu", "lan", "mo", "ne", "pis", "tor"]
+    draw = random.Random(1)
+    made = {"".join(draw.choices(syllables, k=draw.randint(2, 6))) for _ in range(160)}
+    path = tmp_path_factory.mktemp("words") / "words"
+    meant = {"bank", "bark", "downstairs", "table", "tally", "wants", "wretch", "bookcase", "parental"}
+    path.write_text("".join(f"{word}\n" for word in sorted(made | meant)))
+    return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    """Small networks, short trainings, and no further processes."""
+
+    def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
+        training = {"batch_size": 16, "epochs": 2, "learning_rate": 0.02}
+        return from_settings({"size": "tiny", "task": "point", **SMALL, "training": training, **overrides}, origin=name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typo_faithful, "SIZES", Sizes(hidden=4, longest=18))
+        patch.setattr(typo_faithful, "in_parallel", map)
+        patch.setattr(typo_attention, "LONGEST", 18)
+        patch.setattr(typo_attention, "recipe_config", quick_config)
+        patch.setattr(typo_attention, "in_parallel", map)
+        yield
+
+
+@pytest.fixture(scope="module")
+def faithful(listed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """typo-faithful with two seeds: its folder and what it said."""
+    out = tmp_path_factory.mktemp("faithful") / "out"
+    return out, list(find("typo-faithful")(Request(out, seeds=2, samples=640, words=listed)))
+
+
+@pytest.fixture(scope="module")
+def attention(listed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """typo-attention with one seed."""
+    out = tmp_path_factory.mktemp("attention") / "out"
+    return out, list(find("typo-attention")(Request(out, samples=200, words=listed)))
+
+
+def cell(weights: list[torch.Tensor], vector: torch.Tensor, state: State) -> State:
+    """TensorFlow's LSTMCell with forget bias one: gates i, j, f, o of one kernel; here from PyTorch's i, f, g, o."""
+    sums = weights[0] @ vector + weights[1] @ state[0] + weights[2]
+    enter, forget, candidate, leave = sums.chunk(4)
+    new = torch.sigmoid(forget) * state[1] + torch.sigmoid(enter) * torch.tanh(candidate)
+    return torch.sigmoid(leave) * torch.tanh(new), new
+
+
+def test_the_network_is_the_posts_step_by_step() -> None:
+    torch.manual_seed(1)
+    network = TypoNetwork(Sizes(hidden=3, longest=5))
+
+    def stack(module: nn.LSTM, vector: torch.Tensor, states: list[State]) -> torch.Tensor:
+        for layer in range(3):
+            names = ("weight_ih", "weight_hh", "bias_ih")
+            states[layer] = cell([getattr(module, f"{name}_l{layer}") for name in names], vector, states[layer])
+            vector = states[layer][0]
+        return vector
+
+    with torch.no_grad():
+        states: list[State] = [(torch.zeros(3), torch.zeros(3))] * 3
+        word = numbered(["cab"], 5)[0]
+        assert word.tolist() == [2, 0, 1, PADDING, PADDING]
+        outputs = [stack(network.encoder, network.table.weight[symbol], states) for symbol in word]
+        read_out = (torch.cat(outputs) * network.matrix).sum() + network.bias
+        logits = network.output(stack(network.decoder, read_out[None], states))
+        assert torch.allclose(network(word[None])[0], logits, atol=1e-5)
+
+
+def test_parameters_begin_as_in_tensorflow() -> None:
+    torch.manual_seed(1)
+    network = TypoNetwork(Sizes(hidden=32, longest=16))
+    bias, second = network.encoder.bias_ih_l0, network.encoder.bias_hh_l0
+    assert bias.tolist() == [0.0] * 32 + [1.0] * 32 + [0.0] * 64 and not second.any() and not second.requires_grad
+    bound = (6 / (2 + 32 + 4 * 32)) ** 0.5
+    assert network.encoder.weight_ih_l0.abs().max() <= bound < 1.1 * network.encoder.weight_hh_l0.abs().max()
+    assert float(network.matrix.detach().std()) == pytest.approx(1, abs=0.15) and network.table.weight.shape == (28, 2)
+    assert float(network.bias.detach()) == 0 and not network.output.bias.any()
+
+
+def test_padding_is_read_and_may_be_pointed_at() -> None:
+    torch.manual_seed(1)
+    network = TypoNetwork(Sizes(hidden=8, longest=8))
+    with torch.no_grad():
+        assert not torch.allclose(network(numbered(["cab"], 8)), network(numbered(["cab-"], 8)), atol=1e-6)
+    found = answers(network, [Typo("cab", 3, "cat")])
+    assert found.chances.shape == (1, 8) and found.chances.sum() == pytest.approx(1) and found.chances[0, 7] > 0
+
+
+def test_a_rank_counts_what_is_likelier() -> None:
+    chances = np.array([[0.5, 0.2, 0.3], [0.2, 0.4, 0.4]])
+    assert ranks_of(chances, [Typo("abc", 2, ""), Typo("abc", 3, "")]).tolist() == [3, 1]
+
+
+def test_cases_by_hand() -> None:
+    words = WordList(["bank", "bark", "tables", "table", "tally"])
+    typos = [Typo("bapk", 3, "bank"), Typo("tably", 5, "table"), Typo("tabies", 4, "tables")]
+    found = cases(words, typos, np.array([1, 3, 4]))
+    assert [(case.words, case.positions, case.best) for case in found] == [(2, 1, 1.0), (2, 2, 0.5), (1, 1, 1.0)]
+    rows = {row.label: row for row in [*by_length(found), *by_letters(found), *by_doubt(found)]}
+    assert rows["all"][1:] == pytest.approx((3, 1 / 3, 2 / 3, 2 / 3, 1 / 3, 5 / 6))
+    assert rows["up to 5 letters"].total == 2 and rows["8 letters or more"].total == 0 and rows["6"].top_3 == 0
+    assert (
+        rows["vowel meant"].total == 1
+        and rows["vowel typed"].total == 1
+        and rows["consonant meant, vowel typed"].total == 1
+    )
+    assert rows["several words, one position"].total == 1 and rows["short: one word fits"].total == 0
+
+
+def test_no_tested_form_and_no_word_of_the_post_is_trained_on(listed: Path) -> None:
+    data = data_of(read_words(listed, longest=18), 1)
+    words = [{typo.right for typo in part} for part in data]
+    assert all(not one & two for one, two in itertools.combinations(words, 2))
+    assert not {typo.wrong for typo in data.train} & {typo.wrong for typo in (*data.dev, *data.test)}
+    assert not {"bank", "table", "parental", "bookcase"} & set.union(*words) and len(data.test) > 30
+
+
+def test_what_typo_faithful_says(faithful: tuple[Path, list[str]]) -> None:
+    lines = faithful[1]
+    assert [line.split(":")[0] for line in lines[:2]] == [f"three layers of LSTM, seed {seed}" for seed in (1, 2)]
+    assert "vowels apart by" in lines[2] and lines[2].startswith("seed 1") and lines[-1].startswith("report: ")
+
+
+@pytest.mark.parametrize("name", ["faithful", "attention"])
+def test_the_report_has_every_table(name: str, request: pytest.FixtureRequest) -> None:
+    out, _ = request.getfixturevalue(name)
+    report: dict[str, Any] = json.loads((out / "report.json").read_text())
+    assert report["name"] == f"typo-{name}"
+    whole = report["by_length"][0]
+    assert (
+        whole["label"] == "all" and 0 <= whole["top_1"] <= whole["top_3"] <= 1 and whole["top_1"] <= whole["best"] + 0.5
+    )
+    assert sum(row["total"] for row in report["by_length"][3:]) == whole["total"]
+    assert sum(row["total"] for row in report["by_letters"][:2]) == whole["total"]
+    assert sum(row["total"] for row in report["by_doubt"][:3]) == whole["total"]
+    for run in report["runs"]:
+        assert list(run["examples"]) == list(EXAMPLES) and [len(row) for row in run["examples"].values()] == list(
+            map(len, EXAMPLES)
+        )
+        assert all(sum(row) <= 1 + 1e-3 for row in run["examples"].values()) and run["curve"]
+    page = (out / "report.html").read_text("utf-8")
+    for title in ("By length", "By letter", "Is there one answer?", "The words of the post"):
+        assert f"<h2>{title}</h2>" in page
+
+
+def test_attention_points_at_letters_alone(attention: tuple[Path, list[str]]) -> None:
+    report = json.loads((attention[0] / "report.json").read_text())
+    assert all(sum(row) == pytest.approx(1, abs=1e-3) for row in report["runs"][0]["examples"].values())
+    written = (attention[0] / "data" / "seed-1" / "train.tsv").read_text().splitlines()
+    assert len(written) == 200
+    wrong, position, right = written[0].split("\t")
+    assert wrong[int(position) - 1] != right[int(position) - 1] and len(wrong) == len(right)
+
+
+def test_a_finished_attention_is_not_trained_again(attention: tuple[Path, list[str]], listed: Path) -> None:
+    out, lines = attention
+    assert list(find("typo-attention")(Request(out, samples=200, words=listed))) == lines
+
+
+def test_the_claims_are_measured_before_and_after(faithful: tuple[Path, list[str]]) -> None:
+    report = json.loads((faithful[0] / "report.json").read_text())
+    assert len(report["embedding"]) == 2
+    for measured in report["embedding"]:
+        for when in ("before", "after"):
+            assert 1 / 65_781 <= measured[when]["p"] <= 1 and 1 <= measured[when]["rank_alone"] <= 26
+
+
+def test_a_film_moves_every_symbol_without_a_script(faithful: tuple[Path, list[str]]) -> None:
+    root = ET.fromstring((faithful[0] / "film-seed-1.svg").read_text("utf-8"))
+    moving = [each for each in root.iter() if each.tag.endswith("animateTransform")]
+    assert len(moving) == len(SYMBOLS) and not [each for each in root.iter() if each.tag.endswith("script")]
+    for each in moving:
+        assert len(each.attrib["values"].split(";")) == len(each.attrib["keyTimes"].split(";"))
+
+
+def test_a_film_keeps_its_points_in_sight() -> None:
+    film = np.random.default_rng(1).normal(size=(5, 28, 2)) * 9
+    root = ET.fromstring(film_svg(film, "a < b"))
+    points = [
+        float(value)
+        for each in root.iter()
+        if each.tag.endswith("animateTransform")
+        for pair in each.attrib["values"].split(";")
+        for value in pair.split()
+    ]
+    assert min(points) > 0 and max(points) < 560
+
+
+def test_the_posts_figure_names_letters_that_are_there() -> None:
+    assert list(POST) == list(EXAMPLES)
+    assert all(1 <= place <= len(word) for word, blues in POST.items() for place in blues)
+
+
+def test_a_missing_list_is_told(tmp_path: Path) -> None:
+    message = complaint(pellucid("recipe", "typo-faithful", "--out", tmp_path / "out", "--words", tmp_path / "none"))
+    assert "apt-get install wamerican" in message and not (tmp_path / "out").exists()
+    message = complaint(pellucid("recipe", "digits-data", "--out", tmp_path / "out", "--words", tmp_path / "none"))
+    assert "--words is for the recipes about typos" in message
+
+
+def test_the_settings_of_typo_attention_are_the_defaults() -> None:
+    config = recipe_config("typo-attention", {})
+    assert (
+        config.task == "point" and config.encoder.directions == "both" and config == recipe_config("typo-attention", {})
+    )

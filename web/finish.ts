@@ -1,0 +1,71 @@
+/**
+ * The last steps of a build, on the file as it was written: its script and style are packed, to half their size, and the page's
+ * Content-Security-Policy goes in, so that an exported page keeps it without a server.
+ */
+import { createHash } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import zopfli from "@gfx/zopfli";
+import type { Plugin } from "vite";
+
+const SCRIPT = /<script type="module"[^>]*>([\s\S]*?)<\/script>/;
+const STYLE = /\s*<style[^>]*>([\s\S]*?)<\/style>/;
+
+/** Unpacks the page's script and runs it. `main.ts` takes its element away before anything looks at the document. */
+const LOADER = `
+const packed = Uint8Array.from(atob(document.getElementById("packed").textContent), (letter) => letter.charCodeAt(0));
+if (self.DecompressionStream) {
+  const script = document.createElement("script");
+  script.textContent = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"))).text();
+  document.body.append(script);
+} else {
+  document.getElementById("app").textContent = "This page needs a browser of 2023 or newer.";
+}
+`;
+
+/** The policy for a page of these scripts: by hash, so that nothing else in the page can run. */
+export function policyOf(scripts: readonly string[]): string {
+  const hashes = scripts.map((script) => `'sha256-${createHash("sha256").update(script).digest("base64")}'`);
+  return [
+    "default-src 'none'",
+    `script-src ${hashes.join(" ")}`,
+    "style-src 'unsafe-inline'",
+    "img-src data: blob:",
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+  ].join("; ");
+}
+
+/** What gzip would make of it at its best; the same bytes on every machine, which zlib's versions do not give. */
+async function deflated(text: string): Promise<string> {
+  return Buffer.from(await zopfli.deflateAsync(Buffer.from(text), { numiterations: 15 })).toString("base64");
+}
+
+/** A built page, packed, with its policy in it. Throws where the page has no script or style of its own. */
+export async function finished(page: string): Promise<string> {
+  const [script, style] = [SCRIPT, STYLE].map((part) => part.exec(page)?.[1]);
+  if (script === undefined || style === undefined) throw new Error("the built page has no script or no style of its own");
+  // The style comes when the page has kept its own text (main.ts), and before anything is painted.
+  const styled = `document.head.append(Object.assign(document.createElement("style"),{textContent:${JSON.stringify(style)}}))`;
+  const whole = `"use strict";(()=>{${script.trim()}})();${styled};\n//# sourceURL=pellucid.js`;
+  const meta = `<meta http-equiv="Content-Security-Policy" content="${policyOf([LOADER, whole])}" />`;
+  const both = `<script type="text/plain" id="packed">${await deflated(whole)}</script>\n<script type="module">${LOADER}</script>`;
+  // Functions, because in a text `$` would be read as a pattern. The scripts go last: they need what stands before them.
+  return page
+    .replace(SCRIPT, "")
+    .replace(STYLE, "")
+    .replace("</body>", () => `${both}\n  </body>`)
+    .replace('<meta charset="utf-8" />', (found) => `${found}\n    ${meta}`);
+}
+
+export function finish(): Plugin {
+  return {
+    name: "finish",
+    apply: "build",
+    async writeBundle(options) {
+      const path = join(options.dir ?? "", "index.html");
+      writeFileSync(path, await finished(readFileSync(path, "utf8")));
+    },
+  };
+}

@@ -1,0 +1,119 @@
+// Lines and marks on axes: the numbers behind them. Pure.
+
+/** Round numbers from low to high, about `count` of them. */
+export function ticks(low: number, high: number, count = 5): number[] {
+  if (!(high > low)) return [low];
+  const rough = (high - low) / count;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].find((multiple) => multiple * power >= rough)! * power;
+  const first = Math.ceil(low / step - 1e-9);
+  const last = Math.floor(high / step + 1e-9);
+  return Array.from({ length: last - first + 1 }, (_, index) => Number(((first + index) * step).toPrecision(12)));
+}
+
+/** Powers of ten from low to high. */
+export function decades(low: number, high: number): number[] {
+  const [first, last] = [Math.ceil(Math.log10(low) - 1e-9), Math.floor(Math.log10(high) + 1e-9)];
+  if (last < first) return [low, high];
+  const every = Math.ceil((last - first + 1) / 6);
+  return Array.from({ length: last - first + 1 }, (_, index) => 10 ** (first + index)).filter((_, index) => index % every === 0);
+}
+
+/** From a value to its place: domain [a, b] onto range [c, d]. */
+export function scale(a: number, b: number, c: number, d: number): (value: number) => number {
+  return (value) => (b === a ? (c + d) / 2 : c + ((value - a) / (b - a)) * (d - c));
+}
+
+/** Points as an SVG path; a gap where a value is not finite. */
+export function path(points: [number, number][]): string {
+  let pen = "M";
+  let drawn = "";
+  for (const [x, y] of points) {
+    if (!Number.isFinite(x) || !Number.isFinite(y)) {
+      pen = "M";
+      continue;
+    }
+    drawn += `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
+    pen = "L";
+  }
+  return drawn;
+}
+
+export interface Series {
+  name: string;
+  colour?: number;
+  run?: number;
+  /** Samples seen, and the value then. */
+  points: [number, number][];
+}
+
+/** Lines of a log as one series a number: the training loss from its steps, every metric from its validations. */
+export function series(log: Record<string, unknown>[]): { losses: Series[]; metrics: Series[] } {
+  const losses = new Map<string, Series>();
+  const metrics = new Map<string, Series>();
+  const add = (to: Map<string, Series>, name: string, at: number, value: unknown) => {
+    if (typeof value !== "number" || !Number.isFinite(value)) return;
+    if (!to.has(name)) to.set(name, { name, points: [] });
+    to.get(name)!.points.push([at, value]);
+  };
+  for (const line of log) {
+    const at = Number(line.samples ?? line.update ?? 0);
+    if (line.event === "stepped") add(losses, "training loss", at, line.loss);
+    if (line.event !== "validated") continue;
+    for (const [name, value] of Object.entries(line)) {
+      if (["update", "samples", "epoch", "seconds", "best"].includes(name)) continue;
+      if (name === "loss") add(losses, "development loss", at, value);
+      else if (name.endsWith("loss")) add(losses, `${name.replaceAll("_", " ")}, mean`, at, value);
+      else add(metrics, name.replaceAll("_", " "), at, value);
+    }
+  }
+  return { losses: [...losses.values()], metrics: [...metrics.values()] };
+}
+
+/** At most `most` points: the first and last of each stretch's least and greatest stay, so that spikes are seen. */
+export function thinned(points: [number, number][], most: number): [number, number][] {
+  if (points.length <= most) return points;
+  const size = Math.ceil((2 * points.length) / most);
+  const kept: [number, number][] = [];
+  for (let start = 0; start < points.length; start += size) {
+    const stretch = points.slice(start, start + size);
+    const low = stretch.reduce((best, point) => (point[1] < best[1] ? point : best));
+    const high = stretch.reduce((best, point) => (point[1] > best[1] ? point : best));
+    kept.push(...(low[0] < high[0] ? [low, high] : low === high ? [low] : [high, low]));
+  }
+  return kept;
+}
+
+/** A large number short: 75,000 → 75k. */
+export function short(value: number): string {
+  const size = Math.abs(value);
+  if (size >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
+  if (size >= 1e4) return `${Number((value / 1e3).toPrecision(3))}k`;
+  return size === 0 || size >= 0.001 ? String(Number(value.toPrecision(3))) : value.toExponential(0);
+}
+
+/** A point to draw: its interval, and what the reader is told of it. */
+export interface Mark {
+  x: number;
+  y: number;
+  low?: number;
+  high?: number;
+  label?: string;
+}
+
+export interface Line {
+  name: string;
+  /** Lines of one quantity share a colour; those of the n-th other run have the n-th kind of dashes. */
+  colour?: number;
+  run?: number;
+  marks: Mark[];
+}
+
+/** The band between the marks' intervals. */
+export function band(marks: Mark[], x: (value: number) => number, y: (value: number) => number): string {
+  const known = marks.filter((mark) => mark.low !== undefined && mark.high !== undefined);
+  const corner = (mark: Mark, value: number) => `${x(mark.x).toFixed(1)} ${y(value).toFixed(1)}`;
+  const up = known.map((mark) => corner(mark, mark.high!));
+  const down = known.map((mark) => corner(mark, mark.low!)).reverse();
+  return known.length < 2 ? "" : `M${[...up, ...down].join("L")}Z`;
+}

@@ -1,0 +1,55 @@
+/** A grid as pixels. */
+import type { Grid } from "../data/blocks";
+import { size, type Range } from "./layout";
+
+/** Each row divided by its greatest magnitude; rows without weight stay. */
+export function byRow(grid: Grid): Grid {
+  const values = new Float32Array(grid.values.length);
+  for (let step = 0; step < grid.rows; step++) {
+    const start = step * grid.columns;
+    let most = 0;
+    for (let place = 0; place < grid.columns; place++) most = Math.max(most, Math.abs(grid.values[start + place] ?? 0));
+    for (let place = 0; place < grid.columns; place++) values[start + place] = (grid.values[start + place] ?? 0) / (most || 1);
+  }
+  return { ...grid, values };
+}
+
+/** Every number divided by the greatest magnitude; what is no more than rounding stays next to nothing. */
+export function byAll(grid: Grid): Grid {
+  let most = 1e-4;
+  for (const value of grid.values) most = Math.max(most, Math.abs(value));
+  return { ...grid, values: grid.values.map((value) => value / most) };
+}
+
+/**
+ * The part of a grid in at most `width` × `height` values. Where several fall together the greatest in magnitude stays:
+ * a mean would hide a narrow peak among a thousand positions.
+ */
+export function pooled(grid: Grid, rows: Range, columns: Range, width: number, height: number): Grid {
+  const [down, across] = [Math.max(1, Math.min(size(rows), height)), Math.max(1, Math.min(size(columns), width))];
+  const values = new Float32Array(down * across);
+  for (let step = rows.from; step < rows.to; step++) {
+    const y = Math.floor(((step - rows.from) * down) / size(rows));
+    for (let place = columns.from; place < columns.to; place++) {
+      const at = y * across + Math.floor(((place - columns.from) * across) / size(columns));
+      const value = grid.values[step * grid.columns + place] ?? 0;
+      if (Math.abs(value) > Math.abs(values[at] ?? 0)) values[at] = value;
+    }
+  }
+  return { rows: down, columns: across, values };
+}
+
+/** Paints a grid over a whole canvas, each number a rectangle with sharp edges. */
+export function paint(canvas: HTMLCanvasElement, grid: Grid, colour: (value: number) => readonly [number, number, number]): void {
+  const context = canvas.getContext("2d");
+  if (!context || grid.rows === 0 || grid.columns === 0) return;
+  const small = document.createElement("canvas");
+  [small.width, small.height] = [grid.columns, grid.rows];
+  const pixels = new ImageData(grid.columns, grid.rows);
+  // What a file of the picture asks for (paper.ts).
+  Object.assign(canvas.dataset, { columns: grid.columns, rows: grid.rows });
+  grid.values.forEach((value, place) => pixels.data.set([...colour(value), 255], 4 * place));
+  small.getContext("2d")?.putImageData(pixels, 0, 0);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(small, 0, 0, canvas.width, canvas.height);
+}

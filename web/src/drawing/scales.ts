@@ -1,0 +1,79 @@
+import { clamp } from "./layout";
+/** Colours of numbers: one hue for weights, blue to red through the ground for differences. Both survive colour blindness. */
+
+export type Colour = readonly [number, number, number];
+
+const STOPS = {
+  // From the ground to the far end, in steps that look alike; the lightest step is already told from no weight at all.
+  weight: {
+    light: ["#f7f9fb", "#d6e5f4", "#9cc3e6", "#4f95cd", "#175fa8", "#08306b"],
+    dark: ["#171d25", "#1d3652", "#285c90", "#4a90d4", "#93c4f7", "#e3f0ff"],
+  },
+  difference: {
+    light: ["#1b4f91", "#5b93c9", "#b9d4e9", "#f7f9fb", "#f3c1b2", "#d9685a", "#9c1127"],
+    dark: ["#a9d3ff", "#4a90d4", "#25476d", "#171d25", "#6d2b2e", "#d4594f", "#ffc0b5"],
+  },
+} as const;
+
+export type Hue = keyof typeof STOPS;
+/** Whether weights are drawn against 1 or against the greatest of their row. */
+export type Scale = "unit" | "row";
+
+function parsed(hex: string): Colour {
+  const value = parseInt(hex.slice(1), 16);
+  return [value >> 16, (value >> 8) & 255, value & 255];
+}
+
+// Odd, so that a difference of nothing has a colour of its own.
+const TABLE = 257;
+
+function table(stops: readonly string[]): Colour[] {
+  const colours = stops.map(parsed);
+  return Array.from({ length: TABLE }, (_, place) => {
+    const at = (place / (TABLE - 1)) * (colours.length - 1);
+    const low = Math.min(colours.length - 2, Math.floor(at));
+    const [from, to] = [colours[low], colours[low + 1]];
+    if (!from || !to) return [0, 0, 0];
+    return [0, 1, 2].map((part) => Math.round((from[part] ?? 0) + ((to[part] ?? 0) - (from[part] ?? 0)) * (at - low))) as unknown as Colour;
+  });
+}
+
+const tables = new Map<string, Colour[]>();
+
+/** The colour of a number: weights from 0 to 1, differences from −1 to 1; what lies outside is cut. */
+export function colour(value: number, hue: Hue, dark: boolean): Colour {
+  const key = `${hue}${dark}`;
+  let colours = tables.get(key);
+  if (!colours) tables.set(key, (colours = table(STOPS[hue][dark ? "dark" : "light"])));
+  const share = hue === "weight" ? value : (value + 1) / 2;
+  return colours[Math.round(clamp(share, 1) * (TABLE - 1))] ?? [0, 0, 0];
+}
+
+export function css(value: number, hue: Hue, dark: boolean): string {
+  return `rgb(${colour(value, hue, dark).join(" ")})`;
+}
+
+/** Black or white: which of them is read better on this colour. One of the two always reaches a contrast of 4.5. */
+export function ink(value: number, hue: Hue, dark: boolean): "#000" | "#fff" {
+  const [r, g, b] = colour(value, hue, dark).map((part) => (part <= 10 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * (r ?? 0) + 0.7152 * (g ?? 0) + 0.0722 * (b ?? 0) > 0.179 ? "#000" : "#fff";
+}
+
+/** A number as it is read: three decimals, a real minus sign. */
+export function decimal(value: number, digits = 3): string {
+  return value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");
+}
+
+/** A probability to two digits after the point, more where it is small. */
+export function probability(p: number): string {
+  if (p === 0 || p >= 0.995) return p.toFixed(p < 0.99995 && p > 0 ? 4 : 0);
+  return p >= 0.01 ? p.toFixed(2) : p.toPrecision(1);
+}
+
+/** A share as per cent: 97 %, 0.4 %, < 0.1 %. */
+export function percent(share: number): string {
+  const value = 100 * share;
+  if (value > 0 && value < 0.1) return "< 0.1 %";
+  if (value > 99.9 && value < 100) return "> 99.9 %";
+  return `${value.toFixed(value >= 10 || value === 0 ? 0 : 1)} %`;
+}

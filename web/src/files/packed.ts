@@ -1,0 +1,34 @@
+/** What a panel's files hold: plain tables and values, made when they are asked for. */
+import { row, type Grid } from "../data/blocks";
+import type { Trace } from "../data/contents";
+import type { Files } from "./export";
+import type { Step } from "../data/steps";
+import { heatMap } from "./tikz";
+
+/** Weights with their symbols, as every form. */
+export function weightFiles(name: string, trace: Trace, weights: Grid, picture: SVGSVGElement | undefined): Files {
+  const rows = Array.from({ length: weights.rows }, (_, step) => Array.from(row(weights, step)));
+  return {
+    name,
+    picture,
+    data: { source: trace.source, target: trace.target, weights: rows },
+    table: [["", ...trace.source], ...rows.map((values, step) => [trace.target[step] ?? "", ...values.map((value) => Number(value.toFixed(6)))])],
+    tex: heatMap(weights, trace.target, trace.source),
+  };
+}
+
+/** The steps with what each might have been. */
+export function stepFiles(name: string, all: readonly Step[]): Files {
+  const head = ["step", "symbol", "probability", "entropy in bits", "wanted", "forced", "painted", "likeliest"];
+  return {
+    name,
+    data: all,
+    table: [
+      head,
+      ...all.map((step) => [
+        step.place + 1, step.symbol, step.probability, step.entropy, step.wanted ?? "", `${step.forced}`, `${step.painted}`,
+        step.choices.map(({ symbol, probability }) => `${symbol} ${probability.toFixed(4)}`).join("; "),
+      ]),
+    ],
+  };
+}

@@ -1,0 +1,32 @@
+/** A heat map and its labels as TikZ, to stand in a paper. */
+import { row, type Grid } from "../data/blocks";
+import { shown } from "../drawing/symbols";
+
+const SPECIAL: Record<string, string> = {
+  "\\": "\\textbackslash{}", "{": "\\{", "}": "\\}", "$": "\\$", "&": "\\&", "#": "\\#", "%": "\\%", "_": "\\_",
+  "^": "\\textasciicircum{}", "~": "\\textasciitilde{}", "␣": "\\textvisiblespace{}", "<": "\\textless{}", ">": "\\textgreater{}",
+};
+
+/** A symbol as LaTeX prints it. */
+export function escaped(symbol: string): string {
+  return [...shown(symbol)].map((letter) => SPECIAL[letter] ?? letter).join("");
+}
+
+/** Rows downwards, columns across; a weight below 0.005 is not drawn. Compile with XeLaTeX or LuaLaTeX for other scripts. */
+export function heatMap(weights: Grid, writes: readonly string[], reads: readonly string[]): string {
+  const lines = [
+    "% \\usepackage{tikz}; other scripts than Latin need XeLaTeX or LuaLaTeX.",
+    "\\begin{tikzpicture}[x=4mm, y=-4mm, every node/.style={font=\\footnotesize}]",
+    "  \\definecolor{weight}{RGB}{8,48,107}",
+  ];
+  for (let step = 0; step < weights.rows; step++) {
+    row(weights, step).forEach((value, position) => {
+      const share = Math.round(100 * Math.min(1, Math.abs(value)));
+      if (value !== 0 && share > 0) lines.push(`  \\fill[weight!${share}] (${position},${step}) rectangle ++(1,1);`);
+    });
+  }
+  lines.push(`  \\draw[gray] (0,0) rectangle (${weights.columns},${weights.rows});`);
+  reads.forEach((symbol, position) => lines.push(`  \\node[rotate=60, anchor=west] at (${position}.5,-0.2) {${escaped(symbol)}};`));
+  writes.forEach((symbol, step) => lines.push(`  \\node[anchor=east] at (-0.1,${step}.5) {${escaped(symbol)}};`));
+  return [...lines, "\\end{tikzpicture}", ""].join("\n");
+}

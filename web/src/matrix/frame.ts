@@ -1,0 +1,66 @@
+/** Where the parts of a heat map lie: labels left and above, cells, sums below. */
+import { size, thinned, type Range } from "../drawing/layout";
+import { breadth } from "../drawing/symbols";
+
+export interface Frame {
+  /** Of the cells' upper left corner. */
+  readonly left: number;
+  readonly top: number;
+  readonly cell: { readonly width: number; readonly height: number };
+  /** What stands over to the right: the last label, where labels are turned. */
+  readonly right: number;
+  /** Of the cells together. */
+  readonly width: number;
+  readonly height: number;
+  /** Every so many columns and rows carry a label; where that is not every one, the number of its place. */
+  readonly every: { readonly columns: number; readonly rows: number };
+  /** Sizes of the letters. */
+  readonly letter: { readonly columns: number; readonly rows: number };
+  /** Whether the labels above stand aslant, because they are wider than their cells. */
+  readonly turned: boolean;
+}
+
+const LETTER = 14;
+/** The smallest letters that can be read, and the room that the number of a place takes. */
+const LEAST = 9.5;
+const NUMBER = 32;
+const MOST = 30;
+const TALLEST = 560;
+/** Of the sums below the cells. */
+export const SUMS = 34;
+
+const longest = (symbols: readonly string[]): number => symbols.reduce((most, symbol) => Math.max(most, breadth(symbol) * LETTER), 0);
+
+const letter = (cell: number): number => Math.max(LEAST, Math.min(LETTER, cell * 1.1));
+const fits = (cell: number): boolean => cell >= 0.85 * LEAST;
+
+export function frame(reads: readonly string[], writes: readonly string[], columns: Range, rows: Range, room: number): Frame {
+  const left = Math.ceil(Math.min(Math.max(26, longest(writes) + 14), room * 0.3, 150));
+  const above = longest(reads);
+  const free = Math.max(40, room - left - 2);
+  const [across, down] = [Math.max(1, size(columns)), Math.max(1, size(rows))];
+  // Words stand aslant and let cells stay narrow; letters want cells as wide as they are.
+  const turned = above > MOST - 4 || (above > free / across && above > 1.3 * LETTER);
+  const right = turned ? Math.ceil(Math.min(60, breadth(reads[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : 0;
+  const cellWidth = Math.min(MOST, (free - right) / across);
+  const cellHeight = Math.min(MOST, Math.max(Math.min(cellWidth, MOST), Math.min(18, TALLEST / down)), TALLEST / down);
+  return {
+    left,
+    right,
+    top: Math.ceil(turned ? Math.min(110, above * 0.87 + 12) : 22),
+    cell: { width: cellWidth, height: cellHeight },
+    width: cellWidth * across,
+    height: cellHeight * down,
+    every: { columns: fits(cellWidth) ? 1 : Math.max(5, thinned(cellWidth, NUMBER)), rows: fits(cellHeight) ? 1 : Math.max(5, thinned(cellHeight, 14)) },
+    letter: { columns: letter(cellWidth), rows: letter(cellHeight) },
+    turned,
+  };
+}
+
+/** The cell under a place of the picture; null where it lies outside the cells. */
+export function cellUnder(of: Frame, x: number, y: number, columns: Range, rows: Range): [number | null, number | null] {
+  const column = Math.floor((x - of.left) / of.cell.width);
+  const step = Math.floor((y - of.top) / of.cell.height);
+  const inside = (place: number, range: Range): number | null => (place >= 0 && place < size(range) ? place + range.from : null);
+  return [inside(step, rows), inside(column, columns)];
+}

@@ -1,0 +1,60 @@
+/** What is pointed at, in a sentence: under the pictures, and for a screen reader. */
+import { row, type Grid } from "../data/blocks";
+import { greatest } from "../drawing/layout";
+import { decimal, percent } from "../drawing/scales";
+import { spoken } from "../drawing/symbols";
+
+// Marks that keep a symbol of another direction from turning the sentence round.
+const isolated = (symbol: string): string => `\u2068${spoken(symbol)}\u2069`;
+
+export interface Read {
+  readonly weights: Grid;
+  readonly reads: readonly string[];
+  readonly writes: readonly string[];
+  /** What the numbers are: "weight", "change of ln p", … */
+  readonly quantity: string;
+  /** Whether rows are shares that sum to one. */
+  readonly shares: boolean;
+}
+
+function number(value: number, shares: boolean): string {
+  return shares ? percent(value) : decimal(value);
+}
+
+function list(values: ArrayLike<number>, names: readonly string[], shares: boolean): string {
+  const found = greatest(values, 4).filter(({ value }) => !shares || value >= 0.005);
+  return found.map(({ place, value }) => `${isolated(names[place] ?? "")} (${place + 1}) ${number(value, shares)}`).join(", ");
+}
+
+/** How a weight came to be, as far as weights alone tell: its row's softmax, its rank, and its score against the greatest. */
+export function origin({ weights, reads }: Read, step: number, position: number): string {
+  const all = row(weights, step);
+  const [weight, most] = [all[position] ?? 0, greatest(all, 1)[0]];
+  if (!most || weight <= 0) return "";
+  const rank = 1 + all.filter((each) => each > weight).length;
+  const bits = all.reduce((sum, each) => (each > 0 ? sum - each * Math.log2(each) : sum), 0);
+  const behind = decimal(Math.log(weight / most.value), 2);
+  const digits = (value: number): string => value.toPrecision(3);
+  const against = rank > 1 ? `; against the greatest, ${isolated(reads[most.place] ?? "")} (${most.place + 1}), that is ln ${digits(weight)} − ln ${digits(most.value)} = ${behind}` : "";
+  return `How it came to be: α = exp e / Σ exp e over the row = ${digits(weight)}, number ${rank} of ${all.length}; the row’s entropy is ${bits.toFixed(2)} bits. The scores e are not kept, but for one softmax their differences are: e − e′ = ln α − ln α′${against}. The context is Σ α h: ${percent(weight)} of it is the state read here.`;
+}
+
+/** The sentence; "" where nothing is pointed at. Places count from 1. */
+export function sentence(of: Read, step: number | null, position: number | null): string {
+  const { weights, reads, writes, shares } = of;
+  const known = step !== null && step < weights.rows;
+  const writing = known ? `Step ${step + 1} writes ${isolated(writes[step] ?? "")}` : "";
+  const reading = position !== null && position < weights.columns ? `position ${position + 1}, ${isolated(reads[position] ?? "")}` : "";
+  if (known && reading) {
+    const value = weights.values[step * weights.columns + (position ?? 0)] ?? 0;
+    return `${writing}; ${of.quantity} on ${reading}: ${decimal(value, 4)}.`;
+  }
+  if (known) {
+    const most = list(row(weights, step), reads, shares);
+    return most ? `${writing}; ${of.quantity} on ${most}.` : `${writing}; it looks nowhere.`;
+  }
+  if (!reading || position === null) return "";
+  const column = Array.from({ length: weights.rows }, (_, each) => weights.values[each * weights.columns + position] ?? 0);
+  const most = list(column, writes, shares);
+  return `P${reading.slice(1)}: ${most ? `most in writing ${most}` : "read by no step"}.`;
+}

@@ -1,0 +1,170 @@
+// The list of examples: a row of numbers for each, which to show, and in what order. Pure: no page, no model.
+
+import { numbers } from "../data/blocks";
+import type { Edit, Item, Trace } from "../data/contents";
+import { percent, probability } from "../drawing/scales";
+import { shown } from "../drawing/symbols";
+
+export type Order = "file" | "loss" | "entropy" | "errors" | "coverage" | "length";
+
+export const ORDERS: [Order, string][] = [
+  ["file", "file order"],
+  ["loss", "loss (−ln p a symbol)"],
+  ["entropy", "entropy of p (mean)"],
+  ["errors", "edit distance"],
+  ["coverage", "coverage deviation"],
+  ["length", "length of the source"],
+];
+
+/** What the list knows of an example. */
+export interface Row {
+  place: number;
+  item: Item;
+  loss: number;
+  entropy: number;
+  errors: number;
+  coverage: number;
+  length: number;
+  /** Bits at each step, for the sparkline. */
+  bits: Float32Array;
+}
+
+export interface Filter {
+  /** A regular expression; it looks at source, outputs and references. */
+  pattern: string;
+  verdict: "all" | "right" | "wrong";
+  least: number;
+  most: number;
+  /** Only these places, with the words that say why; set by a click in another view. */
+  only: { places: number[]; why: string } | null;
+}
+
+export const EVERYTHING: Filter = { pattern: "", verdict: "all", least: 0, most: Infinity, only: null };
+
+/** Mean of ln(1 + (1 − Σ)²) over the source's columns Σ: how far each position is from being looked at once (Rikters et al. 2017). */
+export function coverageDeviation(weights: Float32Array, sources: number): number {
+  if (sources === 0) return 0;
+  const sums = new Float64Array(sources);
+  for (let index = 0; index < weights.length; index++) sums[index % sources]! += weights[index]!;
+  return sums.reduce((total, sum) => total + Math.log1p((1 - sum) ** 2), 0) / sources;
+}
+
+export function mean(values: Float32Array): number {
+  return values.length === 0 ? 0 : values.reduce((total, value) => total + value, 0) / values.length;
+}
+
+/** Mean −ln p of a trace's symbols. */
+export function loss(trace: Trace): number {
+  return trace.target.length === 0 ? 0 : -trace.score / trace.target.length;
+}
+
+export function row(item: Item, place: number): Row {
+  const trace = item.traces[0];
+  const bits = trace ? numbers(trace.entropy) : new Float32Array();
+  return {
+    place,
+    item,
+    bits,
+    loss: trace ? loss(trace) : 0,
+    entropy: mean(bits),
+    errors: item.errors ?? 0,
+    coverage: trace ? coverageDeviation(numbers(trace.attention), trace.source.length) : 0,
+    length: trace?.source.length ?? 0,
+  };
+}
+
+/** A regular expression (case counts, Unicode), or why it is none. */
+export function expression(pattern: string): RegExp | string {
+  try {
+    return new RegExp(pattern, "u");
+  } catch (error) {
+    return String((error as Error).message).replace(/^Invalid regular expression: /, "");
+  }
+}
+
+/** Places of the examples to show, in order; a bad expression filters nothing. */
+export function chosen(rows: Row[], filter: Filter, order: Order, descending: boolean): Row[] {
+  const found = expression(filter.pattern);
+  const only = filter.only && new Set(filter.only.places);
+  const kept = rows.filter(
+    (candidate) =>
+      (!only || only.has(candidate.place)) &&
+      (filter.verdict === "all" || candidate.item.exact === (filter.verdict === "right")) &&
+      candidate.length >= filter.least &&
+      candidate.length <= filter.most &&
+      (typeof found === "string" || texts(candidate.item).some((text) => found.test(text))),
+  );
+  const sign = descending ? -1 : 1;
+  if (order === "file") return descending ? kept.reverse() : kept;
+  return kept.sort((left, right) => sign * (left[order] - right[order]) || left.place - right.place);
+}
+
+function texts(item: Item): string[] {
+  return [item.text, ...(item.traces[0] ? [item.traces[0].output] : []), ...item.references];
+}
+
+/** The steps of an output that are wrong, and what was missed before which step (the output's length: at its end). */
+export function wrongSteps(edits: Edit[]): { steps: number[]; missed: [number, string][] } {
+  const steps: number[] = [];
+  const missed: [number, string][] = [];
+  let next = 0;
+  for (const edit of edits) {
+    if (edit.written !== null) next = edit.written + 1;
+    if (edit.kind === "deletion") missed.push([next, edit.wanted ?? ""]);
+    else if (edit.kind !== "same" && edit.written !== null) steps.push(edit.written);
+  }
+  return { steps, missed };
+}
+
+/** The alignment in words: what a person who has read nothing must see first. */
+export function verdict(item: Item, target: string[]): string {
+  if (item.exact === null) return "Nothing says what was wanted.";
+  if (item.exact) return "Right: the output is what was wanted.";
+  const wrong = item.edits.filter((edit) => edit.kind !== "same");
+  const words = wrong.slice(0, 3).map((edit) => {
+    const step = edit.written === null ? "" : `step ${edit.written + 1} `;
+    const written = edit.written === null ? "" : shown(target[edit.written] ?? "");
+    if (edit.kind === "deletion") return `“${shown(edit.wanted ?? "")}” is missing`;
+    if (edit.kind === "insertion") return `${step}wrote “${written}” that nobody wanted`;
+    return `${step}wrote “${written}” where “${shown(edit.wanted ?? "")}” was wanted`;
+  });
+  if (words.length === 0) return "Wrong.";
+  return `Wrong: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
+}
+
+/** Why the first wrong step was wrong, as far as the model's own numbers tell: where it looked, and what else it thought of. */
+export function why(item: Item, trace: Trace): string[] {
+  const edit = item.edits.find((each) => each.kind !== "same");
+  if (!edit) return [];
+  const place = item.edits.indexOf(edit);
+  // Something missing is seen at the step that wrote what comes after it.
+  const step = edit.written ?? item.edits.slice(place).find((each) => each.written !== null)?.written ?? trace.target.length - 1;
+  const written = trace.target[step];
+  const weights = numbers(trace.attention).subarray(step * trace.source.length, (step + 1) * trace.source.length);
+  if (written === undefined || weights.length === 0) return [];
+  const p = (ln: number) => probability(Math.exp(ln));
+  const said = [`Step ${step + 1} wrote “${shown(written)}” with p = ${p(numbers(trace.log_probabilities)[step] ?? 0)}.`];
+  const rank = (trace.top[step] ?? []).findIndex(([symbol]) => symbol === edit.wanted);
+  if (edit.wanted !== null) {
+    const wanted = `“${shown(edit.wanted)}”, which was wanted,`;
+    said.push(rank < 0 ? `${wanted} was not among its ${trace.top[step]?.length ?? 0} likeliest.` : `${wanted} had p = ${p(trace.top[step]![rank]![1])}, place ${rank + 1}.`);
+  }
+  const peak = weights.indexOf(Math.max(...weights));
+  if (weights[peak]! > 0) said.push(looked(trace, peak, weights[peak]!));
+  const [from, to] = item.gold?.[step] ?? [0, 0];
+  if (edit.written !== null && to > from && weights[peak]! > 0) {
+    const inside = peak >= from && peak < to;
+    const there = percent(weights.subarray(from, to).reduce((sum, weight) => sum + weight, 0));
+    said.push(`What was wanted stands at ${to - from > 1 ? `positions ${from + 1}–${to}` : `position ${to}`}, which got ${there} of the weight: it looked in the ${inside ? "right" : "wrong"} place.`);
+  }
+  return said;
+}
+
+/** Where a step looked most; what is little more than an even share is called spread out, for there the place tells little. */
+function looked(trace: Trace, at: number, weight: number): string {
+  const times = weight * trace.source.length;
+  const place = `position ${at + 1}, “${shown(trace.source[at]!)}”${trace.unknown.includes(at) ? ", a symbol that the model has never seen" : ""}`;
+  if (weight >= 0.2 || trace.source.length === 1) return `It looked most at ${place} (${percent(weight)}).`;
+  const much = times < 2 ? "hardly more than" : `${times.toFixed(times < 10 ? 1 : 0)} times`;
+  return `It looked at no one place: the most, ${percent(weight)}, lay on ${place}, ${much} an even share.`;
+}

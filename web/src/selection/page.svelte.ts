@@ -1,0 +1,43 @@
+/** What the page was given, and the part of it that is selected. */
+import type { Contents, Item, Trace } from "../data/contents";
+import { FORMAT } from "../data/contents";
+import { contents as fetched } from "../data/service";
+import { selection } from "./selection.svelte";
+
+const EMPTY: Contents = {
+  format: FORMAT, version: "", title: "Pellucid", served: false, card: null, items: [], total: 0, choice: "",
+  corpus: null, training: null, space: null, rivals: [],
+};
+
+/** Two traces are one where they read and wrote the same. */
+export const key = (trace: Trace): string => JSON.stringify([trace.source, trace.target]);
+
+class Page {
+  contents = $state.raw<Contents>(EMPTY);
+  /** An answer to a source typed by the reader: shown in place of the selected item. */
+  live = $state.raw<Item | null>(null);
+
+  /** What was asked about outputs after they came, by what they read and wrote. */
+  known = $state.raw<ReadonlyMap<string, Partial<Trace>>>(new Map());
+
+  readonly items: Item[] = $derived(this.contents.items);
+  readonly item: Item | null = $derived(this.live ?? this.items[selection.item] ?? null);
+  readonly trace: Trace | null = $derived.by(() => {
+    const trace = this.item?.traces[selection.output] ?? this.item?.traces[0];
+    return trace ? { ...trace, ...this.known.get(key(trace)) } : null;
+  });
+  readonly served: boolean = $derived(this.contents.served);
+}
+
+export const page = new Page();
+
+/** The contents that stand in the file, or, in a served page, those the service gives. */
+export async function load(): Promise<Contents> {
+  const scripts = document.querySelectorAll('script[type="application/json"]');
+  const text = [...scripts].find((each) => each.id === "contents" && each.textContent.trim() !== "")?.textContent;
+  const contents = text ? (JSON.parse(text) as Contents) : await fetched();
+  if (contents.format !== FORMAT) {
+    throw new Error(`This page reads contents of format ${FORMAT}; these are of format ${contents.format}.`);
+  }
+  return contents;
+}

@@ -1,0 +1,116 @@
+/** The one selection that all panels share: what is pointed at in one is lit in all. */
+import { oneOf, read, show, whole, written } from "./hash";
+import type { Range } from "../drawing/layout";
+import { Pointer } from "./pointer.svelte";
+import type { Scale } from "../drawing/scales";
+
+/** A wish for the what-if tab: this source, with this beginning of the output. */
+export interface Wish {
+  readonly text: string;
+  readonly features: string[];
+  readonly prefix: string[];
+}
+
+export const LAYERS = ["attention", "erasure", "gradient"] as const;
+export const SCALES = ["unit", "row"] as const satisfies Scale[];
+export type Layer = (typeof LAYERS)[number];
+
+class Selection extends Pointer {
+  /** The open tab's name (tabs.ts). */
+  tab = $state.raw("examples");
+  /** Where one begins: the first item that is wrong, if there is one. */
+  first = 0;
+  /** Place in `Contents.items`. */
+  item = $state.raw(0);
+  /** Which of the item's outputs. */
+  output = $state.raw(0);
+  /** The node of the beam that is looked at; null: the output itself. */
+  node = $state.raw<number | null>(null);
+  /** A node under the pointer, for as long as it is there. */
+  nodeHovered = $state.raw<number | null>(null);
+  /** Whether weights are drawn against 1 or against the greatest of their row. */
+  scale = $state.raw<Scale>("unit");
+  /** What the pictures show. */
+  layer = $state.raw<Layer>("attention");
+  /** The share of each row's weight that the links show. */
+  mass = $state.raw(0.95);
+  /** The positions and the steps that long pictures are zoomed to; null: all. */
+  columns = $state.raw<Range | null>(null);
+  rows = $state.raw<Range | null>(null);
+  /** A source typed by the reader, and what filters the list: both belong to a link. */
+  typed = $state.raw("");
+  pattern = $state.raw("");
+  /** What the what-if tab is asked to do; it sets it back to null. */
+  wish = $state.raw<Wish | null>(null);
+
+  /** The node whose attention is shown. */
+  get shownNode(): number | null {
+    return this.nodeHovered ?? this.node;
+  }
+
+  /** Esc: nothing is locked or pointed at. */
+  override free(): void {
+    super.free();
+    this.nodeHovered = null;
+    this.node = null;
+  }
+
+  /** Another item: steps, positions and nodes of the old one mean nothing there. */
+  choose(item: number, output = 0): void {
+    if (item !== this.item || output !== this.output) this.free();
+    if (item !== this.item) this.columns = null;
+    this.rows = null;
+    this.item = item;
+    this.output = output;
+  }
+
+  /** Opens the what-if tab with this beginning of the output. */
+  force(wish: Wish): void {
+    this.wish = wish;
+    this.tab = "what-if";
+  }
+
+  get hash(): string {
+    const pinned = this.pinned;
+    return written([
+      ["tab", this.tab === "examples" ? null : this.tab],
+      ["item", this.item === this.first ? null : this.item],
+      ["output", this.output || null],
+      ["node", this.node],
+      ["step", pinned?.step],
+      ["position", pinned?.position],
+      ["scale", this.scale === "unit" ? null : this.scale],
+      ["layer", this.layer === "attention" ? null : this.layer],
+      ["filter", this.pattern],
+      ["typed", this.typed],
+      ["mass", this.mass === 0.95 ? null : this.mass],
+    ]);
+  }
+
+  /** Takes over what a hash says; `items` and `tabs` are what there is, `first` is where one begins. */
+  restore(hash: string, items: number, tabs: readonly [string, ...string[]], first = 0): void {
+    const told = read(hash);
+    this.first = first;
+    const item = whole(told, "item", first);
+    this.tab = oneOf(told, "tab", tabs);
+    this.item = item < items ? item : first;
+    this.output = whole(told, "output", 0);
+    this.node = whole(told, "node", null);
+    this.scale = oneOf(told, "scale", SCALES);
+    this.layer = oneOf(told, "layer", LAYERS);
+    this.pattern = told.get("filter") ?? "";
+    this.typed = told.get("typed") ?? "";
+    const mass = Number(told.get("mass") ?? 0.95);
+    this.mass = mass > 0 && mass <= 1 ? mass : 0.95;
+    const step = whole(told, "step", null);
+    const position = whole(told, "position", null);
+    this.pinned = step === null && position === null ? null : { step, position };
+  }
+
+  /** Shows the selection in the address. */
+  remember(): void {
+    show(this.hash);
+  }
+}
+
+export const selection = new Selection();

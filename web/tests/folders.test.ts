@@ -1,0 +1,22 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, normalize } from "node:path";
+import { fileURLToPath } from "node:url";
+import { expect, it } from "vitest";
+
+// In the order in which data pass them: what is given, how it is drawn, what of it is chosen, and the views, at last the page.
+const ORDER = [
+  "data", "drawing", "selection", "files", "parts", "links", "matrix", "output",
+  "examples", "beam", "what-if", "corpus", "compare", "space", "training", "about", ".",
+];
+const SOURCES = fileURLToPath(new URL("../src", import.meta.url));
+
+it("imports only from folders before its own", () => {
+  const paths = readdirSync(SOURCES, { recursive: true, encoding: "utf8" }).filter((path) => /\.(ts|svelte)$/.test(path));
+  expect(new Set(paths.map(dirname))).toEqual(new Set(ORDER));
+  const wrong = paths.flatMap((path) => {
+    const imported = [...readFileSync(join(SOURCES, path), "utf8").matchAll(/(?:from|import) "(\.[^"]+)"/g)];
+    const folders = imported.map(([, name]) => normalize(join(dirname(path), dirname(name!))));
+    return folders.filter((folder) => ORDER.indexOf(folder) > ORDER.indexOf(dirname(path))).map((folder) => `${path} imports from ${folder}`);
+  });
+  expect(wrong).toEqual([]);
+});
