@@ -21,18 +21,18 @@ from pellucid.recipes.typos.telling import Run, lines_of, numbers_of, parts_of, 
 
 NAME, TITLE = "typo-faithful", "The wrong letter, as the post of 2017 finds it"
 SIZES, PLAN = Sizes(), Plan()
-INTRODUCTION = f"""A word with one wrong letter is read by three layers of LSTM, letter by letter, each letter two
+INTRODUCTION = """A word with one wrong letter is read by three layers of LSTM, letter by letter, each letter two
 numbers. A fixed linear read-out of all their outputs makes one number, which the post calls attention and "sort of a
 cheat"; three more layers of LSTM take one step on it from the state in which the first three ended, and a softmax
 says which position is wrong.
 
 Kept as they were: TensorFlow's LSTM; padding read like letters; the read-out not a softmax, not dependent on the
-decoder, a single number. The post tells neither sizes nor training nor any accuracy. Chosen here: {SIZES.hidden}
-units a layer, words of 3 to {SIZES.longest} letters, Adam with a rate of {PLAN.rate:g} that falls along half a
-cosine to zero, {PLAN.batch} typos an update, {PLAN.samples:,} in all.
+decoder, a single number. The post tells neither sizes nor training nor any accuracy. Chosen here: {hidden} units a
+layer, words of 3 to {longest} letters, Adam with a rate of {rate:g} that falls along half a cosine to zero, gradients
+shortened to a length of {norm:g}, {batch} typos an update, {samples:,} in all.
 
-The typos are made from a list of words: a position, and a letter there that makes no word of the list. Words that
-are tested, one typo each, were not trained on."""
+The typos are made from a list of words: a position, and a letter there that makes no word of the list. Words that are
+tested, one typo each, were not trained on."""
 CLAIMS = """The post says of its picture that the embedding separates the vowels, and the commonest letter. Ratio:
 the mean distance from a vowel to a consonant over that between two vowels; p: of all 65,780 ways to
 choose five letters, the share with at least that ratio. Nearest: vowels whose nearest letter is a vowel
@@ -58,7 +58,8 @@ def run(request: Request) -> Iterator[str]:
     for outcome, film in zip(outcomes, films, strict=True):
         write_text(request.out / f"film-seed-{outcome.seed}.svg", film)
     parts = [*parts_of(every), *_embedding(outcomes, measured, films)]
-    report = Report(title=TITLE, introduction=INTRODUCTION, summary=summary_of(every), parts=parts)
+    introduction = INTRODUCTION.format(**SIZES._asdict(), **plan._asdict())
+    report = Report(title=TITLE, introduction=introduction, summary=summary_of(every), parts=parts)
     write_report(request.out / "report.html", report)
     numbers = {"name": NAME, "words": len(words.words), "sizes": SIZES._asdict(), "plan": plan._asdict()}
     vectors = {f"seed {outcome.seed}": np.round(outcome.film[-1], 4).tolist() for outcome in outcomes}
