@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from pellucid.training.session import Files
 
 ROOT = Path(__file__).parents[1]
 MARKED = re.compile(r"<!-- run -->\n```python\n(.*?)```", re.DOTALL)
+SHELL = re.compile(r"<!-- run -->\n```sh\n(.*?)```", re.DOTALL)
 
 
 def test_the_section_on_seeing_through_a_model_runs(
@@ -29,3 +32,21 @@ def test_the_section_on_seeing_through_a_model_runs(
         exec(compile(block, "docs/using.md", "exec"), names)
     shown = capsys.readouterr().out
     assert "(1,)" in shown and "(0, 1)" in shown and "monotonicity: " in shown and "Drive(temporal=" in shown
+
+
+def test_the_commands_of_the_tasks_run(tmp_path: Path) -> None:
+    (script,) = SHELL.findall((ROOT / "docs" / "using.md").read_text("utf-8"))
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-e", "-u", "-o", "pipefail"],
+        input=script,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for said in ("+-+++++-+", "even", "5", "accuracy by position", "among the first 3"):
+        assert said in done.stdout

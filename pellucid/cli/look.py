@@ -164,13 +164,14 @@ def _sources(given: Arguments, model: "Model") -> "list[Sources]":
 
 def _show(given: Arguments) -> None:
     """The terminal view."""
-    from pellucid.look.terminal import CAPTION, legend, render
+    from pellucid.look.terminal import caption_of, legend, render
 
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not given.ascii
     width = given.width or shutil.get_terminal_size((120, 24)).columns
-    for trace in _traces(given, given.most):
+    traces = _traces(given, given.most)
+    for trace in traces:
         print(render(trace, width=width, color=color, ascii_only=given.ascii), end="\n\n")
-    print(legend(color=color, ascii_only=given.ascii), CAPTION, sep="\n")
+    print(legend(color=color, ascii_only=given.ascii), caption_of(traces[0]), sep="\n")
 
 
 def _traces(given: Arguments, most: int) -> "list[Trace]":

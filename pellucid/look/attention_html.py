@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from rich.cells import cell_len
 
-from pellucid.look.terminal import CAPTION, NO_ATTENTION
+from pellucid.look.terminal import NO_ATTENTION, caption_of
 from pellucid.look.visible import probability, shortened, visible, visible_text
 from pellucid.search.trace import END, Trace
 
@@ -81,7 +81,7 @@ def trace_html(trace: Trace) -> str:
     """A trace as a fragment of HTML that stands by itself: what notebooks show."""
     notes = "".join(f'<p style="margin:0 0 .6em">{escape(note)}</p>' for note in notes_on(trace))
     picture = f'<div style="overflow-x:auto">{attention_svg(trace)}</div>' if trace.target else ""
-    caption = NO_ATTENTION if trace.attention.size and not trace.attention.any() else CAPTION
+    caption = caption_of(trace)
     return (
         f'<figure style="margin:1.2em 0 2em;font-family:{escape(SANS)};font-size:14px;line-height:1.45">'
         f'<div style="margin:0 0 .8em;font-size:16px">{headline_html(trace)}</div>{notes}{picture}'
@@ -108,8 +108,6 @@ def notes_on(trace: Trace) -> list[str]:
         notes.append("Nothing was decoded.")
     if not trace.source:
         notes.append("The source is empty.")
-    if trace.task == "tag" and trace.target:
-        notes.append("Each tag is read from the state at its own position: it looks nowhere else.")
     if trace.unknown:
         unknown = dict.fromkeys(visible(trace.source[position]) for position in trace.unknown)
         notes.append(f"Underlined, because never seen in training: {' '.join(unknown)}")

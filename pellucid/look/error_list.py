@@ -139,7 +139,7 @@ def _disagreement(right: Assessment, wrong: Assessment, at: int) -> Row:
 def _attention(trace: Trace) -> str:
     """The heat map, and what it alone would not tell."""
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in notes_on(trace))
-    drawn = trace.target and trace.task != "tag"  # whose weights are the same for all
+    drawn = trace.target and trace.task != "tag"  # the weights of tags say nothing
     return notes + (f'<div class="wide">{attention_svg(trace)}</div>' if drawn else "")
 
 

@@ -10,7 +10,7 @@ from pellucid.look.error_list import SCRIPT, error_rows, list_html
 from pellucid.look.evaluation_tables import score_rows
 from pellucid.look.page import text
 from pellucid.look.report import Fragment, Report, accuracies_html
-from pellucid.look.terminal import CAPTION
+from pellucid.look.terminal import caption_of
 
 
 def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, int], listed: int) -> Report:
@@ -80,9 +80,10 @@ def _errors(assessment: Assessment, listed: int) -> Iterator[str]:
     wrong = assessment.worst(len(assessment.scored))
     if not wrong[:listed]:
         return
+    caption = caption_of(assessment.traces[wrong[0]])
     left = f" The {listed:,} worst of {len(wrong):,} are here (--worst)." if len(wrong) > listed else ""
     yield (
-        f'<p class="note">Unfold an error for its attention. {CAPTION} What differs from the nearest reference is '
+        f'<p class="note">Unfold an error for its attention. {caption} What differs from the nearest reference is '
         f"underlined; p is the probability of the output.{left}</p>\n"
     )
     rows = error_rows(assessment, wrong[:listed])

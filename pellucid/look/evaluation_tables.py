@@ -14,6 +14,8 @@ from pellucid.evaluation.outcomes import Mean
 from pellucid.look.label_tables import label_rows, label_table
 from pellucid.look.visible import visible, visible_text
 
+LISTED = 60
+"""Positions or lengths that a table has room for, of tags of long sequences."""
 CONFUSIONS = 10
 """So many kinds of error are listed."""
 REVIEWED = (0.5, 0.8, 0.9, 0.95, 1.0)
@@ -32,7 +34,7 @@ def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds
         ("target position", assessment.evaluation.positions),
         ("source length", assessment.evaluation.lengths),
     ):
-        if len(accuracies) > 1:
+        if assessment.labelled is None or 1 < len(accuracies) <= LISTED:
             yield _accuracies(title, accuracies)
     if assessment.confusions.errors:
         yield _confusions(assessment)

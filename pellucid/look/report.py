@@ -17,7 +17,7 @@ from pellucid.files import write_text
 from pellucid.look.attention_html import attention_svg, headline_html, notes_on
 from pellucid.look.charts import Chart, accuracy_chart, chart_svg, learning_charts
 from pellucid.look.page import document, header, paragraphs, section, text
-from pellucid.look.terminal import CAPTION, NO_ATTENTION
+from pellucid.look.terminal import NO_ATTENTION, caption_of
 from pellucid.look.visible import clusters, probability, visible_pieces
 from pellucid.search.trace import Trace
 
@@ -163,7 +163,8 @@ def _examples(examples: Sequence[Shown]) -> Iterator[str]:
     """The attention of chosen decodings, under one caption."""
     if not examples:
         return
-    caption = CAPTION if any(shown.trace.attention.any() for shown in examples) else NO_ATTENTION
+    looking = [shown.trace for shown in examples if shown.trace.attention.any()]
+    caption = caption_of(looking[0]) if looking else NO_ATTENTION
     yield (
         f'<p class="note">{caption} Each row is a written symbol: the stronger its blue, the more weight on the source '
         "symbol above. Beside it stands its probability, and the runner-up where that came near.</p>\n"

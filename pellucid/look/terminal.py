@@ -17,6 +17,8 @@ from pellucid.search.trace import Trace
 
 CAPTION = "Attention shows where the model looked, not why it decided."
 NO_ATTENTION = "This model has no attention: there are no weights to show."
+OWN_PLACE = "Each tag is read from the state at its own position: nothing else is looked at."
+POINTING = "The weights are the answer: the probability of each position."
 
 _DARK, _BRIGHT = (24, 30, 42), (125, 190, 255)
 _LONGEST_LABEL = 14
@@ -65,6 +67,15 @@ class _Row(NamedTuple):
 
     label: str
     chance: str
+
+
+def caption_of(trace: Trace) -> str:
+    """What the weights of a trace are, in a sentence."""
+    if trace.task == "tag":
+        return OWN_PLACE
+    if trace.attention.size and not trace.attention.any():
+        return NO_ATTENTION
+    return POINTING if trace.task == "point" else CAPTION
 
 
 def render(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:

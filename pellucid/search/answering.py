@@ -111,14 +111,16 @@ class Answerer(Ensemble):
 
     def distributions(self, examples: Iterable[Example]) -> list[Float[np.ndarray, "T W"]]:
         """ln p of all ids at each answer, example by example; of a source without symbols there is no row."""
-        given = list(examples)
-        rows = [np.zeros((0, len(self.vocabularies.target))) for _ in given]
+        given, size = list(examples), len(self.vocabularies.target)
+        rows = [np.zeros((0, size)) for _ in given]
 
         def note(work: Work) -> list[list[Found]]:
             """One batch, kept as it is."""
             likely = self.likely(work)
             for at, (row, steps) in enumerate(zip(work.rows.tolist(), self._steps(work), strict=True)):
-                rows[row] = likely.values[at, :steps].astype(np.float64)
+                own = likely.values[at, :steps]
+                rows[row] = np.full((steps, size), -np.inf)  # of positions there are more than a source has
+                rows[row][:, : own.shape[1]] = own
             return self._answered(work, 1)
 
         self._lists(given, Asked(1, 1, FREE), note)

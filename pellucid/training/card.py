@@ -3,7 +3,7 @@
 from typing import Any
 
 from pellucid import __version__
-from pellucid.config import Config
+from pellucid.config import Config, Task
 from pellucid.model.network import parameter_count
 from pellucid.training.loop import Session
 
@@ -23,7 +23,7 @@ def card(session: Session, log: list[dict[str, Any]]) -> str:
             "",
             "## Scores on the development data",
             "",
-            *(_scores(best, len(session.development)) if best else ["No validation was made."]),
+            *(_scores(best, len(session.development), session.config.task) if best else ["No validation was made."]),
             "",
             "## What it cannot know",
             "",
@@ -91,13 +91,17 @@ def _answering(config: Config) -> str:
             return f"A tagger: {reads}, each position tagged from its own state"
 
 
-def _scores(best: dict[str, Any], examples: int) -> list[str]:
+def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:
     """The best validation."""
+    how, exact = "by greedy decoding", f"* exact match {best['exact_match']:.2f} %"
+    if task == "transduce":
+        exact += f" (word error rate {100 - best['exact_match']:.2f} %)"
+    else:
+        how = {"tag": "tags", "classify": "classes", "point": "positions"}[task]
     return [
-        f"On {examples:,} examples, by greedy decoding, at update {best['update']:,}:",
+        f"On {examples:,} examples, {how}, at update {best['update']:,}:",
         "",
-        f"* exact match {best['exact_match']:.2f} % (word error rate {100 - best['exact_match']:.2f} %)",
-        f"* symbol accuracy {best['symbol_accuracy']:.2f} %",
+        exact,
         f"* symbol error rate {best['symbol_error_rate']:.2f} %",
         f"* cross-entropy {best['loss']:.4f} a symbol",
     ]

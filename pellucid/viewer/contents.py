@@ -247,6 +247,8 @@ class Card(Struct, frozen=True, kw_only=True):
     """TOML."""
     attends: bool
     """Whether it has attention at all."""
+    task: Literal["transduce", "tag", "classify", "point"] = "transduce"
+    """What its outputs are; what is not written symbol by symbol has no beam, no prefix and no states to show."""
 
 
 class Rival(Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pellucid.evaluation.assessment import Assessment
 from pellucid.evaluation.confusion import Pair, paired
+from pellucid.evaluation.labels import Labelled
 from pellucid.evaluation.metrics import Accuracy, Scored
 from pellucid.viewer.contents import Confusion, Corpus, Interval, Statistic
 from pellucid.viewer.statistics import Lying
@@ -34,7 +35,9 @@ def corpus(assessment: Assessment, places: Places, found: Lying) -> Corpus:
 
 def _scores(assessment: Assessment) -> list[Statistic]:
     """The rates that matter most."""
-    evaluation = assessment.evaluation
+    evaluation, labelled = assessment.evaluation, assessment.labelled
+    if labelled is not None:
+        return _label_scores(labelled)
     exact, errors = evaluation.exact_match_ci95, evaluation.symbol_error_rate_ci95
     rows: list[tuple[str, float, float | None, float | None, str]] = [
         ("exact match", evaluation.exact_match, *exact, "Share of outputs equal to a reference (Wilson's interval)."),
@@ -56,6 +59,42 @@ def _scores(assessment: Assessment) -> list[Statistic]:
     return [
         Statistic(name=name, value=value, unit="%", low=low, high=high, definition=definition)
         for name, value, low, high, definition in rows
+    ]
+
+
+def _label_scores(labelled: Labelled) -> list[Statistic]:
+    """The same of tags, classes and positions."""
+    own, spans = labelled.accuracy_ci95, labelled.spans
+    rows: list[tuple[str, float | None, str, tuple[float, float] | None, str]] = [
+        ("accuracy", labelled.accuracy, "%", own, "Share of right answers, of tags position by position."),
+        (
+            "among the first 3",
+            labelled.first,
+            "%",
+            labelled.first_ci95,
+            "Share whose position is among the likeliest 3.",
+        ),
+        ("macro F1", labelled.macro_f1, "%", None, "Mean over labels of 2 right / (answered + wanted)."),
+        (
+            "correlation",
+            labelled.mcc,
+            "",
+            None,
+            "Of wanted and answered labels (Gorodkin 2004): 0 is chance, 1 is best.",
+        ),
+        ("span F1", *((spans.f1, "%", spans.f1_ci95) if spans else (None, "%", None)), "Of BIO chunks, as conlleval."),
+    ]
+    return [
+        Statistic(
+            name=name,
+            value=value,
+            unit=unit,
+            low=interval[0] if interval else None,
+            high=interval[1] if interval else None,
+            definition=definition,
+        )
+        for name, value, unit, interval, definition in rows
+        if value is not None
     ]
 
 

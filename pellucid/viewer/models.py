@@ -34,7 +34,7 @@ class Model:
 
     @property
     def alone(self) -> bool:
-        """Whether it is one network, whose states can be seen."""
+        """Whether it is one network that writes symbol by symbol: its states can be seen."""
         return self.transducer is not None and not isinstance(self.transducer, Ensemble)
 
 
@@ -70,7 +70,8 @@ def card(model: Model) -> Card:
     else:
         config, facts = model.transducer.config, _sizes(model, model.transducer)
     told = [("model", architecture(config)), *facts, *_course(log), ("seed", f"{config.seed}")]
-    return Card(name=model.name, facts=told, config=to_toml(config), attends=config.attention.score != "none")
+    attends = config.attention.score != "none" and config.task != "tag"
+    return Card(name=model.name, facts=told, config=to_toml(config), attends=attends, task=config.task)
 
 
 def _sizes(model: Model, transducer: Transducer) -> list[tuple[str, str]]:
@@ -82,7 +83,7 @@ def _sizes(model: Model, transducer: Transducer) -> list[tuple[str, str]]:
         ("parameters", f"{parameter_count(transducer.network):,}{each}"),
         ("source symbols", f"{len(vocabularies.source.symbols):,}"),
         ("target symbols", f"{len(vocabularies.target.symbols):,}"),
-        ("search", _search(transducer.config.search.beam_width)),
+        *([("search", _search(transducer.config.search.beam_width))] if transducer.config.task == "transduce" else []),
     ]
 
 

@@ -60,7 +60,9 @@ def gathered(shown: Assembled) -> Gathered:
     model = shown.models[0]
     usable = [trace for trace in shown.traces if trace.target and trace.origin == "search"]
     if not usable or not model.alone:
-        raise InputError("there are no states to search: the page has no file, or its model is an ensemble")
+        raise InputError(
+            "there are no states to search: the page has no file, or its model is an ensemble or has no steps"
+        )
     return gather(model.ready, shown.traces)
 
 
@@ -105,7 +107,7 @@ def _answer(shown: Assembled, asked: Asked) -> tuple[Item, Trace]:
     model = chosen(shown.models, asked.rival)
     transducer = _optioned(model.ready, asked)
     if (asked.states or asked.gates) and not model.alone:
-        raise InputError("an ensemble has no states of its own: ask one of its members")
+        raise InputError("there are no states of steps: the model is an ensemble, or writes nothing symbol by symbol")
     outputs = slim(_outputs(transducer, asked))
     (item,) = items(transducer, [Known()], [outputs])
     planes = shown.planes if asked.rival == -1 else None

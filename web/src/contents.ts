@@ -179,6 +179,7 @@ export interface Card {
   facts: [string, string][];
   config: string;
   attends: boolean;
+  task: "classify" | "point" | "tag" | "transduce";
 }
 
 /** Another run (or checkpoint) on the same sources. */

@@ -1,0 +1,114 @@
+"""Answers of models that tag, classify or point."""
+
+import math
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from tasks import TASKS, UNSCORED, answerer_of, config_of, examples, task_run
+
+from pellucid.config import Task
+from pellucid.data.examples import Example
+from pellucid.errors import ConfigError, DataError, RunError
+from pellucid.evaluation.answers import score
+from pellucid.evaluation.metrics import evaluate
+from pellucid.search.answering import Answerer, together
+from pellucid.search.options import Options
+from pellucid.search.sampling import Drawing
+from pellucid.training.run import load
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_rule_is_learnt(task: Task) -> None:
+    model, pairs = load(task_run(task).run), examples(task, 60, 3)
+    traces = model.trace(pairs)
+    evaluation = evaluate(score(traces, [(pair.target,) for pair in pairs], model.segmenters))
+    assert isinstance(model, Answerer) and evaluation.symbol_accuracy > 90
+    if task == "tag":
+        assert evaluation.symbols == sum(len(pair.target) - pair.target.count(UNSCORED) for pair in pairs)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_one_by_one_as_all_together(task: Task) -> None:
+    model, pairs = load(task_run(task).run), [*examples(task, 20, 4), Example("", "")]
+    for trace, pair in zip(model.trace(pairs), pairs, strict=True):
+        (own,) = model.trace([pair])
+        assert own.target == trace.target and own.task == task and own.finished
+        np.testing.assert_allclose(own.attention, trace.attention, atol=1e-5)
+        np.testing.assert_allclose(own.log_probabilities, trace.log_probabilities, atol=1e-5)
+
+
+def test_a_trace_of_each_task() -> None:
+    (tags,), (kind,), (place,) = (load(task_run(task).run).predict(["caxd"]) for task in TASKS)
+    assert len(tags.target) == 4 and tags.output == "".join(tags.target) and (tags.attention == np.eye(4)).all()
+    assert kind.target == (kind.output,) and kind.looks is not None and kind.looks.shape == (2, 4)
+    np.testing.assert_array_equal(kind.attention[0], kind.looks[-1])
+    assert place.output == "3" and place.symbols == ("3",) and len(place.top_symbols[0]) == 4
+    np.testing.assert_allclose(place.attention.sum(), 1, atol=1e-5)
+    assert place.score == pytest.approx(math.log(place.attention[0, 2]), abs=1e-4)
+    assert kind.to_dict()["task"] == "classify" and len(kind.to_dict()["looks"]) == 2
+
+
+@pytest.mark.parametrize(("task", "count"), [("classify", 2), ("point", 3)])
+def test_the_likeliest_answers_in_their_order(task: Task, count: int) -> None:
+    (found,) = load(task_run(task).run).nbest(["axd"], 5)
+    assert len(found) == count and [each.rank for each in found] == [*range(1, count + 1)]
+    chances = [each.score for each in found]
+    assert chances == sorted(chances, reverse=True) and sum(map(math.exp, chances)) == pytest.approx(1, abs=1e-5)
+    assert sum(each.probability or 0 for each in found) == pytest.approx(1)
+    assert tuple(each.output for each in found) == found[0].top_symbols[0]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_given_answers_have_the_probability_they_are_answered_with(task: Task) -> None:
+    model, pairs = load(task_run(task).run), examples(task, 10, 5)
+    found = model.trace(pairs)
+    given = model.force([pair._replace(target=trace.output) for pair, trace in zip(pairs, found, strict=True)])
+    for one, other in zip(found, given, strict=True):
+        assert other.target == one.target and other.origin == "given" and other.unknown_target == ()
+        assert other.score == pytest.approx(one.score, abs=1e-4)
+
+
+def test_what_is_not_scored_costs_nothing_and_what_was_never_seen_cannot_be() -> None:
+    (trace,) = load(task_run("tag").run).force([Example("caa", "C-Z")])
+    assert trace.target == ("C", "-", "Z") and trace.unknown_target == (2,)
+    assert trace.log_probabilities[1] == 0 and trace.log_probabilities[2] == -math.inf
+    with pytest.raises(DataError, match="pair 1: the source has 3 symbols, but the target has 2"):
+        load(task_run("tag").run).force([Example("caa", "CC")])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_is_of_written_outputs_is_refused(task: Task) -> None:
+    model = load(task_run(task).run)
+    for asked in (Options(prefix="V"), Options(forbidden=("V",)), Options(lattice=True), Options(masked=(0,))):
+        with pytest.raises(ConfigError, match=f"the model's task is '{task}'"):
+            model.with_options(asked)
+    assert model.with_options(Options()) is model
+    with pytest.raises(ConfigError, match="sample: "):
+        model.samples([Example("ab", "")], Drawing(samples=2))
+    with pytest.raises(ConfigError, match="prefixes: "):
+        model.trace([Example("ab", "")], prefixes=["C"])
+    with pytest.raises(ConfigError, match=r"search\.beam_width is for outputs written symbol by symbol"):
+        model.with_beam(3)
+    if task == "tag":
+        with pytest.raises(ConfigError, match="gives one tagging"):
+            model.nbest(["ab"], 2)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_an_ensemble_has_the_mean_of_its_members(task: Task) -> None:
+    pairs = examples(task, 30, 6)
+    one, other = (answerer_of(replace(config_of(task), seed=seed), pairs[:size]) for seed, size in ((1, 30), (2, 20)))
+    joined = together([one, other], ["one", "other"])
+    assert isinstance(joined, Answerer)
+    ids = other.vocabularies.target.ids
+    order = [*range(4), *(ids[symbol] for symbol in joined.vocabularies.target.symbols)]
+    for mean, own, its in zip(*(model.distributions(pairs) for model in (joined, one, other)), strict=True):
+        np.testing.assert_allclose(np.exp(mean), (np.exp(own) + np.exp(its[:, order])) / 2, atol=1e-5)
+
+
+def test_models_of_different_tasks_do_not_answer_together() -> None:
+    pairs = [Example("ab", "1"), Example("ab", "2")]
+    point, kind = (answerer_of(config_of(task, data={"maximum_length": 2}), pairs) for task in ("point", "classify"))
+    with pytest.raises(RunError, match="differ in task"):
+        together([point, kind], ["one", "other"])

@@ -1,0 +1,48 @@
+import pytest
+
+from pellucid.evaluation.chunks import Chunk, chunks, is_chunked, spans
+from pellucid.evaluation.metrics import Scored
+
+
+def scored(output: str, reference: str) -> Scored:
+    return Scored(tuple(output.split()), (tuple(reference.split()),), len(reference.split()), positional=True)
+
+
+@pytest.mark.parametrize(
+    ("tags", "found"),
+    [
+        ("O O", []),
+        ("B-a", [(0, 1, "a")]),
+        ("B-a I-a O", [(0, 2, "a")]),
+        ("B-a B-a", [(0, 1, "a"), (1, 2, "a")]),
+        ("O I-a I-a", [(1, 3, "a")]),
+        ("I-a I-b", [(0, 1, "a"), (1, 2, "b")]),
+        ("B-a I-b I-b", [(0, 1, "a"), (1, 3, "b")]),
+        ("B-a O I-a", [(0, 1, "a"), (2, 3, "a")]),
+        ("B-a I-a B-a I-a", [(0, 2, "a"), (2, 4, "a")]),
+        ("PlayMusic B-x-y I-x-y", [(1, 3, "x-y")]),
+        ("B I O", [(0, 2, "")]),
+    ],
+)
+def test_chunks_are_those_of_conlleval(tags: str, found: list[tuple[int, int, str]]) -> None:
+    assert chunks(tags.split()) == {Chunk(*each) for each in found}
+
+
+def test_rates_are_over_all_chunks_together() -> None:
+    """Worked by hand: 5 chunks wanted, 4 found, 2 of them in their place and of their type."""
+    found = spans(
+        [
+            scored("B-a I-a O B-b", "B-a I-a O B-b"),  # 2 right of 2 found, 2 wanted
+            scored("B-a O O", "B-a I-a O"),  # its end is wrong: 0 of 1, 1 wanted
+            scored("O O B-b", "B-c O B-a"),  # its type is wrong: 0 of 1, 2 wanted
+        ]
+    )
+    assert (found.right, found.found, found.wanted) == (2, 4, 5)
+    assert (found.precision, found.recall) == (50.0, 40.0) and found.f1 == pytest.approx(100 * 4 / 9)
+    assert found.f1_ci95.low <= found.f1 <= found.f1_ci95.high
+
+
+def test_without_any_chunk_all_rates_are_zero() -> None:
+    found = spans([scored("O O", "O O")])
+    assert (found.precision, found.recall, found.f1) == (0.0, 0.0, 0.0)
+    assert not is_chunked(["O", "H", "I-x"]) and is_chunked(["O", "B-x"])

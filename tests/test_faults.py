@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import pytest
+from tasks import config_of
+
+from pellucid.config import DataConfig, Task
+from pellucid.data.examples import read_examples
+from pellucid.data.faults import pair_fault
+from pellucid.data.symbols import segmenters
+from pellucid.errors import DataError
+
+
+def fault(config: DataConfig, source: str, target: str) -> str:
+    return pair_fault(source, target, segmenters(config), config)
+
+
+@pytest.mark.parametrize(
+    ("task", "source", "target", "reason"),
+    [
+        ("tag", "abc", "VCV", ""),
+        ("tag", "abc", "V--", ""),
+        ("tag", "abc", "VC", "the source has 3 symbols, but the target has 2: they must pair up (data.aligned)"),
+        ("tag", "abc", "---", "no symbol of the target is scored: all are '-' (data.unscored)"),
+        ("tag", "", "", "the source is empty"),
+        ("classify", "abc", "two words", ""),
+        ("classify", "abc", "", "the target is empty"),
+        ("point", "abc", "1", ""),
+        ("point", "abc", "3", ""),
+        *(
+            (
+                "point",
+                "abc",
+                given,
+                f"the target is no position of the source: expected a number from 1 to 3, got '{given}'",
+            )
+            for given in ("0", "4", "-1", "01", "x", "1.0", "٣", " 1")
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(task: Task, source: str, target: str, reason: str) -> None:
+    assert fault(config_of(task).data, source, target) == reason
+
+
+def test_words_are_counted_as_words() -> None:
+    data = config_of("tag", data={"source_symbols": "words", "target_symbols": "words"}).data
+    assert fault(data, "play  some jazz", "O O B-genre") == ""
+    assert "3 symbols, but the target has 2" in fault(data, "play some jazz", "O O")
+
+
+def test_a_bad_line_is_told_with_its_file_and_number(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("ab\tCC\nabc\tCC\n")
+    with pytest.raises(DataError, match=r"pairs\.tsv:2: the source has 3 symbols, but the target has 2"):
+        read_examples(path, config_of("tag").data)

@@ -1,0 +1,73 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sample_answers import answered
+
+from pellucid.evaluation.labels import correlation, labelled, macro_f1
+from pellucid.evaluation.metrics import Scored, evaluate
+
+TABLES = st.integers(2, 4).flatmap(
+    lambda size: st.lists(st.lists(st.integers(0, 9), min_size=size, max_size=size), min_size=size, max_size=size)
+)
+
+
+def test_two_classes_have_matthews_coefficient() -> None:
+    (tp, fn), (fp, tn) = (6, 2), (1, 3)
+    wanted = (tp * tn - fp * fn) / math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    assert correlation(np.array([[tp, fn], [fp, tn]])) == pytest.approx(wanted)
+
+
+@given(TABLES)
+def test_correlation_is_that_of_the_indicators(rows: list[list[int]]) -> None:
+    """R_K as Gorodkin defines it, cov(X, Y) / √(cov(X, X) cov(Y, Y)) with the classes as indicator vectors."""
+    table = np.array(rows)
+    pairs = [(i, j) for i in range(len(table)) for j in range(len(table)) for _ in range(table[i, j])]
+    found = correlation(table)
+    assert -1 - 1e-9 <= found <= 1 + 1e-9 and found == pytest.approx(correlation(table.T))
+    if pairs:
+        x, y = (np.eye(len(table))[list(side)] for side in zip(*pairs, strict=True))
+        x, y = x - x.mean(axis=0), y - y.mean(axis=0)
+        spread = math.sqrt((x * x).sum() * (y * y).sum())
+        assert found == pytest.approx((x * y).sum() / spread if spread > 1e-9 else 0.0, abs=1e-9)
+
+
+def test_macro_f1_weighs_labels_alike() -> None:
+    """By hand: F1 of 2·8/(8 + 10) = 8/9, and of a label never answered 0."""
+    assert macro_f1(np.array([[8, 0], [2, 0]])) == pytest.approx(100 * (2 * 8 / 18) / 2)
+
+
+def test_a_class_never_seen_counts_as_wrong() -> None:
+    traces = [answered("classify", "abc", ["yes"]), answered("classify", "abc", ["no"])]
+    scored = [Scored(("yes",), (("yes",),), 3, True), Scored(("no",), (("perhaps",),), 3, True)]
+    found = labelled(scored, traces)
+    assert found.accuracy == 50.0 and found.labels == ["no", "perhaps", "yes"]
+    assert found.confusion == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
+    assert found.to_dict()["confusion"] == {"labels": found.labels, "counts": found.confusion}
+    assert evaluate(scored).symbol_accuracy == 50.0
+
+
+def test_tags_of_structure_have_q3() -> None:
+    tags = [("HHEC", "HHEE"), ("CC", "CC")]
+    traces = [answered("tag", output, list(output)) for output, _ in tags]
+    found = labelled([Scored(tuple(a), (tuple(b),), len(a), True) for a, b in tags], traces)
+    assert found.accuracy == found.q3 == pytest.approx(100 * 5 / 6) and found.spans is None
+    others = labelled([Scored(("X",), (("X",),), 1, True)], [answered("tag", "a", ["X"])])
+    assert others.q3 is None and "q3" not in others.to_dict()
+
+
+def test_slots_have_span_f1_beside_the_class_in_front() -> None:
+    scored = [Scored(("Play", "B-a", "I-a"), (("Book", "B-a", "I-a"),), 3, True)]
+    found = labelled(scored, [answered("tag", "abc", ["Play", "B-a", "I-a"])])
+    assert found.spans is not None and found.spans.f1 == 100.0 and found.accuracy == pytest.approx(200 / 3)
+
+
+def test_positions_are_looked_for_among_the_first_three() -> None:
+    tops = (["1", "2", "3", "4"], ["1", "5", "2"], ["1", "2", "3", "4"])
+    traces = [answered("point", "abcde", ["1"], top) for top in tops]
+    scored = [Scored(("1",), ((wanted,),), 5, True) for wanted in ("1", "2", "4")]
+    found = labelled(scored, traces)
+    assert found.accuracy == pytest.approx(100 / 3) and found.first == pytest.approx(200 / 3)
+    assert found.mcc is None and "confusion" not in found.to_dict() and found.to_dict()["top_3"] == found.first

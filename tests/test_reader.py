@@ -1,0 +1,75 @@
+import pytest
+import torch
+from hypothesis import given
+from msgspec.structs import replace
+from small import SEEDS, alone, batches, config_of, configs, few, littered, near, shake, vocabularies
+from tasks import TASKS
+
+from pellucid.config import Config, Task
+from pellucid.data.batches import Batch
+from pellucid.data.vocabulary import SPECIAL
+from pellucid.model.network import build_network
+from pellucid.model.reader import Classifier, Pointer, Reader, Tagger
+from pellucid.toml import checked
+
+
+def tasked(config: Config, task: Task) -> Config:
+    data = replace(
+        config.data, aligned=True, target_symbols={"classify": "whole", "point": "position"}.get(task, "words")
+    )
+    score = config.attention.score
+    attention = replace(
+        config.attention, score="additive" if task == "point" and score in ("none", "monotonic") else score
+    )
+    decoder = replace(config.decoder, steps=3)
+    return checked(replace(config, task=task, data=data, attention=attention, decoder=decoder))
+
+
+def reader_of(config: Config, seed: int) -> Reader:
+    network = build_network(config, vocabularies()).double().eval()
+    shake(network, seed)
+    assert isinstance(network, Reader)
+    return network
+
+
+@pytest.mark.parametrize("task", TASKS)
+@few
+@given(configs(), batches(), SEEDS)
+def test_a_batch_of_one_is_the_same_in_a_batch_of_many(task: Task, config: Config, batch: Batch, seed: int) -> None:
+    network = reader_of(tasked(config, task), seed)
+    many = network(batch)
+    strewn = batch._replace(source=littered(batch.source, batch.source_lengths, seed, 3))
+    for row in range(len(batch.source)):
+        one, other = network(alone(batch, row)), network(strewn)
+        answers = one.logits.shape[1]
+        width = one.logits.shape[2]
+        assert answers == (int(batch.source_lengths[row]) if task == "tag" else 1)
+        for found in (many, other):
+            near(found.logits[row : row + 1, :answers, :width], one.logits)
+            assert (found.logits[row, :answers, width:] == -torch.inf).all()
+
+
+@few
+@given(configs(), batches(), SEEDS)
+def test_a_pointer_gives_a_distribution_over_positions(config: Config, batch: Batch, seed: int) -> None:
+    found = reader_of(tasked(config, "point"), seed)(batch)
+    chances = found.logits.exp()[:, 0]
+    near(chances[:, SPECIAL:], found.weights[:, 0])
+    near(chances.sum(dim=1), torch.ones(len(chances), dtype=torch.float64))
+    assert not chances[:, :SPECIAL].any()
+
+
+@few
+@given(configs(), batches(), SEEDS)
+def test_a_classifier_reads_where_its_last_look_led(config: Config, batch: Batch, seed: int) -> None:
+    network = reader_of(tasked(config, "classify"), seed)
+    found = network(batch)
+    assert found.looks is not None and found.looks.shape[1] == 3
+    near(found.weights[:, 0], found.looks[:, -1])
+
+
+def test_each_task_has_its_network() -> None:
+    kinds: dict[Task, type[Reader]] = {"tag": Tagger, "classify": Classifier, "point": Pointer}
+    for task, kind in kinds.items():
+        network = build_network(tasked(config_of({}), task), vocabularies())
+        assert isinstance(network, kind) and network.vocabulary_size == SPECIAL + 5

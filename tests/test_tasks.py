@@ -1,0 +1,151 @@
+"""The four tasks end to end: training, resuming, the command line, the page."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import complaint, outputs, pellucid
+from tasks import TASKS, config_of, examples, task_run
+from trained_runs import assert_same_outcome, train_to_end, write_pairs
+
+from pellucid.config import Task
+from pellucid.errors import ConfigError
+from pellucid.toml import from_settings
+from pellucid.training.loop import Stepped
+from pellucid.training.run import load
+from pellucid.training.session import Files, train_run
+from pellucid.viewer.asking import Asked, Changed
+from pellucid.viewer.assembling import Assembled, assemble
+from pellucid.viewer.models import open_model
+from pellucid.viewer.questions import decode, what_if
+from pellucid.viewer.sources import read_file
+
+
+def shown(task: Task, served: bool = True) -> Assembled:
+    """A run of the task on its own development file."""
+    trained = task_run(task)
+    return assemble(
+        [open_model(trained.run, task, "cpu", None)], [read_file(trained.files.dev, trained.config.data)], 10, served
+    )
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_an_interruption_changes_no_bit(task: Task, tmp_path: Path) -> None:
+    files = Files(*(write_pairs(tmp_path / f"{name}.tsv", examples(task, 60, 7)) for name in ("train", "dev")))
+    files = files._replace(dev=write_pairs(tmp_path / "dev.tsv", examples(task, 20, 8)))
+    dropout: dict[str, Any] = {"dropout": 0.3, "convolutions": [1, 3], "filters": 4}
+    config = config_of(
+        task, training={"epochs": 3, "batch_size": 8, "average": "ema"}, encoder=dropout, decoder={"dropout": 0.3}
+    )
+    train_to_end(files, tmp_path / "straight", config)
+    events = train_run(files, tmp_path / "broken", config)
+    for event in events:
+        if isinstance(event, Stepped) and event.progress.update == 11:
+            break
+    events.close()
+    train_to_end(files, tmp_path / "broken", config)
+    assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_each_line_has_its_answer(task: Task) -> None:
+    run, sources = task_run(task).run, ["axb", "", "b", "dcax"]
+    text = "".join(f"{source}\n" for source in sources).encode()
+    wanted = [trace.output for trace in load(run).predict(sources)]
+    done = pellucid("predict", run, stdin=text)
+    assert done.code == 0 and outputs(done.out) == wanted
+    traces = [json.loads(line) for line in outputs(pellucid("predict", run, "--format", "jsonl", stdin=text).out)]
+    assert [trace["output"] for trace in traces] == wanted and all(trace["task"] == task for trace in traces)
+
+
+def test_the_best_few_and_what_is_refused() -> None:
+    done = pellucid("predict", task_run("point").run, "--nbest", 2, stdin=b"ax\n")
+    assert sorted(done.out.strip().split("\t")) == ["1", "2"]
+    for task, flag, what in (
+        ("tag", ("--beam", 3), "search.beam_width"),
+        ("tag", ("--nbest", 2), "nbest: "),
+        ("classify", ("--prefix", "a"), "prefix: "),
+        ("point", ("--sample", 2), "sample: "),
+    ):
+        assert what in complaint(pellucid("predict", task_run(task).run, *flag, stdin=b"ax\n"))  # type: ignore[arg-type]
+    files = task_run("tag").files
+    assert "--multi-reference" in complaint(pellucid("evaluate", task_run("tag").run, files.dev, "--multi-reference"))
+
+
+@pytest.mark.parametrize(
+    ("task", "keys"),
+    [
+        ("tag", {"accuracy", "accuracy_ci95", "mcc", "macro_f1", "confusion"}),
+        ("classify", {"accuracy", "accuracy_ci95", "mcc", "macro_f1", "confusion"}),
+        ("point", {"accuracy", "accuracy_ci95", "top_3", "top_3_ci95"}),
+    ],
+)
+def test_evaluate_has_the_scores_of_the_task(task: Task, keys: set[str], tmp_path: Path) -> None:
+    trained = task_run(task)
+    done = pellucid("evaluate", trained.run, trained.files.dev, "--json", "--html", tmp_path / "page.html")
+    found = json.loads(done.out)
+    assert keys <= found.keys() and found["task"] == task and found["accuracy"] > 90
+    assert "accuracy" in (tmp_path / "page.html").read_text("utf-8")
+    text = pellucid("evaluate", trained.run, trained.files.dev).out
+    assert "word error rate" not in text and re.search(r"accuracy", text)
+    both = pellucid("evaluate", trained.run, trained.run, trained.files.dev)
+    assert both.code == 0
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_score_tells_how_probable_pairs_are(task: Task) -> None:
+    trained = task_run(task)
+    done = pellucid("score", trained.run, trained.files.dev)
+    assert done.code == 0 and all(float(line) <= 0 for line in outputs(done.out))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_page_shows_each_task(task: Task) -> None:
+    page = shown(task, served=False).contents
+    assert page.card is not None and page.card.task == task and page.card.attends == (task != "tag")
+    assert len(page.items) == 10 and page.corpus is not None and page.corpus.scores[0].name == "accuracy"
+    assert page.training is not None and page.training.frames and page.space is None
+    for item in page.items:
+        assert item.exact == all(edit.kind == "same" for edit in item.edits)
+        assert len(item.traces[0].target) == len(item.edits)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_page_is_answered(task: Task) -> None:
+    there = shown(task)
+    assert decode(there, Asked(text="axb")).traces[0].output == load(task_run(task).run).predict(["axb"])[0].output
+    changed = what_if(there, Changed(before=Asked(text="axb"), after=Asked(text="bxb")))
+    assert changed.same.output == changed.before.traces[0].output
+    with pytest.raises(ConfigError, match="written symbol by symbol"):
+        decode(there, Asked(text="axb", prefix=["C"]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"task": "tag", "data": {"aligned": False}}, "task = 'tag' needs data.aligned = true"),
+        (
+            {"task": "classify", "data": {"target_symbols": "words"}},
+            "task = 'classify' needs data.target_symbols = 'whole'",
+        ),
+        (
+            {"data": {"target_symbols": "position"}},
+            "task = 'transduce' needs data.target_symbols other than 'position'",
+        ),
+        ({"task": "point", "attention": {"score": "none"}}, "task = 'point' needs an attention that points"),
+        ({"task": "classify", "data": {"unscored": "x"}}, "data.unscored needs task = 'tag'"),
+        ({"task": "tag", "decoder": {"copying": True}}, "decoder.copying is for outputs written symbol by symbol"),
+        (
+            {"task": "tag", "data": {"features_column": "3"}},
+            "task = 'tag' with features needs encoder.features = 'sum'",
+        ),
+        ({"task": "tagg"}, "expected transduce, tag, classify or point, got 'tagg'; did you mean 'tag'"),
+        ({"encoder": {"convolutions": [3, 0]}}, r"encoder.convolutions\[1\]: expected `int` >= 1"),
+    ],
+)
+def test_what_contradicts_a_task_is_told(settings: dict[str, Any], message: str) -> None:
+
+    with pytest.raises(ConfigError, match=message):
+        from_settings(settings, "a test")
