@@ -54,7 +54,9 @@ def test_every_recipe_has_a_function(name: str) -> None:
     assert callable(find(name))
 
 
-@pytest.mark.parametrize("name", ["digits-attention", "digits-fewest", *REFERENCES])
+@pytest.mark.parametrize(
+    "name", ["digits-attention", "digits-fewest", *REFERENCES, "snips", "protein-structure", "protein-place"]
+)
 def test_settings_of_a_recipe_can_be_overlaid(name: str) -> None:
     assert isinstance(recipe_config(name, {}), Config)
     assert recipe_config(name, {"seed": 9, "training": {"patience": 3}}).training.patience == 3

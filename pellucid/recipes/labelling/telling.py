@@ -1,13 +1,14 @@
 """What came out: a line for each run, report.json and report.html."""
 
+import re
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from pellucid.files import write_json
-from pellucid.look.report import Report, Table, write_report
+from pellucid.files import write_json, write_text
+from pellucid.look.report import Part, Picture, Report, Table, write_report
 from pellucid.recipes.labelling.conducting import Labelling, Run, runs_of
 from pellucid.recipes.labelling.judging import Worth
 from pellucid.recipes.recipe import Request
@@ -42,7 +43,7 @@ def row_of(labelling: Labelling, run: Run) -> str:
 
 
 def write_reports(labelling: Labelling, request: Request, runs: Sequence[Run]) -> str:
-    """Write report.json and report.html; the line that says where."""
+    """Write report.json, report.html, and the recipe's own pictures as files too; the line that says where."""
     reference = labelling.reference
     names = list(dict.fromkeys(run.experiment for run in runs))
     published = {name: dict(systems) for name, systems in labelling.published.items()}
@@ -54,7 +55,11 @@ def write_reports(labelling: Labelling, request: Request, runs: Sequence[Run]) -
         ],
     }
     write_json(request.out / "report.json", numbers)
-    write_report(request.out / "report.html", _page(labelling, runs))
+    own = list(labelling.parts(runs))
+    write_report(request.out / "report.html", _page(labelling, runs, own))
+    for part in own:
+        if isinstance(part, Picture):
+            write_text(request.out / f"{re.sub(r'[^a-z0-9]+', '-', part.title.lower())}.svg", part.svg)
     return f"report: {request.out / 'report.html'}"
 
 
@@ -98,7 +103,7 @@ def _told(run: Run) -> dict[str, Any]:
     return told
 
 
-def _page(labelling: Labelling, runs: Sequence[Run]) -> Report:
+def _page(labelling: Labelling, runs: Sequence[Run], own: Sequence[Part]) -> Report:
     """The table of all runs; curves, mistakes and settings of the first one; what is the recipe's own."""
     first, reference = runs[0], labelling.reference
     heads = ["experiment", "of", "set", *first.worths.test.scores, "parameters", "seconds"]
@@ -117,7 +122,7 @@ def _page(labelling: Labelling, runs: Sequence[Run]) -> Report:
         log=first.log,
         mistakes=first.mistakes,
         config_toml=to_toml(first.config),
-        parts=[*parts, *labelling.parts(runs), *tables],
+        parts=[*parts, *own, *tables],
     )
 
 

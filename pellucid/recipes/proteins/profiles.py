@@ -1,4 +1,7 @@
-"""Where attention lies along proteins, place by place, held against weights that are the same for every residue."""
+"""Where attention lies along proteins, place by place, held against weights that are the same for every residue.
+
+S residues, of each protein its own number; N parts of a protein.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -52,14 +55,14 @@ class Profile(NamedTuple):
 
 def attention_profiles(answers: Answers) -> dict[str, Any]:
     """The profile of each place's proteins, as plain values; nothing where there is no attention."""
-    weights: dict[str, list[Float[np.ndarray, " S"]]] = {}
+    weights: dict[str, list[Float[np.ndarray, " _S"]]] = {}
     for example, trace in zip(answers.examples, answers.traces, strict=True):
         if trace.attention.any():
             weights.setdefault(example.target, []).append(trace.attention[-1].astype(np.float64))
     return {"attention": {place: profile_of(weights[place]).told() for place in sorted(weights)}} if weights else {}
 
 
-def profile_of(weights: Sequence[Float[np.ndarray, " S"]]) -> Profile:
+def profile_of(weights: Sequence[Float[np.ndarray, " _S"]]) -> Profile:
     """The profile of some proteins, from the weights of each."""
     beginning = [
         float(np.mean([row[at] * len(row) for row in weights if len(row) > at] or [math.nan])) for at in range(SHOWN)
@@ -68,7 +71,7 @@ def profile_of(weights: Sequence[Float[np.ndarray, " S"]]) -> Profile:
     return Profile(len(weights), [_share(weights, count) for count in STARTS], beginning, (100 * along).tolist())
 
 
-def _share(weights: Sequence[Float[np.ndarray, " S"]], count: int) -> Share:
+def _share(weights: Sequence[Float[np.ndarray, " _S"]], count: int) -> Share:
     """The share of the first residues."""
     shares = np.array([100 * row[:count].sum() for row in weights])
     mean, half = float(shares.mean()), 0.0
