@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from pellucid.config import Config, Metric, TrainingConfig
-from pellucid.data.batches import Batch, Encoded, assemble, encode, plan_batches
-from pellucid.data.copies import encode_with_copies
+from pellucid.data.batches import Batch, Encoded, assemble, plan_batches
+from pellucid.data.copies import encoding_of
 from pellucid.data.examples import Example
 from pellucid.data.prefetching import Ahead, Feed, Prompt, Upcoming, in_order
 from pellucid.errors import DivergenceError
@@ -249,7 +249,7 @@ def _development_loss(session: Session) -> float:
     """Cross-entropy of the development targets a symbol, without smoothing: how probable the right answers are."""
     network, transducer = session.transducer.network, session.transducer
     network.eval()
-    encoding = encode_with_copies if session.config.decoder.copying else encode
+    encoding = encoding_of(session.config)
     encoded = encoding(session.development, transducer.segmenters, transducer.vocabularies)
     total, symbols = 0.0, 0
     for start in range(0, len(session.development), session.config.search.batch_size):

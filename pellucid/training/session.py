@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 
 from pellucid.config import Config
-from pellucid.data.batches import Encoded, encode
-from pellucid.data.copies import encode_with_copies
+from pellucid.data.batches import Encoded
+from pellucid.data.copies import encoding_of
 from pellucid.data.corpus import Corpus
 from pellucid.data.examples import Example, resolve_format
 from pellucid.data.vocabulary import Vocabularies
@@ -100,7 +100,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
         if config.training.augmentation != "none":
             read, made = augmented(read, config)
             yield made
-        corpus = encoded(read, data, encode_with_copies if config.decoder.copying else encode)
+        corpus = encoded(read, data, encoding_of(config))
         del read  # the texts of a large file, of which training needs only the ids
         session, fingerprint, built = _open(folder, config, corpus, development)
         if not (mapped or session.progress.finished or config.decoder.copying or made):
