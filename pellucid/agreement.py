@@ -64,7 +64,6 @@ CONTRADICTIONS: Sequence[Need] = (
         "vectors to share: decoder.embedding = 'learnt' or 'frozen'",
         lambda c: c.decoder.embedding in ("learnt", "frozen"),
     ),
-    Need("decoder.copying", "encoder.features = 'prefix'", lambda c: c.encoder.features == "prefix"),
     Need("decoder.copying", "attention, but attention.score is 'none'", _attends),
     Need(
         "encoder.pretrained",

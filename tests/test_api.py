@@ -200,8 +200,6 @@ def test_added_features_end_to_end(tmp_path: Path) -> None:
     (forced,) = transducer.force([Example("cab?", up.output, "UP;NOUN")])
     np.testing.assert_allclose(forced.log_probabilities, up.log_probabilities, atol=1e-4)
     assert transducer.sample(["cab"], Drawing(), ["UP;NOUN"])[0][0].attention.shape[1] == 3
-    with pytest.raises(ConfigError, match=r"decoder\.copying needs encoder\.features = 'prefix'"):
-        pellucid.train(train, dev, tmp_path / "no", {**settings, "decoder": {"copying": True}})
 
 
 def test_features_do_not_count_for_the_greatest_length(tmp_path: Path) -> None:

@@ -65,8 +65,6 @@ def agreeing(config: Config) -> Config:
     config = with_value(config, "training.batch_size", max(1, config.training.batch_size))
     if config.attention.score == "none":
         config = with_value(with_value(config, "decoder.copying", False), "training.coverage_loss", 0.0)
-    if config.decoder.copying:
-        config = with_value(config, "encoder.features", "prefix")
     config = with_value(config, "training.optimizer", "adamw")
     config = with_value(config, "attention.heads", 1)
     if config.decoder.order == "attend-then-step":

@@ -1,6 +1,7 @@
 """What drives attention: the parts by hand, and models whose drive is known."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 from inspected import made, traces_of
 
 from pellucid.errors import InputError
-from pellucid.inspection.drive import drive, parted
+from pellucid.inspection.drive import _Looks, drive, parted
+from pellucid.inspection.replaying import Replay, begun
 from pellucid.inspection.states import states
 from pellucid.search.ensemble import ensemble
 
@@ -112,6 +114,36 @@ def test_states_that_know_nothing_but_their_symbol_are_driven_by_the_input() -> 
     traces = traces_of(transducer, [("ab", ""), ("ba", ""), ("bc", ""), ("cb", ""), ("ca", ""), ("ac", "")])
     found = drive(transducer, traces)
     np.testing.assert_allclose(found, [0, 1, 0], atol=1e-6)
+
+
+def test_a_linear_network_whose_parts_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """e = q₀ h₀ by hand: of two positions, ±a by the place, ±b by the symbol there, ±d by neither, in all signs.
+
+    Each row is ±(a + σ b + γ d), σ and γ ±1 as often with each other, so the products between the parts sum to zero
+    and the parts of the variance are a² : b² : d².
+    """
+    transducer, place, symbol, rest = made("general"), 1.0, 2.0, 3.0
+    with torch.no_grad():
+        weight = dict(transducer.network.named_parameters())["decoder.attention.key_projection.weight"]
+        weight.zero_()[0, 0] = 1.0
+    rows = [("ab", 1), ("ab", -1), ("ba", 1), ("ba", -1)]
+
+    def looks(_: object, replay: Replay) -> list[Any]:
+        """Queries (1, 0, …) at both steps; memories whose first unit is the sum of the parts, the others noise."""
+        alone, found = begun(transducer, replay)[0], []
+        for source, sign in rows:
+            memory = torch.zeros(2, weight.shape[1], dtype=torch.float64)
+            own = place + (symbol if source == "ab" else -symbol) + rest * sign
+            memory[:, 0] = torch.tensor([own, -own]) + 7  # what all positions share is nothing
+            queries = torch.zeros(2, weight.shape[0], dtype=torch.float64)
+            queries[:, 0] = 1
+            found.append((alone, _Looks(memory, [*source], queries, ["begin", "v"], [None, None])))
+        return found
+
+    monkeypatch.setattr("pellucid.inspection.drive._looks", looks)
+    found = drive(transducer, traces_of(transducer, [(source, "v") for source, _ in rows]))
+    total = place**2 + symbol**2 + rest**2
+    np.testing.assert_allclose(found, [place**2 / total, symbol**2 / total, rest**2 / total], atol=1e-9)
 
 
 def test_what_cannot_be_taken_apart_is_refused() -> None:

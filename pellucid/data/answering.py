@@ -4,6 +4,7 @@ What is not scored (tags of no account, tags that training never saw) has the id
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -22,7 +23,9 @@ def encoding_of(config: Config) -> Encoding:
     """How examples become the ids that a configuration's network reads and is judged by."""
     if config.task != "transduce":
         return encode_answers
-    return encode_with_copies if config.decoder.copying else encode
+    if not config.decoder.copying:
+        return encode
+    return partial(encode_with_copies, added=True) if config.encoder.features == "sum" else encode_with_copies
 
 
 def encode_answers(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Encoded:

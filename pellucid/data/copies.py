@@ -16,8 +16,13 @@ from pellucid.data.symbols import Segmenters
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 
 
-def encode_with_copies(examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies) -> Encoded:
-    """Examples as ids, as `encode` has them, but for symbols that a vocabulary lacks and that can be copied."""
+def encode_with_copies(
+    examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies, added: bool = False
+) -> Encoded:
+    """Examples as ids, as `encode` has them, but for symbols that a vocabulary lacks and that can be copied.
+
+    Features that are `added` to every symbol are no positions: counting begins after them.
+    """
     plain = encode(examples, segmenters, vocabularies)
     target = plain.target._replace(values=plain.target.values.astype(np.int32))
     size = len(vocabularies.target)
@@ -27,12 +32,16 @@ def encode_with_copies(examples: Sequence[Example], segmenters: Segmenters, voca
         start = target.offsets[row]
         for at, symbol in enumerate(written):
             if target.values[start + at] == UNK and symbol in read[features:]:
-                target.values[start + at] = size + read.index(symbol, features)
-    return Encoded(sources_with_copies(plain.source, examples, segmenters, vocabularies), target)
+                target.values[start + at] = size + read.index(symbol, features) - features * added
+    return Encoded(sources_with_copies(plain.source, examples, segmenters, vocabularies, added), target)
 
 
 def sources_with_copies(
-    sources: Ragged, examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies
+    sources: Ragged,
+    examples: Sequence[Example],
+    segmenters: Segmenters,
+    vocabularies: Vocabularies,
+    added: bool = False,
 ) -> Ragged:
     """Encoded sources, in which each symbol that the source vocabulary lacks says what it is as a target."""
     known = len(vocabularies.source) + len(vocabularies.features)
@@ -42,7 +51,7 @@ def sources_with_copies(
         start = sources.offsets[row]
         for at, symbol in enumerate(read):
             if sources.values[start + at] == UNK:
-                place = len(target) + read.index(symbol, features)
+                place = len(target) + read.index(symbol, features) - features * added
                 told.values[start + at] = known + target.ids.get(symbol, place)
     return told
 

@@ -47,7 +47,7 @@ def replays(transducer: Transducer, traces: Sequence[Trace]) -> Iterator[Replay]
     """Traces with a source and an output, those of near-equal lengths together."""
     examples = [example_of(transducer, trace) for trace in traces]
     known, cut = transducer.vocabularies, transducer.segmenters
-    _, sources = sources_of(examples, known, cut, transducer.config.decoder.copying)
+    _, sources = sources_of(examples, known, cut, transducer.config)
     targets = ragged([target_ids(transducer, trace) for trace in traces])
     order = [
         row for row in np.argsort(sources.lengths, kind="stable").tolist() if traces[row].source and traces[row].target

@@ -13,8 +13,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.config import Config, DataConfig, SearchConfig
+from pellucid.data.answering import encoding_of
 from pellucid.data.batches import Ragged, encode_sources, ragged
-from pellucid.data.copies import encode_with_copies, sources_with_copies
+from pellucid.data.copies import read_symbols, sources_with_copies
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies
@@ -47,25 +48,35 @@ class Work(NamedTuple):
 
 
 def targets_of(
-    given: Sequence[Example], symbols: Sequence[Sequence[str]], known: Vocabularies, cut: Segmenters, copying: bool
+    given: Sequence[Example], symbols: Sequence[Sequence[str]], known: Vocabularies, cut: Segmenters, config: Config
 ) -> Ragged:
     """Given targets in ids, the end last; with copying, what the vocabulary lacks by its place in the source."""
-    if copying:
-        return encode_with_copies(given, cut, known).target
+    if config.decoder.copying:
+        return encoding_of(config)(given, cut, known).target
     return ragged([[*known.target.encode(each), EOS] for each in symbols])
 
 
-def sources_of(given: Sequence[Example], known: Vocabularies, cut: Segmenters, copying: bool) -> tuple[Ragged, Ragged]:
+def sources_of(given: Sequence[Example], known: Vocabularies, cut: Segmenters, config: Config) -> tuple[Ragged, Ragged]:
     """Ids of sources, and as the encoder reads them: with copying, unknown symbols say what they are as targets."""
     plain = encode_sources(given, cut, known)
-    return plain, sources_with_copies(plain, given, cut, known) if copying else plain
+    if not config.decoder.copying:
+        return plain, plain
+    return plain, sources_with_copies(plain, given, cut, known, config.encoder.features == "sum")
+
+
+def copied_from(given: Sequence[Example], cut: Segmenters, config: Config) -> list[tuple[Sequence[str], int]] | None:
+    """What a model that copies reads of each source, and how much of it, from the first, are features."""
+    if not config.decoder.copying:
+        return None
+    read = [read_symbols(each, cut) for each in given]
+    return [(symbols[features:], 0) for symbols, features in read] if config.encoder.features == "sum" else list(read)
 
 
 def ids_of(
     given: Sequence[Example], read: Sequence[Read], known: Vocabularies, cut: Segmenters, config: Config
 ) -> tuple[list[Read], Ragged]:
     """What was read, with the positions of symbols never seen, and the ids that the encoder reads."""
-    plain, sources = sources_of(given, known, cut, config.decoder.copying)
+    plain, sources = sources_of(given, known, cut, config)
     named = with_unknown(read, plain, len(known.source))
     return [with_added(each) for each in named] if config.encoder.features == "sum" else named, sources
 

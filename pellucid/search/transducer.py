@@ -14,7 +14,6 @@ from torch import Tensor
 
 from pellucid.agreement import refuse_idle
 from pellucid.config import Config, SearchConfig
-from pellucid.data.copies import read_symbols
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, Vocabularies
@@ -34,6 +33,7 @@ from pellucid.search.reading import (
     Asked,
     Read,
     Work,
+    copied_from,
     greatest_length,
     has_ratios,
     ids_of,
@@ -159,7 +159,7 @@ class Transducer:
                 raise DataError(f"source {number} is empty: there is nothing to score its target by")
         symbols = [self.segmenters.target.split(example.target) for example in given]
         known, copying = self.vocabularies, self.config.decoder.copying
-        targets = targets_of(given, symbols, known, self.segmenters, copying)
+        targets = targets_of(given, symbols, known, self.segmenters, self.config)
 
         def score(work: Work) -> list[list[Found]]:
             """One batch."""
@@ -193,7 +193,7 @@ class Transducer:
 
     def _constraints(self, given: Sequence[Example], prefixes: Prefixes) -> Constraints:
         """The options in ids; `DataError` where there are not as many prefixes as sources."""
-        read = [read_symbols(each, self.segmenters) for each in given] if self.config.decoder.copying else None
+        read = copied_from(given, self.segmenters, self.config)
         texts = prefixes_of(self.options, len(given), prefixes)
         return constraints_of(self.options, texts, self.segmenters.target, self.vocabularies.target, read)
 

@@ -1,0 +1,110 @@
+"""Copying, made-up pairs and added features in one training, from files to outputs, stopped and gone on with."""
+
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from small import config_of, vocabularies
+from trained_runs import assert_same_outcome, train_to_end, write_pairs
+
+from pellucid.config import Config
+from pellucid.data.copies import encode_with_copies
+from pellucid.data.examples import Example
+from pellucid.data.symbols import segmenters
+from pellucid.search.sampling import Drawing
+from pellucid.training.augmentation import TAG, Augmented
+from pellucid.training.loop import Validated
+from pellucid.training.run import load
+from pellucid.training.session import Files, train_run
+
+
+def tagged(count: int, seed: int) -> list[Example]:
+    """Three letters and a sign that stands once or twice, written as they are; the tag says whether in capitals."""
+    generator, made = Random(seed), []
+    for _ in range(count):
+        letters, sign = "".join(generator.choices("abc", k=3)), chr(0x4E00 + generator.randrange(4000))
+        up = generator.random() < 0.5
+        target = (letters.upper() if up else letters) + sign
+        made.append(Example(letters + sign, target, "UP;NOUN" if up else "LOW;NOUN"))
+    return made
+
+
+def combined() -> Config:
+    """All three, small; a sign has to stand three times to be known."""
+    training = {"epochs": 12, "learning_rate": 0.01, "validate_every": 3, "metric": "loss", "augmentation": "copy"}
+    sizes = {"hidden_size": 16, "embedding_size": 16}
+    return config_of(
+        {
+            "data": {"features_column": "3", "minimum_count": 5},
+            "encoder": {**sizes, "features": "sum"},
+            "decoder": {"copying": True, "hidden_size": 32, "embedding_size": 16},
+            "training": {**training, "augmentation_share": 0.3},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    folder = tmp_path_factory.mktemp("combined")
+    train, dev = tagged(300, 1), tagged(30, 2)
+    return Files(write_pairs(folder / "train.tsv", train), write_pairs(folder / "dev.tsv", dev))
+
+
+@pytest.fixture(scope="module")
+def whole(files: Files) -> Path:
+    """A run that nobody disturbed."""
+    folder = files.train.parent / "whole"
+    events = train_to_end(files, folder, combined())
+    assert any(isinstance(event, Augmented) and event.made == 90 for event in events)
+    return folder
+
+
+def test_places_to_copy_from_begin_after_added_features() -> None:
+    known = vocabularies("ab", "ab", ["UP"])
+    cut, example = segmenters(combined().data), [Example("aQbR", "Rab", "UP;UP")]
+    size, read = len(known.target), len(known.source) + len(known.features)
+    for added, shift in ((False, 2), (True, 0)):
+        encoded = encode_with_copies(example, cut, known, added)
+        assert encoded.target.values.tolist()[0] == size + 3 + shift
+        assert encoded.source.values.tolist()[3] == read + size + 1 + shift
+
+
+def test_they_learn_together_and_copy_what_was_never_seen(whole: Path) -> None:
+    model = load(whole)
+    assert TAG in model.vocabularies.features.symbols and "\u5000" not in model.vocabularies.target.symbols
+    sources, tags = ["abc𝒳", "cab\u5fff", "b𝒳c"], ["UP;NOUN", "LOW;NOUN", ""]
+    for search in (model, model.with_beam(3)):
+        up, low, bare = search.predict(sources, features=tags)
+        assert up.output[-1] == "𝒳" and low.output[-1] == "\u5fff" and "𝒳" in bare.output
+        assert (up.source, up.features, up.added) == (("a", "b", "c", "𝒳"), 0, ("UP", "NOUN"))
+        assert up.output[:3].isupper() and low.output[:3].islower()
+        assert up.attention.shape == (len(up.target), 4)
+        np.testing.assert_allclose(up.attention.sum(axis=1), 1, atol=1e-5)
+    (forced,) = model.force([Example("abc𝒳", up.output, "UP;NOUN")])
+    assert forced.score == pytest.approx(model.predict(sources, tags)[0].score, abs=1e-4)
+    assert not forced.unknown_target
+    begun = model.predict(["abc𝒳"], ["UP;NOUN"], prefixes=["𝒳"])[0]
+    assert begun.target[0] == "𝒳" and begun.forced == (0,)
+    (drawn,) = model.sample(["abc𝒳"], Drawing(samples=3), ["LOW;NOUN"])
+    assert all(trace.added == ("LOW", "NOUN") for trace in drawn)
+
+
+def test_a_stopped_training_goes_on_to_the_same_bits(files: Files, whole: Path) -> None:
+    folder = files.train.parent / "stopped"
+    events = train_run(files, folder, combined())
+    for event in events:
+        if isinstance(event, Validated) and event.progress.epoch >= 5:
+            break
+    events.close()
+    train_to_end(files, folder, combined())
+    assert_same_outcome(whole, folder)
+
+
+def test_one_example_among_others_is_as_it_is_alone(whole: Path) -> None:
+    model = load(whole)
+    sources, tags = ["abc𝒳", "a", "cabcabcab\u5fff"], ["UP;NOUN", "LOW;NOUN;UP", ""]
+    together = model.predict(sources, features=tags)
+    for source, tag, trace in zip(sources, tags, together, strict=True):
+        (alone,) = model.predict([source], features=[tag])
+        assert alone.output == trace.output and alone.score == pytest.approx(trace.score, abs=1e-4)
