@@ -68,7 +68,7 @@ def read_fasta(path: Path) -> Iterator[str]:
 def cut(residues: str) -> str:
     """At most `LONGEST` residues: what is too long loses its middle, for signals stand at the ends.
 
-    As Sønderby et al. 2015, section 3.1, cut theirs.
+    Sønderby et al. 2015 cut theirs so.
     """
     return residues if len(residues) <= LONGEST else residues[: LONGEST // 2] + residues[-LONGEST // 2 :]
 
