@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from pellucid.recipes.spanish.padding import (
     PADDINGS,
     SCHEMES,
     Job,
+    Scheme,
     batches_of,
     bucket_of,
     cut,
@@ -113,7 +115,9 @@ def test_made_up_sentences_are_translated_word_by_word() -> None:
 
 
 @pytest.mark.parametrize("cost", ["full", "sampled"])
-def test_both_trainings_lower_the_loss_of_all_words(cost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_trainings_lower_the_loss_of_all_words(
+    cost: Literal["full", "sampled"], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sampled, "DESIGN", sampled.DESIGN._replace(hidden=16, embedding=16))
     monkeypatch.setattr(sampled, "BATCH", 8)
     outcome = conduct(Plan(cost, 60, 1, vocabulary=200, sampled=20))
@@ -127,7 +131,7 @@ def test_a_pair_falls_into_the_first_bucket_that_holds_it() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_way_to_batch_has_each_pair_once_and_whole(scheme: str) -> None:
+def test_every_way_to_batch_has_each_pair_once_and_whole(scheme: Scheme) -> None:
     data, seen = corpus_of(PAIRS).data, []
     for at, widths in batches_of(data, scheme):
         batch = cut(data, at, widths)
