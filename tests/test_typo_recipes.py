@@ -234,8 +234,7 @@ def test_a_missing_list_is_told(tmp_path: Path) -> None:
     assert "--words is for the recipes about typos" in message
 
 
-def test_the_settings_of_typo_attention_are_the_defaults() -> None:
-    config = recipe_config("typo-attention", {})
-    assert (
-        config.task == "point" and config.encoder.directions == "both" and config == recipe_config("typo-attention", {})
-    )
+def test_typo_attention_reads_both_ways_and_drops_nothing() -> None:
+    config = recipe_config("typo-attention", {"seed": 7})
+    assert config.task == "point" and config.encoder.directions == "both" and config.seed == 7
+    assert config.encoder.dropout == config.decoder.dropout == config.training.label_smoothing == 0
