@@ -149,7 +149,7 @@ def test_masked_padding_makes_all_ways_to_batch_one_model() -> None:
     attended, masked = compared[:3], compared[3:]
     assert all(each.off < 1e-5 and each.gradient_off < 1e-5 for each in masked)
     assert attended[1].measured.scheme == "buckets" and attended[1].off > 1e-5
-    assert masked[1].measured.target_padding > masked[2].measured.target_padding
+    assert masked[0].measured.target_padding > masked[1].measured.target_padding
 
 
 def test_a_sequence_loss_is_a_mean_of_means() -> None:
