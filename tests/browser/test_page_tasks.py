@@ -95,7 +95,7 @@ def test_a_class_stands_with_every_look_at_its_source(opened: Open) -> None:
         expect(likeliest).to_contain_text(first("classify").traces[0].output)
         expect(panel(page, "Weights").get_by_role("application")).to_have_accessible_name("Heat map of 2")
         page.get_by_role("button", name="Table", exact=True).click()
-        expect(panel(page, "Weights").locator("tbody th").last).to_have_text("look 2")
+        expect(panel(page, "Weights").locator("tbody th").last).to_have_text("2")
         edit_the_source(page)
         tab(page, "Corpus")
         expect(panel(page, "Accuracy by length")).to_be_visible()
