@@ -4,7 +4,7 @@ import { numbers } from "../data/blocks";
 import type { Edit, Item, Trace } from "../data/contents";
 import { placeOf } from "../data/task";
 import { percent, probability } from "../drawing/scales";
-import { shown } from "../drawing/symbols";
+import { shown, shownText } from "../drawing/symbols";
 
 export type Order = "file" | "loss" | "entropy" | "errors" | "coverage" | "length";
 
@@ -145,7 +145,7 @@ function answered(item: Item, trace: Trace): string {
   const place = (position: string | null | undefined): string => `position ${position}, ${symbolAt(trace, placeOf(trace, position))}`;
   const [first] = wrong;
   if (!first) return "Wrong.";
-  if (trace.task === "classify") return `Wrong: it answered “${shown(trace.target[0] ?? "")}” where ${wanted(first)} was wanted.`;
+  if (trace.task === "classify") return `Wrong: it answered “${shownText(trace.target[0] ?? "")}” where “${shownText(first.wanted ?? "")}” was wanted.`;
   if (trace.task === "point") return `Wrong: it pointed at ${place(trace.target[0])}; ${place(first.wanted)}, was wanted.`;
   const words = wrong.slice(0, 3).map((edit) => {
     const step = edit.written ?? 0;
@@ -170,10 +170,11 @@ export function why(item: Item, trace: Trace): string[] {
   if (written === undefined || (weights.length === 0 && trace.task !== "tag")) return [];
   const p = (ln: number) => probability(Math.exp(ln));
   const subject = { transduce: `Step ${step + 1} wrote`, tag: `Position ${step + 1} got`, classify: "It answered", point: "It answered" }[trace.task];
-  const said = [`${subject} “${shown(written)}” with p = ${p(numbers(trace.log_probabilities)[step] ?? 0)}.`];
+  const named = trace.task === "classify" ? shownText : shown;
+  const said = [`${subject} “${named(written)}” with p = ${p(numbers(trace.log_probabilities)[step] ?? 0)}.`];
   const rank = (trace.top[step] ?? []).findIndex(([symbol]) => symbol === edit.wanted);
   if (edit.wanted !== null) {
-    const wanted = `“${shown(edit.wanted)}”, which was wanted,`;
+    const wanted = `“${named(edit.wanted)}”, which was wanted,`;
     said.push(rank < 0 ? `${wanted} was not among its ${trace.top[step]?.length ?? 0} likeliest.` : `${wanted} had p = ${p(trace.top[step]![rank]![1])}, place ${rank + 1}.`);
   }
   const peak = weights.indexOf(Math.max(...weights));
