@@ -31,6 +31,10 @@ CELLS = 3_000_000
 """Weights of attention that the outputs shown hold together, at most: 16 MB of a page."""
 
 
+TAG = 32
+"""As many of them a tag takes, with its likeliest others and what was wanted; its weights are not told."""
+
+
 class Assembled(NamedTuple):
     """What a page shows, and what questions about it need."""
 
@@ -102,7 +106,7 @@ def _chosen(model: Model, sources: Sources, traces: Sequence[Trace], most: int) 
     """Which examples are shown: fewer where their attention would be too large for a page."""
     assessment = assessed(model, sources, traces) if sources.paired else None
     numbers, words = _picked(assessment, traces, most)
-    cells = sum(traces[number].attention.size for number in numbers)
+    cells = sum(_room(traces[number]) for number in numbers)
     if cells > CELLS:
         numbers, words = _picked(assessment, traces, max(1, int(len(numbers) * CELLS / cells)))
         words += "; more would make the page too large"
@@ -112,6 +116,11 @@ def _chosen(model: Model, sources: Sources, traces: Sequence[Trace], most: int) 
     truth = [_truth(sources, trace, each) for trace, each in zip(traces, assessment.scored, strict=True)]
     found = corpus(assessment, places, alignment(model.ready, traces, truth, model.alone))
     return _Chosen(numbers, words, assessment, found)
+
+
+def _room(trace: Trace) -> int:
+    """How much of a page an output takes, in weights."""
+    return TAG * len(trace.target) if trace.task == "tag" else trace.attention.size
 
 
 def _truth(sources: Sources, trace: Trace, scored: Scored) -> list[tuple[int, int]] | None:

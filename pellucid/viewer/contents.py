@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from pellucid.config import Task
+
 FORMAT = 1
 """Of the page's contents; the page refuses any other."""
 
@@ -95,6 +97,7 @@ class Trace(Struct, frozen=True, kw_only=True):
     score: float
     log_probabilities: Block
     attention: Block
+    """T × S; of tags 0 × 0, for each is read at its own position."""
     top: list[list[tuple[str, float]]]
     """For each step its likeliest symbols, with ln p."""
     entropy: Block
@@ -113,6 +116,10 @@ class Trace(Struct, frozen=True, kw_only=True):
     beam: Beam | None = None
     evidence: Evidence | None = None
     states: States | None = None
+    task: Task = "transduce"
+    """What its steps are: symbols written one after another, or the tags, the class or the position of its source."""
+    looks: Block | None = None
+    """Of a class that was told after several looks, the weights of each: L × S."""
 
 
 class Edit(Struct, frozen=True, kw_only=True):
@@ -255,7 +262,7 @@ class Card(Struct, frozen=True, kw_only=True):
     """TOML."""
     attends: bool
     """Whether it has attention at all."""
-    task: Literal["transduce", "tag", "classify", "point"] = "transduce"
+    task: Task = "transduce"
     """What its outputs are; what is not written symbol by symbol has no beam, no prefix and no states to show."""
 
 

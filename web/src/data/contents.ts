@@ -75,6 +75,8 @@ export interface Trace {
   beam: Beam | null;
   evidence: Evidence | null;
   states: States | null;
+  task: "classify" | "point" | "tag" | "transduce";
+  looks: Block | null;
 }
 
 /** One step of the alignment of an output with its nearest reference. */

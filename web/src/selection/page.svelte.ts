@@ -1,6 +1,7 @@
 /** What the page was given, and the part of it that is selected. */
 import type { Contents, Item, Trace } from "../data/contents";
 import { FORMAT } from "../data/contents";
+import { taskOf, type Task } from "../data/task";
 import { contents as fetched } from "../data/service";
 import { selection } from "./selection.svelte";
 
@@ -26,6 +27,7 @@ class Page {
     const trace = this.item?.traces[selection.output] ?? this.item?.traces[0];
     return trace ? { ...trace, ...this.known.get(key(trace)) } : null;
   });
+  readonly task: Task = $derived(taskOf(this.contents));
   readonly served: boolean = $derived(this.contents.served);
 }
 
