@@ -117,8 +117,7 @@ class Trace(Struct, frozen=True, kw_only=True):
     evidence: Evidence | None = None
     states: States | None = None
     task: Task = "transduce"
-    looks: Block | None = None
-    """Of a class after several looks, the weights of each: L × S."""
+    looks: Block | None = None  # of a class after several looks, the weights of each: L × S
 
 
 class Edit(Struct, frozen=True, kw_only=True):
