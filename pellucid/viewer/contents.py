@@ -117,9 +117,7 @@ class Trace(Struct, frozen=True, kw_only=True):
     evidence: Evidence | None = None
     states: States | None = None
     task: Task = "transduce"
-    """What its steps are: symbols written one after another, or the tags, the class or the position of its source."""
-    looks: Block | None = None
-    """Of a class that was told after several looks, the weights of each: L × S."""
+    looks: Block | None = None  # of a class after several looks, the weights of each: L × S
 
 
 class Edit(Struct, frozen=True, kw_only=True):
@@ -263,7 +261,6 @@ class Card(Struct, frozen=True, kw_only=True):
     attends: bool
     """Whether it has attention at all."""
     task: Task = "transduce"
-    """What its outputs are; what is not written symbol by symbol has no beam, no prefix and no states to show."""
 
 
 class Rival(Struct, frozen=True, kw_only=True):
