@@ -14,8 +14,10 @@ import pytest
 from command_line import Done, command, complaint, environment, pellucid
 from trained_runs import contents, copy_of, digits_run
 
+from pellucid.config import Config
 from pellucid.look.terminal import CAPTION
-from pellucid.training.run import load
+from pellucid.toml import to_toml
+from pellucid.training.run import CONFIG, load
 
 
 def look(*arguments: object, stdin: bytes = b"") -> Done:
@@ -142,6 +144,15 @@ def test_a_file_that_is_neither_pairs_nor_sources_is_told(tmp_path: Path) -> Non
     (tmp_path / "mixed.tsv").write_text("one\t1\ntwo\n")
     message = complaint(look(tmp_path / "mixed.tsv", "--export", tmp_path / "a.html"))
     assert "mixed.tsv:2: expected 2 columns, got 1" in message and not (tmp_path / "a.html").exists()
+    assert "--on-bad-line" not in message and "look shows files whose lines are all good" in message
+
+
+def test_runs_of_different_tasks_are_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / CONFIG).write_text(to_toml(Config(task="tag")))
+    message = complaint(pellucid("look", digits_run().run, other, "--no-open"))
+    assert "runs of one task can be compared" in message and "of other 'tag'" in message
 
 
 def test_what_names_no_run_is_told(tmp_path: Path) -> None:

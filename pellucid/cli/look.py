@@ -150,7 +150,7 @@ def _assembled(given: Arguments, served: bool) -> "Assembled":
         raise InputError("a page in a file shows a file of pairs or sources: pellucid look DIR FILE --export page.html")
     for each in sources:
         say(f"decoding {len(each.examples):,} examples of {each.name}")
-    return assemble(models, sources, given.items, served)
+    return assemble(models, sources, given.items, served, awaited=given.file.name if given.file else "")
 
 
 def _sources(given: Arguments, model: "Model") -> "list[Sources]":
