@@ -56,7 +56,9 @@ class _Chosen(NamedTuple):
     corpus: Corpus | None
 
 
-def assemble(models: Sequence[Model], sources: Sequence[Sources], most: int, served: bool, awaited: str = "") -> Assembled:
+def assemble(
+    models: Sequence[Model], sources: Sequence[Sources], most: int, served: bool, awaited: str = ""
+) -> Assembled:
     """The contents of a page about the first of the models, on the sources' first file, if there is one.
 
     The other models are its rivals, on the same examples. At most `most` examples are shown. `awaited` names the file

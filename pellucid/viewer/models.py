@@ -130,7 +130,9 @@ def check_tasks(models: Sequence[Model]) -> None:
     first, *others = [(each.name, _task(each)) for each in models]
     for name, task in others:
         if task != first[1]:
-            raise InputError(f"runs of one task can be compared: that of {first[0]} is {first[1]!r}, of {name} {task!r}")
+            raise InputError(
+                f"runs of one task can be compared: that of {first[0]} is {first[1]!r}, of {name} {task!r}"
+            )
 
 
 def _task(model: Model) -> Task:

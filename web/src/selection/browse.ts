@@ -178,7 +178,7 @@ export function why(item: Item, trace: Trace): string[] {
     said.push(rank < 0 ? `${wanted} was not among its ${trace.top[step]?.length ?? 0} likeliest.` : `${wanted} had p = ${p(trace.top[step]![rank]![1])}, place ${rank + 1}.`);
   }
   const unseen = trace.unknown.map((at) => `“${shown(trace.source[at] ?? "")}” (position ${at + 1})`);
-  if (unseen.length > 0) said.push(`The model never saw ${unseen.slice(0, 5).join(", ")}${unseen.length > 5 ? ` and ${unseen.length - 5} more symbols of this source` : ""} in training.`);
+  if (unseen.length > 0) said.push(`The model never saw ${unseen.slice(0, 5).join(", ")}${unseen.length > 5 ? ", …" : ""} in training.`);
   const peak = weights.indexOf(Math.max(...weights));
   // Of a position the weights are the answer; tags have none.
   if (trace.task === "point") return said;
