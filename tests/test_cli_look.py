@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import msgspec
 import pytest
 from command_line import Done, command, complaint, environment, pellucid
 from trained_runs import contents, copy_of, digits_run
 
-from pellucid.config import Config
 from pellucid.look.terminal import CAPTION
-from pellucid.toml import to_toml
+from pellucid.toml import load_config, to_toml
 from pellucid.training.run import CONFIG, load
 
 
@@ -150,7 +150,7 @@ def test_a_file_that_is_neither_pairs_nor_sources_is_told(tmp_path: Path) -> Non
 def test_runs_of_different_tasks_are_refused(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    (other / CONFIG).write_text(to_toml(Config(task="tag")))
+    (other / CONFIG).write_text(to_toml(msgspec.structs.replace(load_config(digits_run().run / CONFIG), task="tag")))
     message = complaint(pellucid("look", digits_run().run, other, "--no-open"))
     assert "runs of one task can be compared" in message and "of other 'tag'" in message
 
