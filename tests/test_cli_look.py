@@ -150,9 +150,11 @@ def test_a_file_that_is_neither_pairs_nor_sources_is_told(tmp_path: Path) -> Non
 def test_runs_of_different_tasks_are_refused(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    (other / CONFIG).write_text(to_toml(msgspec.structs.replace(load_config(digits_run().run / CONFIG), task="tag")))
+    config = load_config(digits_run().run / CONFIG)
+    data = msgspec.structs.replace(config.data, target_symbols="position")
+    (other / CONFIG).write_text(to_toml(msgspec.structs.replace(config, task="point", data=data)))
     message = complaint(pellucid("look", digits_run().run, other, "--no-open"))
-    assert "runs of one task can be compared" in message and "of other 'tag'" in message
+    assert "runs of one task can be compared" in message and "of other 'point'" in message
 
 
 def test_what_names_no_run_is_told(tmp_path: Path) -> None:
