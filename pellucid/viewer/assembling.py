@@ -18,7 +18,7 @@ from pellucid.viewer.choosing import choose, evenly
 from pellucid.viewer.contents import Contents, Corpus, Item, Rival
 from pellucid.viewer.corpus import assessed, corpus
 from pellucid.viewer.details import detailed
-from pellucid.viewer.history import training
+from pellucid.viewer.history import best_update, training
 from pellucid.viewer.items import items
 from pellucid.viewer.models import Model, card
 from pellucid.viewer.rivals import rival
@@ -56,22 +56,27 @@ class _Chosen(NamedTuple):
     corpus: Corpus | None
 
 
-def assemble(models: Sequence[Model], sources: Sequence[Sources], most: int, served: bool) -> Assembled:
+def assemble(
+    models: Sequence[Model], sources: Sequence[Sources], most: int, served: bool, awaited: str = ""
+) -> Assembled:
     """The contents of a page about the first of the models, on the sources' first file, if there is one.
 
-    The other models are its rivals, on the same examples. At most `most` examples are shown.
+    The other models are its rivals, on the same examples. At most `most` examples are shown. `awaited` names the file
+    that is shown once there is a model.
     """
     first = models[0]
+    course = training(first.folder) if members(first.folder) == [first.folder] else None
     contents = Contents(
         version=__version__,
         title=first.name,
         served=served,
         card=card(first),
-        training=training(first.folder) if members(first.folder) == [first.folder] else None,
+        training=course,
+        update=best_update(course),
     )
     empty = Assembled(contents, list(models), [], {}, None)
     if first.transducer is None:
-        return empty
+        return empty._replace(contents=msgspec.structs.replace(contents, awaited=awaited))
     if not sources:
         rivals = [Rival(card=card(model), items=[]) for model in models[1:]]
         return empty._replace(contents=msgspec.structs.replace(contents, rivals=rivals))

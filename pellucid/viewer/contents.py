@@ -298,3 +298,7 @@ class Contents(Struct, frozen=True, kw_only=True):
     training: Training | None = None
     space: Space | None = None
     rivals: list[Rival] = []
+    update: int | None = None
+    """Of the model shown, where training went on when it was read: newer ones are not shown."""
+    awaited: str | None = None
+    """Where the run has no model yet, the file to be shown with it ("" for none); None where there is a model."""

@@ -125,6 +125,21 @@ def _course(log: Sequence[dict[str, Any]], task: Task) -> list[tuple[str, str]]:
     return facts
 
 
+def check_tasks(models: Sequence[Model]) -> None:
+    """`InputError` where runs have different tasks: their answers and their scores do not compare."""
+    first, *others = [(each.name, _task(each)) for each in models]
+    for name, task in others:
+        if task != first[1]:
+            raise InputError(
+                f"runs of one task can be compared: that of {first[0]} is {first[1]!r}, of {name} {task!r}"
+            )
+
+
+def _task(model: Model) -> Task:
+    """What the run was trained to do; known before it has a model."""
+    return (load_config(model.folder / CONFIG) if model.transducer is None else model.transducer.config).task
+
+
 def chosen(models: Sequence[Model], rival: int) -> Model:
     """The run that is asked: −1 the first, else a place among its rivals; `InputError` for one that is not there."""
     if not -1 <= rival < len(models) - 1:

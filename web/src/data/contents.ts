@@ -213,6 +213,8 @@ export interface Contents {
   training: Training | null;
   space: Space | null;
   rivals: Rival[];
+  update: number | null;
+  awaited: string | null;
 }
 
 /** A row of attention that a person gives. */

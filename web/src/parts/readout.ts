@@ -53,7 +53,7 @@ export function sentence(of: Read, step: number | null, position: number | null)
   }
   if (known) {
     const most = list(row(weights, step), reads, shares);
-    return most ? `${writing}; ${of.quantity} on ${most}.` : `${writing}; it looks nowhere.`;
+    return most ? `${writing}; ${of.quantity} on ${most}.` : `${writing}; ${shares ? "it looks nowhere" : "nothing"}.`;
   }
   if (!reading || position === null) return "";
   const column = Array.from({ length: weights.rows }, (_, each) => weights.values[each * weights.columns + position] ?? 0);

@@ -177,6 +177,8 @@ export function why(item: Item, trace: Trace): string[] {
     const wanted = `“${named(edit.wanted)}”, which was wanted,`;
     said.push(rank < 0 ? `${wanted} was not among its ${trace.top[step]?.length ?? 0} likeliest.` : `${wanted} had p = ${p(trace.top[step]![rank]![1])}, place ${rank + 1}.`);
   }
+  const unseen = trace.unknown.map((at) => `“${shown(trace.source[at] ?? "")}” (position ${at + 1})`);
+  if (unseen.length > 0) said.push(`The model never saw ${unseen.slice(0, 5).join(", ")}${unseen.length > 5 ? ", …" : ""} in training.`);
   const peak = weights.indexOf(Math.max(...weights));
   // Of a position the weights are the answer; tags have none.
   if (trace.task === "point") return said;
@@ -193,7 +195,7 @@ export function why(item: Item, trace: Trace): string[] {
 /** Where a step looked most; what is little more than an even share is called spread out, for there the place tells little. */
 function looked(trace: Trace, at: number, weight: number): string {
   const times = weight * trace.source.length;
-  const place = `position ${at + 1}, “${shown(trace.source[at]!)}”${trace.unknown.includes(at) ? ", a symbol that the model has never seen" : ""}`;
+  const place = `position ${at + 1}, “${shown(trace.source[at]!)}”`;
   if (weight >= 0.2 || trace.source.length === 1) return `It looked most at ${place} (${percent(weight)}).`;
   const much = times < 2 ? "hardly more than" : `${times.toFixed(times < 10 ? 1 : 0)} times`;
   return `It looked at no one place: the most, ${percent(weight)}, lay on ${place}, ${much} an even share.`;
