@@ -230,7 +230,6 @@ class Point(Struct, frozen=True, kw_only=True):
     symbol: str
     position: int
     following: str = ""
-    """The symbol after it."""
 
 
 class Cloud(Struct, frozen=True, kw_only=True):
@@ -259,7 +258,6 @@ class Card(Struct, frozen=True, kw_only=True):
     config: str
     """TOML."""
     attends: bool
-    """Whether it has attention at all."""
     task: Task = "transduce"
 
 
@@ -276,7 +274,6 @@ class Rival(Struct, frozen=True, kw_only=True):
     positions: list[Interval] = []
     lengths: list[Interval] = []
     log: list[dict[str, Any]] = []
-    """The lines of its training's log."""
 
 
 class Contents(Struct, frozen=True, kw_only=True):
@@ -284,7 +281,6 @@ class Contents(Struct, frozen=True, kw_only=True):
 
     format: Annotated[int, msgspec.Meta(ge=1)] = FORMAT
     version: str
-    """Of the library."""
     title: str
     served: bool
     """Whether a service answers questions; a file has none."""
