@@ -144,6 +144,7 @@ def shade(page: Page, name: str) -> int:
 
 def test_dark_is_dark_and_paper_is_white(opened: Open, file: str) -> None:
     page = opened(file)
+    expect(panel(page, "Links")).to_be_visible()  # the page is packed: its style comes with its script
     assert shade(page, "backgroundColor") > 700 > 200 > shade(page, "color")
     page.get_by_role("button", name="Dark colours").click()
     assert shade(page, "backgroundColor") < 150 < 550 < shade(page, "color")
