@@ -41,6 +41,7 @@ def test_one_by_one_as_all_together(task: Task) -> None:
 def test_a_trace_of_each_task() -> None:
     (tags,), (kind,), (place,) = (load(task_run(task).run).predict(["caxd"]) for task in TASKS)
     assert len(tags.target) == 4 and tags.output == "".join(tags.target) and (tags.attention == np.eye(4)).all()
+    assert tags.to_dict()["attention"] == []  # an identity says nothing
     assert kind.target == (kind.output,) and kind.looks is not None and kind.looks.shape == (2, 4)
     np.testing.assert_array_equal(kind.attention[0], kind.looks[-1])
     assert place.output == "3" and place.symbols == ("3",) and len(place.top_symbols[0]) == 4

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import msgspec
 import pytest
 from command_line import Done, command, complaint, environment, pellucid
 from trained_runs import contents, copy_of, digits_run
 
 from pellucid.look.terminal import CAPTION
-from pellucid.training.run import load
+from pellucid.toml import load_config, to_toml
+from pellucid.training.run import CONFIG, load
 
 
 def look(*arguments: object, stdin: bytes = b"") -> Done:
@@ -142,6 +144,17 @@ def test_a_file_that_is_neither_pairs_nor_sources_is_told(tmp_path: Path) -> Non
     (tmp_path / "mixed.tsv").write_text("one\t1\ntwo\n")
     message = complaint(look(tmp_path / "mixed.tsv", "--export", tmp_path / "a.html"))
     assert "mixed.tsv:2: expected 2 columns, got 1" in message and not (tmp_path / "a.html").exists()
+    assert "--on-bad-line" not in message and "look shows files whose lines are all good" in message
+
+
+def test_runs_of_different_tasks_are_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    config = load_config(digits_run().run / CONFIG)
+    data = msgspec.structs.replace(config.data, target_symbols="position")
+    (other / CONFIG).write_text(to_toml(msgspec.structs.replace(config, task="point", data=data)))
+    message = complaint(pellucid("look", digits_run().run, other, "--no-open"))
+    assert "runs of one task can be compared" in message and "of other 'point'" in message
 
 
 def test_what_names_no_run_is_told(tmp_path: Path) -> None:

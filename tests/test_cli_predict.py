@@ -244,7 +244,7 @@ def test_samples_are_the_same_for_the_same_seed_however_they_arrive() -> None:
     [
         (("--temperature", 2), "--temperature needs --sample"),
         (("--sample", 2, "--nbest", 2), "give one of them"),
-        (("--sample", 2, "--top-p", 0), "--top-p: Expected `float` > 0.0"),
+        (("--sample", 2, "--top-p", 0), "--top-p: expected `float` > 0.0, got 0.0"),
         (("--until", 0.5), "it needs --nbest, or a wider --beam"),
         (("--nbest", 2, "--until", 2), "--until: expected a share above 0 and at most 1, got 2.0"),
         (("--forbid", "é"), "the model never writes the symbol 'é'"),

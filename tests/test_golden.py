@@ -12,7 +12,7 @@ from command_line import complaint, pellucid
 from torch import nn
 
 from pellucid.model.peephole import Cell, Peepholes, peephole_step
-from pellucid.recipes.protein_golden import ATTENTION, Check, correlation, read_proteins
+from pellucid.recipes.protein_golden import ATTENTION, Check, read_proteins
 from pellucid.recipes.proteins.imported import decoder_of, masked_lstm
 
 DATA = Path(os.environ.get("PELLUCID_DATA", "../shared/data"))
@@ -105,11 +105,3 @@ def test_weights_reach_the_decoder_in_their_places() -> None:
         rows = slice(6 * gate, 6 * gate + 6)
         ours = nn.functional.linear(state, decoder.hidden_weight[rows], decoder.bias[rows])
         assert torch.allclose(ours, state @ weights[2 * gate] + weights[2 * gate + 1])
-
-
-def test_the_correlation_is_matthews_for_two_places() -> None:
-    tp, fn, fp, tn = 7, 2, 3, 11
-    matthews = (tp * tn - fp * fn) / ((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)) ** 0.5
-    assert correlation(torch.tensor([[tp, fn], [fp, tn]])) == pytest.approx(matthews)
-    assert correlation(3 * torch.eye(4, dtype=torch.long)) == pytest.approx(1)
-    assert correlation(torch.tensor([[0, 5], [0, 5]])) == 0

@@ -39,7 +39,7 @@ def test_sequences_are_joined_from_their_lines(tmp_path: Path) -> None:
     assert list(read_fasta(path)) == ["MKLAC", "MW"]
 
 
-@pytest.mark.parametrize("content", [b"not packed", gzip.compress("é".encode())])
+@pytest.mark.parametrize("content", [b"not packed", gzip.compress("é".encode(), mtime=0)], ids=["plain", "packed"])
 def test_what_is_no_packed_fasta_is_told(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.fasta.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"x\.fasta\.gz is no FASTA file packed with gzip"):

@@ -164,6 +164,7 @@ def test_a_recipe_tells_of_its_training(tmp_path: Path) -> None:
     done = pellucid(*asked)
     assert done.code == 0
     assert "codespell: 24 of 60 training pairs, 20 of 30 development pairs, 200 passes at most\n" in done.err
-    assert "codespell, seed 1: new run, " in done.err and "codespell, seed 1: update " in done.err
-    assert "codespell, seed 1: decoding, to judge it" in done.err
+    first = "codespell, seed 1 (1 of 2)"
+    assert f"{first}: new run, " in done.err and f"{first}: update " in done.err
+    assert f"{first}: decoding, to judge it" in done.err
     assert done.out.splitlines()[-1].startswith("report: ")

@@ -15,6 +15,7 @@ from pellucid.recipes.recipe import Request, find
 from pellucid.recipes.spanish.attention import Attention, attend_all, attend_words
 from pellucid.recipes.spanish.cells import TensorFlowGRU, TensorFlowLSTM
 from pellucid.recipes.spanish.networks import Carried, Design, SpanishNetwork
+from pellucid.recipes.spanish.padding import Padding
 from pellucid.recipes.spanish.sentences import (
     EOS,
     GO,
@@ -173,7 +174,7 @@ def test_outputs_behind_the_end_are_zero_and_the_state_is_the_last_relevant_one(
 
 
 @pytest.mark.parametrize(("padding", "same"), [("masked", True), ("attended", False)])
-def test_only_masked_padding_changes_nothing(padding: str, same: bool) -> None:
+def test_only_masked_padding_changes_nothing(padding: Padding, same: bool) -> None:
     network, batch = small(SMALL._replace(padding=padding)), rows(DATA, 1, 2)
     wide = network(network.encode(batch.source, batch.lengths), batch.given).outputs
     narrow = network(network.encode(batch.source[:, : int(batch.lengths[0])], batch.lengths), batch.given).outputs

@@ -69,7 +69,7 @@ def test_the_best_few_and_what_is_refused() -> None:
         ("classify", ("--prefix", "a"), "prefix: "),
         ("point", ("--sample", 2), "sample: "),
     ):
-        assert what in complaint(pellucid("predict", task_run(task).run, *flag, stdin=b"ax\n"))  # type: ignore[arg-type]
+        assert what in complaint(pellucid("predict", task_run(task).run, *flag, stdin=b"ax\n"))
     files = task_run("tag").files
     assert "--multi-reference" in complaint(pellucid("evaluate", task_run("tag").run, files.dev, "--multi-reference"))
 

@@ -104,10 +104,11 @@ def test_the_network_is_the_posts_step_by_step() -> None:
 def test_parameters_begin_as_in_tensorflow() -> None:
     torch.manual_seed(1)
     network = TypoNetwork(Sizes(hidden=32, longest=16))
-    bias, second = network.encoder.bias_ih_l0, network.encoder.bias_hh_l0
+    first = dict(network.encoder.named_parameters())
+    bias, second = first["bias_ih_l0"], first["bias_hh_l0"]
     assert bias.tolist() == [0.0] * 32 + [1.0] * 32 + [0.0] * 64 and not second.any() and not second.requires_grad
     bound = (6 / (2 + 32 + 4 * 32)) ** 0.5
-    assert network.encoder.weight_ih_l0.abs().max() <= bound < 1.1 * network.encoder.weight_hh_l0.abs().max()
+    assert first["weight_ih_l0"].abs().max() <= bound < 1.1 * first["weight_hh_l0"].abs().max()
     assert float(network.matrix.detach().std()) == pytest.approx(1, abs=0.15) and network.table.weight.shape == (28, 2)
     assert float(network.bias.detach()) == 0 and not network.output.bias.any()
 
@@ -147,7 +148,7 @@ def test_no_tested_form_and_no_word_of_the_post_is_trained_on(listed: Path) -> N
     words = [{typo.right for typo in part} for part in data]
     assert all(not one & two for one, two in itertools.combinations(words, 2))
     assert not {typo.wrong for typo in data.train} & {typo.wrong for typo in (*data.dev, *data.test)}
-    assert not {"bank", "table", "parental", "bookcase"} & set.union(*words) and len(data.test) > 30
+    assert not {"bank", "table", "parental", "bookcase"} & set(itertools.chain(*words)) and len(data.test) > 30
 
 
 def test_what_typo_faithful_says(faithful: tuple[Path, list[str]]) -> None:
@@ -233,8 +234,7 @@ def test_a_missing_list_is_told(tmp_path: Path) -> None:
     assert "--words is for the recipes about typos" in message
 
 
-def test_the_settings_of_typo_attention_are_the_defaults() -> None:
-    config = recipe_config("typo-attention", {})
-    assert (
-        config.task == "point" and config.encoder.directions == "both" and config == recipe_config("typo-attention", {})
-    )
+def test_typo_attention_reads_both_ways_and_drops_nothing() -> None:
+    config = recipe_config("typo-attention", {"seed": 7})
+    assert config.task == "point" and config.encoder.directions == "both" and config.seed == 7
+    assert config.encoder.dropout == config.decoder.dropout == config.training.label_smoothing == 0

@@ -138,10 +138,11 @@ def _assembled(given: Arguments, served: bool) -> "Assembled":
     # Only now, when the arguments are known to be right, what takes seconds to import.
     from pellucid.model.threads import use_threads
     from pellucid.viewer.assembling import assemble
-    from pellucid.viewer.models import names_of, open_model
+    from pellucid.viewer.models import check_tasks, names_of, open_model
 
     names = names_of(given.runs)
     models = [open_model(*each, given.device, given.beam) for each in zip(given.runs, names, strict=True)]
+    check_tasks(models)
     if models[0].transducer is not None:
         use_threads(models[0].transducer.config.threads)
     sources = _sources(given, models[0])
@@ -149,7 +150,7 @@ def _assembled(given: Arguments, served: bool) -> "Assembled":
         raise InputError("a page in a file shows a file of pairs or sources: pellucid look DIR FILE --export page.html")
     for each in sources:
         say(f"decoding {len(each.examples):,} examples of {each.name}")
-    return assemble(models, sources, given.items, served)
+    return assemble(models, sources, given.items, served, awaited=given.file.name if given.file else "")
 
 
 def _sources(given: Arguments, model: "Model") -> "list[Sources]":

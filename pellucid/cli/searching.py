@@ -113,4 +113,6 @@ def drawing_of(flags: SearchFlags) -> "Drawing | None":
         return msgspec.convert({"samples": flags.sample, **changes}, Drawing)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
-        raise ConfigError(f"--{where.rstrip('`').replace('samples', 'sample').replace('_', '-')}: {what}") from error
+        name = where.rstrip("`").replace("samples", "sample")
+        told = f"{what[0].lower()}{what[1:]}, got {getattr(flags, name)}"
+        raise ConfigError(f"--{name.replace('_', '-')}: {told}") from error

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.errors import DataError
+from pellucid.evaluation.labels import correlation
 from pellucid.files import make_folder, write_json
 from pellucid.look.report import Report, Table, write_report
 from pellucid.model.threads import use_threads
@@ -134,20 +135,6 @@ def judge(folder: Path, file: str, network: str, proteins: Proteins) -> Judged:
     return Judged(loss, counts, sum(each.numel() for each in weights))
 
 
-def correlation(counts: Int[Tensor, "C C"]) -> float:
-    """Matthews' correlation for several classes, from counts by class and answer; 0 where either is always the same.
-
-        (n Σ_k C_kk − Σ_k t_k p_k) / √((n² − Σ_k t_k²) (n² − Σ_k p_k²)),  t rows' sums, p columns' sums
-
-    Source: Gorodkin 2004, "Comparing two K-category assignments by a K-category correlation coefficient", equation 8.
-    """
-    table = counts.double()
-    n, true, answered = table.sum(), table.sum(dim=1), table.sum(dim=0)
-    below = (n**2 - (true**2).sum()) * (n**2 - (answered**2).sum())
-    above = n * table.trace() - (true * answered).sum()
-    return float(above / below.sqrt()) if below > 0 else 0.0
-
-
 def checks_of(judged: dict[str, Judged], moved: Judged) -> list[Check]:
     """Every number that was published, or found by the port, beside ours."""
     checks = [
@@ -159,7 +146,7 @@ def checks_of(judged: dict[str, Judged], moved: Judged) -> list[Check]:
     best = judged[ATTENTION]
     checks += [
         Check(ATTENTION, "proteins right, port", best.right, RIGHT),
-        Check(ATTENTION, "correlation, port", correlation(best.counts), CORRELATION),
+        Check(ATTENTION, "correlation, port", correlation(best.counts.numpy()), CORRELATION),
         Check(ATTENTION, "loss, peephole in its place", moved.loss, MOVED_LOSS),
         Check(ATTENTION, "right, peephole in its place", moved.right, RIGHT),
     ]
@@ -174,12 +161,12 @@ def _report(judged: dict[str, Judged], checks: Sequence[Check]) -> Report:
         ("numbers equal", f"{equal} of {len(checks)}"),
         ("loss with attention", f"{best.loss:.6f}"),
         ("proteins right", f"{best.right} of {int(best.counts.sum())}"),
-        ("correlation", f"{correlation(best.counts):.4f}"),
+        ("correlation", f"{correlation(best.counts.numpy()):.4f}"),
     ]
     rows = [
         (
             *(name, f"{each.loss:.6f}", PUBLISHED[name][0], f"{each.accuracy:.4f}", PUBLISHED[name][1]),
-            *(f"{correlation(each.counts):.4f}", f"{each.parameters:,}"),
+            *(f"{correlation(each.counts.numpy()):.4f}", f"{each.parameters:,}"),
         )
         for name, each in judged.items()
     ]
@@ -213,7 +200,11 @@ def _told(judged: dict[str, Judged], checks: Sequence[Check]) -> dict[str, objec
     networks = {
         name: {
             **{"loss": each.loss, "accuracy": each.accuracy, "right": each.right, "recalls": each.recalls},
-            **{"correlation": correlation(each.counts), "parameters": each.parameters, "counts": each.counts.tolist()},
+            **{
+                "correlation": correlation(each.counts.numpy()),
+                "parameters": each.parameters,
+                "counts": each.counts.tolist(),
+            },
         }
         for name, each in judged.items()
     }

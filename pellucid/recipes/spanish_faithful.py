@@ -116,7 +116,7 @@ def _report(told: Told) -> Report:
             ("training loss", f"{first.curve[-1].training:.2f} (a sentence; seed 1)"),
             ("validation loss", f"{first.curve[-1].validation:.1f} (least {_least(first):.1f}, epoch {first.best})"),
             ("parameters", f"{first.parameters:,}"),
-            ("training", f"{first.seconds:.0f} s (one thread)"),
+            ("training", f"{first.seconds:.0f} s (of a processor; one thread)"),
         ],
         examples=[Shown(trace, known.get(trace.text, ())) for trace in first.traces],
         parts=list(_parts(told)),

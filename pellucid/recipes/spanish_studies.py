@@ -157,8 +157,9 @@ def _parts(outcomes: Sequence[Outcome], compared: Sequence[Compared], pairs: tup
 
 MEANING = """Where padding is masked, the way to batch changes the time and nothing else: loss and gradient are the
 same but for rounding, so that buckets, like lengths and full width are one model. Where padding is looked at, as in
-the post, what is made of a sentence depends on how wide the batch is that it came in: buckets make that smaller,
-masking makes it nothing. Batches of like lengths need no sizes chosen beforehand; Pellucid masks, and batches so."""
+the post, what is made of a sentence depends on how wide the batch is that it came in: buckets leave less
+padding to look at, masking none. Batches of like lengths need no sizes chosen beforehand; Pellucid masks, and batches
+so."""
 
 
 def _rows(compared: Sequence[Compared]) -> Iterator[list[str]]:

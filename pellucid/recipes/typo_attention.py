@@ -26,10 +26,10 @@ from pellucid.training.session import Files, train_run
 NAME, TITLE = "typo-attention", "The wrong letter, by attention that points"
 LONGEST = Sizes().longest
 INTRODUCTION = """The same words, typos and tables as in typo-faithful, for the network that pellucid train --task point
-trains: a GRU reads the word both ways; a query made of its last states is compared with the state at each letter
-(additive attention, Bahdanau et al. 2015), and the softmax over the letters is the answer itself, the weight of each
-being its probability of being wrong (Vinyals et al. 2015). Padding cannot be pointed at, and each letter's state knows
-what stands before and behind it.
+trains: two layers of GRU read the word both ways; a query made of their last states is compared with the state at each
+letter (additive attention, Bahdanau et al. 2015), and the softmax over the letters is the answer itself, the weight of
+each being its probability of being wrong (Vinyals et al. 2015). Padding cannot be pointed at, and each letter's state
+knows what stands before and behind it.
 
 The post calls its own fixed read-out "sort of a cheat" and names real attention as what to try next: this is that."""
 

@@ -40,7 +40,10 @@ class Trace:
     log_probabilities: Float[np.ndarray, " T"]
     """ln p of each decoded symbol, given the source and the symbols before it."""
     attention: Float[np.ndarray, "T S"]
-    """Weights: row t is where the decoder looked to write symbol t. Rows sum to one (to zero without attention)."""
+    """Weights: row t is where the decoder looked to write symbol t. Rows sum to one (to zero without attention).
+
+    Each tag looks at its own position: that identity is not written to JSON.
+    """
     top_symbols: tuple[tuple[str, ...], ...]
     """The k likeliest symbols of each step, likeliest first."""
     top_log_probabilities: Float[np.ndarray, "T k"]
@@ -98,7 +101,7 @@ class Trace:
             "unknown": list(self.unknown),
             "target": list(self.target),
             "log_probabilities": _rounded(self.log_probabilities),
-            "attention": _rounded(self.attention),
+            "attention": [] if self.task == "tag" else _rounded(self.attention),
             "top": [
                 [[symbol, score] for symbol, score in zip(symbols, scores, strict=True)]
                 for symbols, scores in zip(self.top_symbols, _rounded(self.top_log_probabilities), strict=True)

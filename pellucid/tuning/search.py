@@ -9,6 +9,7 @@ report.html     the same for people
 """
 
 import hashlib
+import json
 import time
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
@@ -258,7 +259,8 @@ def _terms(request: Request) -> dict[str, Any]:
         with refusals("read", path), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     searched = {each.key for each in (*request.space.searched, *request.space.linked)}
-    settings = {key: value for key, value in flattened(request.config).items() if key not in searched}
+    kept = {key: value for key, value in flattened(request.config).items() if key not in searched}
+    settings = json.loads(json.dumps(kept))  # as the study gives them back: lists, no tuples
     return {"data": digest.hexdigest(), "settings": settings, "space": described(request.space)}
 
 

@@ -51,7 +51,10 @@ class Difference(Struct, frozen=True, kw_only=True):
     before: Item
     after: Item
     same: Trace
-    """The first output before, scored under the change (over the changed source): what it would now cost to say it."""
+    """The first output before, scored under the change (over the changed source): what it would now cost to say it.
+
+    Where the changed source cannot have those tags or that position, the first output after, and no divergence.
+    """
     divergence: Block
     """T: KL(before ‖ after), in bits, of each step's distribution along the output before."""
 

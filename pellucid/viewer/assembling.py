@@ -18,7 +18,7 @@ from pellucid.viewer.choosing import choose, evenly
 from pellucid.viewer.contents import Contents, Corpus, Item, Rival
 from pellucid.viewer.corpus import assessed, corpus
 from pellucid.viewer.details import detailed
-from pellucid.viewer.history import training
+from pellucid.viewer.history import best_update, training
 from pellucid.viewer.items import items
 from pellucid.viewer.models import Model, card
 from pellucid.viewer.rivals import rival
@@ -29,6 +29,10 @@ from pellucid.viewer.truth import origins
 
 CELLS = 3_000_000
 """Weights of attention that the outputs shown hold together, at most: 16 MB of a page."""
+
+
+TAG = 32
+"""As many of them a tag takes, with its likeliest others and what was wanted; its weights are not told."""
 
 
 class Assembled(NamedTuple):
@@ -52,22 +56,27 @@ class _Chosen(NamedTuple):
     corpus: Corpus | None
 
 
-def assemble(models: Sequence[Model], sources: Sequence[Sources], most: int, served: bool) -> Assembled:
+def assemble(
+    models: Sequence[Model], sources: Sequence[Sources], most: int, served: bool, awaited: str = ""
+) -> Assembled:
     """The contents of a page about the first of the models, on the sources' first file, if there is one.
 
-    The other models are its rivals, on the same examples. At most `most` examples are shown.
+    The other models are its rivals, on the same examples. At most `most` examples are shown. `awaited` names the file
+    that is shown once there is a model.
     """
     first = models[0]
+    course = training(first.folder) if members(first.folder) == [first.folder] else None
     contents = Contents(
         version=__version__,
         title=first.name,
         served=served,
         card=card(first),
-        training=training(first.folder) if members(first.folder) == [first.folder] else None,
+        training=course,
+        update=best_update(course),
     )
     empty = Assembled(contents, list(models), [], {}, None)
     if first.transducer is None:
-        return empty
+        return empty._replace(contents=msgspec.structs.replace(contents, awaited=awaited))
     if not sources:
         rivals = [Rival(card=card(model), items=[]) for model in models[1:]]
         return empty._replace(contents=msgspec.structs.replace(contents, rivals=rivals))
@@ -102,7 +111,7 @@ def _chosen(model: Model, sources: Sources, traces: Sequence[Trace], most: int) 
     """Which examples are shown: fewer where their attention would be too large for a page."""
     assessment = assessed(model, sources, traces) if sources.paired else None
     numbers, words = _picked(assessment, traces, most)
-    cells = sum(traces[number].attention.size for number in numbers)
+    cells = sum(_room(traces[number]) for number in numbers)
     if cells > CELLS:
         numbers, words = _picked(assessment, traces, max(1, int(len(numbers) * CELLS / cells)))
         words += "; more would make the page too large"
@@ -112,6 +121,11 @@ def _chosen(model: Model, sources: Sources, traces: Sequence[Trace], most: int) 
     truth = [_truth(sources, trace, each) for trace, each in zip(traces, assessment.scored, strict=True)]
     found = corpus(assessment, places, alignment(model.ready, traces, truth, model.alone))
     return _Chosen(numbers, words, assessment, found)
+
+
+def _room(trace: Trace) -> int:
+    """How much of a page an output takes, in weights."""
+    return TAG * len(trace.target) if trace.task == "tag" else trace.attention.size
 
 
 def _truth(sources: Sources, trace: Trace, scored: Scored) -> list[tuple[int, int]] | None:

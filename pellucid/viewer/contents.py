@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from pellucid.config import Task
+
 FORMAT = 1
 """Of the page's contents; the page refuses any other."""
 
@@ -95,6 +97,7 @@ class Trace(Struct, frozen=True, kw_only=True):
     score: float
     log_probabilities: Block
     attention: Block
+    """T × S; of tags 0 × 0, for each is read at its own position."""
     top: list[list[tuple[str, float]]]
     """For each step its likeliest symbols, with ln p."""
     entropy: Block
@@ -113,6 +116,8 @@ class Trace(Struct, frozen=True, kw_only=True):
     beam: Beam | None = None
     evidence: Evidence | None = None
     states: States | None = None
+    task: Task = "transduce"
+    looks: Block | None = None  # of a class after several looks, the weights of each: L × S
 
 
 class Edit(Struct, frozen=True, kw_only=True):
@@ -225,7 +230,6 @@ class Point(Struct, frozen=True, kw_only=True):
     symbol: str
     position: int
     following: str = ""
-    """The symbol after it."""
 
 
 class Cloud(Struct, frozen=True, kw_only=True):
@@ -254,9 +258,7 @@ class Card(Struct, frozen=True, kw_only=True):
     config: str
     """TOML."""
     attends: bool
-    """Whether it has attention at all."""
-    task: Literal["transduce", "tag", "classify", "point"] = "transduce"
-    """What its outputs are; what is not written symbol by symbol has no beam, no prefix and no states to show."""
+    task: Task = "transduce"
 
 
 class Rival(Struct, frozen=True, kw_only=True):
@@ -272,7 +274,6 @@ class Rival(Struct, frozen=True, kw_only=True):
     positions: list[Interval] = []
     lengths: list[Interval] = []
     log: list[dict[str, Any]] = []
-    """The lines of its training's log."""
 
 
 class Contents(Struct, frozen=True, kw_only=True):
@@ -280,7 +281,6 @@ class Contents(Struct, frozen=True, kw_only=True):
 
     format: Annotated[int, msgspec.Meta(ge=1)] = FORMAT
     version: str
-    """Of the library."""
     title: str
     served: bool
     """Whether a service answers questions; a file has none."""
@@ -294,3 +294,7 @@ class Contents(Struct, frozen=True, kw_only=True):
     training: Training | None = None
     space: Space | None = None
     rivals: list[Rival] = []
+    update: int | None = None
+    """Of the model shown, where training went on when it was read: newer ones are not shown."""
+    awaited: str | None = None
+    """Where the run has no model yet, the file to be shown with it ("" for none); None where there is a model."""

@@ -36,6 +36,14 @@ def training(folder: Path) -> Training | None:
     )
 
 
+def best_update(course: Training | None) -> int | None:
+    """The update of the best model so far; None where there is none, or where training is over."""
+    if course is None or course.done:
+        return None
+    best = [record["update"] for record in course.log if record["event"] == "validated" and record["best"]]
+    return best[-1] if best else None
+
+
 def frames(snapshots: Sequence[Snapshot], log: Sequence[dict[str, Any]], base: int | None = None) -> list[Frame]:
     """A frame of each snapshot; all vectors lie in the plane of the last ones, each frame turned onto the one before.
 

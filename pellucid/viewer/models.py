@@ -1,11 +1,11 @@
 """The runs that a page is about."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pellucid.config import Device
+from pellucid.config import Device, Task
 from pellucid.errors import InputError, RunError
 from pellucid.model.network import parameter_count
 from pellucid.search.ensemble import Ensemble
@@ -14,6 +14,13 @@ from pellucid.toml import load_config, to_toml
 from pellucid.training.card import architecture
 from pellucid.training.run import CONFIG, MODEL, has_stopped, load, members, read_log
 from pellucid.viewer.contents import Card
+
+SCORES: Mapping[Task, tuple[str, str]] = {
+    "tag": ("accuracy of tags", "symbol_accuracy"),
+    "classify": ("accuracy", "exact_match"),
+    "point": ("accuracy", "exact_match"),
+}
+"""What the score of a validation is called where outputs are not written symbol by symbol, and its name in the log."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ def card(model: Model) -> Card:
         config, facts = load_config(model.folder / CONFIG), list[tuple[str, str]]()
     else:
         config, facts = model.transducer.config, _sizes(model, model.transducer)
-    told = [("model", architecture(config)), *facts, *_course(log), ("seed", f"{config.seed}")]
+    told = [("model", architecture(config)), *facts, *_course(log, config.task), ("seed", f"{config.seed}")]
     attends = config.attention.score != "none" and config.task != "tag"
     return Card(name=model.name, facts=told, config=to_toml(config), attends=attends, task=config.task)
 
@@ -100,7 +107,7 @@ def _search(width: int) -> str:
     return "greedy" if width == 1 else f"beam of {width}"
 
 
-def _course(log: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+def _course(log: Sequence[dict[str, Any]], task: Task) -> list[tuple[str, str]]:
     """What the log tells of data and training."""
     read = [record for record in log if record["event"] == "read"]
     counted = [record for record in log if "update" in record]
@@ -112,9 +119,25 @@ def _course(log: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
         last = counted[-1]
         facts.append(("training", f"{last['update']:,} updates, {last['samples']:,} samples, {last['seconds']:,.0f} s"))
     if best:
-        scores = f"exact match {best[-1]['exact_match']:.2f} % at update {best[-1]['update']:,}"
+        name, key = SCORES.get(task, ("exact match", "exact_match"))
+        scores = f"{name} {best[-1][key]:.2f} % at update {best[-1]['update']:,}"
         facts.append(("best validation", scores))
     return facts
+
+
+def check_tasks(models: Sequence[Model]) -> None:
+    """`InputError` where runs have different tasks: their answers and their scores do not compare."""
+    first, *others = [(each.name, _task(each)) for each in models]
+    for name, task in others:
+        if task != first[1]:
+            raise InputError(
+                f"runs of one task can be compared: that of {first[0]} is {first[1]!r}, of {name} {task!r}"
+            )
+
+
+def _task(model: Model) -> Task:
+    """What the run was trained to do; known before it has a model."""
+    return (load_config(model.folder / CONFIG) if model.transducer is None else model.transducer.config).task
 
 
 def chosen(models: Sequence[Model], rival: int) -> Model:

@@ -5,11 +5,15 @@ A mistake in a question is an `InputError`.
 
 from collections import Counter
 
+import numpy as np
+
 from pellucid.data.examples import Example
+from pellucid.data.faults import pair_fault
 from pellucid.errors import InputError
 from pellucid.inspection.distributions import distributions, divergence
 from pellucid.inspection.neighbours import Gathered, gather, nearest
 from pellucid.inspection.states import states
+from pellucid.search.answering import Answerer
 from pellucid.search.options import Options, Painted
 from pellucid.search.trace import END, Trace
 from pellucid.search.transducer import Transducer
@@ -44,7 +48,11 @@ def what_if(shown: Assembled, changed: Changed) -> Difference:
     one, other = (_optioned(model, asked) for asked in (changed.before, changed.after))
     if not trace.source or not model.segmenters.source.split(changed.after.text):
         raise InputError("there is nothing to compare: a source is empty")
-    (same,) = other.force([_example(changed.after, model)._replace(target=trace.output)])
+    given = _example(changed.after, model)._replace(target=trace.output)
+    if isinstance(model, Answerer) and pair_fault(given.source, given.target, model.segmenters, model.config.data):
+        # Tags of another number, or a position that is no longer there: the new source has no such answer.
+        return Difference(before=before, after=after, same=after.traces[0], divergence=block(np.zeros(0)))
+    (same,) = other.force([given])
     (own,), (theirs,) = distributions(one, [trace]), distributions(other, [same])
     steps = min(len(own), len(theirs))
     return Difference(

@@ -5,11 +5,15 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from pellucid.config import DataConfig
 from pellucid.data.examples import BadLine, Example, read_examples, read_pairs, read_sources
 from pellucid.errors import DataError
 from pellucid.viewer.items import Known
 from pellucid.viewer.truth import spelled
+
+MEND = "look shows files whose lines are all good: mend such lines or leave them out"
 
 
 class Sources(NamedTuple):
@@ -30,7 +34,9 @@ def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sourc
     """
     if target is None and _alone(path, data):
         return sources_alone(path.name, read_sources(path, data))
-    reading = read_examples(path, data, target)
+    reading = read_examples(path, msgspec.structs.replace(data, on_bad_line="skip"), target)
+    if reading.bad and data.on_bad_line == "stop":
+        raise DataError(f"{reading.bad[0]}\n{MEND}")
     pairs = zip(reading.examples, reading.lines, strict=True)
     truth = spelled(reading.examples)
     known = [Known((each.target,), line, truth) for each, line in pairs]

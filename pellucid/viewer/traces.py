@@ -24,11 +24,8 @@ def trace_told(trace: search.Trace, bits: Float[np.ndarray, " T"], least: bool =
         finished=trace.finished,
         score=plain(trace.score),
         log_probabilities=block(trace.log_probabilities),
-        attention=block(trace.attention),
-        top=[
-            [(symbol, value) for symbol, value in zip(symbols, values, strict=True) if np.isfinite(value)]
-            for symbols, values in zip(trace.top_symbols, trace.top_log_probabilities.tolist(), strict=True)
-        ],
+        attention=block(np.zeros((0, 0)) if trace.task == "tag" else trace.attention),
+        top=_top(trace),
         entropy=block(bits),
         entropy_least=least,
         origin=trace.origin,
@@ -39,7 +36,19 @@ def trace_told(trace: search.Trace, bits: Float[np.ndarray, " T"], least: bool =
         forced=list(trace.forced),
         painted=list(trace.painted),
         beam=None if trace.lattice is None else _beam(trace.lattice),
+        task=trace.task,
+        looks=None if trace.looks is None else block(trace.looks),
     )
+
+
+def _top(trace: search.Trace) -> list[list[tuple[str, float]]]:
+    """The likeliest symbols of each step, with ln p; to six decimals of tags, of which a page holds very many."""
+    likely = trace.top_log_probabilities.astype(np.float64)
+    values = np.round(likely, 6) if trace.task == "tag" else likely
+    return [
+        [(symbol, value) for symbol, value in zip(symbols, own, strict=True) if np.isfinite(value)]
+        for symbols, own in zip(trace.top_symbols, values.tolist(), strict=True)
+    ]
 
 
 def least_entropy(trace: search.Trace) -> Float[np.ndarray, " T"]:

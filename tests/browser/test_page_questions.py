@@ -41,6 +41,12 @@ def hesitant() -> tuple[int, Item]:
     return 0, shown.contents.items[0]
 
 
+def opening() -> Item:
+    """The example on which the page opens."""
+    items = sounds_shown().contents.items
+    return next((item for item in items if item.exact is False), items[0])
+
+
 def test_with_nothing_changed_nothing_changes_to_the_bit(opened: Open, language: str) -> None:
     place, item = hesitant()
     page = opened(f"{language}#item={place}")
@@ -93,6 +99,9 @@ def test_another_symbol_is_forced_by_a_click_and_looks_forced(opened: Open, lang
 def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -> None:
     page = opened(language)
     what_if(page)
+    wrong = [edit.written for edit in opening().edits if edit.kind in ("substitution", "insertion")]
+    expect(panel(page, f"Attention of step {(wrong[0] or 0) + 1 if wrong else 1}")).to_be_visible()
+    page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
     page.get_by_role("button", name="Everywhere alike").click()
     expect(page.locator(SENTENCE)).to_contain_text("Forcing step 1 to look everywhere alike")
     expect(panel(page, "What became of it").locator("tbody tr").first).not_to_contain_text("0.00")

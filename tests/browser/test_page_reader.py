@@ -81,10 +81,10 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
                 - button /, position 1/
             - region "Output":
               - group "Steps of the output":
-                - button "step 1" [pressed]
+                - button /step \\d+/ [pressed]
             - region "What became of it":
               - table
-            - region /Attention of step 1/
+            - region /Attention of step \\d+/
         """,
         "Corpus": """
             - region "Scores":

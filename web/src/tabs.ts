@@ -1,6 +1,7 @@
 /** The tabs, in their order: the only place that knows all of them. */
 import type { Component } from "svelte";
 import type { Contents } from "./data/contents";
+import { taskOf } from "./data/task";
 import About from "./about/About.svelte";
 import Beam from "./beam/Beam.svelte";
 import Compare from "./compare/Compare.svelte";
@@ -22,10 +23,12 @@ export interface Tab {
 const some = (contents: Contents): boolean => contents.items.length > 0 || contents.served;
 // One trace in a notebook has no run behind it, and no need to be told what a run could show.
 const run = (contents: Contents): boolean => contents.served || (contents.card !== null && contents.items.length > 0);
-const beams = (contents: Contents): boolean => run(contents) || contents.items.some((item) => item.traces.some((trace) => trace.beam));
+/** What is not written symbol by symbol has neither a beam nor states of steps. */
+const written = (contents: Contents): boolean => taskOf(contents) === "transduce";
+const beams = (contents: Contents): boolean => written(contents) && (run(contents) || contents.items.some((item) => item.traces.some((trace) => trace.beam)));
 
 const spaced = (contents: Contents): boolean =>
-  contents.space !== null || contents.served || contents.items.some((item) => item.traces.some((trace) => trace.states));
+  written(contents) && (contents.space !== null || contents.served || contents.items.some((item) => item.traces.some((trace) => trace.states)));
 
 export const TABS: readonly Tab[] = [
   { name: "examples", title: "Examples", component: Examples, shown: some },

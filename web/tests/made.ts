@@ -30,6 +30,8 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     evidence: null,
     states: null,
     entropy_least: false,
+    task: "transduce",
+    looks: null,
   };
 }
 

@@ -75,6 +75,7 @@ class Outcome(NamedTuple):
     seed: int
     parameters: int
     seconds: float
+    """Of a processor, validation included."""
     curve: list[Point]
     training: Fit
     validation: Fit
@@ -112,7 +113,7 @@ def conduct_and_keep(study: Study) -> tuple[SpanishNetwork, Outcome]:
     network = network_for(study.design, corpus)
     training, validation = tensors(corpus.data.rows(0, TRAINED)), tensors(corpus.data.rows(TRAINED, len(PAIRS)))
     optimizer = LasagneAdam(list(network.parameters()), RATE)
-    curve, started = [], time.perf_counter()
+    curve, started = [], time.process_time()
     for epoch in range(study.epochs):
         optimizer.param_groups[0]["lr"] = RATE * DECAY**epoch
         losses = [
@@ -120,7 +121,7 @@ def conduct_and_keep(study: Study) -> tuple[SpanishNetwork, Outcome]:
             for first in range(0, len(training.source), BATCH)
         ]
         curve.append(Point(sum(losses) / len(losses), validation_loss(network, validation)))
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     fits = fit_of(network, training), fit_of(network, validation)
     padding = weight_on_padding(network, training) if network.attention is not None else None
     traces = [translate(network, corpus, sentence) for sentence in SHOWN]

@@ -75,6 +75,8 @@ export interface Trace {
   beam: Beam | null;
   evidence: Evidence | null;
   states: States | null;
+  task: "classify" | "point" | "tag" | "transduce";
+  looks: Block | null;
 }
 
 /** One step of the alignment of an output with its nearest reference. */
@@ -211,6 +213,8 @@ export interface Contents {
   training: Training | null;
   space: Space | null;
   rivals: Rival[];
+  update: number | null;
+  awaited: string | null;
 }
 
 /** A row of attention that a person gives. */

@@ -1,4 +1,5 @@
 // Lines and marks on axes: the numbers behind them. Pure.
+import { metricName, type Task } from "../data/task";
 
 /** Round numbers from low to high, about `count` of them. */
 export function ticks(low: number, high: number, count = 5): number[] {
@@ -48,11 +49,11 @@ export interface Series {
 }
 
 /** Lines of a log as one series a number: the training loss from its steps, every metric from its validations. */
-export function series(log: Record<string, unknown>[]): { losses: Series[]; metrics: Series[] } {
+export function series(log: Record<string, unknown>[], task: Task = "transduce"): { losses: Series[]; metrics: Series[] } {
   const losses = new Map<string, Series>();
   const metrics = new Map<string, Series>();
-  const add = (to: Map<string, Series>, name: string, at: number, value: unknown) => {
-    if (typeof value !== "number" || !Number.isFinite(value)) return;
+  const add = (to: Map<string, Series>, name: string | null, at: number, value: unknown) => {
+    if (name === null || typeof value !== "number" || !Number.isFinite(value)) return;
     if (!to.has(name)) to.set(name, { name, points: [] });
     to.get(name)!.points.push([at, value]);
   };
@@ -64,7 +65,7 @@ export function series(log: Record<string, unknown>[]): { losses: Series[]; metr
       if (["update", "samples", "epoch", "seconds", "best"].includes(name)) continue;
       if (name === "loss") add(losses, "development loss", at, value);
       else if (name.endsWith("loss")) add(losses, `${name.replaceAll("_", " ")}, mean`, at, value);
-      else add(metrics, name.replaceAll("_", " "), at, value);
+      else add(metrics, metricName(task, name), at, value);
     }
   }
   return { losses: [...losses.values()], metrics: [...metrics.values()] };

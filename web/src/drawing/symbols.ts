@@ -90,3 +90,6 @@ export function breadth(symbol: string): number {
   }
   return width;
 }
+
+/** Of a symbol that is not in the vocabulary. */
+export const NEVER = "never seen in training";

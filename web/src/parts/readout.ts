@@ -15,6 +15,8 @@ export interface Read {
   readonly quantity: string;
   /** Whether rows are shares that sum to one. */
   readonly shares: boolean;
+  /** What a step is, where it does not write. */
+  readonly saying?: (step: number) => string;
 }
 
 function number(value: number, shares: boolean): string {
@@ -43,7 +45,7 @@ export function origin({ weights, reads }: Read, step: number, position: number)
 export function sentence(of: Read, step: number | null, position: number | null): string {
   const { weights, reads, writes, shares } = of;
   const known = step !== null && step < weights.rows;
-  const writing = known ? `Step ${step + 1} writes ${isolated(writes[step] ?? "")}` : "";
+  const writing = known && of.saying ? of.saying(step) : known ? `Step ${step + 1} writes ${isolated(writes[step] ?? "")}` : "";
   const reading = position !== null && position < weights.columns ? `position ${position + 1}, ${isolated(reads[position] ?? "")}` : "";
   if (known && reading) {
     const value = weights.values[step * weights.columns + (position ?? 0)] ?? 0;
@@ -51,7 +53,7 @@ export function sentence(of: Read, step: number | null, position: number | null)
   }
   if (known) {
     const most = list(row(weights, step), reads, shares);
-    return most ? `${writing}; ${of.quantity} on ${most}.` : `${writing}; it looks nowhere.`;
+    return most ? `${writing}; ${of.quantity} on ${most}.` : `${writing}; ${shares ? "it looks nowhere" : "nothing"}.`;
   }
   if (!reading || position === null) return "";
   const column = Array.from({ length: weights.rows }, (_, each) => weights.values[each * weights.columns + position] ?? 0);

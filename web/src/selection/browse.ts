@@ -2,10 +2,14 @@
 
 import { numbers } from "../data/blocks";
 import type { Edit, Item, Trace } from "../data/contents";
+import { placeOf } from "../data/task";
 import { percent, probability } from "../drawing/scales";
-import { shown } from "../drawing/symbols";
+import { shown, shownText } from "../drawing/symbols";
 
 export type Order = "file" | "loss" | "entropy" | "errors" | "coverage" | "length";
+
+/** Orders that say nothing of answers that are not written symbol by symbol: those of tags, and of one answer alone. */
+export const IDLE: Record<Trace["task"], readonly Order[]> = { transduce: [], tag: ["coverage"], classify: ["coverage", "errors"], point: ["coverage", "errors"] };
 
 export const ORDERS: [Order, string][] = [
   ["file", "file order"],
@@ -120,6 +124,8 @@ export function wrongSteps(edits: Edit[]): { steps: number[]; missed: [number, s
 export function verdict(item: Item, target: string[]): string {
   if (item.exact === null) return "Nothing says what was wanted.";
   if (item.exact) return "Right: the output is what was wanted.";
+  const trace = item.traces[0];
+  if (trace && trace.task !== "transduce") return answered(item, trace);
   const wrong = item.edits.filter((edit) => edit.kind !== "same");
   const words = wrong.slice(0, 3).map((edit) => {
     const step = edit.written === null ? "" : `step ${edit.written + 1} `;
@@ -132,6 +138,26 @@ export function verdict(item: Item, target: string[]): string {
   return `Wrong: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
 }
 
+/** The same of tags, of a class, of a position. */
+function answered(item: Item, trace: Trace): string {
+  const wrong = item.edits.filter((edit) => edit.kind !== "same");
+  const wanted = (edit: Edit): string => `“${shown(edit.wanted ?? "")}”`;
+  const place = (position: string | null | undefined): string => `position ${position}, ${symbolAt(trace, placeOf(trace, position))}`;
+  const [first] = wrong;
+  if (!first) return "Wrong.";
+  if (trace.task === "classify") return `Wrong: it answered “${shownText(trace.target[0] ?? "")}” where “${shownText(first.wanted ?? "")}” was wanted.`;
+  if (trace.task === "point") return `Wrong: it pointed at ${place(trace.target[0])}; ${place(first.wanted)}, was wanted.`;
+  const words = wrong.slice(0, 3).map((edit) => {
+    const step = edit.written ?? 0;
+    return `position ${step + 1}, ${symbolAt(trace, step + trace.features)}, got “${shown(trace.target[step] ?? "")}” where ${wanted(edit)} was wanted`;
+  });
+  return `Wrong: ${wrong.length} of ${trace.target.length} tags: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
+}
+
+function symbolAt(trace: Trace, place: number | null): string {
+  return place === null ? "beyond the source" : `“${shown(trace.source[place] ?? "")}”`;
+}
+
 /** Why the first wrong step was wrong, as far as the model's own numbers tell: where it looked, and what else it thought of. */
 export function why(item: Item, trace: Trace): string[] {
   const edit = item.edits.find((each) => each.kind !== "same");
@@ -141,15 +167,21 @@ export function why(item: Item, trace: Trace): string[] {
   const step = edit.written ?? item.edits.slice(place).find((each) => each.written !== null)?.written ?? trace.target.length - 1;
   const written = trace.target[step];
   const weights = numbers(trace.attention).subarray(step * trace.source.length, (step + 1) * trace.source.length);
-  if (written === undefined || weights.length === 0) return [];
+  if (written === undefined || (weights.length === 0 && trace.task !== "tag")) return [];
   const p = (ln: number) => probability(Math.exp(ln));
-  const said = [`Step ${step + 1} wrote “${shown(written)}” with p = ${p(numbers(trace.log_probabilities)[step] ?? 0)}.`];
+  const subject = { transduce: `Step ${step + 1} wrote`, tag: `Position ${step + 1} got`, classify: "It answered", point: "It answered" }[trace.task];
+  const named = trace.task === "classify" ? shownText : shown;
+  const said = [`${subject} “${named(written)}” with p = ${p(numbers(trace.log_probabilities)[step] ?? 0)}.`];
   const rank = (trace.top[step] ?? []).findIndex(([symbol]) => symbol === edit.wanted);
   if (edit.wanted !== null) {
-    const wanted = `“${shown(edit.wanted)}”, which was wanted,`;
+    const wanted = `“${named(edit.wanted)}”, which was wanted,`;
     said.push(rank < 0 ? `${wanted} was not among its ${trace.top[step]?.length ?? 0} likeliest.` : `${wanted} had p = ${p(trace.top[step]![rank]![1])}, place ${rank + 1}.`);
   }
+  const unseen = trace.unknown.map((at) => `“${shown(trace.source[at] ?? "")}” (position ${at + 1})`);
+  if (unseen.length > 0) said.push(`The model never saw ${unseen.slice(0, 5).join(", ")}${unseen.length > 5 ? ", …" : ""} in training.`);
   const peak = weights.indexOf(Math.max(...weights));
+  // Of a position the weights are the answer; tags have none.
+  if (trace.task === "point") return said;
   if (weights[peak]! > 0) said.push(looked(trace, peak, weights[peak]!));
   const [from, to] = item.gold?.[step] ?? [0, 0];
   if (edit.written !== null && to > from && weights[peak]! > 0) {
@@ -163,7 +195,7 @@ export function why(item: Item, trace: Trace): string[] {
 /** Where a step looked most; what is little more than an even share is called spread out, for there the place tells little. */
 function looked(trace: Trace, at: number, weight: number): string {
   const times = weight * trace.source.length;
-  const place = `position ${at + 1}, “${shown(trace.source[at]!)}”${trace.unknown.includes(at) ? ", a symbol that the model has never seen" : ""}`;
+  const place = `position ${at + 1}, “${shown(trace.source[at]!)}”`;
   if (weight >= 0.2 || trace.source.length === 1) return `It looked most at ${place} (${percent(weight)}).`;
   const much = times < 2 ? "hardly more than" : `${times.toFixed(times < 10 ? 1 : 0)} times`;
   return `It looked at no one place: the most, ${percent(weight)}, lay on ${place}, ${much} an even share.`;

@@ -26,10 +26,11 @@ export function oneOf<T extends string>(told: Map<string, string>, name: string,
   return allowed.find((each) => each === told.get(name)) ?? allowed[0];
 }
 
-/** Shows the hash in the address. An iframe without an address of its own refuses that, which costs only the link. */
-export function show(hash: string): void {
+/** Shows the hash in the address, as a page of its own to go back from where `push` is said. An iframe without an address of its own refuses that, which costs only the link. */
+export function show(hash: string, push = false): void {
   try {
-    if (location.hash !== hash) history.replaceState(null, "", hash || location.pathname + location.search);
+    if (location.hash === hash) return;
+    history[push ? "pushState" : "replaceState"](null, "", hash || location.pathname + location.search);
   } catch {
     return;
   }

@@ -12,7 +12,7 @@ export interface Shown {
 
 const QUANTITIES: Record<Layer, string> = {
   attention: "weight",
-  erasure: "change of ln p without its embedding",
+  erasure: "fall of ln p without its embedding",
   gradient: "gradient × embedding",
 };
 

@@ -1,12 +1,13 @@
 /** What the page was given, and the part of it that is selected. */
 import type { Contents, Item, Trace } from "../data/contents";
 import { FORMAT } from "../data/contents";
+import { taskOf, type Task } from "../data/task";
 import { contents as fetched } from "../data/service";
 import { selection } from "./selection.svelte";
 
 const EMPTY: Contents = {
   format: FORMAT, version: "", title: "Pellucid", served: false, card: null, items: [], total: 0, choice: "",
-  corpus: null, training: null, space: null, rivals: [],
+  corpus: null, training: null, space: null, rivals: [], update: null, awaited: null,
 };
 
 /** Two traces are one where they read and wrote the same. */
@@ -26,6 +27,7 @@ class Page {
     const trace = this.item?.traces[selection.output] ?? this.item?.traces[0];
     return trace ? { ...trace, ...this.known.get(key(trace)) } : null;
   });
+  readonly task: Task = $derived(taskOf(this.contents));
   readonly served: boolean = $derived(this.contents.served);
 }
 

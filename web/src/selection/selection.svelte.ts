@@ -18,6 +18,8 @@ export type Layer = (typeof LAYERS)[number];
 class Selection extends Pointer {
   /** The open tab's name (tabs.ts). */
   tab = $state.raw("examples");
+  /** The tab that the address names: another one is a step that Back undoes. */
+  private addressed: string | null = null;
   /** Where one begins: the first item that is wrong, if there is one. */
   first = 0;
   /** Place in `Contents.items`. */
@@ -93,6 +95,7 @@ class Selection extends Pointer {
     this.first = first;
     const item = whole(told, "item", first);
     this.tab = oneOf(told, "tab", tabs);
+    this.addressed = this.tab;
     this.item = item < items ? item : first;
     this.output = whole(told, "output", 0);
     this.node = whole(told, "node", null);
@@ -109,7 +112,8 @@ class Selection extends Pointer {
 
   /** Shows the selection in the address. */
   remember(): void {
-    show(this.hash);
+    show(this.hash, this.addressed !== null && this.addressed !== this.tab);
+    this.addressed = this.tab;
   }
 }
 

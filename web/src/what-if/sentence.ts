@@ -17,7 +17,8 @@ export interface Change {
 /** p of each symbol of the output before, and of the same symbol under the change. */
 export function changes({ before, same, divergence }: Difference): Change[] {
   const trace = before.traces[0];
-  if (!trace) return [];
+  // The changed source cannot have those tags or that position: nothing pairs.
+  if (!trace || (trace.target.length > 0 && divergence.shape[0] === 0)) return [];
   const [was, now, bits] = [numbers(trace.log_probabilities), numbers(same.log_probabilities), numbers(divergence)];
   return trace.target.map((symbol, step) => ({
     step,
@@ -96,14 +97,15 @@ export function sentence(before: Asked, after: Asked, difference: Difference): s
   if (subject === "") return "Nothing was changed, so nothing changes.";
   const most = greatest(changes(difference));
   const [old, now] = [trace, difference.after.traces[0]].map((each) => shownText(each?.output ?? ""));
-  const effect = most && Math.abs(most.after - most.before) >= 0.0005 ? moved(most) : "";
-  const written = old === now ? `the output stays “${old}”` : `the output becomes “${now}” instead of “${old}”`;
+  const effect = most && trace && Math.abs(most.after - most.before) >= 0.0005 ? moved(most, trace) : "";
+  const noun = trace?.task === "transduce" ? "output" : trace?.task === "tag" ? "tagging" : "answer";
+  const written = old === now ? `the ${noun} stays “${old}”` : `the ${noun} becomes “${now}” instead of “${old}”`;
   const start = subject[0]!.toUpperCase() + subject.slice(1);
   if (effect === "" && old === now) return `${start} changes next to nothing: ${written}.`;
   return effect === "" ? `${start}: ${written}.` : `${start} ${effect}; ${written}.`;
 }
 
-function moved({ step, symbol, before, after }: Change): string {
+function moved({ step, symbol, before, after }: Change, { task }: Trace): string {
   const verb = after < before ? "lowers" : "raises";
-  return `${verb} p(${shown(symbol)}) at step ${step + 1} from ${probability(before)} to ${probability(after)}`;
+  return `${verb} p(${shown(symbol)})${task === "transduce" ? ` at step ${step + 1}` : task === "tag" ? ` at position ${step + 1}` : ""} from ${probability(before)} to ${probability(after)}`;
 }

@@ -1,0 +1,120 @@
+"""Tags, a class, a position: each is shown in its own way, and nothing is offered that written outputs alone have."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from chromium import Open
+from playwright.sync_api import Page, expect
+from tasks import task_run
+from walking import panel, tab
+
+from pellucid.config import Task
+from pellucid.viewer.assembling import Assembled, assemble
+from pellucid.viewer.contents import Item
+from pellucid.viewer.models import open_model
+from pellucid.viewer.service import application
+from pellucid.viewer.serving import served
+from pellucid.viewer.sources import read_file
+
+ELSEWHERE = ("Beam", "Space")
+"""Views of what only search gives."""
+
+
+@cache
+def shown(task: Task) -> Assembled:
+    """A run of a task on its own development file."""
+    trained = task_run(task)
+    model = open_model(trained.run, task, "cpu", None)
+    return assemble([model], [read_file(trained.files.dev, trained.config.data)], 40, served=True)
+
+
+@contextmanager
+def on_page(task: Task, opened: Open) -> Iterator[Page]:
+    """Its page."""
+    with served(application(shown(task))) as address:
+        page = opened(address)
+        expect(page.get_by_role("tab", name="Examples")).to_be_visible()
+        for name in ELSEWHERE:
+            expect(page.get_by_role("tab", name=name, exact=True)).to_have_count(0)
+        for title in ("Links", "Steps", "Matrix"):
+            expect(panel(page, title)).to_have_count(0)
+        yield page
+
+
+def first(task: Task) -> Item:
+    """The example on which the page opens: the first wrong one, if there is any."""
+    items = shown(task).contents.items
+    return next((item for item in items if item.exact is False), items[0])
+
+
+def edit_the_source(page: Page) -> None:
+    """Replace the first symbol, then take it away: all that can be changed is the source."""
+    tab(page, "What if")
+    expect(page.locator(".sentence")).to_contain_text("Edit the source.")
+    page.get_by_role("group", name="Symbols of the source").get_by_role("button").first.click()
+    for absent in ("Hide from attention", "Everywhere alike"):
+        expect(page.get_by_role("button", name=absent)).to_have_count(0)
+    expect(page.get_by_text("begin with")).to_have_count(0)
+    page.get_by_role("textbox", name="Symbol", exact=True).fill("c")
+    page.get_by_role("button", name="Replace", exact=True).click()
+    expect(panel(page, "What became of it").locator("tbody tr").first).to_be_visible()
+    page.get_by_role("button", name="Insert before", exact=True).is_disabled()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator(".sentence")).to_contain_text("Reading “")
+
+
+def test_tags_stand_below_the_symbols_of_their_source(opened: Open) -> None:
+    item, contents = first("tag"), shown("tag").contents
+    assert {tuple(trace.attention.shape) for each in contents.items for trace in each.traces} == {(0, 0)}
+    assert contents.card is not None and dict(contents.card.facts)["best validation"].startswith("accuracy of tags ")
+    with on_page("tag", opened) as page:
+        own = panel(page, "Tags")
+        cells, wrong = own.locator(".cell"), [edit for edit in item.edits if edit.kind != "same"]
+        assert [text.split("\n")[:2] for text in cells.all_inner_texts()] == [
+            list(pair) for pair in zip(item.traces[0].source, item.traces[0].target, strict=True)
+        ]
+        assert own.locator(".missed .true").all_inner_texts() == [edit.wanted for edit in wrong]
+        cells.nth(1).click()
+        expect(own.get_by_role("heading", name="Position 2,")).to_be_visible()
+        own.get_by_role("application").press("ArrowLeft")
+        expect(own.locator("[aria-live]")).to_contain_text(f"Position 1, {item.traces[0].source[0]}")
+        page.keyboard.press("Escape")
+        edit_the_source(page)
+        expect(panel(page, "What became of it")).to_contain_text("another number of symbols")
+        expect(panel(page, "After").locator(".cell")).to_have_count(len(item.traces[0].source) - 1)
+        tab(page, "Corpus")
+        expect(panel(page, "Accuracy by position")).not_to_contain_text("fewest edits")
+        expect(panel(page, "Confusions")).to_contain_text("place by place")
+        tab(page, "About")
+        expect(page.get_by_text("state at its own position")).to_be_visible()
+
+
+def test_a_class_stands_with_every_look_at_its_source(opened: Open) -> None:
+    with on_page("classify", opened) as page:
+        likeliest = panel(page, "Class").locator("li").first
+        expect(likeliest).to_contain_text(first("classify").traces[0].output)
+        expect(panel(page, "Weights").get_by_role("application")).to_have_accessible_name(re.compile("^Heat map of 2 "))
+        page.get_by_role("button", name="Table", exact=True).click()
+        expect(panel(page, "Weights").locator("tbody th").last).to_have_text("2")
+        edit_the_source(page)
+        tab(page, "Corpus")
+        expect(panel(page, "Accuracy by length")).to_be_visible()
+        expect(panel(page, "Accuracy by position")).to_have_count(0)
+        tab(page, "Training")
+        expect(panel(page, "Accuracy")).to_be_visible()
+        expect(page.get_by_text("exact match")).to_have_count(0)
+
+
+def test_the_symbol_that_is_pointed_at_is_framed(opened: Open) -> None:
+    item = first("point")
+    place = int(item.traces[0].output) - 1
+    with on_page("point", opened) as page:
+        framed = panel(page, "Source as it was read").locator(".right" if item.exact else ".answer")
+        expect(framed).to_have_attribute("data-place", f"{place}")
+        expect(panel(page, "Weights")).to_contain_text("The weights are the answer")
+        expect(panel(page, "Position").locator("li").first).to_contain_text(f"“{item.traces[0].source[place]}”")
+        edit_the_source(page)
+        tab(page, "About")
+        expect(page.get_by_text("the weights are the answer")).to_be_visible()
