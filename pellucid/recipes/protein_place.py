@@ -20,12 +20,13 @@ Split = Callable[[Sequence[Protein]], Pairs]
 SPLITS: Mapping[str, Split] = {"random": random_split, "families": family_split}
 READERS: Mapping[str, Mapping[str, Any]] = {
     "attention": {},
-    "final": {"attention": {"score": "none"}, "decoder": {"output": "state"}},
+    "final": {"attention": {"score": "none", "heads": 1}, "decoder": {"output": "state"}},
 }
-"""What reads the encoder's states: one look of attention, whose context alone tells the place, or the last state."""
+"""What reads the encoder's states: one look of four heads, whose contexts alone tell the place, or the last states."""
 INTRODUCTION = """9,222 proteins of Swiss-Prot in four places: cytosol, mitochondrion, nucleus, secreted. Convolutions
-of 3, 5 and 9 residues, an LSTM both ways, and then either one look of attention, from whose context alone the place is
-told, or the LSTM's last states. Of a protein of more than 1,000 residues the first 500 and the last 500 are read.
+of 3, 5 and 9 residues, an LSTM both ways, and then either one look of attention with four heads, from whose contexts
+alone the place is told, or the LSTM's last states. Of a protein of more than 1,000 residues the first 500 and the last
+500 are read.
 
 The set has no split, and its proteins are not chosen to be unlike: near-copies of a protein, of other species or from
 the same gene family, stand beside it. A random split puts some of them on both sides, and what is measured on it looks

@@ -73,7 +73,7 @@ def confusion_table(run: Run) -> Table | None:
         for at, (label, counts) in enumerate(zip(labelled.labels, labelled.confusion, strict=True))
     ]
     caption = f"{run.experiment}, {run.who}, test set: what was wanted down, what was answered across."
-    return Table("What is taken for what", caption, ["", *labelled.labels, "right"], rows)
+    return Table("What is taken for what", caption, ["wanted", *labelled.labels, "right"], rows)
 
 
 def _scores(worth: Worth) -> str:
