@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pellucid.config import Config
-from pellucid.data.examples import Example, read_examples
 from pellucid.evaluation.metrics import worst
-from pellucid.files import make_folder
 from pellucid.look.judgement import MISTAKES
 from pellucid.look.report import Part, Shown
 from pellucid.model.network import parameter_count
 from pellucid.processes import in_parallel
 from pellucid.recipes.labelling.judging import Answers, Further, Scoring, Worths, answered, nothing_further, worth_of
 from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.recipes.reference.experiment import Experiment, Paths, Reference, chosen, data_of, write_pairs
+from pellucid.recipes.reference.experiment import Experiment, Paths, Reference, prepared, read_pairs
 from pellucid.search.transducer import Transducer
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files, train_run
@@ -70,18 +68,12 @@ class Job(NamedTuple):
 
 def runs_of(labelling: Labelling, request: Request) -> Iterator[Run]:
     """Train and judge what is asked for: each experiment with each seed, then the ensembles of the seeds."""
-    reference = labelling.reference
-    experiments = chosen(reference, request.only)
-    data = data_of(reference, request.data)
-    make_folder(request.out)
-    paths = {
-        each.name: write_pairs(each, data, request.out / "data" / each.name, request.samples) for each in experiments
-    }
+    experiments = prepared(labelling.reference, request)
     seeds = range(1, request.seeds + 1)
-    jobs = [_job(labelling, each, paths[each.name], (seed, request.out)) for seed in seeds for each in experiments]
+    jobs = [_job(labelling, each, paths, (seed, request.out)) for seed in seeds for each, paths in experiments]
     yield from in_parallel(conduct, jobs)
     if request.seeds > 1:
-        members = [[job for job in jobs if job.experiment == each.name] for each in experiments]
+        members = [[job for job in jobs if job.experiment == each.name] for each, _ in experiments]
         yield from in_parallel(conduct_together, members)
 
 
@@ -103,8 +95,8 @@ def _judged(job: Job, transducer: Transducer, who: str) -> Run:
     worth = partial(worth_of, scoring=job.scoring, further=job.further)
     test_path = job.paths.test
     assert test_path is not None
-    dev = worth(answered(transducer, _read(job.paths.dev, job.config)))
-    answers = answered(transducer, _read(test_path, job.config))
+    dev = worth(answered(transducer, read_pairs(job.paths.dev, job.config)))
+    answers = answered(transducer, read_pairs(test_path, job.config))
     return Run(
         experiment=job.experiment,
         who=who,
@@ -136,8 +128,3 @@ def _job(labelling: Labelling, experiment: Experiment, paths: Paths, at: tuple[i
         further=labelling.further,
         readable=labelling.readable,
     )
-
-
-def _read(path: Path, config: Config) -> list[Example]:
-    """The pairs of a file, as training reads them."""
-    return read_examples(path, config.data).examples

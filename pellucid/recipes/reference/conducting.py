@@ -7,15 +7,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.config import Config
-from pellucid.data.examples import Example, read_examples
-from pellucid.files import make_folder
 from pellucid.look.judgement import report_on
 from pellucid.look.report import write_report
 from pellucid.model.network import parameter_count
 from pellucid.processes import Tell
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.recipes.reference.experiment import Experiment, Paths, Reference, chosen, data_of, write_pairs
+from pellucid.recipes.reference.experiment import Experiment, Paths, Reference, prepared, read_pairs
 from pellucid.recipes.reference.judging import Worth, Worths, judged
 from pellucid.recipes.reference.telling import (
     Run,
@@ -44,23 +42,18 @@ class Job(NamedTuple):
 
 def run_reference(reference: Reference, request: Request) -> Iterator[str]:
     """Train and judge what is asked for; a line as each is done, then the means, report.json and report.html."""
-    experiments = chosen(reference, request.only)
-    data = data_of(reference, request.data)
-    make_folder(request.out)
-    paths = {
-        each.name: write_pairs(each, data, request.out / "data" / each.name, request.samples) for each in experiments
-    }
+    experiments = prepared(reference, request)
     seeds = range(1, request.seeds + 1)
-    jobs = [_job(reference, each, paths[each.name], (seed, request.out)) for seed in seeds for each in experiments]
+    jobs = [_job(reference, each, paths, (seed, request.out)) for seed in seeds for each, paths in experiments]
     runs, ensembles = [], []
-    for each in experiments:
-        if request.seen is not None and paths[each.name].cut:
-            request.seen.say(f"{each.name}: {paths[each.name].cut}")
+    for each, paths in experiments:
+        if request.seen is not None and paths.cut:
+            request.seen.say(f"{each.name}: {paths.cut}")
     for run in followed(conduct, [(f"{job.experiment}, seed {job.config.seed}", job) for job in jobs], request):
         yield row_of_run(reference, run)
         runs.append(run)
     if request.seeds > 1:
-        members = [[job for job in jobs if job.experiment == each.name] for each in experiments]
+        members = [[job for job in jobs if job.experiment == each.name] for each, _ in experiments]
         named = [(f"{jobs[0].experiment}, ensemble of {len(jobs)}", jobs) for jobs in members]
         for together in followed(conduct_together, named, request):
             yield row_of_together(reference, together)
@@ -76,10 +69,10 @@ def conduct(job: Job, tell: Tell) -> Run:
             tell(told)
     tell("decoding, to judge it")
     transducer = load(job.folder)
-    judgement, dev = judged(transducer, _read(job.paths.dev, job.config), job.candidates)
+    judgement, dev = judged(transducer, read_pairs(job.paths.dev, job.config), job.candidates)
     test = None
     if job.paths.test is not None:
-        judgement, test = judged(transducer, _read(job.paths.test, job.config), job.candidates)
+        judgement, test = judged(transducer, read_pairs(job.paths.test, job.config), job.candidates)
     report = report_on(job.folder, judgement, job.title, job.introduction)
     write_report(job.folder / "report.html", report)
     log = read_log(job.folder)
@@ -104,7 +97,7 @@ def conduct_together(jobs: Sequence[Job], tell: Tell) -> Together:
 
     def worth(path: Path) -> Worth:
         """On one set."""
-        return judged(transducer, _read(path, first.config), first.candidates)[1]
+        return judged(transducer, read_pairs(path, first.config), first.candidates)[1]
 
     test = worth(first.paths.test) if first.paths.test is not None else None
     return Together(first.experiment, len(jobs), Worths(worth(first.paths.dev), test))
@@ -131,8 +124,3 @@ def _job(reference: Reference, experiment: Experiment, paths: Paths, at: tuple[i
 def _with_seed(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Settings, and the seed."""
     return {**settings, "seed": seed}
-
-
-def _read(path: Path, config: Config) -> list[Example]:
-    """The pairs of a file, as training reads them."""
-    return read_examples(path, config.data).examples

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pellucid.data.examples import Example
+from pellucid.config import Config
+from pellucid.data.examples import Example, read_examples
 from pellucid.errors import DataError, InputError, nearest
 from pellucid.files import make_folder, read_bytes, write_text
+from pellucid.recipes.recipe import Request
 from pellucid.training.loop import derived_epochs
 
 Measure = Literal["wer", "exact_match"]
@@ -72,6 +74,14 @@ class Paths(NamedTuple):
     """The longest training of what was cut, in passes over it: as many as the whole set is given."""
 
 
+def prepared(reference: Reference, request: Request) -> list[tuple[Experiment, Paths]]:
+    """The experiments that are asked for, in the recipe's order, each with its pairs in files."""
+    experiments = chosen(reference, request.only)
+    data = data_of(reference, request.data)
+    make_folder(request.out)
+    return [(each, write_pairs(each, data, request.out / "data" / each.name, request.samples)) for each in experiments]
+
+
 def chosen(reference: Reference, only: Sequence[str]) -> list[Experiment]:
     """The experiments of these names, or all, in the recipe's order; `InputError` lists the names there are."""
     names = [experiment.name for experiment in reference.experiments]
@@ -112,6 +122,11 @@ def write_pairs(experiment: Experiment, data: Path, folder: Path, samples: int) 
         if path is not None:
             _write(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))
     return paths
+
+
+def read_pairs(path: Path, config: Config) -> list[Example]:
+    """The pairs of a file, as training reads them."""
+    return read_examples(path, config.data).examples
 
 
 def spread(pairs: Sequence[Example], count: int) -> list[Example]:
