@@ -29,9 +29,9 @@ def test_words_together_are_the_text_but_for_the_width_of_spaces(text: str) -> N
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("¿Eh?", "¿￭ Eh ￭?"),
-        ("Don't go, Tom.", "Don't go ￭, Tom ￭."),
-        ('"Sí", dijo a las 3:30.', '"￭ Sí ￭" ￭, dijo a las 3 ￭:￭ 30 ￭.'),
+        ("¿Eh?", "¿▪ Eh ▪?"),
+        ("Don't go, Tom.", "Don't go ▪, Tom ▪."),
+        ('"Sí", dijo a las 3:30.', '"▪ Sí ▪" ▪, dijo a las 3 ▪:▪ 30 ▪.'),
         ("", ""),
     ],
 )

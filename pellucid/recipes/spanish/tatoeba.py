@@ -13,7 +13,7 @@ from pellucid.files import make_folder, write_text
 
 FOLDER, PARTS = Path("mt-tatoeba-spa-eng") / "derived-split", ("train", "dev", "test")
 WORD = re.compile(r"(\s+)|(\w+(?:['’]\w+)*)|([^\w\s])")
-JOINER = "￭"
+JOINER = "▪"
 """Stands on a sign, on the side where no space parts it from what it stands beside."""
 
 
@@ -55,7 +55,7 @@ def asked_of(pairs: Sequence[Example]) -> Asked:
 
 
 def apart(text: str) -> str:
-    """Words and signs with a space between: "¿Eh?" is "¿￭ Eh ￭?". `together` undoes it, but for the width of spaces."""
+    """Words and signs with a space between: "¿Eh?" is "¿▪ Eh ▪?". `together` undoes it, but for the width of spaces."""
     words: list[str] = []
     close = False
     for space, word, sign in WORD.findall(text):
