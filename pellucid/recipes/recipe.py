@@ -39,6 +39,7 @@ ABOUT = {
     "spanish-tatoeba": "English to Spanish on 112,000 pairs, with words and with subwords",
     "typo-faithful": "where a word has its wrong letter: the typo post's network of 2017, to the letter",
     "typo-attention": "the same, with attention that points",
+    "typo-foretold": "the same, with attention over what a letter's neighbours foretell",
     "protein-golden": "the protein networks of 2016: kept weights, published numbers",
     "snips": "requests to a voice assistant: slots and intent by one tagging",
     "protein-structure": "proteins residue by residue: helix, strand or neither",

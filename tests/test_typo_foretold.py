@@ -1,0 +1,106 @@
+"""Attention over what neighbours foretell: what it may look at, what it is made of, and the recipe made small."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from pellucid.recipes import typo_foretold
+from pellucid.recipes.recipe import Request, find
+from pellucid.recipes.typos.foretelling import ForetellingPointer, Widths, foretelling_loss, log_chances
+from pellucid.recipes.typos.networks import PADDING, SYMBOLS
+from pellucid.recipes.typos.pointing import Course, rows_of
+from pellucid.recipes.typos.study import EXAMPLES
+
+SMALL = Widths(embedding=3, sides=5, around=4, longest=18)
+
+
+@pytest.fixture
+def network() -> ForetellingPointer:
+    """A small one, as it begins."""
+    torch.manual_seed(1)
+    return ForetellingPointer(SMALL).eval()
+
+
+def test_what_is_foretold_of_a_letter_does_not_know_it(network: ForetellingPointer) -> None:
+    one, two = (
+        network.foretell(network.read(*rows_of([word], 18).take(torch.tensor([0])))) for word in ("cable", "cadle")
+    )
+    assert torch.equal(one.forwards[0, :3], two.forwards[0, :3]) and not torch.equal(
+        one.forwards[0, 3:], two.forwards[0, 3:]
+    )
+    assert torch.equal(one.backwards[0, 2:], two.backwards[0, 2:])
+    assert not torch.equal(one.backwards[0, :2], two.backwards[0, :2])
+
+
+def test_neither_padding_nor_the_letter_itself_nor_no_letter_is_meant(network: ForetellingPointer) -> None:
+    rows = rows_of(["cab", "tables"], 18).take(torch.tensor([0, 1]))
+    with torch.no_grad():
+        chances = network(*rows)[0].exp()
+    assert torch.allclose(chances.sum(dim=(1, 2)), torch.ones(2))
+    assert not chances[0, 3:].any() and not chances[:, :, PADDING].any()
+    assert all(chances[1, at, SYMBOLS.index(letter)] == 0 for at, letter in enumerate("tables"))
+    assert (chances[0, :3] > 0).sum() == 3 * 26
+
+
+def test_other_words_in_the_batch_change_nothing(network: ForetellingPointer) -> None:
+    words = ["cab", "tables", "downwtairs"]
+    with torch.no_grad():
+        together = network(*rows_of(words, 18).take(torch.arange(3)))[0]
+        for row, word in enumerate(words):
+            alone = network(*rows_of([word], 18).take(torch.tensor([0])))[0]
+            assert torch.allclose(alone[0], together[row, : len(word)], atol=1e-5)
+
+
+def test_the_energy_is_what_the_docstring_says(network: ForetellingPointer) -> None:
+    """Recomputed letter by letter from the network's own parts."""
+    rows = rows_of(["bapk"], 18).take(torch.tensor([0]))
+    with torch.no_grad():
+        logits, foretold = network(*rows)
+        sides = network.read(*rows)
+        entering = torch.cat([sides.before, sides.after, network.table(rows.words)], dim=2)
+        around, _ = network.around(entering)
+        ends, ids, trust = sides.ends[0], rows.words[0].tolist(), network.trust.tolist()
+        forwards, backwards = foretold.forwards[0], foretold.backwards[0]
+        energies = {}
+        for s in range(4):
+            key = torch.tanh(network.keys(around[0, s]) + network.query(ends))
+            for c in set(range(27)) - {ids[s]}:
+                energy = network.letters(key)[c] + trust[4] * forwards[s, c] + trust[5] * backwards[s, c]
+                energy = energy + trust[0] * sum(forwards[t, ids[t]] for t in range(s))
+                energy = energy + trust[1] * sum(backwards[t, ids[t]] for t in range(s + 1, 4))
+                energies[s, c] = energy + trust[2] * forwards[s, ids[s]] + trust[3] * backwards[s, ids[s]]
+        expected = torch.stack(list(energies.values())).log_softmax(dim=0)
+        found = torch.stack([logits[0, s, c] for s, c in energies])
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_the_loss_counts_letters_alone(network: ForetellingPointer) -> None:
+    rows = rows_of(["cab", "tables"], 18).take(torch.tensor([0, 1]))
+    with torch.no_grad():
+        foretold = network.foretell(network.read(*rows))
+        loss = float(foretelling_loss(rows.words, foretold))
+        by_hand = -sum(
+            float(log_chances(rows.words, side)[row, at])
+            for side in foretold
+            for row, n in ((0, 3), (1, 6))
+            for at in range(n)
+        )
+    assert loss == pytest.approx(by_hand / 9, rel=1e-5)
+
+
+def test_the_recipe_learns_and_says_the_same_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = tmp_path / "words"
+    syllables = ["ba", "co", "di", "fer", "gu", "lan", "mo", "ne", "pis", "tor"]
+    listed = {a + b + c for a in syllables for b in syllables for c in syllables[:3]}
+    words.write_text("".join(f"{word}\n" for word in sorted(listed)))
+    monkeypatch.setattr(typo_foretold, "WIDTHS", Widths(embedding=16, sides=32, around=16, longest=18))
+    monkeypatch.setattr(typo_foretold, "COURSE", Course(passes=4, batch=16, validations=2, rate=0.01, warm=20))
+    monkeypatch.setattr(typo_foretold, "in_parallel", map)
+    lines = list(find("typo-foretold")(Request(tmp_path / "out", samples=4_000, words=words)))
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert lines[0].startswith("foretold, seed 1") and report["by_length"][0]["top_1"] > 0.75
+    assert all(sum(report["runs"][0]["examples"][word]) == pytest.approx(1, abs=2e-3) for word in EXAMPLES)
+    again = list(find("typo-foretold")(Request(tmp_path / "again", samples=4_000, words=words)))
+    assert again[0].rsplit(" in ", 1)[0] == lines[0].rsplit(" in ", 1)[0]
