@@ -176,7 +176,9 @@ def _show(given: Arguments) -> None:
     traces = _traces(given, given.most)
     for trace in traces:
         print(render(trace, width=width, color=color, ascii_only=given.ascii), end="\n\n")
-    print(legend(color=color, ascii_only=given.ascii), caption_of(traces[0]), sep="\n")
+    if traces[0].task != "tag":  # which has no shades
+        print(legend(color=color, ascii_only=given.ascii))
+    print(caption_of(traces[0]))
 
 
 def _traces(given: Arguments, most: int) -> "list[Trace]":
