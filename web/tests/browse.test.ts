@@ -53,7 +53,7 @@ describe("what was wrong", () => {
     expect(verdict(items[0]!, ["x"])).toMatch(/^Right/);
     expect(verdict(items[2]!, ["q"])).toMatch(/Nothing says/);
     expect(verdict(items[1]!, ["x", "w", "v"])).toBe(
-      "Wrong: “y” is missing; step 2 wrote “w” where “z” was wanted; step 3 wrote “v” that nobody wanted; and 1 more.",
+      "Wrong: “y” is missing before step 2; step 2 wrote “w” where “z” was wanted; step 3 wrote an extra “v” where “!” was wanted; and 1 more.",
     );
   });
 });

@@ -2,6 +2,16 @@
 import type { Grid } from "../data/blocks";
 import { size, type Range } from "./layout";
 
+/** Weights by what they have above an even share, the greatest 1: where they are spread out evenly, nothing stands out. */
+export function lifted(weights: Float32Array): Float32Array {
+  const even = weights.reduce((sum, each) => sum + each, 0) / Math.max(1, weights.length);
+  const most = Math.max(weights.reduce((top, each) => Math.max(top, each), 0) - even, 2 * even, 1e-9);
+  return weights.map((each) => Math.max(0, each - even) / most);
+}
+
+/** The greatest weight, of the first rows at least. */
+export const greatestOf = (grid: Grid): number => Math.max(0, ...grid.values.subarray(0, 100_000));
+
 /** Each row divided by its greatest magnitude; rows without weight stay. */
 export function byRow(grid: Grid): Grid {
   const values = new Float32Array(grid.values.length);
