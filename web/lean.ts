@@ -26,9 +26,14 @@ const CHANGES: Record<string, [from: string, to: string][]> = {
   "client/reactivity/async.js": [["if (async.length === 0 && pending.length === 0) {", "if (true) {"]],
   "client/dom/blocks/branches.js": [["var defer = should_defer_append();", "const defer = false;"]],
   "client/dom/blocks/each.js": [["var defer = should_defer_append();", "const defer = false;"]],
+  "client/reactivity/effects.js": [["current_batch?.register_created_effect(effect);", ""]],
   // Without promises no batch is put off, so that none meets an earlier one.
   "client/reactivity/batch.js": [
     ["\tis_fork = false;\n", ""],
+    ["for (const fn of this.#commit_callbacks) fn(this);", ""],
+    ["this.#commit_callbacks.clear();", ""],
+    ["for (const fn of this.#discard_callbacks) fn(this);", ""],
+    ["this.#discard_callbacks.clear();", ""],
     ["if (!this.#is_deferred()) this.discard();", "this.discard();"],
     ["this.#commit();", ""],
     ["!batch.#intersects(this)", "true"],
@@ -49,6 +54,7 @@ const METHODS: Record<string, string[]> = {
     "#is_deferred()", "#is_skipped(effect)", "skip_effect(effect)", "unskip_effect(effect, callback = (e) => this.schedule(e))",
     "#find_earlier_batch()", "#intersects(batch)", "#merge(batch)", "#defer_effects(effects)", "#commit()", "increment(blocking, effect)",
     "decrement(blocking, effect)", "transfer_reactions(dirty_reactions)", "oncommit(fn)", "ondiscard(fn)", "settled()",
+    "register_created_effect(effect)",
   ],
 };
 const END = "\n\t}\n";

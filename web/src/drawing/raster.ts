@@ -1,6 +1,7 @@
 /** A grid as pixels. */
 import type { Grid } from "../data/blocks";
 import { size, type Range } from "./layout";
+import type { Scale } from "./scales";
 
 /** Weights by what they have above an even share, the greatest 1: where they are spread out evenly, nothing stands out. */
 export function lifted(weights: Float32Array): Float32Array {
@@ -11,6 +12,9 @@ export function lifted(weights: Float32Array): Float32Array {
 
 /** The greatest weight, of the first rows at least. */
 export const greatestOf = (grid: Grid): number => Math.max(0, ...grid.values.subarray(0, 100_000));
+
+/** What weights are drawn against so that they show: 1, or where all are small in all grids, the greatest of their row. */
+export const scaleOf = (...grids: Grid[]): Scale => (Math.max(...grids.map(greatestOf)) < 0.35 ? "row" : "unit");
 
 /** Each row divided by its greatest magnitude; rows without weight stay. */
 export function byRow(grid: Grid): Grid {
