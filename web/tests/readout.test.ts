@@ -10,6 +10,7 @@ test("a cell, a step, a position and nothing, in words", () => {
   expect(plain(sentence(read, 0, null))).toBe("Step 1 writes x; weight on a (1) 90 %, space (2) 10 %.");
   expect(plain(sentence(read, 1, null))).toBe("Step 2 writes y; it looks nowhere.");
   expect(plain(sentence(read, null, 0))).toBe("Position 1, a: most in writing x (1) 90 %.");
+  expect(plain(sentence({ ...read, unknown: new Set([0]) }, null, 0))).toBe("Position 1, a, never seen in training: most in writing x (1) 90 %.");
   expect(sentence(read, null, null)).toBe("");
   expect(sentence(read, 9, 9)).toBe("");
 });
