@@ -45,8 +45,12 @@ const CHANGES: Record<string, [from: string, to: string][]> = {
   "client/reactivity/props.js": [["runes && bindable ? proxy(value) : value", "value"]],
 };
 /** What lies between two texts of a file, the first left out too. */
-const CUTS: Record<string, [from: string, to: string]> = {
-  "client/reactivity/batch.js": ["// if the batch has outstanding pending work", "// clear effects. Those that are still needed"],
+const CUTS: Record<string, [from: string, to: string][]> = {
+  "client/reactivity/batch.js": [
+    ["// if the batch has outstanding pending work", "// clear effects. Those that are still needed"],
+    ["// defer render effects inside a pending boundary", "this.#scheduled.push(effect);"],
+    ["for (const deferred of this.async_deriveds.values()) {", "this.#unlink();\n\t\tthis.#deferred"],
+  ],
 };
 /** Methods of the same file that nothing calls then. */
 const METHODS: Record<string, string[]> = {
@@ -70,8 +74,8 @@ export function lean(): Plugin {
       const name = Object.keys(CHANGES).find((each) => id.endsWith(`svelte/src/internal/${each}`));
       if (!name) return null;
       const rest = (METHODS[name] ?? []).reduce((text, method) => cut(text, `\n\t${method} {\n`, END, END.length), code);
-      const [from, to] = CUTS[name] ?? ["", ""];
-      return { code: CHANGES[name]!.reduce(changed, from ? cut(rest, from, to) : rest), map: null };
+      const left = (CUTS[name] ?? []).reduce((text, [from, to]) => cut(text, from, to), rest);
+      return { code: CHANGES[name]!.reduce(changed, left), map: null };
     },
   };
 }

@@ -56,3 +56,11 @@ test("what stands side by side has one scale", () => {
   const [sharp, spread] = [gridOf([[0.9, 0.1]]), gridOf([[0.2, 0.2]])];
   expect([scaleOf(sharp, spread), scaleOf(spread, spread), scaleOf(sharp)]).toEqual(["unit", "row", "unit"]);
 });
+
+test("rows of many positions differ by what lies above an even share, not by their size", () => {
+  const [low, high] = [0.003, 0.0045];
+  const rows = gridOf([Array.from({ length: 300 }, (_, place) => (place % 2 ? high : low)), new Array<number>(300).fill(0)]);
+  expect(byRow(rows).values[0]).toBeGreaterThan(0.6);
+  expect([...byRow(rows, true).values.subarray(0, 2)]).toEqual([0, 1]);
+  expect(Math.max(...byRow(rows, true).values.subarray(300))).toBe(0);
+});

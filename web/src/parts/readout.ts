@@ -26,7 +26,7 @@ function number(value: number, shares: boolean): string {
 }
 
 function list(values: ArrayLike<number>, names: readonly string[], shares: boolean): string {
-  const found = greatest(values, 4).filter(({ value }) => !shares || value >= 0.005);
+  const found = greatest(values, 4).filter(({ value }, at) => at === 0 || !shares || value >= 0.005);
   return found.map(({ place, value }) => `${isolated(names[place] ?? "")} (${place + 1}) ${number(value, shares)}`).join(", ");
 }
 
