@@ -33,7 +33,9 @@ def test_every_symbol_has_its_tag_and_its_probability() -> None:
 def test_a_bar_is_as_long_as_its_probability() -> None:
     axes = tags_figure(tagged(["a", "b"], ["X", "Y"], [1.0, 0.25])).axes[0]
     whole, first, _, second = axes.patches
-    assert [bar.get_extents().width / whole.get_extents().width for bar in (first, second)] == pytest.approx([1.0, 0.25])
+    assert [bar.get_extents().width / whole.get_extents().width for bar in (first, second)] == pytest.approx(
+        [1.0, 0.25]
+    )
 
 
 def test_a_long_source_goes_on_in_further_lines() -> None:

@@ -117,6 +117,15 @@ def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(open
     strip = bars.locator(".room")
     page.get_by_role("group", name="Symbols of the source").get_by_role("button").nth(250).click()
     assert strip.evaluate("strip => strip.scrollLeft") > 0
+    box = strip.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 100, box["y"] + 80)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 100, box["y"] + 40, steps=5)
+    page.mouse.up()
+    expect(page.locator(SENTENCE)).to_contain_text("attention of step 1")
+    dragged = page.get_by_role("slider", name="Attention of step 1").get_attribute("aria-valuenow")
+    assert 0.0005 < float(dragged or 0) < 0.005  # the scale stays while one drags
     page.get_by_role("button", name="Everywhere alike").click()
     expect(page.get_by_role("group", name="Changes")).to_contain_text("too long for an address")
     assert "edit=" not in page.url
