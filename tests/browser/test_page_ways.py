@@ -114,6 +114,10 @@ def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(open
     expect(bars).to_contain_text("The bars reach to")
     heights = bars.locator("rect:not(.ground)").evaluate_all("all => all.map(each => each.height.baseVal.value)")
     assert max(heights) > 20
+    before = long_shown().contents.items[0].traces[0].attention
+    profile = panel(page, "Before").locator("rect:not(.here)")
+    drawn = profile.evaluate_all("all => all.map(each => each.height.baseVal.value)")[-before.shape[1] :]
+    assert min(drawn) > 0.2 * max(drawn)  # hardly more than an even share each: the bars begin at nothing
     strip = bars.locator(".room")
     page.get_by_role("group", name="Symbols of the source").get_by_role("button").nth(250).click()
     assert strip.evaluate("strip => strip.scrollLeft") > 0
