@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
+from tasks import task_run
 from trained_runs import copies_run, copy_of, digits_run, train_to_end
 from viewed import begun_run, resume
 
@@ -84,6 +86,16 @@ def test_however_long_a_training_few_remain(tmp_path: Path, most: int, monkeypat
     assert [name for name in names(tmp_path) if name in one] == one
     kept = [int(name[:6]) for name in one[:-1]]
     assert len({b - a for a, b in pairwise(kept)}) <= 1
+
+
+def test_the_place_of_a_tag_is_not_kept_as_attention() -> None:
+    run = task_run("tag").run
+    content = safetensors.numpy.load_file(run / SNAPSHOTS / names(run)[0])
+    assert not any(name.startswith("attention") for name in content) and "entropy 0" in content
+    for trace in read_snapshots(run)[0].traces:
+        assert np.array_equal(trace.attention, np.eye(len(trace.target)))
+    kept = safetensors.numpy.load_file(task_run("point").run / SNAPSHOTS / names(run)[0])
+    assert "attention 0" in kept
 
 
 def test_what_came_after_a_checkpoint_goes(tmp_path: Path) -> None:
