@@ -142,7 +142,7 @@ def test_the_page_is_answered(task: Task) -> None:
             "task = 'tag' with features needs encoder.features = 'sum'",
         ),
         ({"task": "tagg"}, "expected transduce, tag, classify or point, got 'tagg'; did you mean 'tag'"),
-        ({"encoder": {"convolutions": [3, 0]}}, r"encoder.convolutions\[1\]: expected `int` >= 1"),
+        ({"encoder": {"convolutions": [3, 0]}}, r"encoder.convolutions\[1\]: expected a whole number of at least 1"),
     ],
 )
 def test_what_contradicts_a_task_is_told(settings: dict[str, Any], message: str) -> None:

@@ -40,9 +40,9 @@ class Arguments(SearchFlags):
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a trained run."""
-    file: Annotated[Positional[Path | None], tyro.conf.arg(metavar="[RUN ...]", help_behavior_hint="")] = None
+    file: Annotated[Positional[Path | None], tyro.conf.arg(metavar="[RUN ...]")] = None
     """Folders of further runs to compare with the first, if any; FILE must follow."""
-    more: Annotated[Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = ()
+    more: Annotated[Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE")] = ()
     """Pairs, in a file like the training file, or - for standard input; it comes last."""
     target: Path | None = None
     """The targets of FILE, line by line, where they are in a file of their own."""

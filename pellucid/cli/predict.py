@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pellucid.search.transducer import Transducer
 
 Kind = Literal["text", "tsv", "jsonl"]
-Symbols = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SYMBOL", help_behavior_hint="")]
+Symbols = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SYMBOL")]
 Answer = Callable[[list[Example], int, list[str] | None], list[list[Trace]]]
 """The outputs of examples, of which the first has that number, from 0, among those of the input; with prefixes."""
 
@@ -46,7 +46,7 @@ class Arguments(SearchFlags):
     """Format of the input; auto goes by the file's name, then by the training file's."""
     until: Real = None
     """Give the likeliest outputs until their shares of the probability of the list sum to this (above 0, at most 1)."""
-    prefix: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
+    prefix: Annotated[str, tyro.conf.arg(metavar="TEXT")] = ""
     """A text that every output begins with."""
     prefixes: Place = None
     """A file with a line for each line of input: what its output begins with (an empty line: anything)."""

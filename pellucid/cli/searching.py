@@ -10,6 +10,7 @@ from tyro.conf import Positional, arg
 from pellucid.cli.sources import say
 from pellucid.config import SearchConfig
 from pellucid.errors import ConfigError
+from pellucid.toml import in_words
 
 if TYPE_CHECKING:
     from pellucid.search.lexicon import Lexicon
@@ -17,13 +18,11 @@ if TYPE_CHECKING:
     from pellucid.search.transducer import Transducer
 
 Run = Annotated[Path, Positional, arg(metavar="RUN")]
-More = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]", help_behavior_hint="")]
-Number = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
-Real = Annotated[float | None, arg(metavar="X", help_behavior_hint="")]
-Place = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
-Normalised = Annotated[
-    Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}", help_behavior_hint="")
-]
+More = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]")]
+Number = Annotated[int | None, arg(metavar="N")]
+Real = Annotated[float | None, arg(metavar="X")]
+Place = Annotated[Path | None, arg(metavar="FILE")]
+Normalised = Annotated[Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}")]
 DRAWS = ("temperature", "top_k", "top_p", "seed")
 """Flags that need --sample."""
 SEARCHED = ("beam", "nbest", "until", "length_normalisation", "length_power", "coverage_penalty")
@@ -39,7 +38,7 @@ class SearchFlags:
     nbest: Number = None
     """So many outputs a source, likeliest first; the beam is made as wide as that."""
     sample: Number = None
-    """Draw so many outputs of each source at random, up to 1,024."""
+    """Draw so many outputs of each source at random, 1,024 at most."""
     temperature: Real = None
     """For --sample: what ln p is divided by before drawing (1)."""
     top_k: Number = None
@@ -114,5 +113,4 @@ def drawing_of(flags: SearchFlags) -> "Drawing | None":
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
         name = where.rstrip("`").replace("samples", "sample")
-        told = f"{what[0].lower()}{what[1:]}, got {getattr(flags, name)}"
-        raise ConfigError(f"--{name.replace('_', '-')}: {told}") from error
+        raise ConfigError(f"--{name.replace('_', '-')}: {in_words(what)}, got {getattr(flags, name)}") from error
