@@ -11,7 +11,17 @@ import tyro
 
 from pellucid.cli.parsing import parsed
 from pellucid.cli.prefixes import Prefixes
-from pellucid.cli.searching import More, Place, Real, Run, SearchFlags, drawing_of, lexicon_of, with_settings
+from pellucid.cli.searching import (
+    More,
+    Place,
+    Real,
+    Run,
+    SearchFlags,
+    check_list,
+    drawing_of,
+    lexicon_of,
+    with_settings,
+)
 from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
 from pellucid.config import Device, Format
 from pellucid.data.examples import BadLine, Example, parse_sources, read_sources
@@ -74,7 +84,8 @@ def run(arguments: list[str]) -> int:
     prefixes = None if given.prefixes is None else Prefixes(given.prefixes, transducer)
     teller, data = Notes(given.require), transducer.config.data
     number = answered = 0  # lines, and the sources among them
-    for chunk in chunks(file, data, given.input_format, (read_sources, parse_sources)):
+    most = given.nbest or given.sample or transducer.config.search.beam_width
+    for chunk in chunks(file, data, given.input_format, (read_sources, parse_sources), most if listing else 1):
         stop = refused(chunk) if given.on_bad_line == "stop" else None
         examples = [item for item in chunk[:stop] if isinstance(item, Example)]
         lists = iter(answer(examples, answered, None if prefixes is None else _begun(chunk[:stop], prefixes)))
@@ -135,8 +146,7 @@ def _answer(transducer: "Transducer", given: Arguments) -> Answer:
 
 def _check(given: Arguments) -> None:
     """`ConfigError` for numbers that cannot be, and for two kinds of prefix."""
-    if given.nbest is not None and given.nbest < 1:
-        raise ConfigError(f"--nbest: expected 1 or more outputs, got {given.nbest}")
+    check_list(given)
     if given.until is not None and not 0 < given.until <= 1:
         raise ConfigError(f"--until: expected a share above 0 and at most 1, got {given.until}")
     if given.prefix and given.prefixes is not None:

@@ -1,5 +1,6 @@
 """How to search, on the command line of every verb that decodes: flags instead of the run's own settings."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -8,7 +9,7 @@ import msgspec
 from tyro.conf import Positional, arg
 
 from pellucid.cli.sources import say
-from pellucid.config import SearchConfig
+from pellucid.config import WIDEST, SearchConfig
 from pellucid.errors import ConfigError
 from pellucid.toml import in_words
 
@@ -36,7 +37,7 @@ class SearchFlags:
     beam: Number = None
     """Hypotheses kept for each source at every step, instead of the run's search.beam_width: 1 (greedy) to 1,024."""
     nbest: Number = None
-    """So many outputs a source, likeliest first; the beam is made as wide as that."""
+    """So many outputs a source, 1,024 at most, likeliest first; the beam is made as wide as that."""
     sample: Number = None
     """Draw so many outputs of each source at random, 1,024 at most."""
     temperature: Real = None
@@ -79,7 +80,22 @@ def with_settings(transducer: "Transducer", flags: SearchFlags) -> "Transducer":
         changes["beam_width"] = flags.beam
     if not changes:
         return transducer
-    return transducer.with_search(msgspec.structs.replace(transducer.config.search, **changes))
+    try:
+        return transducer.with_search(msgspec.structs.replace(transducer.config.search, **changes))
+    except ConfigError as error:
+        told = str(error)
+        for name in changes:
+            flag = "beam" if name == "beam_width" else name.replace("_", "-")
+            told = re.sub(rf"\bsearch\.{name}\b", f"--{flag}", told)
+        raise ConfigError(told) from error
+
+
+def check_list(flags: SearchFlags) -> None:
+    """`ConfigError` for a list that is empty, or longer than a beam can be wide."""
+    if flags.nbest is not None and not 1 <= flags.nbest <= WIDEST:
+        raise ConfigError(
+            f"--nbest: expected 1 to {WIDEST:,} outputs, got {flags.nbest}: the beam is as wide as the list is long"
+        )
 
 
 def lexicon_of(transducer: "Transducer", flags: SearchFlags) -> "Lexicon | None":

@@ -16,6 +16,8 @@ from pellucid.search.trace import Trace
 
 CHUNK = 1024
 """Lines decoded together at most: they bound the memory, whatever the length of the file."""
+OUTPUTS = 2**14
+"""Outputs held at a time at most, where lines have many of them."""
 LISTED = 5
 MARKS = ("config.toml", "ensemble.json")
 """Files that only folders of runs and of ensembles hold."""
@@ -57,12 +59,14 @@ def standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def chunks(file: Path, data: DataConfig, format: Format, how: tuple[Reader, Parser]) -> Iterator[list[Item]]:
-    """The input in pieces of at most `CHUNK` records; standard input by what has arrived."""
-    read, parse = how
+def chunks(
+    file: Path, data: DataConfig, format: Format, how: tuple[Reader, Parser], outputs: int = 1
+) -> Iterator[list[Item]]:
+    """The input in pieces of at most `CHUNK` records, `outputs` of each wanted; standard input by what has arrived."""
+    (read, parse), most = how, max(1, min(CHUNK, OUTPUTS // outputs))
     if str(file) != "-":
         items = iter(read(file, data, format))
-        while chunk := list(islice(items, CHUNK)):
+        while chunk := list(islice(items, most)):
             yield chunk
         return
     if format != "auto":
@@ -71,7 +75,7 @@ def chunks(file: Path, data: DataConfig, format: Format, how: tuple[Reader, Pars
     chunk = []
     for item in parse(arriving, "standard input", data):
         chunk.append(item)
-        if len(chunk) == CHUNK or not arriving.waiting:
+        if len(chunk) == most or not arriving.waiting:
             yield chunk
             chunk = []
     if chunk:
