@@ -342,8 +342,8 @@ def test_numbers_that_cannot_be_are_named_by_their_flag(flags: tuple[object, ...
 
 def test_many_outputs_are_held_of_few_lines_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n" * 40)
-    for outputs, sizes in ((1, [40]), (OUTPUTS // 16, [16, 16, 8]), (2 * OUTPUTS, [1] * 40)):
-        read = chunks(tmp_path / "a.txt", DataConfig(), "auto", (read_sources, parse_sources), outputs)
+    for count, sizes in ((1, [40]), (OUTPUTS // 16, [16, 16, 8]), (2 * OUTPUTS, [1] * 40)):
+        read = chunks(tmp_path / "a.txt", DataConfig(), "auto", (read_sources, parse_sources), count)
         assert [len(chunk) for chunk in read] == sizes
 
 

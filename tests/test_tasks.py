@@ -64,7 +64,7 @@ def test_the_best_few_and_what_is_refused() -> None:
     done = pellucid("predict", task_run("point").run, "--nbest", 2, stdin=b"ax\n")
     assert sorted(done.out.strip().split("\t")) == ["1", "2"]
     for task, flag, what in (
-        ("tag", ("--beam", 3), "search.beam_width"),
+        ("tag", ("--beam", 3), "--beam = 3 needs task = 'transduce', whose outputs are written symbol by symbol"),
         ("tag", ("--nbest", 2), "nbest: "),
         ("classify", ("--prefix", "a"), "prefix: "),
         ("point", ("--sample", 2), "sample: "),
@@ -136,7 +136,10 @@ def test_the_page_is_answered(task: Task) -> None:
         ),
         ({"task": "point", "attention": {"score": "none"}}, "task = 'point' needs an attention that points"),
         ({"task": "classify", "data": {"unscored": "x"}}, "data.unscored needs task = 'tag'"),
-        ({"task": "tag", "decoder": {"copying": True}}, "decoder.copying is for outputs written symbol by symbol"),
+        (
+            {"task": "tag", "decoder": {"copying": True}},
+            "decoder.copying = true needs task = 'transduce', whose outputs",
+        ),
         (
             {"task": "tag", "data": {"features_column": "3"}},
             "task = 'tag' with features needs encoder.features = 'sum'",
