@@ -30,8 +30,8 @@ class Arguments:
 
 
 WRONG = {
-    "run": "--out is not given",
-    "": "RUN and --out are not given",
+    "run": "--out is required",
+    "": "RUN and --out are required",
     "run --out a --beam x": "--beam: expected a whole number, got 'x'",
     "run --out a --beam=1.5": "--beam: expected a whole number, got '1.5'",
     "run --out a --share much": "--share: expected a number, got 'much'",
@@ -75,4 +75,4 @@ def test_a_wrong_default_of_all_others_is_told_as_a_flag() -> None:
     message = complaint(pellucid("train", "a", "--hidden-size", 3))
     assert message == "there is no flag --hidden-size; did you mean '--encoder.hidden-size'? (pellucid train --help)"
     message = complaint(pellucid("train", "a", "--size", "base"))
-    assert message == "--dev and --run are not given (pellucid train --help)"
+    assert message == "--dev and --run are required (pellucid train --help)"

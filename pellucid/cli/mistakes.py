@@ -148,7 +148,7 @@ def _lacking(flags: Iterator[Flag] | Any, given: set[str], free: Sequence[str]) 
     wanted = [flag for flag in flags if flag.required]
     places = [flag.name for flag in wanted if not flag.flagged][len(free) :]
     names = [*places, *(flag.name for flag in wanted if flag.flagged and flag.name not in given)]
-    return f"{_listed(names, 'and')} {'is' if len(names) == 1 else 'are'} not given" if names else ""
+    return f"{_listed(names, 'and')} {'is' if len(names) == 1 else 'are'} required" if names else ""
 
 
 def _flags(kind: Any, prefix: str, default: object) -> Iterator[Flag]:  # noqa: ANN401 (a dataclass or a struct)
