@@ -1,6 +1,6 @@
 """What is wrong with a verb's arguments, in one line: the flag, what was given, what was expected."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -143,7 +143,7 @@ def _misplaced(flags: Sequence[Flag], free: Sequence[str]) -> str:
     return ""
 
 
-def _lacking(flags: Iterator[Flag] | Any, given: set[str], free: Sequence[str]) -> str:  # noqa: ANN401
+def _lacking(flags: Iterable[Flag], given: set[str], free: Sequence[str]) -> str:
     """What must be given and is not."""
     wanted = [flag for flag in flags if flag.required]
     places = [flag.name for flag in wanted if not flag.flagged][len(free) :]
@@ -186,7 +186,7 @@ def _metavar(notes: Sequence[Any]) -> str:
     return next((note.metavar for note in notes if getattr(note, "metavar", None)), "")
 
 
-def _hint(written: str, names: Iterator[str] | Any) -> str:  # noqa: ANN401
+def _hint(written: str, names: Iterable[str]) -> str:
     """The flag that was meant, as it seems: by its whole name, else by its last part."""
     known = [name for name in names if name.startswith("--")]
     ends = {name.rpartition(".")[2].lstrip("-"): name for name in reversed(known)}
