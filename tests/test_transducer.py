@@ -18,8 +18,11 @@ from pellucid.data.examples import Example
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.errors import ConfigError, DataError, InputError
 from pellucid.model.network import Network, build_network
+from pellucid.search import reading
+from pellucid.search.constraints import FREE
 from pellucid.search.decoded import Decoded, Limits
 from pellucid.search.greedy import greedy
+from pellucid.search.reading import Asked
 from pellucid.search.trace import END, Trace
 from pellucid.search.transducer import SPECIAL_NAMES, Transducer
 from pellucid.training.loop import Session, build_optimizer, fit
@@ -54,6 +57,20 @@ def test_every_source_has_one_trace_in_its_place_whatever_the_batch_size(texts: 
     for trace, again, text in zip(traces, other.predict(texts), texts, strict=True):
         same(trace, again)
         same(trace, PLAIN.predict([text])[0])
+
+
+def test_wide_lists_are_made_a_few_sources_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["abc", "", "ab", "cabca", "a", "bca"]
+    whole = PLAIN.nbest(texts, 30)
+    monkeypatch.setattr(reading, "TOGETHER", 60)
+    assert (
+        Asked(30, 30, FREE).sources(128) == 2 and Asked(61, 1, FREE).sources(128) == Asked(90, 1, FREE).sources(9) == 1
+    )
+    for one, two in zip(whole, PLAIN.nbest(texts, 30), strict=True):
+        for trace, again in zip(one, two, strict=True):
+            same(trace, again)
+    with pytest.raises(InputError, match=r"expected 1 to 1,024 outputs until .* got 1025"):
+        PLAIN.nbest(["a"], 1025)
 
 
 @pytest.mark.parametrize("width", [1, 4])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -32,8 +32,8 @@ EXPORTS = (".html", ".png", ".svg", ".json", ".tex")
 class Arguments:
     """Show what a model does and where it looks: in the browser, as a file, or in the terminal."""
 
-    paths: tyro.conf.Positional[tuple[Path, ...]]
-    """DIR... [FILE]: folders of runs (the first is shown, the others beside it), and pairs or sources; - is standard
+    paths: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR... [FILE|-]")]
+    """Folders of runs (the first is shown, the others beside it), and pairs or sources; - is standard
     input, in the terminal. Without FILE, the run's own development file."""
     export: Path | None = None
     """Write page.html, which works offline, or the first source as .png, .svg, .json or .tex, instead of serving."""

@@ -19,6 +19,7 @@ from pellucid.errors import RunError
 from pellucid.files import make_folder, read_bytes, remove, write_atomic
 from pellucid.inspection.distributions import distributions, entropy
 from pellucid.model.embedding import SymbolTable
+from pellucid.model.network import EncoderDecoder
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.training.run import SNAPSHOTS
@@ -50,7 +51,7 @@ def take(folder: Path, transducer: Transducer, traces: Sequence[Trace], at: tupl
     entropies = [entropy(each) for each in distributions(transducer, probes)]
     network, vocabularies, config = transducer.network, transducer.vocabularies, transducer.config
     source = _vectors(network.encoder.table, config.encoder.embedding, vocabularies.source)
-    if config.task == "transduce":
+    if isinstance(network, EncoderDecoder):
         target = _vectors(network.decoder.table, config.decoder.embedding, vocabularies.target)
     else:  # answers that are not fed back have no vectors
         target = np.zeros((min(len(vocabularies.target.symbols), SYMBOLS), 0), np.float16)
