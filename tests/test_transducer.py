@@ -17,7 +17,7 @@ from pellucid.data.batches import encode
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.errors import ConfigError, DataError, InputError
-from pellucid.model.network import Network, build_network
+from pellucid.model.network import EncoderDecoder, build_network, writing
 from pellucid.search import reading
 from pellucid.search.constraints import FREE
 from pellucid.search.decoded import Decoded, Limits
@@ -31,7 +31,7 @@ from pellucid.training.loop import Session, build_optimizer, fit
 def transducer_of(settings: dict[str, Any], target: str = "vwxyz", features: str = "") -> Transducer:
     """An untrained transducer from abc; what it writes is arbitrary, but some of it ends early and some late."""
     config, known = config_of(settings), vocabularies("abc", target, features=features)
-    network = build_network(config, known).double().eval()
+    network = writing(build_network(config, known)).double().eval()
     shake(network, 3)
     return Transducer(config, known, network)
 
@@ -87,7 +87,7 @@ def test_outputs_keep_to_the_shortest_and_the_longest(width: int) -> None:
 def test_near_equal_lengths_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[int]] = []
 
-    def spy(network: Network, source: Tensor, lengths: Tensor, limit: Limits) -> list[Decoded]:
+    def spy(network: EncoderDecoder, source: Tensor, lengths: Tensor, limit: Limits) -> list[Decoded]:
         seen.append(lengths.tolist())
         return greedy(network, source, lengths, limit)
 
@@ -120,7 +120,7 @@ def test_a_trace_fits_together(texts: list[str]) -> None:
 def test_an_output_is_cut_at_the_greatest_length_and_says_so() -> None:
     transducer = transducer_of({"search": {"maximum_length": 3}})
     with torch.no_grad():
-        head_of(transducer.network.decoder).bias[2] = -1e4
+        head_of(writing(transducer.network).decoder).bias[2] = -1e4
     trace = transducer.predict(["ab"])[0]
     assert not trace.finished
     assert len(trace.target) == len(trace.output) == 3
@@ -192,11 +192,11 @@ def test_predicting_leaves_the_mode_as_it_was_and_drops_nothing_out(training: bo
     expected = transducer.predict(["abc"])[0]
     transducer.network.train(training)
     same(transducer.predict(["abc"])[0], expected)
-    assert transducer.network.training == transducer.network.decoder.table.training == training
+    assert transducer.network.training == writing(transducer.network).decoder.table.training == training
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(transducer.network.decoder, "start", lambda memory: 1 / 0)
+        patch.setattr(writing(transducer.network).decoder, "start", lambda memory: 1 / 0)
         transducer.predict(["abc"])
-    assert transducer.network.training == transducer.network.decoder.table.training == training
+    assert transducer.network.training == writing(transducer.network).decoder.table.training == training
 
 
 def test_symbols_are_joined_as_the_configuration_cuts_them() -> None:
@@ -209,9 +209,9 @@ def test_a_target_symbol_spelled_like_the_end_does_not_end_an_output() -> None:
     known = learn_vocabularies([Example("a", END)], transducer_of({}).segmenters, 1)
     config = config_of({"data": {"target_symbols": "words"}, "search": {"maximum_length": 2}})
     known = msgspec.structs.replace(known, target=msgspec.structs.replace(known.target, symbols=(END,), counts=(1,)))
-    transducer = Transducer(config, known, build_network(config, known))
+    transducer = Transducer(config, known, writing(build_network(config, known)))
     with torch.no_grad():
-        head_of(transducer.network.decoder).bias[4] = 1e4
+        head_of(writing(transducer.network).decoder).bias[4] = 1e4
     trace = transducer.predict(["a"])[0]
     assert (trace.output, trace.finished) == (f"{END} {END}", False)
 
@@ -231,7 +231,7 @@ def test_copying_is_learnt_to_the_end_and_attention_is_the_diagonal() -> None:
     )
     pairs, transducer = words(1200, 1), transducer_of({})
     known = learn_vocabularies(pairs, transducer.segmenters, 1)
-    transducer = Transducer(config, known, build_network(config, known))
+    transducer = Transducer(config, known, writing(build_network(config, known)))
     encoded = encode(pairs, transducer.segmenters, known)
     optimizer = build_optimizer(transducer.network, config.training)
     for _ in fit(Session(transducer, optimizer, encoded, words(10, 2))):
