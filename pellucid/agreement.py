@@ -52,6 +52,12 @@ def _drops(config: Config) -> bool:
     return any(side.dropout or side.embedding_dropout or side.recurrent_dropout for side in sides)
 
 
+WRITTEN = (
+    *("decoder.copying", "decoder.tied", "decoder.pretrained", "training.coverage_loss"),
+    *("training.scheduled_sampling", "training.augmentation", "graphs"),
+    *(f"search.{field.name}" for field in msgspec.structs.fields(SearchConfig) if field.name != "batch_size"),
+)
+"""Settings of outputs that are written symbol by symbol, which no other task can have."""
 CONTRADICTIONS: Sequence[Need] = (
     Need("attention.heads", "attention.score = 'additive'", lambda c: c.attention.score == "additive"),
     Need(
@@ -89,6 +95,10 @@ CONTRADICTIONS: Sequence[Need] = (
     ),
     Need("precision", "a GPU, but device is 'cpu'", _on_gpu),
     Need("graphs", "a GPU, but device is 'cpu'", _on_gpu),
+    *(
+        Need(key, "task = 'transduce', whose outputs are written symbol by symbol", lambda c: c.task == "transduce")
+        for key in WRITTEN
+    ),
 )
 """What cannot be."""
 
@@ -198,30 +208,6 @@ def _check_task(config: Config) -> None:
         raise ConfigError(
             f"task = 'point' needs an attention that points, got attention.score = {config.attention.score!r}"
         )
-    if task != "transduce":
-        _check_unwritten(config)
-
-
-def _check_unwritten(config: Config) -> None:
-    """`ConfigError` for what only outputs that are written symbol by symbol can have."""
-    decoder, training, search = config.decoder, config.training, SearchConfig()
-    asked = {
-        "decoder.copying": decoder.copying,
-        "decoder.tied": decoder.tied,
-        "decoder.pretrained": decoder.pretrained,
-        "training.coverage_loss": training.coverage_loss,
-        "training.scheduled_sampling": training.scheduled_sampling != "none",
-        "training.augmentation": training.augmentation != "none",
-        "graphs": config.graphs,
-    }
-    asked |= {
-        f"search.{field.name}": getattr(config.search, field.name) != getattr(search, field.name)
-        for field in msgspec.structs.fields(SearchConfig)
-        if field.name != "batch_size"
-    }
-    for name, given in asked.items():
-        if given:
-            raise ConfigError(f"{name} is for outputs written symbol by symbol, but task is {config.task!r}")
 
 
 def _check_lengths(search: SearchConfig, longest_source: int) -> None:

@@ -30,7 +30,9 @@ Positive = Annotated[float, Meta(gt=0.0)]
 Epochs = Annotated[float, Meta(ge=0.0, le=1e6)]
 Interval = Annotated[float, Meta(ge=1e-6)]
 Threads = Annotated[int, Meta(ge=0, le=1024)]
-Width = Annotated[int, Meta(ge=1, le=1024)]
+WIDEST = 1024
+"""Of a beam, and so of a list of outputs."""
+Width = Annotated[int, Meta(ge=1, le=WIDEST)]
 Radius = Annotated[int, Meta(ge=0, le=1024)]
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]

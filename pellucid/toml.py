@@ -18,6 +18,13 @@ from pellucid.errors import ConfigError, nearest
 from pellucid.files import read_bytes
 from pellucid.sizes import EVERY_SIZE, PRESETS, TASKS
 
+WORDS: Mapping[str, str] = {
+    **{"`int`": "a whole number", "`float`": "a number", "`bool`": "true or false", "`str`": "a text"},
+    **{"`array`": "a list", "`object`": "a table"},
+    **{" >= ": " of at least ", " <= ": " of at most ", " > ": " above ", " < ": " below "},
+}
+"""What msgspec says of a value, and what is said instead."""
+
 
 def preset(size: Size) -> Config:
     """The complete default configuration of a size."""
@@ -146,7 +153,7 @@ def _walk(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(error: msgspec.ValidationError, settings: Mapping[str, Any]) -> str:
-    """msgspec's message, with the key first and the value last: "encoder.layers: expected `int` >= 1, got 0"."""
+    """msgspec's message, with the key first and the value last: "seed: expected a whole number, got 0.5"."""
     what, _, where = str(error).partition(" - at `$.")
     key = where.rstrip("`")
     kind: Any = Config
@@ -155,8 +162,15 @@ def _plain(error: msgspec.ValidationError, settings: Mapping[str, Any]) -> str:
         kind, value = {field.name: field.type for field in msgspec.structs.fields(kind)}[name], value[name]
     if get_origin(kind) is Literal:
         return f"{key}: {_expected(get_args(kind), value)}"
-    expected = what.partition(", got ")[0].replace("`object`", "a table")
-    return f"{key}: {expected[0].lower()}{expected[1:]}, got {value!r}"
+    return f"{key}: {in_words(what)}, got {value!r}"
+
+
+def in_words(told: str) -> str:
+    """What msgspec expects, without Python's words: "expected a whole number of at least 1"."""
+    expected = told.partition(", got ")[0]
+    for theirs, ours in WORDS.items():
+        expected = expected.replace(theirs, ours)
+    return f"{expected[0].lower()}{expected[1:]}"
 
 
 def _expected(choices: Sequence[str], value: object) -> str:

@@ -20,7 +20,7 @@ from pellucid.data.symbols import Segmenter, Segmenters
 from pellucid.data.vocabulary import EOS, PAD, SPECIAL, Vocabularies, Vocabulary
 from pellucid.model.decoder import Decoder
 from pellucid.model.heads import NextSymbol
-from pellucid.model.network import Network, build_network
+from pellucid.model.network import EncoderDecoder, build_network, writing
 from pellucid.search.decoded import Decoded
 from pellucid.toml import checked, from_settings
 
@@ -139,9 +139,9 @@ def shake(module: nn.Module, seed: int) -> None:
             parameter.add_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype) / 2)
 
 
-def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> Network:
+def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> EncoderDecoder:
     """A network with no parameter left at its start, in evaluation mode."""
-    network = build_network(config, vocabularies()).to(dtype).eval()
+    network = writing(build_network(config, vocabularies())).to(dtype).eval()
     shake(network, seed)
     return network
 
@@ -196,7 +196,7 @@ def contents(module: nn.Module) -> dict[str, object]:
     }
 
 
-def hasty(config: Config, seed: int) -> Network:
+def hasty(config: Config, seed: int) -> EncoderDecoder:
     """A network that likes to end, so that what is decoded together does so at different steps."""
     network = network_of(config, seed)
     with torch.no_grad():

@@ -9,7 +9,7 @@ from command_line import complaint, pellucid
 from trained_runs import copies_run, flags
 
 import pellucid as library
-from pellucid.agreement import CONTRADICTIONS, IDLE, idle, refuse_idle, without_idle
+from pellucid.agreement import CONTRADICTIONS, IDLE, WRITTEN, idle, refuse_idle, without_idle
 from pellucid.config import Config
 from pellucid.errors import ConfigError
 from pellucid.toml import checked, flattened, from_settings, preset, to_toml
@@ -64,6 +64,20 @@ def test_every_rule_names_settings_there_are_and_defaults_break_none() -> None:
     for file in resources.files("pellucid.recipes").iterdir():
         if file.name.endswith(".toml"):
             refuse_idle(library.load_config(resources.files("pellucid.recipes") / file.name))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", WRITTEN)
+def test_what_only_written_outputs_have_is_refused_of_other_tasks(key: str) -> None:
+    section, _, name = key.rpartition(".")
+    common: dict[str, Any] = {"task": "tag", "device": "cuda"}
+    values = {"decoder.pretrained": "a.vec", "training.scheduled_sampling": "linear", "training.augmentation": "copy"}
+    values |= {"search.length_normalisation": "gnmt"}
+    value: Any = values.get(key, True if isinstance(flattened(preset("base"))[key], bool) else 2)
+    given = joined(common, {section: {name: value}}) if section else {**common, name: value}
+    with pytest.raises(ConfigError) as refused:
+        from_settings(given, "test")
+    assert f"{key} = " in str(refused.value)
+    assert "needs task = 'transduce', whose outputs are written symbol by symbol" in str(refused.value)
 
 
 def test_a_default_may_be_said() -> None:
@@ -125,10 +139,10 @@ def test_the_command_line_refuses_them() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--minimum-length", 100000], "search.minimum_length = 100000 is beyond the greatest length, 15 (half as"),
-        (["--maximum-offset", 5], "search.maximum_offset = 5 needs search.maximum_ratio above 0"),
-        (["--length-power", 2], "search.length_power = 2.0 needs search.length_normalisation = 'gnmt'"),
-        (["--minimum-ratio", 3, "--maximum-ratio", 2], "search.minimum_ratio = 3.0 is beyond"),
+        (["--minimum-length", 100000], "--minimum-length = 100000 is beyond the greatest length, 15 (half as"),
+        (["--maximum-offset", 5], "--maximum-offset = 5 needs search.maximum_ratio above 0"),
+        (["--length-power", 2], "--length-power = 2.0 needs search.length_normalisation = 'gnmt'"),
+        (["--minimum-ratio", 3, "--maximum-ratio", 2], "--minimum-ratio = 3.0 is beyond --maximum-ratio = 2.0"),
         (["--sample", 2, "--beam", 3], "--sample draws outputs, --beam searches for them: give one of them"),
         (["--sample", 2, "--coverage-penalty", 3], "--sample draws outputs, --coverage-penalty searches"),
         (["--top-k", 2], "--top-k needs --sample"),

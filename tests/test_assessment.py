@@ -5,13 +5,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pytest
+from sample_answers import answered
 from sample_traces import diagonal
 
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenter, Segmenters
 from pellucid.errors import InputError
 from pellucid.evaluation.assessment import Answered, Assessment, assess, compare_runs, join
+from pellucid.look.evaluation_tables import score_rows
 from pellucid.search.trace import END
 
 
@@ -90,3 +93,21 @@ def test_a_comparison_of_groups_is_of_their_means() -> None:
     assert found.exact_match.a == pytest.approx((200 / 3 + 0) / 2) and found.exact_match.b == 100
     assert (found.only_a, found.only_b) == (0, 2)
     assert replace(a, name="c").name == "c"
+
+
+def test_tags_are_calibrated_one_by_one_and_unscored_ones_not_at_all() -> None:
+    traces = [
+        replace(answered("tag", "abc", "HEC"), log_probabilities=np.log(np.array([0.9, 0.6, 0.8], np.float32))),
+        replace(answered("tag", "ab", "HH"), log_probabilities=np.log(np.array([0.5, 0.7], np.float32))),
+    ]
+    wanted = [Example("abc", "H-E"), Example("ab", "HE")]
+    rows = Answered(wanted, [(each.target,) for each in wanted], ["", ""], [[trace] for trace in traces])
+    cut = Segmenters(*(each._replace(unscored="-") for each in segmenters()))
+    found = assess("run", rows, cut, cut)
+    assert found.unit == "tags" and found.to_dict()["calibration"]["of"] == "tags"
+    assert found.calibration.confidence == pytest.approx((0.9 + 0.8 + 0.5 + 0.7) / 4)
+    assert found.calibration.accuracy == 0.5 and sum(each.total for each in found.calibration.bins) == 4
+    assert ("calibration error of a tag", "mean probability of a tag 72.5 %, right 50.0 %") in [
+        (name, told) for name, _, told in score_rows(found)
+    ]
+    assert made(ROWS).to_dict()["calibration"]["of"] == "outputs"

@@ -21,7 +21,7 @@ from pellucid.config import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, SPECIAL
 from pellucid.model.memory import Attendable, State, Step, Unrolled
-from pellucid.model.network import Network
+from pellucid.model.network import EncoderDecoder
 from pellucid.search.beam import beam
 from pellucid.search.decoded import Decoded, Limits, closed_symbols, symbol_log_probabilities
 from pellucid.search.greedy import greedy
@@ -42,7 +42,7 @@ class Hypothesis(NamedTuple):
 
 
 @torch.no_grad()
-def plain_beam(network: Network, source: Tensor, limits: Limits, width: int) -> list[tuple[float, list[int]]]:
+def plain_beam(network: EncoderDecoder, source: Tensor, limits: Limits, width: int) -> list[tuple[float, list[int]]]:
     """One source, one hypothesis after the other; every finished one, then every cut one, by their scores."""
     memory = network.encoder(source[None], torch.tensor([len(source)]))
     attendable = network.decoder.prepare(memory)

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pellucid.bench.work import Shape, Work, search_work, training_work
 from pellucid.kernels.choice import plain
-from pellucid.model.network import build_network
+from pellucid.model.network import build_network, writing
 
 
 def test_an_update_of_a_gru_by_hand() -> None:
@@ -75,7 +75,9 @@ def test_a_step_has_the_products_that_pytorch_counts(cell: str, gates: int) -> N
 
 
 def test_the_encoder_and_the_keys_are_counted_as_they_are_built() -> None:
-    network = build_network(config_of({"encoder": {"hidden_size": 3}, "decoder": {"hidden_size": 6}}), vocabularies())
+    network = writing(
+        build_network(config_of({"encoder": {"hidden_size": 3}, "decoder": {"hidden_size": 6}}), vocabularies())
+    )
     cell = network.encoder.forward_cells[0]
     shape = Shape(1, 9.0, 0.0, 16, 6, 3, 32, 3, 9, 0, 0)
     recurrent = 2 * 8 * cell.hidden_weight.numel() + 2 * 9 * cell.input_weight.numel()

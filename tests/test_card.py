@@ -2,9 +2,12 @@
 
 import re
 
+import pytest
 import safetensors.torch
 from trained_runs import copies_run, digits_run
 
+from pellucid.config import Task
+from pellucid.training.card import _scores
 from pellucid.training.run import read_log
 
 
@@ -47,3 +50,16 @@ def test_the_best_is_not_the_last_where_a_later_one_was_worse() -> None:
     best = [record for record in validations if record["best"]][-1]
     assert f"at update {best['update']:,}:" in (copies_run().run / "card.md").read_text("utf-8")
     assert best["exact_match"] == max(record["exact_match"] for record in validations)
+
+
+@pytest.mark.parametrize(
+    ("task", "lines"),
+    [
+        ("tag", ["* tags right 90.00 %", "* all tags right 12.50 %", "* cross-entropy 0.5000 a tag"]),
+        ("classify", ["* classes right 12.50 %", "* cross-entropy 0.5000 a class"]),
+        ("point", ["* positions right 12.50 %", "* cross-entropy 0.5000 a position"]),
+    ],
+)
+def test_other_answers_are_told_by_what_they_are(task: Task, lines: list[str]) -> None:
+    best = {"update": 3, "exact_match": 12.5, "symbol_error_rate": 10.0, "symbol_accuracy": 90.0, "loss": 0.5}
+    assert _scores(best, 7, task) == ["On 7 examples, at update 3:", "", *lines]

@@ -78,11 +78,11 @@ def test_a_misspelt_flag_is_told_the_nearest(verb: str, flag: str, right: str) -
     [
         (["--size", "smal"], "size: expected tiny, small, base or large, got 'smal'; did you mean 'small'?"),
         (["--size=smal"], "size: expected tiny, small, base or large, got 'smal'; did you mean 'small'?"),
-        (["--encoder.layers", "0"], "encoder.layers: expected `int` >= 1, got 0"),
+        (["--encoder.layers", "0"], "encoder.layers: expected a whole number of at least 1, got 0"),
         (["--training.learning-rate", "inf"], "training.learning_rate: expected a finite number, got inf"),
         (["--training.learning-rate", "nan"], "training.learning_rate: expected"),
-        (["--encoder.dropout", "1.0"], "encoder.dropout: expected `float` < 1.0, got 1.0"),
-        (["--seed", "-1"], "seed: expected `int` >= 0, got -1"),
+        (["--encoder.dropout", "1.0"], "encoder.dropout: expected a number below 1.0, got 1.0"),
+        (["--seed", "-1"], "seed: expected a whole number of at least 0, got -1"),
         (["--training.weight-decay", "0.1"], "training.weight_decay = 0.1 needs training.optimizer = 'adamw'"),
         (["--config", "nowhere.toml"], "cannot read nowhere.toml: no such file or directory"),
         (["--source-symbols", "charcters"], "data.source_symbols: expected characters, words, subwords or a separator"),
@@ -99,7 +99,7 @@ def test_a_wrong_setting_is_told_by_its_key(tmp_path: Path, flags: list[str], me
     [
         ("[encoder]\nhiden_size = 3\n", "unknown key 'encoder.hiden_size'; did you mean 'encoder.hidden_size'?"),
         ("szie = 'tiny'\n", "unknown key 'szie'; did you mean 'size'?"),
-        ("[encoder]\nlayers = 'two'\n", "encoder.layers: expected `int`, got 'two'"),
+        ("[encoder]\nlayers = 'two'\n", "encoder.layers: expected a whole number, got 'two'"),
         ("encoder = 3\n", "encoder: expected a table, got 3"),
         ("[encoder\n", "is not TOML: "),
         ("\xff", "is not TOML: "),

@@ -197,7 +197,7 @@ def test_nbest_tells_how_often_the_right_one_is_near() -> None:
     assert report(pairs_file(), "--beam", "3")["exact_match"] == found["exact_match"]
     assert 0 < found["mean_reciprocal_rank"] <= shares[-1] / 100
     assert report(pairs_file(), "--nbest", "3", "--beam", "2")["oracle"] == found["oracle"]
-    assert "1 or more" in complaint(evaluate(pairs_file(), "--nbest", "0"))
+    assert "--nbest: expected 1 to 1,024 outputs, got 0" in complaint(evaluate(pairs_file(), "--nbest", "0"))
 
 
 def test_a_column_of_groups(tmp_path: Path) -> None:

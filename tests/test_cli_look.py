@@ -147,6 +147,20 @@ def test_a_file_that_is_neither_pairs_nor_sources_is_told(tmp_path: Path) -> Non
     assert "--on-bad-line" not in message and "look shows files whose lines are all good" in message
 
 
+def test_a_run_that_skips_bad_lines_tells_how_many(tmp_path: Path) -> None:
+    run, path = copy_of(digits_run().run, tmp_path / "run"), tmp_path / "mixed.txt"
+    config = load_config(run / CONFIG)
+    data = msgspec.structs.replace(config.data, on_bad_line="skip")
+    (run / CONFIG).write_text(to_toml(msgspec.structs.replace(config, data=data)), encoding="utf-8")
+    path.write_bytes(b"one\n\xff\nnine\n")
+    done = pellucid("look", run, path, "--terminal")
+    assert done.code == 0 and "nine →" in done.out
+    assert done.err.startswith("pellucid: 1 bad line skipped, the first: line 2: invalid UTF-8")
+    exported = pellucid("look", run, path, "--export", tmp_path / "a.html")
+    assert "mixed.txt: 1 bad line skipped" in exported.err
+    assert "1 bad line skipped" in (tmp_path / "a.html").read_text("utf-8")
+
+
 def test_runs_of_different_tasks_are_refused(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

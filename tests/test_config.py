@@ -174,20 +174,20 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"encoder": {"cell": 1}}, "encoder.cell: expected gru or lstm, got 1"),
         ({"decoder": {"start": "men"}}, "decoder.start: expected zero, final or mean, got 'men'; did you mean 'mean'?"),
         ({"encoder": "lstm"}, "encoder: expected a table, got 'lstm'"),
-        ({"seed": {"a": 1}}, "seed: expected `int`, got {'a': 1}"),
-        ({"encoder": {"hidden_size": "8"}}, "encoder.hidden_size: expected `int`, got '8'"),
-        ({"encoder": {"hidden_size": 8.5}}, "encoder.hidden_size: expected `int`, got 8.5"),
-        ({"encoder": {"layers": True}}, "encoder.layers: expected `int`, got True"),
-        ({"data": {"header": 1}}, "data.header: expected `bool`, got 1"),
-        ({"data": {"source_column": 1}}, "data.source_column: expected `str`, got 1"),
-        ({"encoder": {"hidden_size": 0}}, "encoder.hidden_size: expected `int` >= 1, got 0"),
-        ({"attention": {"filters": 0}}, "attention.filters: expected `int` >= 1, got 0"),
-        ({"attention": {"filter_radius": -1}}, "attention.filter_radius: expected `int` >= 0, got -1"),
-        ({"seed": -1}, "seed: expected `int` >= 0, got -1"),
-        ({"seed": 2**32}, f"seed: expected `int` <= {2**32 - 1}, got {2**32}"),
-        ({"encoder": {"dropout": 1.0}}, "encoder.dropout: expected `float` < 1.0, got 1.0"),
-        ({"training": {"learning_rate": 0.0}}, "training.learning_rate: expected `float` > 0.0, got 0.0"),
-        ({"training": {"learning_rate": math.nan}}, "training.learning_rate: expected `float` > 0.0, got nan"),
+        ({"seed": {"a": 1}}, "seed: expected a whole number, got {'a': 1}"),
+        ({"encoder": {"hidden_size": "8"}}, "encoder.hidden_size: expected a whole number, got '8'"),
+        ({"encoder": {"hidden_size": 8.5}}, "encoder.hidden_size: expected a whole number, got 8.5"),
+        ({"encoder": {"layers": True}}, "encoder.layers: expected a whole number, got True"),
+        ({"data": {"header": 1}}, "data.header: expected true or false, got 1"),
+        ({"data": {"source_column": 1}}, "data.source_column: expected a text, got 1"),
+        ({"encoder": {"hidden_size": 0}}, "encoder.hidden_size: expected a whole number of at least 1, got 0"),
+        ({"attention": {"filters": 0}}, "attention.filters: expected a whole number of at least 1, got 0"),
+        ({"data": {"subwords": -1}}, "data.subwords: expected a whole number of at least 1, got -1"),
+        ({"seed": -1}, "seed: expected a whole number of at least 0, got -1"),
+        ({"seed": 2**32}, f"seed: expected a whole number of at most {2**32 - 1}, got {2**32}"),
+        ({"encoder": {"dropout": 1.0}}, "encoder.dropout: expected a number below 1.0, got 1.0"),
+        ({"training": {"learning_rate": 0.0}}, "training.learning_rate: expected a number above 0.0, got 0.0"),
+        ({"training": {"learning_rate": math.nan}}, "training.learning_rate: expected a number above 0.0, got nan"),
         ({"training": {"learning_rate": math.inf}}, "training.learning_rate: expected a finite number, got inf"),
         ({"training": {"weight_decay": 0.1}}, "training.weight_decay = 0.1 needs training.optimizer = 'adamw'"),
         ({"device": "cudo"}, "device: expected auto, cpu or cuda, got 'cudo'; did you mean 'cuda'?"),
@@ -216,7 +216,7 @@ def test_batches_of_tokens_need_a_size() -> None:
 
 def test_checked_catches_what_was_changed_after_loading() -> None:
     config = preset("base")
-    with pytest.raises(ConfigError, match=r"^encoder\.layers: expected `int` >= 1, got 0$"):
+    with pytest.raises(ConfigError, match=r"^encoder\.layers: expected a whole number of at least 1, got 0$"):
         checked(with_value(config, "encoder.layers", 0))
     with pytest.raises(ConfigError, match=r"^decoder\.cell: expected gru or lstm, got 'rnn'$"):
         checked(with_value(config, "decoder.cell", "rnn"))

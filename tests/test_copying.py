@@ -24,7 +24,7 @@ from pellucid.errors import ConfigError, InputError
 from pellucid.kernels.choice import plain
 from pellucid.model.copying import BY_PLACE, NEVER, copied_ids, mix
 from pellucid.model.memory import Memory, Unrolled
-from pellucid.model.network import Network, build_network, shifted
+from pellucid.model.network import EncoderDecoder, build_network, shifted, writing
 from pellucid.search.lexicon import load_lexicon
 from pellucid.search.options import Options
 from pellucid.search.sampling import Drawing
@@ -49,8 +49,8 @@ def copying(score: str = "additive", cell: str = "gru") -> Config:
     return config_of({"encoder": sizes, "decoder": decoder, "attention": {"score": score, "units": 3}, "data": data})
 
 
-def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> Network:
-    network = build_network(config, KNOWN).to(dtype).eval()
+def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> EncoderDecoder:
+    network = writing(build_network(config, KNOWN)).to(dtype).eval()
     shake(network, seed)
     return network
 
@@ -61,7 +61,7 @@ def batch_of(pairs: list[tuple[str, str]], tag: str = "") -> Batch:
     return assemble(encoded, torch.arange(len(pairs)).numpy())
 
 
-def through(network: Network, batch: Batch) -> Unrolled:
+def through(network: EncoderDecoder, batch: Batch) -> Unrolled:
     unrolled: Unrolled = network(batch)
     return unrolled
 
@@ -121,7 +121,7 @@ def test_probabilities_sum_to_one_alone_and_in_company(
         assert (many.logits[row, :, V + len(source) :] == -torch.inf).all()
 
 
-def stepped(network: Network, batch: Batch, hypotheses: int = 1) -> Tensor:
+def stepped(network: EncoderDecoder, batch: Batch, hypotheses: int = 1) -> Tensor:
     """Log-probabilities step by step, of so many equal hypotheses a source."""
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
     state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)

@@ -16,10 +16,10 @@ from pellucid.config import Config
 from pellucid.data.batches import Batch
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step
-from pellucid.model.network import Network
+from pellucid.model.network import EncoderDecoder
 
 
-def memory_of(network: Network, batch: Batch) -> Memory:
+def memory_of(network: EncoderDecoder, batch: Batch) -> Memory:
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
     return memory
 
@@ -135,7 +135,7 @@ def test_a_step_of_chosen_rows_is_the_chosen_rows_of_the_step(
     same_states(taken.state, whole.state.take(rows))
 
 
-def first_step(network: Network, override: Tensor | None = None) -> tuple[Step, Memory]:
+def first_step(network: EncoderDecoder, override: Tensor | None = None) -> tuple[Step, Memory]:
     source = padded([4, 2], 3)
     memory: Memory = network.encoder(source, torch.tensor([4, 2]))
     decoder = network.decoder
@@ -201,7 +201,7 @@ def test_gradients_through_the_unrolled_decoder_equal_finite_differences(setting
     assert torch.autograd.gradcheck(unroll, (states, final, *small), fast_mode=True)
 
 
-def both_ways(network: Network) -> list[tuple[Tensor, Tensor]]:
+def both_ways(network: EncoderDecoder) -> list[tuple[Tensor, Tensor]]:
     """Logits and states after one step, by itself and unrolled."""
     step, memory = first_step(network)
     decoder = network.decoder

@@ -37,7 +37,7 @@ from pellucid.kernels.choice import plain
 from pellucid.model import device as device_module
 from pellucid.model import recurrence
 from pellucid.model.device import arithmetic, find_device, generators, use_determinism
-from pellucid.model.network import Network
+from pellucid.model.network import EncoderDecoder
 from pellucid.toml import load_config
 from pellucid.training.gradients import Found, Gradients
 from pellucid.training.loop import Session, Stepped
@@ -210,12 +210,12 @@ def test_a_tensor_made_on_the_processor_is_found() -> None:
 # bf16, by the processor's autocast: the same operations round as on a GPU, but for those of cuDNN.
 
 
-def losses(network: Network, config: Config, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def losses(network: EncoderDecoder, config: Config, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     with plain():
         return named(network, Gradients(network, config)(batch))
 
 
-def named(network: Network, found: Found) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def named(network: EncoderDecoder, found: Found) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """The loss, and each gradient that there is by its parameter's name."""
     names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
     pairs = zip(names, found.gradients, strict=True)

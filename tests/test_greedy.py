@@ -21,7 +21,7 @@ from pellucid.config import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
-from pellucid.model.network import Network
+from pellucid.model.network import EncoderDecoder
 from pellucid.search.decoded import CANDIDATES, Limits, closed_symbols, symbol_log_probabilities
 from pellucid.search.greedy import greedy
 
@@ -45,7 +45,7 @@ def log_probabilities_by_definition(logits: list[float]) -> dict[int, float]:
 
 
 @torch.no_grad()
-def plain_greedy(network: Network, source: Tensor, limit: int) -> Plain:
+def plain_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> Plain:
     """One source to EOS, or to `limit` symbols, by steps of the decoder."""
     memory: Memory = network.encoder(source[None], torch.tensor([len(source)]))
     state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)

@@ -15,7 +15,7 @@ import pellucid.search.greedy as greedily
 from pellucid.config import Cell
 from pellucid.data.vocabulary import EOS
 from pellucid.kernels import parallel
-from pellucid.model.network import Network
+from pellucid.model.network import EncoderDecoder
 from pellucid.search.decoded import Decoded, Limits, spans_of
 from pellucid.search.running import begin
 
@@ -24,7 +24,7 @@ LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=7)
 OUTPUTS = st.sampled_from(["state", "context", "state-and-context"])
 
 
-def network_for(data: st.DataObject, cell: Cell, score: Score, seed: int) -> Network:
+def network_for(data: st.DataObject, cell: Cell, score: Score, seed: int) -> EncoderDecoder:
     """A network that a kernel takes, of odd sizes, which likes to end now and then."""
     size, half = data.draw(st.sampled_from([2, 6, 10, 34])), data.draw(st.sampled_from([1, 5, 16]))
     equal = score in ("dot", "scaled-dot")
@@ -41,7 +41,9 @@ def network_for(data: st.DataObject, cell: Cell, score: Score, seed: int) -> Net
     return network
 
 
-def stepwise(network: Network, source: Tensor, lengths: Tensor, limits: Limits, width: int) -> list[list[Decoded]]:
+def stepwise(
+    network: EncoderDecoder, source: Tensor, lengths: Tensor, limits: Limits, width: int
+) -> list[list[Decoded]]:
     """Both searches step by step, on the compiled step."""
     with torch.inference_mode():
         running = begin(network, source, lengths)
@@ -52,7 +54,9 @@ def stepwise(network: Network, source: Tensor, lengths: Tensor, limits: Limits, 
         return [[found.decoded for found in outputs] for outputs in beams.stepwise(running, lengths, wanted)]
 
 
-def compiled(network: Network, source: Tensor, lengths: Tensor, limits: Limits, width: int) -> list[list[Decoded]]:
+def compiled(
+    network: EncoderDecoder, source: Tensor, lengths: Tensor, limits: Limits, width: int
+) -> list[list[Decoded]]:
     """Both searches as they are called; a width of zero is greedy search."""
     if width == 0:
         return [[output] for output in greedily.greedy(network, source, lengths, limits)]

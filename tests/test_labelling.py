@@ -9,18 +9,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from trained_runs import contents, small_config
+from trained_runs import contents, right_here, small_config
 
 from pellucid.config import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import DataError
 from pellucid.evaluation.intervals import Interval
+from pellucid.look.rows import rows
 from pellucid.recipes import protein_structure, snips
 from pellucid.recipes.labelling import conducting
 from pellucid.recipes.labelling.judging import Score
 from pellucid.recipes.proteins.places import PLACES
 from pellucid.recipes.recipe import Request, find
 from pellucid.recipes.recipe import recipe_config as real_config
+from pellucid.recipes.reference import experiment
 from pellucid.training.run import load
 
 PARTS = {"train": 24, "dev": 8, "test": 12}
@@ -93,8 +95,8 @@ WRITERS: Mapping[str, Callable[[Path], None]] = {
 def quick() -> Iterator[None]:
     """Small networks, and no further processes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conducting, "recipe_config", quick_config)
-        patch.setattr(conducting, "in_parallel", map)
+        patch.setattr(experiment, "recipe_config", quick_config)
+        patch.setattr(conducting, "followed", right_here)
         yield
 
 
@@ -169,6 +171,20 @@ def test_a_second_call_trains_nothing_and_says_the_same(made: Made) -> None:
     before = kept()
     assert list(find(made.name)(made.request)) == made.lines
     assert kept() == before
+
+
+def test_what_is_cut_and_how_training_goes_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_snips(tmp_path / "data" / FOLDERS["snips"])
+    with rows() as seen:
+        asked = Request(tmp_path / "out", seeds=2, samples=12, data=tmp_path / "data", seen=seen)
+        list(find("snips")(asked))
+    told = capsys.readouterr().err
+    assert told.startswith("snips: 12 of 24 training pairs, 8 of 8 development pairs, 12 passes at most\n")
+    assert told.count(" training pairs") == 1
+    for seed in (1, 2):
+        for what in ("new run, ", "update ", "stopped: ", "answering, to judge it\n"):
+            assert f"snips, seed {seed}: {what}" in told
+    assert "snips, ensemble of 2: answering, to judge it\n" in told
 
 
 @pytest.mark.parametrize("name", FOLDERS)

@@ -20,7 +20,7 @@ from trained_runs import copies, digit_files, train_to_end
 from pellucid.config import Config
 from pellucid.data.batches import Batch
 from pellucid.model.memory import State, Unrolled
-from pellucid.model.network import Network, build_network
+from pellucid.model.network import EncoderDecoder, build_network, writing
 from pellucid.toml import from_settings
 from pellucid.training.loop import Stepped
 from pellucid.training.run import load
@@ -52,12 +52,12 @@ RICH: dict[str, dict[str, Any]] = {
 """As much at once as can be."""
 
 
-def through(network: Network, batch: Batch) -> Unrolled:
+def through(network: EncoderDecoder, batch: Batch) -> Unrolled:
     unrolled: Unrolled = network(batch)
     return unrolled
 
 
-def assert_stepped_equals_unrolled(network: Network, batch: Batch, tolerance: float) -> None:
+def assert_stepped_equals_unrolled(network: EncoderDecoder, batch: Batch, tolerance: float) -> None:
     """All that the steps give, with what dropout takes away where the network is in training."""
     decoder, memory = network.decoder, memory_of(network, batch)
     state, attendable = decoder.start(memory), decoder.prepare(memory)
@@ -141,7 +141,7 @@ def test_nothing_is_stored_and_the_same_draw_gives_the_same(config: Config, batc
     assert torch.equal(*results)
 
 
-def gradients_of(network: Network, batch: Batch) -> list[Tensor]:
+def gradients_of(network: EncoderDecoder, batch: Batch) -> list[Tensor]:
     loss = (through(network, batch).logits ** 2).sum()
     return list(torch.autograd.grad(loss, [*network.parameters()]))
 
@@ -213,7 +213,7 @@ def test_a_run_keeps_every_option_and_goes_on_to_the_same_bits(tmp_path: Path) -
 
 
 def test_parameters_follow_from_the_seed_alone() -> None:
-    one, two = (build_network(config_of(RICH), vocabularies()).state_dict() for _ in range(2))
+    one, two = (writing(build_network(config_of(RICH), vocabularies())).state_dict() for _ in range(2))
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 

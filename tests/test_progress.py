@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from trained_runs import copies_run, copy_files, train_to_end
 
+from pellucid.config import Task
 from pellucid.data.columns import BadLine
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
-from pellucid.look.progress import LISTED, shown
+from pellucid.look.progress import LISTED, scores, shown
 from pellucid.training.loop import Progress, Started, Stepped, Stopped, Validated
 from pellucid.training.session import Built, Read, RunEvent, Saved
 
@@ -83,6 +84,20 @@ def test_a_validation_and_the_end() -> None:
     assert "loss 0.500 · 61 s" in text and text.endswith("· best\n")
     assert "best" not in told(Validated(progress, METRICS, False, []))
     assert told(Stopped(progress)) == "stopped: all is done; best at update 1,500, 61 s\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "words", "few"),
+    [
+        ("transduce", "exact match  12.50 % · symbol error rate   3.25 % · loss 0.500", "exact match  12.50 %"),
+        ("tag", "tags right  90.00 % · all tags right  12.50 % · loss 0.500", "tags right  90.00 %"),
+        ("classify", "classes right  12.50 % · loss 0.500", "classes right  12.50 %"),
+        ("point", "positions right  12.50 % · loss 0.500", "positions right  12.50 %"),
+    ],
+)
+def test_scores_are_named_as_the_task_has_them(task: Task, words: str, few: str) -> None:
+    assert f" · {words} · " in told(Validated(Progress(), METRICS, False, [], task))
+    assert scores(task, METRICS, few=True) == f"{few} · loss 0.500"
 
 
 def test_a_file_gets_no_line_for_an_update_and_no_escapes() -> None:

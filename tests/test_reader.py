@@ -8,7 +8,8 @@ from tasks import TASKS
 from pellucid.config import Config, Task
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import SPECIAL
-from pellucid.model.network import build_network
+from pellucid.errors import InputError
+from pellucid.model.network import EncoderDecoder, Network, build_network, writing
 from pellucid.model.reader import Classifier, Pointer, Reader, Tagger
 from pellucid.toml import checked
 
@@ -73,3 +74,12 @@ def test_each_task_has_its_network() -> None:
     for task, kind in kinds.items():
         network = build_network(tasked(config_of({}), task), vocabularies())
         assert isinstance(network, kind) and network.vocabulary_size == SPECIAL + 5
+
+
+def test_what_writes_nothing_is_no_encoder_decoder() -> None:
+    for task in TASKS:
+        network = reader_of(tasked(config_of({}), task), 1)
+        assert isinstance(network, Network) and not isinstance(network, EncoderDecoder)
+        assert hasattr(network, "decoder") == (task == "classify")
+        with pytest.raises(InputError, match=rf"symbol by symbol, which a {type(network).__name__} has not"):
+            writing(network)

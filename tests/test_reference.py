@@ -9,17 +9,15 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from command_line import complaint, pellucid
-from trained_runs import contents, copies, small_config
+from trained_runs import contents, copies, right_here, small_config
 
 from pellucid.config import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import DataError, InputError
-from pellucid.processes import Tell
 from pellucid.recipes import g2p_sigmorphon2020, histnorm, scan
-from pellucid.recipes.following import teller
 from pellucid.recipes.recipe import REFERENCES, Request, find
 from pellucid.recipes.recipe import recipe_config as real_config
-from pellucid.recipes.reference import conducting
+from pellucid.recipes.reference import conducting, experiment
 from pellucid.recipes.reference.judging import BEAM, judged
 from pellucid.training.run import load, read_log
 
@@ -107,16 +105,11 @@ VARIANTS = ["codespell", "copying"]
 """Of one set of pairs: no mean is taken over them."""
 
 
-def right_here(task: Callable[[Any, Tell], Any], jobs: Sequence[tuple[str, Any]], request: Request) -> Iterator[Any]:
-    """The jobs one after the other, in this process."""
-    return (task(job, teller(request, name)) for name, job in jobs)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
     """Small networks, and no further processes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conducting, "recipe_config", quick_config)
+        patch.setattr(experiment, "recipe_config", quick_config)
         patch.setattr(conducting, "followed", right_here)
         yield
 

@@ -16,7 +16,7 @@ from pellucid.config import Schedule, TrainingConfig
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
 from pellucid.model.memory import Attendable, State, Unrolled
-from pellucid.model.network import Network, shifted
+from pellucid.model.network import EncoderDecoder, shifted
 from pellucid.training.scheduled import draw, own_share, unroll_sampled
 
 
@@ -53,7 +53,7 @@ def test_symbols_are_drawn_as_often_as_they_are_likely_and_never_such_as_none_fe
     assert counts[4:6].tolist() == pytest.approx([0.7, 0.3], abs=0.015)
 
 
-def fed(network: Network, batch: Batch, share: float, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+def fed(network: EncoderDecoder, batch: Batch, share: float, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     """What the decoder is given in each of the two passes."""
     given_: list[torch.Tensor] = []
     unroll = network.decoder.unroll

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
+from tasks import task_run
 from trained_runs import copies_run, copy_of, digits_run, train_to_end
 from viewed import begun_run, resume
 
 from pellucid.errors import RunError
+from pellucid.model.network import writing
 from pellucid.training import snapshots
 from pellucid.training.run import SNAPSHOTS, load, read_log
 from pellucid.training.snapshots import PROBES, cut, read_snapshots, take, thin
@@ -36,7 +39,7 @@ def test_the_best_one_holds_what_the_model_writes_and_its_vectors() -> None:
         assert (trace.output, trace.target, trace.source) == (again.output, again.target, again.source)
         np.testing.assert_allclose(trace.attention, again.attention, atol=1e-3)
         np.testing.assert_allclose(trace.log_probabilities, again.log_probabilities, atol=1e-5)
-    table = model.network.decoder.table.weight.detach().numpy()
+    table = writing(model.network).decoder.table.weight.detach().numpy()
     np.testing.assert_allclose(kept.target, table[4:], rtol=1e-3, atol=1e-3)
     assert kept.source.shape[0] == len(model.vocabularies.source.symbols)
 
@@ -84,6 +87,16 @@ def test_however_long_a_training_few_remain(tmp_path: Path, most: int, monkeypat
     assert [name for name in names(tmp_path) if name in one] == one
     kept = [int(name[:6]) for name in one[:-1]]
     assert len({b - a for a, b in pairwise(kept)}) <= 1
+
+
+def test_the_place_of_a_tag_is_not_kept_as_attention() -> None:
+    run = task_run("tag").run
+    content = safetensors.numpy.load_file(run / SNAPSHOTS / names(run)[0])
+    assert not any(name.startswith("attention") for name in content) and "entropy 0" in content
+    for trace in read_snapshots(run)[0].traces:
+        assert np.array_equal(trace.attention, np.eye(len(trace.target)))
+    kept = safetensors.numpy.load_file(task_run("point").run / SNAPSHOTS / names(run)[0])
+    assert "attention 0" in kept
 
 
 def test_what_came_after_a_checkpoint_goes(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from command_line import complaint, pellucid
 from hypothesis import given
 from hypothesis import strategies as st
+from trained_runs import right_here
 
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, InputError
@@ -76,7 +77,7 @@ def test_the_recipe_trains_judges_and_tells(data: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(
         spanish_tatoeba, "recipe_config", lambda name, settings: recipe_config(name, {**settings, **small})
     )
-    monkeypatch.setattr(spanish_tatoeba, "in_parallel", lambda work, jobs: map(work, jobs))
+    monkeypatch.setattr(spanish_tatoeba, "followed", right_here)
     out = tmp_path / "out"
     lines = list(find("spanish-tatoeba")(Request(out, data=data)))
     assert [line.split(",")[0] for line in lines[:2]] == ["words", "subwords"]

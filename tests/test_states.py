@@ -7,6 +7,7 @@ from inspected import KINDS, PAIRS, made, traces_of
 
 from pellucid.errors import InputError
 from pellucid.inspection.states import states
+from pellucid.model.network import writing
 from pellucid.search.ensemble import ensemble
 
 GATES = {"gru": ["reset", "update", "candidate"], "lstm": ["input", "forget", "output", "candidate"]}
@@ -16,7 +17,7 @@ GATES = {"gru": ["reset", "update", "candidate"], "lstm": ["input", "forget", "o
 def test_they_are_the_networks_own(kind: str) -> None:
     transducer = made(kind)
     traces = traces_of(transducer, PAIRS)
-    found, network = states(transducer, traces), transducer.network
+    found, network = states(transducer, traces), writing(transducer.network)
     for trace, own in zip(traces, found, strict=True):
         ids = torch.tensor([transducer.vocabularies.source.encode(trace.source)])
         written = transducer.vocabularies.target.encode(trace.target[:-1])

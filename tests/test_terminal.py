@@ -1,5 +1,6 @@
 import re
 import unicodedata
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -137,6 +138,16 @@ def test_unknown_symbols_are_marked() -> None:
     assert "? never seen in training: ж" in lines
     header = next(line for line in lines if line.startswith("writes"))
     assert lines[lines.index(header) + 1].index("?") == header.index("ж")
+
+
+def test_tags_stand_beside_their_symbols_and_no_weights_are_drawn() -> None:
+    trace = replace(made(["in", "kazoo"], ["O", "MUSIC"], [[1, 0], [0, 1]], [0.93, 0.5], unknown=(1,)), task="tag")
+    assert render(trace).splitlines()[-3:] == [
+        "reads ↓    tag ↓  p",
+        "in         O      0.93",
+        "kazoo   ?  MUSIC  0.50",
+    ]
+    assert render(trace, ascii_only=True).isascii() and "█" not in render(trace)
 
 
 def test_features_stand_before_a_bar() -> None:

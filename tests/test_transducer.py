@@ -17,9 +17,12 @@ from pellucid.data.batches import encode
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.errors import ConfigError, DataError, InputError
-from pellucid.model.network import Network, build_network
+from pellucid.model.network import EncoderDecoder, build_network, writing
+from pellucid.search import reading
+from pellucid.search.constraints import FREE
 from pellucid.search.decoded import Decoded, Limits
 from pellucid.search.greedy import greedy
+from pellucid.search.reading import Asked
 from pellucid.search.trace import END, Trace
 from pellucid.search.transducer import SPECIAL_NAMES, Transducer
 from pellucid.training.loop import Session, build_optimizer, fit
@@ -28,7 +31,7 @@ from pellucid.training.loop import Session, build_optimizer, fit
 def transducer_of(settings: dict[str, Any], target: str = "vwxyz", features: str = "") -> Transducer:
     """An untrained transducer from abc; what it writes is arbitrary, but some of it ends early and some late."""
     config, known = config_of(settings), vocabularies("abc", target, features=features)
-    network = build_network(config, known).double().eval()
+    network = writing(build_network(config, known)).double().eval()
     shake(network, 3)
     return Transducer(config, known, network)
 
@@ -56,6 +59,20 @@ def test_every_source_has_one_trace_in_its_place_whatever_the_batch_size(texts: 
         same(trace, PLAIN.predict([text])[0])
 
 
+def test_wide_lists_are_made_a_few_sources_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["abc", "", "ab", "cabca", "a", "bca"]
+    whole = PLAIN.nbest(texts, 30)
+    monkeypatch.setattr(reading, "TOGETHER", 60)
+    assert (
+        Asked(30, 30, FREE).sources(128) == 2 and Asked(61, 1, FREE).sources(128) == Asked(90, 1, FREE).sources(9) == 1
+    )
+    for one, two in zip(whole, PLAIN.nbest(texts, 30), strict=True):
+        for trace, again in zip(one, two, strict=True):
+            same(trace, again)
+    with pytest.raises(InputError, match=r"expected 1 to 1,024 outputs until .* got 1025"):
+        PLAIN.nbest(["a"], 1025)
+
+
 @pytest.mark.parametrize("width", [1, 4])
 def test_outputs_keep_to_the_shortest_and_the_longest(width: int) -> None:
     transducer = transducer_of({"search": {"minimum_length": 3, "maximum_length": 4, "beam_width": width}})
@@ -70,7 +87,7 @@ def test_outputs_keep_to_the_shortest_and_the_longest(width: int) -> None:
 def test_near_equal_lengths_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[int]] = []
 
-    def spy(network: Network, source: Tensor, lengths: Tensor, limit: Limits) -> list[Decoded]:
+    def spy(network: EncoderDecoder, source: Tensor, lengths: Tensor, limit: Limits) -> list[Decoded]:
         seen.append(lengths.tolist())
         return greedy(network, source, lengths, limit)
 
@@ -103,7 +120,7 @@ def test_a_trace_fits_together(texts: list[str]) -> None:
 def test_an_output_is_cut_at_the_greatest_length_and_says_so() -> None:
     transducer = transducer_of({"search": {"maximum_length": 3}})
     with torch.no_grad():
-        head_of(transducer.network.decoder).bias[2] = -1e4
+        head_of(writing(transducer.network).decoder).bias[2] = -1e4
     trace = transducer.predict(["ab"])[0]
     assert not trace.finished
     assert len(trace.target) == len(trace.output) == 3
@@ -175,11 +192,11 @@ def test_predicting_leaves_the_mode_as_it_was_and_drops_nothing_out(training: bo
     expected = transducer.predict(["abc"])[0]
     transducer.network.train(training)
     same(transducer.predict(["abc"])[0], expected)
-    assert transducer.network.training == transducer.network.decoder.table.training == training
+    assert transducer.network.training == writing(transducer.network).decoder.table.training == training
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(transducer.network.decoder, "start", lambda memory: 1 / 0)
+        patch.setattr(writing(transducer.network).decoder, "start", lambda memory: 1 / 0)
         transducer.predict(["abc"])
-    assert transducer.network.training == transducer.network.decoder.table.training == training
+    assert transducer.network.training == writing(transducer.network).decoder.table.training == training
 
 
 def test_symbols_are_joined_as_the_configuration_cuts_them() -> None:
@@ -192,9 +209,9 @@ def test_a_target_symbol_spelled_like_the_end_does_not_end_an_output() -> None:
     known = learn_vocabularies([Example("a", END)], transducer_of({}).segmenters, 1)
     config = config_of({"data": {"target_symbols": "words"}, "search": {"maximum_length": 2}})
     known = msgspec.structs.replace(known, target=msgspec.structs.replace(known.target, symbols=(END,), counts=(1,)))
-    transducer = Transducer(config, known, build_network(config, known))
+    transducer = Transducer(config, known, writing(build_network(config, known)))
     with torch.no_grad():
-        head_of(transducer.network.decoder).bias[4] = 1e4
+        head_of(writing(transducer.network).decoder).bias[4] = 1e4
     trace = transducer.predict(["a"])[0]
     assert (trace.output, trace.finished) == (f"{END} {END}", False)
 
@@ -214,7 +231,7 @@ def test_copying_is_learnt_to_the_end_and_attention_is_the_diagonal() -> None:
     )
     pairs, transducer = words(1200, 1), transducer_of({})
     known = learn_vocabularies(pairs, transducer.segmenters, 1)
-    transducer = Transducer(config, known, build_network(config, known))
+    transducer = Transducer(config, known, writing(build_network(config, known)))
     encoded = encode(pairs, transducer.segmenters, known)
     optimizer = build_optimizer(transducer.network, config.training)
     for _ in fit(Session(transducer, optimizer, encoded, words(10, 2))):

@@ -13,10 +13,11 @@ import pytest
 import torch
 from command_line import complaint, pellucid
 from torch import nn
-from trained_runs import SMALL
+from trained_runs import SMALL, right_here
 
 from pellucid.config import Config
 from pellucid.data.typos import Typo, WordList, read_words
+from pellucid.look.rows import rows
 from pellucid.recipes import typo_attention, typo_faithful
 from pellucid.recipes.recipe import Request, find, recipe_config
 from pellucid.recipes.typos.figures import POST, film_svg
@@ -51,10 +52,10 @@ def quick() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typo_faithful, "SIZES", Sizes(hidden=4, longest=18))
-        patch.setattr(typo_faithful, "in_parallel", map)
+        patch.setattr(typo_faithful, "followed", right_here)
         patch.setattr(typo_attention, "LONGEST", 18)
         patch.setattr(typo_attention, "recipe_config", quick_config)
-        patch.setattr(typo_attention, "in_parallel", map)
+        patch.setattr(typo_attention, "followed", right_here)
         yield
 
 
@@ -186,6 +187,22 @@ def test_attention_points_at_letters_alone(attention: tuple[Path, list[str]]) ->
     assert len(written) == 200
     wrong, position, right = written[0].split("\t")
     assert wrong[int(position) - 1] != right[int(position) - 1] and len(wrong) == len(right)
+
+
+@pytest.mark.parametrize(
+    ("name", "samples", "told"),
+    [
+        ("typo-attention", 40, ["seed 1: 40 of ", " typos to train on\n", "seed 1: new run, ", "seed 1: update "]),
+        ("typo-faithful", 640, ["seed 1: 32 of 640 samples · positions right ", "seed 1: 640 of 640 samples"]),
+    ],
+)
+def test_it_is_told_how_training_goes(
+    name: str, samples: int, told: list[str], listed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with rows() as seen:
+        list(find(name)(Request(tmp_path / "out", samples=samples, words=listed, seen=seen)))
+    err = capsys.readouterr().err
+    assert all(each in err for each in told)
 
 
 def test_a_finished_attention_is_not_trained_again(attention: tuple[Path, list[str]], listed: Path) -> None:

@@ -48,5 +48,5 @@ def test_the_commands_of_the_tasks_run(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    for said in ("+-+++++-+", "even", "5", "accuracy by position", "among the first 3"):
+    for said in ("+-+++++-+", "even", "5", "all tags right", "among the first 3"):
         assert said in done.stdout

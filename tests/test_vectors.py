@@ -16,6 +16,7 @@ from pellucid.data.vectors import Vectors, read_vectors
 from pellucid.data.vocabulary import SPECIAL
 from pellucid.errors import ConfigError, DataError
 from pellucid.files import write_text
+from pellucid.model.network import writing
 from pellucid.toml import from_settings, load_config
 from pellucid.training.run import load
 from pellucid.training.session import Built
@@ -95,7 +96,7 @@ def test_a_run_begins_from_them_and_needs_the_file_no_more(tmp_path: Path, kind:
     transducer = load(tmp_path / "run")
     for table, symbols in (
         (transducer.network.encoder.table, transducer.vocabularies.source),
-        (transducer.network.decoder.table, transducer.vocabularies.target),
+        (writing(transducer.network).decoder.table, transducer.vocabularies.target),
     ):
         own, given_ = table.weight[symbols.ids["a"]], torch.arange(1.0, 7.0)
         assert torch.equal(own, given_) == (kind == "frozen") and torch.allclose(own, given_, atol=0.5)

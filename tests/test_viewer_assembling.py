@@ -9,7 +9,7 @@ from trained_runs import copies_run, digits_run, train_to_end
 from viewed import begun_run, digits_shown
 
 from pellucid.data.synthetic import spell
-from pellucid.errors import RunError
+from pellucid.errors import DataError, RunError
 from pellucid.evaluation.confusion import aligned
 from pellucid.toml import from_settings
 from pellucid.training.run import load, read_log
@@ -140,6 +140,27 @@ def test_sources_without_targets_are_shown_without_judgement(tmp_path: Path) -> 
     contents = assemble([open_model(trained.run, "run", "cpu", None)], [sources], 30, True).contents
     assert contents.corpus is None and [item.line for item in contents.items] == [1, 3]
     assert all(item.references == [] and item.exact is None for item in contents.items)
+
+
+def test_what_is_left_out_of_a_file_is_told_with_its_count(tmp_path: Path) -> None:
+    trained = digits_run()
+    path = tmp_path / "wide.tsv"
+    path.write_text("one\t1\tx\nnine\t9\n\ntwo\t\tx\nsix two\t62\tx\n")
+    skipping = msgspec.structs.replace(trained.config.data, on_bad_line="skip")
+    sources = read_file(path, skipping)
+    assert [known.line for known in sources.known] == [1, 5]
+    contents = assemble([open_model(trained.run, "run", "cpu", None)], [sources], 30, True).contents
+    assert contents.choice == (
+        "all 2 examples; the file has 3 columns, read are 1 as source, 2 as target; "
+        "2 bad lines skipped, the first: line 2: expected 3 columns as in line 1, got 2"
+    )
+    with pytest.raises(DataError, match=r"wide.tsv:2: .*\nlook shows files whose lines are all good"):
+        read_file(path, trained.config.data)
+    (tmp_path / "sources.txt").write_bytes(b"one\n\xff\nnine\n")
+    alone = read_file(tmp_path / "sources.txt", skipping)
+    assert len(alone.examples) == 2 and alone.left_out.startswith(
+        "1 bad line skipped, the first: line 2: invalid UTF-8"
+    )
 
 
 def test_a_run_finds_its_own_development_file(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sample_traces import small
+from sample_traces import made, small
 
 from pellucid.errors import InputError
 from pellucid.search.trace import END
@@ -72,6 +72,17 @@ def test_a_picture_in_latex_has_a_square_for_each_weight_that_is_seen() -> None:
     assert text.count(r"\fill") == int((trace.attention >= 0.005).sum())
     assert text.count(r"\node") == len(trace.source) + len(trace.target)
     assert text.count("{") == text.count("}") and text.count("$") % 2 == 0
+
+
+def test_a_tagger_is_drawn_as_its_tags(tmp_path: Path) -> None:
+    trace = replace(made(["a", "b_"], ["X", "Y"], [[1, 0], [0, 1]], [1.0, 0.5]), task="tag")
+    for ending in ENDINGS:
+        trace.save(tmp_path / f"a{ending}")
+    assert "reads (source)" not in (tmp_path / "a.svg").read_text("utf-8")
+    drawn = picture(trace)
+    assert drawn.count(r"\node") == 4 and drawn.count(r"\fill") == 2 and r"{b\_}" in drawn
+    assert r"\draw" not in drawn and drawn.count("{") == drawn.count("}")
+    assert json.loads((tmp_path / "a.json").read_text("utf-8"))["attention"] == []
 
 
 def test_latex_is_told_no_commands() -> None:

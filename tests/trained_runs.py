@@ -6,7 +6,7 @@ import random
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,9 @@ from safetensors import safe_open
 from pellucid.config import Config
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
+from pellucid.processes import Tell
+from pellucid.recipes.following import teller
+from pellucid.recipes.recipe import Request
 from pellucid.toml import from_settings
 from pellucid.training.session import Files, RunEvent, train_run
 
@@ -183,3 +186,8 @@ def own_files(run: Path) -> list[str]:
     names = sorted(contents(run))
     assert any(name.startswith(SNAPSHOTS) for name in names)
     return [name for name in names if not name.startswith(SNAPSHOTS)]
+
+
+def right_here(task: Callable[[Any, Tell], Any], jobs: Sequence[tuple[str, Any]], request: Request) -> Iterator[Any]:
+    """As `followed`: the jobs one after the other, in this process."""
+    return (task(job, teller(request, name)) for name, job in jobs)

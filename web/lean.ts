@@ -1,8 +1,9 @@
 /**
  * Leaves out of Svelte's runtime what this page never does, so that the bundler finds it dead: taking over markup made
  * on a server (nothing is hydrated), boundaries that catch errors or wait (there are none; an error reaches the console
- * either way), and state that is watched in its depths (`$state.raw` alone is used). It knows the text of the pinned
- * version, and stops the build where it does not find it, or where a component asks for what is left out.
+ * either way), state that is watched in its depths (`$state.raw` alone is used), and changes that wait for promises or
+ * are tried beside others (no component awaits). It knows the text of the pinned version, and stops the build where it
+ * does not find it, or where a component asks for what is left out.
  */
 import type { Plugin } from "vite";
 
@@ -13,10 +14,55 @@ const CHANGES: Record<string, [from: string, to: string][]> = {
   ],
   "client/dom/blocks/boundary.js": [["\tnew Boundary(node, props, children, transform_error);", "\tchildren(node);"]],
   "client/error-handling.js": [["(effect.f & BOUNDARY_EFFECT) !== 0", "false"]],
-  "client/reactivity/sources.js": [["should_proxy ? proxy(value) : value", "value"]],
+  "client/reactivity/sources.js": [
+    ["should_proxy ? proxy(value) : value", "value"],
+    ["!batch.is_fork && ", ""],
+  ],
+  "client/reactivity/deriveds.js": [
+    ["!current_batch?.is_fork || derived.deps === null", "true"],
+    [" || current_batch?.is_fork", ""],
+  ],
+  "client/runtime.js": [["var is_fork = current_batch?.is_fork;", "const is_fork = false;"]],
+  "client/reactivity/async.js": [["if (async.length === 0 && pending.length === 0) {", "if (true) {"]],
+  "client/dom/blocks/branches.js": [["var defer = should_defer_append();", "const defer = false;"]],
+  "client/dom/blocks/each.js": [["var defer = should_defer_append();", "const defer = false;"]],
+  "client/reactivity/effects.js": [["current_batch?.register_created_effect(effect);", ""]],
+  // Without promises no batch is put off, so that none meets an earlier one.
+  "client/reactivity/batch.js": [
+    ["\tis_fork = false;\n", ""],
+    ["for (const fn of this.#commit_callbacks) fn(this);", ""],
+    ["this.#commit_callbacks.clear();", ""],
+    ["for (const fn of this.#discard_callbacks) fn(this);", ""],
+    ["this.#discard_callbacks.clear();", ""],
+    ["if (!this.#is_deferred()) this.discard();", "this.discard();"],
+    ["this.#commit();", ""],
+    ["!batch.#intersects(this)", "true"],
+    ["batch.is_fork", "false"],
+    ["if (!this.is_fork) {", "{"],
+    ["(!this.is_fork && this.prev", "(this.prev"],
+    [" || this.#skipped_branches.has(effect)", ""],
+  ],
   "client/reactivity/props.js": [["runes && bindable ? proxy(value) : value", "value"]],
 };
-const ABSENT = /\$state\(|\$state<|<svelte:boundary/;
+/** What lies between two texts of a file, the first left out too. */
+const CUTS: Record<string, [from: string, to: string][]> = {
+  "client/reactivity/batch.js": [
+    ["// if the batch has outstanding pending work", "// clear effects. Those that are still needed"],
+    ["// defer render effects inside a pending boundary", "this.#scheduled.push(effect);"],
+    ["for (const deferred of this.async_deriveds.values()) {", "this.#unlink();\n\t\tthis.#deferred"],
+  ],
+};
+/** Methods of the same file that nothing calls then. */
+const METHODS: Record<string, string[]> = {
+  "client/reactivity/batch.js": [
+    "#is_deferred()", "#is_skipped(effect)", "skip_effect(effect)", "unskip_effect(effect, callback = (e) => this.schedule(e))",
+    "#find_earlier_batch()", "#intersects(batch)", "#merge(batch)", "#defer_effects(effects)", "#commit()", "increment(blocking, effect)",
+    "decrement(blocking, effect)", "transfer_reactions(dirty_reactions)", "oncommit(fn)", "ondiscard(fn)", "settled()",
+    "register_created_effect(effect)",
+  ],
+};
+const END = "\n\t}\n";
+const ABSENT = /\$state\(|\$state<|<svelte:boundary|\{#await|\{await|\bfork\(/;
 
 export function lean(): Plugin {
   return {
@@ -27,7 +73,9 @@ export function lean(): Plugin {
       if (/\/web\/src\/.*\.svelte(\.ts)?$/.test(id) && ABSENT.test(code)) throw new Error(`${id}: the page is built without deep state and boundaries (web/lean.ts)`);
       const name = Object.keys(CHANGES).find((each) => id.endsWith(`svelte/src/internal/${each}`));
       if (!name) return null;
-      return { code: CHANGES[name]!.reduce(changed, code), map: null };
+      const rest = (METHODS[name] ?? []).reduce((text, method) => cut(text, `\n\t${method} {\n`, END, END.length), code);
+      const left = (CUTS[name] ?? []).reduce((text, [from, to]) => cut(text, from, to), rest);
+      return { code: CHANGES[name]!.reduce(changed, left), map: null };
     },
   };
 }
@@ -35,4 +83,12 @@ export function lean(): Plugin {
 function changed(code: string, [from, to]: [string, string]): string {
   if (!code.includes(from)) throw new Error(`Svelte's runtime no longer has “${from}”: see web/lean.ts`);
   return code.replace(from, to);
+}
+
+/** A text without what goes from a place that is there once to the next other one, and without so much of that. */
+function cut(code: string, from: string, to: string, more = 0): string {
+  const [start, rest, ...others] = code.split(from);
+  const end = rest?.indexOf(to) ?? -1;
+  if (end < 0 || others.length > 0) throw new Error(`Svelte's runtime no longer has “${from}” once: see web/lean.ts`);
+  return start + rest!.slice(end + more);
 }

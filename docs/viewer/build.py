@@ -1,9 +1,10 @@
 """Take the pictures of docs/viewer.md in a browser.
 
-    python docs/viewer/build.py RUN RIVAL FILE FILMED
+    python docs/viewer/build.py RUN RIVAL FILE FILMED TAGGER SENTENCES
 
 RUN and RIVAL are two runs of one language of `pellucid recipe g2p-sigmorphon2020 --seeds 2`, FILE is its test file, and
-FILMED is any run that kept snapshots, with its development file where it was. Needs what `make test` needs.
+FILMED is any run that kept snapshots, with its development file where it was. TAGGER is a run of `--task tag`, such as
+`pellucid recipe snips` makes, SENTENCES a file for it. Needs what `make test` needs.
 """
 
 import re
@@ -27,13 +28,14 @@ CHROMIUM = "/usr/bin/chromium"
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 COLORS = 128
 """Colours of a picture: enough for text and shades, and a file half as large."""
+WIDTH = 1180
 BYTES = 150_000
 """The most that a picture may have."""
 
 
 def assembled(runs: list[Path], file: Path | None) -> Assembled:
     """What a page of these runs shows."""
-    models = [open_model(run, run.name, "cpu", 5 if file else None) for run in runs]
+    models = [open_model(run, run.name, "cpu", 5 if file and len(runs) > 1 else None) for run in runs]
     found = (file, None) if file else own_file(models[0])
     assert found is not None, f"{runs[0]}: the run's development file is not there any more"
     return assemble(models, [read_file(found[0], models[0].ready.config.data, found[1])], 200, True)
@@ -132,31 +134,44 @@ def film(page: Page) -> bytes:
     return panel(page, "Film").screenshot()
 
 
-PICTURES: dict[str, Callable[[Page], bytes]] = {
+def tags(page: Page) -> bytes:
+    """A sentence with wrong tags, the first of them held."""
+    page.get_by_role("button", name="Next wrong tag").click()
+    page.mouse.move(0, 0)
+    return page.screenshot(clip={"x": 0, "y": 0, "width": WIDTH, "height": 700})
+
+
+Pictures = dict[str, Callable[[Page], bytes]]
+TRANSDUCED: Pictures = {
     each.__name__.replace("_", "-"): each for each in (examples, opening, beam, what_if, corpus, compare, space)
 }
+FILMED: Pictures = {"film": film}
+TAGGED: Pictures = {"tags": tags}
 
 
-def shoot(browser: Browser, address: str, pictures: dict[str, Callable[[Page], bytes]]) -> None:
+def shoot(browser: Browser, address: str, pictures: Pictures) -> None:
     """Take some pictures of one page."""
-    page = browser.new_page(viewport={"width": 1180, "height": 900})
+    page = browser.new_page(viewport={"width": WIDTH, "height": 900})
     page.goto(address)
     page.wait_for_selector("#view")
     for name, take in pictures.items():
         keep(name, take(page))
 
 
-def main(run: Path, rival: Path, file: Path, filmed: Path) -> None:
-    """All of them."""
+def main(run: Path, rival: Path, file: Path, filmed: Path, tagger: Path, sentences: Path) -> None:
+    """All of them, and no picture of the folder is left as it was."""
+    assert {path.stem for path in FOLDER.glob("*.png")} <= {*TRANSDUCED, *FILMED, *TAGGED}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         shown = assembled([run, rival], file)
         with served(application(shown)) as address:
-            shoot(browser, f"{address}#item={telling(shown.contents.items)}", PICTURES)
+            shoot(browser, f"{address}#item={telling(shown.contents.items)}", TRANSDUCED)
         with served(application(assembled([filmed], None))) as address:
-            shoot(browser, address, {"film": film})
+            shoot(browser, address, FILMED)
+        with served(application(assembled([tagger], sentences))) as address:
+            shoot(browser, address, TAGGED)
         browser.close()
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:5]))
+    main(*map(Path, sys.argv[1:7]))

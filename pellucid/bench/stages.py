@@ -29,6 +29,7 @@ from pellucid.data.synthetic import write_pairs
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.kernels.choice import plain
 from pellucid.model.memory import Attendable, Memory
+from pellucid.model.network import writing
 from pellucid.model.threads import use_threads
 from pellucid.training.loop import Session
 
@@ -125,7 +126,8 @@ def watch(session: Session, clock: Clock) -> None:
     update begins when all is done.
     """
     _watch_feed(session, clock)
-    encoder, decoder = session.transducer.network.encoder, session.transducer.network.decoder
+    network = writing(session.transducer.network)
+    encoder, decoder = network.encoder, network.decoder
     encoder.register_forward_pre_hook(lambda module, given: clock.enter(ENCODER))
     encoder.register_forward_hook(lambda module, given, memory: _encoded(clock, memory.states))
     prepare = clock.within(KEYS, DECODER, decoder.prepare)

@@ -141,6 +141,7 @@ def _part(part: Part, how: How, lexicons: Lexicons) -> Assessed:
     from pellucid.model.threads import use_threads
 
     transducers = [_loaded(path, how, lexicons) for path in part.runs]
+    _check_tasks(part.runs, transducers)
     data = _data_config(transducers[0].config.data, part.file, how)
     reading, groups = _read(part, data, how)
     answered = _asked(reading, [" ".join(filter(None, [part.group, each])) for each in groups], how)
@@ -166,6 +167,16 @@ def _loaded(path: Path, how: How, lexicons: Lexicons) -> "Transducer":
         lexicons[transducer.config.data] = lexicon_of(transducer, how.search)
     _check_asked(transducer, how)
     return transducer.with_options(Options(lexicon=lexicons[transducer.config.data]))
+
+
+def _check_tasks(paths: Sequence[Path], transducers: "Sequence[Transducer]") -> None:
+    """`InputError` where runs have different tasks: their answers and their scores do not compare."""
+    first, *others = zip(paths, (each.config.task for each in transducers), strict=True)
+    for path, task in others:
+        if task != first[1]:
+            raise InputError(
+                f"runs of one task can be compared: that of {first[0]} is {first[1]!r}, of {path} {task!r}"
+            )
 
 
 def _check_asked(transducer: "Transducer", how: How) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import msgspec
 import tyro
@@ -48,7 +48,7 @@ MOST_THREADS = get_args(Threads)[1].le
 class Arguments:
     """Measure speed and memory beside the least time the work can take."""
 
-    task: tyro.conf.Positional[str]
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
     """train, greedy, beam (five hypotheses), or all."""
     case: tuple[str, ...] = ()
     """tiny, small, medium, large: sizes of network and batch. All, where none is named."""

@@ -12,7 +12,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from pellucid.cli.parsing import parsed
-from pellucid.cli.searching import SearchFlags, drawing_of
+from pellucid.cli.searching import SearchFlags, check_list, drawing_of
 from pellucid.cli.sources import check_order, is_run
 from pellucid.config import Device, Format
 from pellucid.errors import InputError
@@ -40,9 +40,9 @@ class Arguments(SearchFlags):
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a trained run."""
-    file: Annotated[Positional[Path | None], tyro.conf.arg(metavar="[RUN ...]", help_behavior_hint="")] = None
+    file: Annotated[Positional[Path | None], tyro.conf.arg(metavar="[RUN ...]")] = None
     """Folders of further runs to compare with the first, if any; FILE must follow."""
-    more: Annotated[Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = ()
+    more: Annotated[Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE")] = ()
     """Pairs, in a file like the training file, or - for standard input; it comes last."""
     target: Path | None = None
     """The targets of FILE, line by line, where they are in a file of their own."""
@@ -177,8 +177,7 @@ def _check(given: Arguments) -> None:
     """`InputError` for counts that cannot be."""
     if given.worst is not None and given.worst < 0:
         raise InputError(f"--worst: expected 0 or more, got {given.worst}")
-    if given.nbest is not None and given.nbest < 1:
-        raise InputError(f"--nbest: expected 1 or more, got {given.nbest}")
+    check_list(given)
     if given.html is not None and given.html.suffix != ".html":
         raise InputError(f"--html takes a file that ends with .html, got {str(given.html)!r}")
     if given.html is not None:

@@ -3,11 +3,11 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -32,8 +32,8 @@ EXPORTS = (".html", ".png", ".svg", ".json", ".tex")
 class Arguments:
     """Show what a model does and where it looks: in the browser, as a file, or in the terminal."""
 
-    paths: tyro.conf.Positional[tuple[Path, ...]]
-    """DIR... [FILE]: folders of runs (the first is shown, the others beside it), and pairs or sources; - is standard
+    paths: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR... [FILE|-]")]
+    """Folders of runs (the first is shown, the others beside it), and pairs or sources; - is standard
     input, in the terminal. Without FILE, the run's own development file."""
     export: Path | None = None
     """Write page.html, which works offline, or the first source as .png, .svg, .json or .tex, instead of serving."""
@@ -150,6 +150,8 @@ def _assembled(given: Arguments, served: bool) -> "Assembled":
         raise InputError("a page in a file shows a file of pairs or sources: pellucid look DIR FILE --export page.html")
     for each in sources:
         say(f"decoding {len(each.examples):,} examples of {each.name}")
+        if each.left_out:
+            say(f"{each.name}: {each.left_out}")
     return assemble(models, sources, given.items, served, awaited=given.file.name if given.file else "")
 
 
@@ -162,7 +164,7 @@ def _sources(given: Arguments, model: "Model") -> "list[Sources]":
         return []
     data = model.transducer.config.data
     if given.file == STANDARD_INPUT:
-        return [sources_alone("standard input", _standard_input(data))]
+        return [sources_alone("standard input", _standard_input(data), data)]
     found = (given.file, given.target) if given.file else own_file(model)
     return [read_file(found[0], data, found[1])] if found else []
 
@@ -176,13 +178,16 @@ def _show(given: Arguments) -> None:
     traces = _traces(given, given.most)
     for trace in traces:
         print(render(trace, width=width, color=color, ascii_only=given.ascii), end="\n\n")
-    print(legend(color=color, ascii_only=given.ascii), caption_of(traces[0]), sep="\n")
+    if traces[0].task != "tag":  # which has no shades
+        print(legend(color=color, ascii_only=given.ascii))
+    print(caption_of(traces[0]))
 
 
 def _traces(given: Arguments, most: int) -> "list[Trace]":
     """The first sources of the input, decoded; an unreadable one is an error."""
     from pellucid.model.threads import use_threads
     from pellucid.training.run import load
+    from pellucid.viewer.sources import skipped
 
     if len(given.runs) > 1 or given.file is None:
         raise InputError("give one DIR and one FILE (or - for standard input)")
@@ -191,14 +196,25 @@ def _traces(given: Arguments, most: int) -> "list[Trace]":
     use_threads(transducer.config.threads)
     data = transducer.config.data
     lines = _standard_input(data) if given.file == STANDARD_INPUT else read_sources(given.file, data)
-    items: Sequence[Example | BadLine] = list(islice(lines, most))
-    for item in items:
-        if isinstance(item, BadLine):
-            raise DataError(str(item))
-    examples = [item for item in items if isinstance(item, Example)]
+    bad = list[BadLine]()
+    examples = list(islice(_good(lines, data, bad), most))
+    told = skipped(bad)
     if not examples:
-        raise DataError(f"{given.file} holds no source")
+        raise DataError(f"{given.file} holds no source" + (f": {told}" if told else ""))
+    if told:
+        say(told)
     return transducer.trace(examples)
+
+
+def _good(lines: Iterable[Example | BadLine], data: DataConfig, bad: list[BadLine]) -> Iterator[Example]:
+    """The sources that can be read; the others are noted in `bad` where they are skipped, else a `DataError`."""
+    for line in lines:
+        if isinstance(line, Example):
+            yield line
+        elif data.on_bad_line == "stop":
+            raise DataError(str(line))
+        else:
+            bad.append(line)
 
 
 def _standard_input(data: DataConfig) -> Iterator[Example | BadLine]:

@@ -1,91 +1,100 @@
-"""A verb's arguments: numbers and paths with messages for people, and a flag that lacks its value."""
+"""A verb's arguments from a dataclass by tyro; mistakes and defaults are told in words of our own."""
 
-import types
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
-from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+import re
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from dataclasses import is_dataclass, replace
+from io import StringIO
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
 import tyro
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
 
+from pellucid.cli.mistakes import KINDS, converted, inner, lacking_value, mistake
 from pellucid.errors import InputError
 
 Arguments = TypeVar("Arguments")
-KINDS: dict[type, tuple[str, str]] = {
-    int: ("INT", "a whole number"),
-    float: ("FLOAT", "a number"),
-    Path: ("PATH", "a path"),
-}
-"""How a type of value is shown in help, and what is expected of it in words."""
+SHOWN = {"None": "", "''": "", "": "", "True": "(default: on)", "False": "(default: off)"}
+"""How a default is shown in help, where it is not as it stands: what is not given needs no word."""
 
 
 def parsed(kind: type[Arguments], verb: str, arguments: Sequence[str], default: Arguments | None = None) -> Arguments:
-    """The arguments of a verb; help and mistakes leave with tyro's own words and exit code 0 or 2."""
-    if not {"-h", "--help"} & set(arguments):
-        _check_values(kind, verb, arguments)
+    """The arguments of a verb; help leaves with exit code 0, a mistake is an `InputError`."""
+    asks_help, see = bool({"-h", "--help"} & set(arguments)), f"(pellucid {verb} --help)"
+    if not asks_help and lacking_value(kind, arguments):
+        raise InputError(f"{lacking_value(kind, arguments)} {see}")
     start: Any = tyro.MISSING_NONPROP if default is None else default
-    given: Arguments = tyro.cli(kind, prog=f"pellucid {verb}", args=arguments, default=start, registry=_registry())
+    try:
+        with redirect_stderr(StringIO()) as said:
+            given: Arguments = tyro.cli(
+                kind, prog=f"pellucid {verb}", args=arguments, default=start, registry=_registry()
+            )
+    except SystemExit as left:
+        if not left.code:
+            raise
+        raise InputError(f"{mistake(kind, arguments, default) or _unboxed(said.getvalue())} {see}") from None
     return given
 
 
-def _check_values(kind: type, verb: str, arguments: Sequence[str]) -> None:
-    """`InputError` for a flag that takes a value and is followed by another flag, or by nothing."""
-    valued = {name for name, takes in _flags(kind, "--") if takes}
-    for at, argument in enumerate(arguments):
-        after = arguments[at + 1 : at + 2]
-        if argument.replace("_", "-") in valued and (not after or after[0].startswith("--")):
-            got = f"the flag {after[0]}" if after else "nothing"
-            raise InputError(f"{argument}: expected a value, got {got} (pellucid {verb} --help)")
-
-
-def _flags(kind: Any, prefix: str) -> Iterator[tuple[str, bool]]:  # noqa: ANN401 (a dataclass or a struct)
-    """Every flag, and whether it takes a value; settings stand below the name of their stage, but those of data."""
-    names = [field.name for field in (fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind))]
-    hints = get_type_hints(kind, include_extras=False)
-    for name in names:
-        own = hints[name]
-        if isinstance(own, type) and issubclass(own, msgspec.Struct):
-            yield from _flags(own, prefix if name == "data" else f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}".replace("_", "-"), own is not bool
+def _unboxed(told: str) -> str:
+    """tyro's words without the box around them, as far as its first rule."""
+    lines = [line.strip("│ ") for line in told.splitlines() if line.startswith("│")]
+    ends = [at for at, line in enumerate(lines) if set(line) == {"─"}]
+    return re.sub(r"\s+", " ", " ".join(lines[: ends[0]] if ends else lines)).strip()
 
 
 def _registry() -> ConstructorRegistry:
-    """Numbers and paths, each also where it may be left out: told without Python's words."""
+    """Numbers and paths, each also where it may be left out, told without Python's words; and so are defaults."""
     registry = ConstructorRegistry()
 
     @registry.primitive_rule
     def _(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
         """One of `KINDS`, alone or beside None."""
-        own: Any = info.type
-        if get_origin(own) in (Union, types.UnionType):
-            others = [each for each in get_args(own) if each is not type(None)]
-            own = others[0] if len(others) == 1 else own
-        while get_origin(own) is Annotated:
-            own = get_args(own)[0]
+        own = inner(info.type)
         return _spec(own) if own in KINDS else None
+
+    asked = list[Any]()
+
+    @registry.struct_rule
+    def _(info: StructTypeInfo) -> StructConstructorSpec | None:
+        """As by tyro's own rule, which it asks for, but for how defaults are shown."""
+        own: Any = info.type
+        if own in asked or not (isinstance(own, type) and (is_dataclass(own) or issubclass(own, msgspec.Struct))):
+            return None
+        asked.append(own)
+        spec = ConstructorRegistry.get_struct_spec(info)
+        asked.pop()
+        return replace(spec, fields=tuple(map(_told, spec.fields))) if isinstance(spec, StructConstructorSpec) else None
 
     return registry
 
 
+def _told(field: StructFieldSpec) -> StructFieldSpec:
+    """A field whose default is shown by `_default`; what is annotated to it stays, and counts for more."""
+    own, *notes = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
+    told: Any = Annotated[(own, tyro.conf.arg(help_behavior_hint=_default), *notes)]
+    return replace(field, type=told)
+
+
+def _default(label: str) -> str:
+    """A default as help shows it."""
+    return SHOWN.get(label, f"(default: {label})")
+
+
 def _spec(kind: type) -> PrimitiveConstructorSpec[Any]:
     """How a value of one of `KINDS` is read and shown."""
-    metavar, wanted = KINDS[kind]
-
-    def read(texts: list[str]) -> Any:  # noqa: ANN401 (a value of the kind)
-        """The value; `ValueError` says what was got instead."""
-        convert: Callable[[str], Any] = kind
-        try:
-            return convert(texts[0])
-        except ValueError:
-            raise ValueError(f"expected {wanted}, got {texts[0]!r}") from None
-
     return PrimitiveConstructorSpec(
         nargs=1,
-        metavar=metavar,
-        instance_from_str=read,
+        metavar=KINDS[kind][0],
+        instance_from_str=lambda texts: converted(kind, texts[0]),
         is_instance=lambda value: value is None or isinstance(value, (kind, int) if kind is float else kind),
         str_from_instance=lambda value: [str(value)],
     )

@@ -11,7 +11,17 @@ import tyro
 
 from pellucid.cli.parsing import parsed
 from pellucid.cli.prefixes import Prefixes
-from pellucid.cli.searching import More, Place, Real, Run, SearchFlags, drawing_of, lexicon_of, with_settings
+from pellucid.cli.searching import (
+    More,
+    Place,
+    Real,
+    Run,
+    SearchFlags,
+    check_list,
+    drawing_of,
+    lexicon_of,
+    with_settings,
+)
 from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
 from pellucid.config import Device, Format
 from pellucid.data.examples import BadLine, Example, parse_sources, read_sources
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
     from pellucid.search.transducer import Transducer
 
 Kind = Literal["text", "tsv", "jsonl"]
-Symbols = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SYMBOL", help_behavior_hint="")]
+Symbols = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SYMBOL")]
 Answer = Callable[[list[Example], int, list[str] | None], list[list[Trace]]]
 """The outputs of examples, of which the first has that number, from 0, among those of the input; with prefixes."""
 
@@ -46,7 +56,7 @@ class Arguments(SearchFlags):
     """Format of the input; auto goes by the file's name, then by the training file's."""
     until: Real = None
     """Give the likeliest outputs until their shares of the probability of the list sum to this (above 0, at most 1)."""
-    prefix: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
+    prefix: Annotated[str, tyro.conf.arg(metavar="TEXT")] = ""
     """A text that every output begins with."""
     prefixes: Place = None
     """A file with a line for each line of input: what its output begins with (an empty line: anything)."""
@@ -74,7 +84,8 @@ def run(arguments: list[str]) -> int:
     prefixes = None if given.prefixes is None else Prefixes(given.prefixes, transducer)
     teller, data = Notes(given.require), transducer.config.data
     number = answered = 0  # lines, and the sources among them
-    for chunk in chunks(file, data, given.input_format, (read_sources, parse_sources)):
+    most = given.nbest or given.sample or transducer.config.search.beam_width
+    for chunk in chunks(file, data, given.input_format, (read_sources, parse_sources), most if listing else 1):
         stop = refused(chunk) if given.on_bad_line == "stop" else None
         examples = [item for item in chunk[:stop] if isinstance(item, Example)]
         lists = iter(answer(examples, answered, None if prefixes is None else _begun(chunk[:stop], prefixes)))
@@ -135,8 +146,7 @@ def _answer(transducer: "Transducer", given: Arguments) -> Answer:
 
 def _check(given: Arguments) -> None:
     """`ConfigError` for numbers that cannot be, and for two kinds of prefix."""
-    if given.nbest is not None and given.nbest < 1:
-        raise ConfigError(f"--nbest: expected 1 or more outputs, got {given.nbest}")
+    check_list(given)
     if given.until is not None and not 0 < given.until <= 1:
         raise ConfigError(f"--until: expected a share above 0 and at most 1, got {given.until}")
     if given.prefix and given.prefixes is not None:

@@ -5,6 +5,7 @@ pellucid recipe NAME --out DIR [--seeds N] [--samples N] [--data DIR] [--only A,
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -17,7 +18,7 @@ from pellucid.recipes.recipe import ABOUT, CHOOSABLE, MismatchError, Request, da
 class Arguments:
     """Run a reference experiment from data to report."""
 
-    name: tyro.conf.Positional[str]
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """Name of the recipe (pellucid recipe list)."""
     out: Path
     """Folder for its data, runs and report."""

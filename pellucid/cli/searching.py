@@ -1,5 +1,6 @@
 """How to search, on the command line of every verb that decodes: flags instead of the run's own settings."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -8,8 +9,9 @@ import msgspec
 from tyro.conf import Positional, arg
 
 from pellucid.cli.sources import say
-from pellucid.config import SearchConfig
+from pellucid.config import WIDEST, SearchConfig
 from pellucid.errors import ConfigError
+from pellucid.toml import in_words
 
 if TYPE_CHECKING:
     from pellucid.search.lexicon import Lexicon
@@ -17,13 +19,11 @@ if TYPE_CHECKING:
     from pellucid.search.transducer import Transducer
 
 Run = Annotated[Path, Positional, arg(metavar="RUN")]
-More = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]", help_behavior_hint="")]
-Number = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
-Real = Annotated[float | None, arg(metavar="X", help_behavior_hint="")]
-Place = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
-Normalised = Annotated[
-    Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}", help_behavior_hint="")
-]
+More = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]")]
+Number = Annotated[int | None, arg(metavar="N")]
+Real = Annotated[float | None, arg(metavar="X")]
+Place = Annotated[Path | None, arg(metavar="FILE")]
+Normalised = Annotated[Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}")]
 DRAWS = ("temperature", "top_k", "top_p", "seed")
 """Flags that need --sample."""
 SEARCHED = ("beam", "nbest", "until", "length_normalisation", "length_power", "coverage_penalty")
@@ -37,9 +37,9 @@ class SearchFlags:
     beam: Number = None
     """Hypotheses kept for each source at every step, instead of the run's search.beam_width: 1 (greedy) to 1,024."""
     nbest: Number = None
-    """So many outputs a source, likeliest first; the beam is made as wide as that."""
+    """So many outputs a source, 1,024 at most, likeliest first; the beam is made as wide as that."""
     sample: Number = None
-    """Draw so many outputs of each source at random, up to 1,024."""
+    """Draw so many outputs of each source at random, 1,024 at most."""
     temperature: Real = None
     """For --sample: what ln p is divided by before drawing (1)."""
     top_k: Number = None
@@ -80,7 +80,22 @@ def with_settings(transducer: "Transducer", flags: SearchFlags) -> "Transducer":
         changes["beam_width"] = flags.beam
     if not changes:
         return transducer
-    return transducer.with_search(msgspec.structs.replace(transducer.config.search, **changes))
+    try:
+        return transducer.with_search(msgspec.structs.replace(transducer.config.search, **changes))
+    except ConfigError as error:
+        told = str(error)
+        for name in changes:
+            flag = "beam" if name == "beam_width" else name.replace("_", "-")
+            told = re.sub(rf"\bsearch\.{name}\b", f"--{flag}", told)
+        raise ConfigError(told) from error
+
+
+def check_list(flags: SearchFlags) -> None:
+    """`ConfigError` for a list that is empty, or longer than a beam can be wide."""
+    if flags.nbest is not None and not 1 <= flags.nbest <= WIDEST:
+        raise ConfigError(
+            f"--nbest: expected 1 to {WIDEST:,} outputs, got {flags.nbest}: the beam is as wide as the list is long"
+        )
 
 
 def lexicon_of(transducer: "Transducer", flags: SearchFlags) -> "Lexicon | None":
@@ -114,5 +129,4 @@ def drawing_of(flags: SearchFlags) -> "Drawing | None":
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
         name = where.rstrip("`").replace("samples", "sample")
-        told = f"{what[0].lower()}{what[1:]}, got {getattr(flags, name)}"
-        raise ConfigError(f"--{name.replace('_', '-')}: {told}") from error
+        raise ConfigError(f"--{name.replace('_', '-')}: {in_words(what)}, got {getattr(flags, name)}") from error

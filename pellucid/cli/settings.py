@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import tyro
 
@@ -64,7 +64,8 @@ def config_of(given: SettingFlags) -> Config:
 def defaults_of(arguments: Sequence[str]) -> dict[str, Any]:
     """What the flags start from: the file of --config over the preset of --size and what --task sets."""
     file, told = _value(arguments, "--config"), {name: _value(arguments, f"--{name}") for name in ("size", "task")}
-    overrides = {name: value for name, value in told.items() if value is not None}
+    # What is no size and no task is told of when the flags are read.
+    overrides = {name: told[name] for name, kind in (("size", Size), ("task", Task)) if told[name] in get_args(kind)}
     base = load_config(Path(file), overrides) if file is not None else from_settings(overrides, origin="flags")
     return {field.name: getattr(base, field.name) for field in fields(SettingFlags) if field.name != "config"}
 

@@ -16,7 +16,11 @@ from pellucid.search.trace import Trace
 
 CHUNK = 1024
 """Lines decoded together at most: they bound the memory, whatever the length of the file."""
+OUTPUTS = 2**14
+"""Outputs held at a time at most, where lines have many of them."""
 LISTED = 5
+LONGEST = 40
+"""Characters of a symbol that are told."""
 MARKS = ("config.toml", "ensemble.json")
 """Files that only folders of runs and of ensembles hold."""
 Item = Example | BadLine
@@ -57,12 +61,14 @@ def standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def chunks(file: Path, data: DataConfig, format: Format, how: tuple[Reader, Parser]) -> Iterator[list[Item]]:
-    """The input in pieces of at most `CHUNK` records; standard input by what has arrived."""
-    read, parse = how
+def chunks(
+    file: Path, data: DataConfig, format: Format, how: tuple[Reader, Parser], outputs: int = 1
+) -> Iterator[list[Item]]:
+    """The input in pieces of at most `CHUNK` records, `outputs` of each wanted; standard input by what has arrived."""
+    (read, parse), most = how, max(1, min(CHUNK, OUTPUTS // outputs))
     if str(file) != "-":
         items = iter(read(file, data, format))
-        while chunk := list(islice(items, CHUNK)):
+        while chunk := list(islice(items, most)):
             yield chunk
         return
     if format != "auto":
@@ -71,7 +77,7 @@ def chunks(file: Path, data: DataConfig, format: Format, how: tuple[Reader, Pars
     chunk = []
     for item in parse(arriving, "standard input", data):
         chunk.append(item)
-        if len(chunk) == CHUNK or not arriving.waiting:
+        if len(chunk) == most or not arriving.waiting:
             yield chunk
             chunk = []
     if chunk:
@@ -114,6 +120,7 @@ class Notes:
 
     def __init__(self, required: Sequence[str] = ()) -> None:
         """Nothing yet; every output was asked to hold the `required` symbols."""
+        self.lines = 0
         self.required = set(required)
         self.bad: list[BadLine] = []
         self.unknown: Counter[str] = Counter()
@@ -125,6 +132,7 @@ class Notes:
 
     def note(self, item: Item, trace: Trace | None) -> None:
         """Count what one line brought."""
+        self.lines += 1
         if isinstance(item, BadLine):
             self.bad.append(item)
         if trace is None:
@@ -139,6 +147,8 @@ class Notes:
 
     def tell(self, tagged: bool) -> None:
         """Say it, on standard error; `tagged` says that the model was trained with features."""
+        if not self.lines:
+            say("no line came in, so none went out")
         for line in self.bad[:LISTED]:
             say(f"no output for {line}")
         if len(self.bad) > LISTED:
@@ -165,8 +175,13 @@ def say(message: str) -> None:
     print(f"pellucid: {message}", file=sys.stderr)
 
 
+def _short(symbol: str) -> str:
+    """A symbol, or the beginning of one that is longer than any line."""
+    return symbol if len(symbol) <= LONGEST else f"{symbol[: LONGEST - 1]}…"
+
+
 def _tell_unknown(found: "Counter[str]", what: str, how: str) -> None:
     """Say which unknown symbols were met most, if any were."""
     if found:
-        most = ", ".join(f"{symbol!r} × {count:,}" for symbol, count in found.most_common(LISTED))
+        most = ", ".join(f"{_short(symbol)!r} × {count:,}" for symbol, count in found.most_common(LISTED))
         say(f"{counted(found.total(), what)} ({len(found):,} different) {how}: {most}")

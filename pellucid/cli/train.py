@@ -25,7 +25,7 @@ class Arguments(SettingFlags):
     holds an unfinished training of the same configuration and data is resumed, to the very same bits.
     """
 
-    train: tyro.conf.Positional[Path]
+    train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
     """Training pairs: TSV, CSV, JSON lines or Parquet (also .gz), or the sources of two parallel files."""
     dev: Path
     """Pairs to judge by, none of which is trained on."""

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -34,9 +34,9 @@ class Arguments(SettingFlags):
     that are given: preset, TOML file, flags, as for train. The same command goes on with a search that was stopped.
     """
 
-    train: tyro.conf.Positional[Path]
+    train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
     """Training pairs, as for train."""
-    dev: tyro.conf.Positional[Path]
+    dev: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DEV")]
     """Pairs to judge the trials by."""
     out: Path
     """Folder of the search; created, or gone on with."""

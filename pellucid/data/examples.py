@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pellucid.config import DataConfig, Format
 from pellucid.data.columns import BadLine, Columns, Record, Records, without_last
 from pellucid.data.faults import length_fault, pair_fault
-from pellucid.data.formats import csv_records, json_records, parquet_records, text_records, tsv_records
+from pellucid.data.formats import csv_records, json_records, parquet_records, table_width, text_records, tsv_records
 from pellucid.data.lines import checked_lines, file_lines
 from pellucid.data.symbols import segmenters
 from pellucid.errors import ConfigError, DataError
@@ -21,6 +21,7 @@ __all__ = [
     "BadLine",
     "Example",
     "Reading",
+    "ignored_columns",
     "parse_pairs",
     "parse_sources",
     "read_examples",
@@ -75,6 +76,17 @@ def read_examples(path: Path, config: DataConfig, target_path: Path | None = Non
     else:
         records, name = _pair_records(path, config, columns), str(path)
     return _read(records, config, str(path), name)
+
+
+def ignored_columns(path: Path, config: DataConfig) -> str:
+    """Which columns of a TSV or CSV file are read and of how many, in words; "" where all are, or have names."""
+    format = resolve_format(path, config)
+    wanted = _columns(config, PAIR).wanted
+    if format not in ("tsv", "csv") or config.header or not all(column.isdecimal() for column in wanted.values()):
+        return ""
+    width = table_width(file_lines(path), format, str(path))
+    told = ", ".join(f"{column} as {role}" for role, column in wanted.items())
+    return f"the file has {width} columns, read are {told}" if width > len(set(wanted.values())) else ""
 
 
 def read_grouped(path: Path, config: DataConfig, group: str) -> tuple[Reading, list[str]]:

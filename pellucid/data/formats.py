@@ -13,7 +13,7 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -31,6 +31,12 @@ TEXT_TYPES = {"string", "large_string", "string_view", "binary", "large_binary",
 def tsv_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records:
     """Records of lines whose columns are separated by tabs."""
     return select(_rows(lines, name, lambda text: text.split("\t")), columns, name, "tabs")
+
+
+def table_width(lines: Iterable[bytes], format: Literal["tsv", "csv"], name: str) -> int:
+    """How many columns the first record has that can be read; 0 where there is none."""
+    rows = _csv_rows(lines, name) if format == "csv" else _rows(lines, name, lambda text: text.split("\t"))
+    return next((len(row.fields) for row in rows if isinstance(row, Record) and row.fields), 0)
 
 
 def text_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -99,10 +99,22 @@ class Assessment:
         """Which symbols were taken for which."""
         return confusions(self.scored)
 
+    @property
+    def unit(self) -> Literal["outputs", "tags"]:
+        """What has a probability of its own: each tag, of a model that tags, and not the whole of them."""
+        return "tags" if any(example.log_probabilities for example in self.scored) else "outputs"
+
     @cached_property
     def calibration(self) -> Calibration:
-        """Whether the outputs' probabilities can be believed."""
-        return calibration([trace.score for trace in self.traces], [example.exact for example in self.scored])
+        """Whether the probabilities of outputs, or of tags, can be believed."""
+        if self.unit == "outputs":
+            return calibration([trace.score for trace in self.traces], [example.exact for example in self.scored])
+        tags = [
+            (sure, answered == wanted)
+            for each in self.scored
+            for sure, answered, wanted in zip(each.log_probabilities, each.output, each.reference, strict=False)
+        ]
+        return calibration([sure for sure, _ in tags], [right for _, right in tags])
 
     @cached_property
     def text_scores(self) -> TextScores | None:
@@ -166,7 +178,7 @@ class Assessment:
             "groups": [row.to_dict() for row in self.groups],
             "macro": mean.to_dict() if mean else None,
             "confusions": self.confusions.to_dict(),
-            "calibration": self.calibration.to_dict(),
+            "calibration": {"of": self.unit, **self.calibration.to_dict()},
         }
 
 

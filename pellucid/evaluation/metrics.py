@@ -36,6 +36,8 @@ class Scored(NamedTuple):
     """Symbols of the source, features left out."""
     positional: bool = False
     """Whether each symbol answers for its own place (tags, a class): none can be inserted or left out, or be an end."""
+    log_probabilities: tuple[float, ...] = ()
+    """ln p of each tag of `output`; of other tasks nothing."""
 
     @property
     def nearest(self) -> Nearest:

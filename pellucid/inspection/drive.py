@@ -19,6 +19,7 @@ from pellucid.model.attend_then_step import AttendThenStep
 from pellucid.model.attention import NoAttention
 from pellucid.model.memory import Attendable
 from pellucid.model.monotonic import MonotonicAttention
+from pellucid.model.network import writing
 from pellucid.search.running import Alone
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
@@ -64,7 +65,7 @@ def drive(transducer: Transducer, traces: Sequence[Trace]) -> Drive:
     The means are of the traces given: some hundred make them stand. `InputError` for an ensemble, for models without
     attention or with monotonic attention, which have no softmax, and where no row varies.
     """
-    attention = transducer.network.decoder.attention
+    attention = writing(transducer.network).decoder.attention
     if isinstance(attention, NoAttention | MonotonicAttention):
         raise InputError("only attention by a softmax over the source has scores to take apart")
     sums, total = np.zeros(3), 0.0

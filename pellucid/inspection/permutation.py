@@ -14,6 +14,7 @@ from pellucid.data.vocabulary import BOS
 from pellucid.errors import InputError
 from pellucid.inspection.replaying import answering, replays
 from pellucid.model.attention import NoAttention
+from pellucid.model.network import writing
 from pellucid.search.decoded import closed_symbols
 from pellucid.search.forcing import likelihoods
 from pellucid.search.painting import Guided
@@ -39,7 +40,7 @@ def permutation(transducer: Transducer, trace: Trace, permutations: int = 100, s
     looked: its weights do not explain it. Source: Jain & Wallace 2019, section 4.2.1 and algorithm 1 (100 permutations,
     the median). The result depends on the seed. `InputError` for a model without attention.
     """
-    if all(isinstance(network.decoder.attention, NoAttention) for network in transducer.networks):
+    if all(isinstance(writing(network).decoder.attention, NoAttention) for network in transducer.networks):
         raise InputError("the model has no attention, so there is nothing to permute")
     generator = np.random.default_rng(seed)
     changes, greatest = list[float](), list[float]()

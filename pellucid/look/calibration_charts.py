@@ -22,10 +22,12 @@ def calibration_html(runs: Sequence[Assessment]) -> Iterator[str]:
     """Three charts of one run or several, and the numbers of the first behind them."""
     charts = [_reliability(runs), _certain(runs), _review(runs)]
     yield from charts_html(charts, [_bins(runs[0].calibration) if len(runs) == 1 else "", "", ""])
+    unit = runs[0].unit
+    own = "probability exp(score)" if unit == "outputs" else "own probability"
     yield (
-        '<p class="note">Reliability: outputs gathered by their probability exp(score) in ten bins; on the grey line '
-        "probabilities can be taken at their word, above it outputs are right more often than they say. The mean "
-        "distance from that line is the calibration error. The other two order outputs by probability: how many of the "
+        f'<p class="note">Reliability: {unit} gathered by their {own} in ten bins; on the grey line '
+        f"probabilities can be taken at their word, above it {unit} are right more often than they say. The mean "
+        f"distance from that line is the calibration error. The other two order {unit} by probability: how many of the "
         "most certain are right, and how many of all errors a person finds who reviews the least certain (grey: in any "
         "order).</p>\n"
     )
@@ -70,7 +72,7 @@ def _certain(runs: Sequence[Assessment]) -> Chart:
         lines.append(Line("", points, color=color(at)))
     lowest = min(point.y for line in lines for point in line.points)
     range_ = (min(80.0, lowest // 10 * 10), 100.0)
-    return Chart("Right among the most certain", "most certain outputs, %", "%", lines, _PER_CENT, range_)
+    return Chart("Right among the most certain", f"most certain {runs[0].unit}, %", "%", lines, _PER_CENT, range_)
 
 
 def _review(runs: Sequence[Assessment]) -> Chart:
@@ -88,9 +90,8 @@ def _review(runs: Sequence[Assessment]) -> Chart:
         ]
         lines.append(Line("", points[::-1], color=color(at)))
     chance = Line("", [Point(0.0, 0.0, "none"), Point(100.0, 100.0, "all")], quiet=True, dots=False)
-    return Chart(
-        "Errors found by review", "least certain outputs reviewed, %", "%", [*lines, chance], _PER_CENT, (0.0, 100.0)
-    )
+    title = f"least certain {runs[0].unit} reviewed, %"
+    return Chart("Errors found by review", title, "%", [*lines, chance], _PER_CENT, (0.0, 100.0))
 
 
 def _bins(calibration: Calibration) -> str:

@@ -120,9 +120,10 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
         rows.append((f"right in the first {each.k}", f"{each.accuracy:.2f} %", _ci(each.ci95)))
     if assessment.oracle:
         rows.append(("reciprocal rank", f"{assessment.reciprocal_rank:.4f}", "mean"))
-    told = f"mean probability {100 * calibration.confidence:.1f} %, right {100 * calibration.accuracy:.1f} %"
-    rows.append(("calibration error", f"{100 * calibration.expected_error:.2f} %", told))
-    rows.append(("Brier score", f"{calibration.brier:.4f}", "0 is best"))
+    of = " of a tag" if assessment.unit == "tags" else ""
+    told = f"mean probability{of} {100 * calibration.confidence:.1f} %, right {100 * calibration.accuracy:.1f} %"
+    rows.append((f"calibration error{of}", f"{100 * calibration.expected_error:.2f} %", told))
+    rows.append((f"Brier score{of}", f"{calibration.brier:.4f}", "0 is best"))
     return rows
 
 
@@ -162,8 +163,8 @@ def shown_symbol(symbol: str | None) -> str:
 
 
 def _certain(assessment: Assessment) -> Table:
-    """What a review of the least certain outputs would find."""
-    table = _titled("the most certain outputs", "kept unseen", "% right", "errors in the rest", "least p")
+    """What a review of the least certain would find."""
+    table = _titled(f"the most certain {assessment.unit}", "kept unseen", "% right", "errors in the rest", "least p")
     for each in assessment.calibration.certain:
         if each.share in REVIEWED:
             cells = (f"{100 * each.accuracy:.1f}", f"{100 * each.caught:.0f} %", f"{each.probability:.3f}")

@@ -17,8 +17,8 @@ def label_rows(labelled: Labelled, evaluation: Evaluation) -> list[tuple[str, st
     accuracy, about = f"{labelled.accuracy:.2f} %", _ci(labelled.accuracy_ci95)
     rows = [("accuracy", accuracy, about)]
     if labelled.task == "tag":
-        exact = f"{evaluation.exact_match:.2f} %", f"{_ci(evaluation.exact_match_ci95)} (every tag right)"
-        rows = [("accuracy by position", accuracy, about), ("whole sequences", *exact)]
+        exact = f"{evaluation.exact_match:.2f} %", f"{_ci(evaluation.exact_match_ci95)} (whole sequences)"
+        rows = [("tags right", accuracy, about), ("all tags right", *exact)]
         rows += [("Q3", accuracy, "the same, of H, E and C")] if labelled.q3 is not None else []
     if labelled.first is not None and labelled.first_ci95 is not None:
         rows.append((f"among the first {FIRST}", f"{labelled.first:.2f} %", _ci(labelled.first_ci95)))

@@ -1,13 +1,14 @@
 """Training as it goes: one live line on a terminal, one plain line a validation everywhere else."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from pellucid.config import Task
 from pellucid.kernels.cache import cache_folder
 from pellucid.training.augmentation import Augmented
 from pellucid.training.loop import Started, Stepped, Stopped, Validated
@@ -124,9 +125,20 @@ class Teller:
 
     def _tell_validated(self, event: Validated) -> None:
         """The scores, and whether they are the best so far."""
-        metrics, progress = event.metrics, event.progress
+        progress = event.progress
         self._print(
             f"epoch {progress.epoch + (1 if progress.batch else 0):>3} · update {progress.update:>6,} · "
-            f"exact match {metrics['exact_match']:6.2f} % · symbol error rate {metrics['symbol_error_rate']:6.2f} % · "
-            f"loss {metrics['loss']:.3f} · {progress.seconds:,.0f} s{' · best' if event.best else ''}"
+            f"{scores(event.task, event.metrics)} · {progress.seconds:,.0f} s{' · best' if event.best else ''}"
         )
+
+
+def scores(task: Task, metrics: Mapping[str, float], few: bool = False) -> str:
+    """What a validation found, in words of the task; or the first of it and the loss."""
+    exact, symbols = f"{metrics['exact_match']:6.2f} %", f"{metrics['symbol_accuracy']:6.2f} %"
+    found = {
+        "transduce": [f"exact match {exact}", f"symbol error rate {metrics['symbol_error_rate']:6.2f} %"],
+        "tag": [f"tags right {symbols}", f"all tags right {exact}"],
+        "classify": [f"classes right {exact}"],
+        "point": [f"positions right {exact}"],
+    }[task]
+    return " · ".join([*found[: 1 if few else None], f"loss {metrics['loss']:.3f}"])

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from rich.progress import Progress, TaskID
 
-from pellucid.look.progress import Telling, bars_on
+from pellucid.look.progress import Telling, bars_on, scores
 from pellucid.training.loop import Started, Stepped, Stopped, Validated
 from pellucid.training.session import Built, RunEvent
 
@@ -49,7 +49,9 @@ class Rows:
             case Stepped() if name in self.tasks:
                 self.bars.update(self.tasks[name], completed=event.progress.update)
             case Validated() if name in self.tasks:
-                self.bars.update(self.tasks[name], completed=event.progress.update, state=scores(event))
+                self.bars.update(
+                    self.tasks[name], completed=event.progress.update, state=scores(event.task, event.metrics, few=True)
+                )
             case Stopped():
                 self.end(name)
 
@@ -61,7 +63,9 @@ class Rows:
                 self.say(f"{name}: {'resumed' if event.resumed else 'new run'}, {event.parameters:,} parameters")
             case Validated() if not self.alive:
                 best = " · best" if event.best else ""
-                self.say(f"{name}: update {event.progress.update:,} · {scores(event)}{best}")
+                self.say(
+                    f"{name}: update {event.progress.update:,} · {scores(event.task, event.metrics, few=True)}{best}"
+                )
             case Stopped():
                 best = f"best at update {event.progress.best_update:,}"
                 self.say(f"{name}: stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
@@ -81,9 +85,3 @@ class Rows:
         """Take a row away."""
         if name in self.tasks:
             self.bars.remove_task(self.tasks.pop(name))
-
-
-def scores(event: Validated) -> str:
-    """What a validation found, in a few words."""
-    metrics = event.metrics
-    return f"exact match {metrics['exact_match']:6.2f} % · loss {metrics['loss']:.3f}"

@@ -90,7 +90,7 @@ def render(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool
     for note in _notes(trace, signs):
         lines += folded(note, width)
     if trace.target:
-        lines += ["", *_matrix(trace, signs, width, color)]
+        lines += ["", *(_tags(trace, signs) if trace.task == "tag" else _matrix(trace, signs, width, color))]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -155,6 +155,20 @@ def _matrix(trace: Trace, signs: _Signs, width: int, color: bool) -> Iterator[st
         if number:
             yield ""
         yield from _panel(panel, rows, heading if not number else " " * margin, signs, color)
+
+
+def _tags(trace: Trace, signs: _Signs) -> Iterator[str]:
+    """A line for each tag: its symbol, the tag, its probability. There are no weights to draw."""
+    symbols, tags = (
+        [shortened(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in side]
+        for side in (trace.source[trace.features :], trace.target)
+    )
+    reads, writes = f"reads {signs.down}", f"tag {signs.down}"
+    wide, right = max(map(cell_len, [reads, *symbols])), max(map(cell_len, [writes, *tags]))
+    yield f"{_fitted(reads, wide)}    {_fitted(writes, right)}  p"
+    for at, (symbol, tag, value) in enumerate(zip(symbols, tags, trace.log_probabilities.tolist(), strict=True)):
+        mark = "?" if at + trace.features in trace.unknown else " "
+        yield f"{_fitted(symbol, wide)} {mark}  {_fitted(tag, right)}  {probability(value)}"
 
 
 def _columns(trace: Trace, signs: _Signs, room: int) -> list[_Column]:

@@ -1,4 +1,6 @@
-"""The encoder-decoder: what reads, and what writes symbol by symbol."""
+"""What all networks have, and the one that writes: the encoder-decoder."""
+
+from abc import ABC, abstractmethod
 
 import torch
 from jaxtyping import Int
@@ -6,18 +8,36 @@ from torch import Tensor, nn
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS
+from pellucid.errors import InputError
 from pellucid.model.decoder import Decoder
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Unrolled
 
 
-class Network(nn.Module):
+class Network(nn.Module, ABC):
+    """What reads, and answers of some kind: logits over the target vocabulary."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        """Hold what reads."""
+        super().__init__()
+        self.encoder = encoder
+
+    @property
+    @abstractmethod
+    def vocabulary_size(self) -> int:
+        """V, how many target symbols there are, the special ones included."""
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> Unrolled:
+        """The logits of every answer to a batch."""
+
+
+class EncoderDecoder(Network):
     """A recurrent encoder-decoder with attention."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
         """Hold the two halves."""
-        super().__init__()
-        self.encoder = encoder
+        super().__init__(encoder)
         self.decoder = decoder
 
     @property
@@ -29,6 +49,13 @@ class Network(nn.Module):
         """Every target symbol's logits given the source and the true symbols before it (teacher forcing)."""
         memory = self.encoder(batch.source, batch.source_lengths)
         return self.decoder.unroll(shifted(batch.target), self.decoder.start(memory), self.decoder.prepare(memory))
+
+
+def writing(network: Network) -> EncoderDecoder:
+    """The network, if it writes symbol by symbol; else `InputError`."""
+    if not isinstance(network, EncoderDecoder):
+        raise InputError(f"this is for outputs written symbol by symbol, which a {type(network).__name__} has not")
+    return network
 
 
 def shifted(target: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:

@@ -10,12 +10,21 @@ from pellucid.model.attend_then_step import AttendThenStep
 from pellucid.model.copying import copied_ids
 from pellucid.model.decoder import Decoder, Sizes, build_attention
 from pellucid.model.encoder import Encoder
-from pellucid.model.encoder_decoder import Network, shifted
+from pellucid.model.encoder_decoder import EncoderDecoder, Network, shifted, writing
 from pellucid.model.heads import PositionTag
 from pellucid.model.reader import Classifier, Pointer, Query, Reader, Tagger
 from pellucid.model.step_then_attend import StepThenAttend
 
-__all__ = ["Network", "build_decoder", "build_network", "parameter_count", "shifted", "tagged"]
+__all__ = [
+    "EncoderDecoder",
+    "Network",
+    "build_decoder",
+    "build_network",
+    "parameter_count",
+    "shifted",
+    "tagged",
+    "writing",
+]
 
 
 def build_network(config: Config, vocabularies: Vocabularies) -> Network:
@@ -29,7 +38,7 @@ def build_network(config: Config, vocabularies: Vocabularies) -> Network:
         sizes = Sizes(memory_size(config.encoder), len(vocabularies.target), targets)
         if config.task != "transduce":
             return build_reader(config, encoder, sizes)
-        return Network(encoder, build_decoder(config.decoder, config.attention, sizes))
+        return EncoderDecoder(encoder, build_decoder(config.decoder, config.attention, sizes))
 
 
 def build_reader(config: Config, encoder: Encoder, sizes: Sizes) -> Reader:

@@ -4,7 +4,7 @@ No answer waits for another, so there is nothing to search. B batch, S source po
 memory, H hidden units, V vocabulary, R looks.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Literal
 
 import torch
@@ -21,13 +21,8 @@ from pellucid.model.heads import PositionTag
 from pellucid.model.memory import Memory, Unrolled
 
 
-class Reader(Network, ABC):
-    """A network that answers without writing. Only a classifier has a decoder; nobody asks the others for theirs."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        """Hold what reads."""
-        nn.Module.__init__(self)
-        self.encoder = encoder
+class Reader(Network):
+    """A network that answers without writing."""
 
     def forward(self, batch: Batch) -> Unrolled:
         """The answers' logits; the targets are not looked at."""
@@ -69,6 +64,11 @@ class Classifier(Reader):
         super().__init__(encoder)
         self.decoder = decoder
         self.steps = steps
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V, how many classes there are, the special symbols included."""
+        return self.decoder.table.weight.shape[0]
 
     def answer(self, memory: Memory) -> Unrolled:
         """One answer, and the weights of the last look; all of them in `looks`."""

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from pellucid.config import Config
 from pellucid.look.rows import Rows
 from pellucid.processes import Tell, in_parallel_heard
 from pellucid.recipes.recipe import Request
+from pellucid.training.members import sparingly
+from pellucid.training.session import Files, train_run
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -26,6 +30,13 @@ def followed(
     """The results of jobs side by side, in their order; what each says on its way is told under its name."""
     names = [f"{name} ({place} of {len(jobs)})" if len(jobs) > 1 else name for place, (name, _) in enumerate(jobs, 1)]
     return in_parallel_heard(task, [job for _, job in jobs], partial(_hear, request.seen, names))
+
+
+def train_telling(files: Files, folder: Path, config: Config, tell: Tell) -> None:
+    """Train on one thread, or go on, or find it finished; its events are told, of the updates some."""
+    for _, told in sparingly(train_run(files, folder, config)):
+        if told is not None:
+            tell(told)
 
 
 def teller(request: Request, name: str) -> Tell:

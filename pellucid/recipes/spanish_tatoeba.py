@@ -12,7 +12,7 @@ from pellucid.files import make_folder, write_json
 from pellucid.look.figures import mean_weights_figure, svg
 from pellucid.look.judgement import report_on
 from pellucid.look.report import Part, Passage, Picture, Table, write_report
-from pellucid.processes import in_parallel
+from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.spanish.systems import BEAM, Outcome, System, Worth, conduct
 from pellucid.recipes.spanish.tatoeba import asked_of, read_sentences, write_sets
@@ -34,9 +34,9 @@ The budget is two hours on two cores; either system trains on one thread."""
 
 def run(request: Request) -> Iterator[str]:
     """Train and judge both systems with every seed, side by side; then report.json and report.html."""
-    jobs = _systems(request)
+    jobs = [(f"{system.name}, seed {system.config.seed}", system) for system in _systems(request)]
     outcomes = []
-    for outcome in in_parallel(conduct, jobs):
+    for outcome in followed(conduct, jobs, request):
         outcomes.append(outcome)
         title = f"{TITLE}: {_called(outcome)}"
         write_report(

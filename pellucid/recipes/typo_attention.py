@@ -13,7 +13,8 @@ from pellucid.data.typos import Typo, WordList, read_words
 from pellucid.files import make_folder, write_json, write_text
 from pellucid.look.report import Report, write_report
 from pellucid.model.network import parameter_count
-from pellucid.processes import in_parallel
+from pellucid.processes import Tell
+from pellucid.recipes.following import followed, train_telling
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.typos.networks import Sizes
 from pellucid.recipes.typos.study import EXAMPLES, Answers, Data, Point, data_of, ranks_of
@@ -21,7 +22,7 @@ from pellucid.recipes.typos.telling import Run, lines_of, numbers_of, parts_of, 
 from pellucid.search.transducer import Transducer
 from pellucid.toml import to_toml
 from pellucid.training.run import load, read_log
-from pellucid.training.session import Files, train_run
+from pellucid.training.session import Files
 
 NAME, TITLE = "typo-attention", "The wrong letter, by attention that points"
 LONGEST = Sizes().longest
@@ -52,7 +53,8 @@ def run(request: Request) -> Iterator[str]:
     seeds = range(1, request.seeds + 1)
     configs = [recipe_config(NAME, {"seed": seed}) for seed in seeds]
     runs = list[Run]()
-    for done in in_parallel(conduct, [Job(request.words, request.out, each, request.samples) for each in configs]):
+    jobs = [(f"seed {each.seed}", Job(request.words, request.out, each, request.samples)) for each in configs]
+    for done in followed(conduct, jobs, request):
         runs.append(done)
         yield from lines_of("attention", told([done], words))
     every = told(runs, words)
@@ -69,13 +71,13 @@ def run(request: Request) -> Iterator[str]:
     yield f"report: {request.out / 'report.html'}"
 
 
-def conduct(job: Job) -> Run:
+def conduct(job: Job, tell: Tell) -> Run:
     """Train on one thread, or go on, or find it finished; and judge."""
     tag = f"seed-{job.config.seed}"
-    data = _drawn(read_words(job.words, longest=LONGEST), job)
+    data = _drawn(read_words(job.words, longest=LONGEST), job, tell)
     files, folder = _written(data, job.folder / "data" / tag), job.folder / "runs" / tag
-    for _ in train_run(files, folder, job.config):
-        pass
+    train_telling(files, folder, job.config, tell)
+    tell("answering, to judge it")
     transducer, log = load(folder), read_log(folder)
     chances = chances_of(transducer, [typo.wrong for typo in data.test])
     shown = chances_of(transducer, EXAMPLES)
@@ -102,10 +104,13 @@ def chances_of(transducer: Transducer, words: Sequence[str]) -> Float[np.ndarray
     return found
 
 
-def _drawn(words: WordList, job: Job) -> Data:
-    """The typos of the job's seed."""
+def _drawn(words: WordList, job: Job, tell: Tell) -> Data:
+    """The typos of the job's seed; it is told how many are left out."""
     data = data_of(words, job.config.seed)
-    return data._replace(train=data.train[: job.samples]) if job.samples else data
+    if not 0 < job.samples < len(data.train):
+        return data
+    tell(f"{job.samples:,} of {len(data.train):,} typos to train on")
+    return data._replace(train=data.train[: job.samples])
 
 
 def _written(data: Data, folder: Path) -> Files:

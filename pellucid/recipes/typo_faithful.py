@@ -12,7 +12,7 @@ from pellucid.files import make_folder, write_json, write_text
 from pellucid.inspection.separation import Separation, isolation, separation
 from pellucid.look.figures import svg
 from pellucid.look.report import Part, Picture, Report, Table, write_report
-from pellucid.processes import in_parallel
+from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.typos.figures import embedding_figure, film_svg
 from pellucid.recipes.typos.networks import LETTER_ROWS, Sizes
@@ -47,7 +47,7 @@ def run(request: Request) -> Iterator[str]:
     plan = PLAN._replace(samples=request.samples or PLAN.samples)
     studies = [Study(request.words, SIZES, plan, seed) for seed in range(1, request.seeds + 1)]
     outcomes = list[Outcome]()
-    for outcome in in_parallel(conduct, studies):
+    for outcome in followed(conduct, [(f"seed {study.seed}", study) for study in studies], request):
         outcomes.append(outcome)
         yield from lines_of("three layers of LSTM", told([_run(outcome)], words))
     every = told([_run(outcome) for outcome in outcomes], words)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pellucid.errors import InputError
 from pellucid.model.attention import NoAttention
-from pellucid.model.network import Network
+from pellucid.model.network import Network, writing
 from pellucid.search.options import Options, Painted
 from pellucid.search.reading import Work
 from pellucid.search.running import Running, Seen
@@ -55,7 +55,7 @@ def rows_of(
         _check_masked(options.masked, number, length)
         for painted in options.painted:
             _check_painted(painted, number, length, longest)
-    if options.masked and all(isinstance(network.decoder.attention, NoAttention) for network in networks):
+    if options.masked and all(isinstance(writing(network).decoder.attention, NoAttention) for network in networks):
         raise InputError("masked: the model has no attention, so there is nothing to hide from it")
     steps = [painted.step for painted in options.painted]
     twice = next((step for step in steps if steps.count(step) > 1), None)

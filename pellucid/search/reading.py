@@ -81,12 +81,20 @@ def ids_of(
     return [with_added(each) for each in named] if config.encoder.features == "sum" else named, sources
 
 
+TOGETHER = 2**14
+"""Hypotheses that are held in memory at a time, of all sources of a batch; those of one source are never parted."""
+
+
 class Asked(NamedTuple):
     """How many hypotheses of each source run together, how many a lexicon answers with at most, and constraints."""
 
     width: int
     best: int
     constraints: Constraints
+
+    def sources(self, size: int) -> int:
+        """How many are decoded at once: `size`, or fewer where these would have more hypotheses than `TOGETHER`."""
+        return max(1, min(size, TOGETHER // self.width))
 
 
 def read_example(example: Example, number: int, segmenters: Segmenters, config: DataConfig) -> Read:

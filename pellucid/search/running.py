@@ -16,7 +16,7 @@ from torch import Tensor
 from pellucid.errors import RunError
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import Attendable, Memory, State
-from pellucid.model.network import Network
+from pellucid.model.network import Network, writing
 from pellucid.search.decoded import closed_symbols
 
 
@@ -116,7 +116,8 @@ def over(network: Network, memory: Memory, masked: Sequence[int] = ()) -> Alone:
         hidden = torch.zeros(memory.states.shape[:2], dtype=torch.bool, device=memory.states.device)
         hidden[:, list(masked)] = True
         memory = memory._replace(masked=hidden)
-    return Alone(network.decoder, network.decoder.start(memory), network.decoder.prepare(memory))
+    decoder = writing(network).decoder
+    return Alone(decoder, decoder.start(memory), decoder.prepare(memory))
 
 
 def _translated(symbols: Int[Tensor, "*shape"], table: Int[Tensor, " V"]) -> Int[Tensor, "*shape"]:

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.agreement import refuse_idle
-from pellucid.config import Config, SearchConfig
+from pellucid.config import WIDEST, Config, SearchConfig
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, Vocabularies
@@ -127,8 +127,8 @@ class Transducer:
         The beam is at least as wide as the list is long. With `until`, only as many of them as have that share of
         their probability together (the first always).
         """
-        if count < 1 or not 0 < until <= 1:
-            raise InputError(f"expected 1 or more outputs until a share in (0, 1], got {count} until {until}")
+        if not 1 <= count <= WIDEST or not 0 < until <= 1:
+            raise InputError(f"expected 1 to {WIDEST:,} outputs until a share in (0, 1], got {count} until {until}")
         return [shared(traces, until) for traces in self._searched(list(examples), count, prefixes)]
 
     def samples(
@@ -208,7 +208,7 @@ class Transducer:
         shortest_first = np.argsort(sources.lengths, kind="stable").tolist()
         order = [row for row in shortest_first if read[row].source and not known[row]]
         decoded: dict[int, list[Found]] = {}
-        device, size = next(self.network.parameters()).device, self.config.search.batch_size
+        device, size = next(self.network.parameters()).device, asked.sources(self.config.search.batch_size)
         with torch.inference_mode(), self.evaluating(), for_answers(len(order) * asked.width, device):
             for start in range(0, len(order), size):
                 rows = np.array(order[start : start + size])

@@ -93,15 +93,19 @@ def _answering(config: Config) -> str:
 
 def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:
     """The best validation."""
-    how, exact = "by greedy decoding", f"* exact match {best['exact_match']:.2f} %"
-    if task == "transduce":
-        exact += f" (word error rate {100 - best['exact_match']:.2f} %)"
-    else:
-        how = {"tag": "tags", "classify": "classes", "point": "positions"}[task]
-    return [
-        f"On {examples:,} examples, {how}, at update {best['update']:,}:",
-        "",
-        exact,
-        f"* symbol error rate {best['symbol_error_rate']:.2f} %",
-        f"* cross-entropy {best['loss']:.4f} a symbol",
-    ]
+    exact = f"{best['exact_match']:.2f} %"
+    how, found = {
+        "transduce": (
+            ", by greedy decoding",
+            [
+                f"exact match {exact} (word error rate {100 - best['exact_match']:.2f} %)",
+                f"symbol error rate {best['symbol_error_rate']:.2f} %",
+            ],
+        ),
+        "tag": ("", [f"tags right {best['symbol_accuracy']:.2f} %", f"all tags right {exact}"]),
+        "classify": ("", [f"classes right {exact}"]),
+        "point": ("", [f"positions right {exact}"]),
+    }[task]
+    answer = {"transduce": "symbol", "tag": "tag", "classify": "class", "point": "position"}[task]
+    lines = [*found, f"cross-entropy {best['loss']:.4f} a {answer}"]
+    return [f"On {examples:,} examples{how}, at update {best['update']:,}:", "", *(f"* {line}" for line in lines)]

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from pellucid.config import Task
 from pellucid.search.trace import Trace
 
 LOSS_WINDOW = 50
@@ -66,6 +67,7 @@ class Validated(NamedTuple):
     metrics: dict[str, float]
     best: bool
     traces: list[Trace]
+    task: Task = "transduce"
 
 
 class Stopped(NamedTuple):

@@ -12,8 +12,8 @@ from pellucid.data.batches import Batch
 from pellucid.kernels.graphs import Replayed, bucketed
 from pellucid.model.device import arithmetic
 from pellucid.model.memory import Unrolled
-from pellucid.model.network import Network
-from pellucid.model.reader import Pointer, Reader
+from pellucid.model.network import EncoderDecoder, Network, writing
+from pellucid.model.reader import Pointer
 from pellucid.training.objective import (
     copying_cross_entropy,
     coverage_loss,
@@ -79,7 +79,9 @@ class Gradients:
 
     def _unrolled(self, batch: Batch, own_share: float) -> Unrolled:
         """One pass over a batch."""
-        unrolled: Unrolled = unroll_sampled(self.network, batch, own_share) if own_share else self.network(batch)
+        if own_share:
+            return unroll_sampled(writing(self.network), batch, own_share)
+        unrolled: Unrolled = self.network(batch)
         return unrolled
 
     def _loss_of(self, unrolled: Unrolled, batch: Batch) -> Float[Tensor, ""]:
@@ -107,6 +109,6 @@ def target_loss(network: Network, unrolled: Unrolled, batch: Batch, label_smooth
     """The cross-entropy of a batch's targets, whatever the network's logits are."""
     if isinstance(network, Pointer):
         return pointing_cross_entropy(unrolled.logits, batch.target, label_smoothing)
-    if isinstance(network, Reader) or network.decoder.copying is None:
-        return cross_entropy(unrolled.logits, batch.target, label_smoothing)
-    return copying_cross_entropy(unrolled.logits, batch.target, label_smoothing, network.vocabulary_size)
+    if isinstance(network, EncoderDecoder) and network.decoder.copying is not None:
+        return copying_cross_entropy(unrolled.logits, batch.target, label_smoothing, network.vocabulary_size)
+    return cross_entropy(unrolled.logits, batch.target, label_smoothing)

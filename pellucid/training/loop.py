@@ -235,7 +235,7 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
         finished=finished,
         seconds=progress.seconds + time.perf_counter() - began,
     )
-    return Validated(session.progress, metrics, better, traces)
+    return Validated(session.progress, metrics, better, traces, session.config.task)
 
 
 def _diverged(session: Session, what: str) -> DivergenceError:

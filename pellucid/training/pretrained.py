@@ -8,7 +8,7 @@ import torch
 from pellucid.config import Config
 from pellucid.data.vectors import read_vectors
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.model.network import Network
+from pellucid.model.network import Network, writing
 
 
 class Covered(NamedTuple):
@@ -31,7 +31,7 @@ def adopt_vectors(network: Network, config: Config, vocabularies: Vocabularies) 
         ("target", vocabularies.target, config.decoder),
     ):
         if settings.pretrained:
-            half = network.encoder if side == "source" else network.decoder
+            half = network.encoder if side == "source" else writing(network).decoder
             path, key = Path(settings.pretrained), "encoder" if side == "source" else "decoder"
             vectors = read_vectors(path, vocabulary, half.table.size, f"{key}.embedding_size")
             half.table.adopt(vectors.ids, torch.from_numpy(vectors.values))

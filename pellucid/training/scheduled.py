@@ -13,7 +13,7 @@ from pellucid.config import TrainingConfig
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
 from pellucid.model.memory import Unrolled
-from pellucid.model.network import Network, shifted
+from pellucid.model.network import EncoderDecoder, shifted
 
 STEEPNESS = 100.0
 """The inverse sigmoid's k: the share of own symbols is a hundredth of its highest at the start, and half at half."""
@@ -41,7 +41,7 @@ def own_share(config: TrainingConfig, passed: float) -> float:
             return end * (first - now) / (first - last)
 
 
-def unroll_sampled(network: Network, batch: Batch, share: float) -> Unrolled:
+def unroll_sampled(network: EncoderDecoder, batch: Batch, share: float) -> Unrolled:
     """All steps over targets in which each symbol fed back is, with probability `share`, one of the model's own.
 
     Two passes, after Mihaylova & Martins 2019, section 3: the first over the true symbols, without gradients; from

@@ -19,6 +19,7 @@ from pellucid.errors import RunError
 from pellucid.files import make_folder, read_bytes, remove, write_atomic
 from pellucid.inspection.distributions import distributions, entropy
 from pellucid.model.embedding import SymbolTable
+from pellucid.model.network import EncoderDecoder
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.training.run import SNAPSHOTS
@@ -50,13 +51,14 @@ def take(folder: Path, transducer: Transducer, traces: Sequence[Trace], at: tupl
     entropies = [entropy(each) for each in distributions(transducer, probes)]
     network, vocabularies, config = transducer.network, transducer.vocabularies, transducer.config
     source = _vectors(network.encoder.table, config.encoder.embedding, vocabularies.source)
-    if config.task == "transduce":
+    if isinstance(network, EncoderDecoder):
         target = _vectors(network.decoder.table, config.decoder.embedding, vocabularies.target)
     else:  # answers that are not fed back have no vectors
         target = np.zeros((min(len(vocabularies.target.symbols), SYMBOLS), 0), np.float16)
     tensors = {"source": source, "target": target}
     for number, (trace, bits) in enumerate(zip(probes, entropies, strict=True)):
-        tensors[f"attention {number}"] = np.ascontiguousarray(trace.attention, np.float16)
+        if trace.task != "tag":  # a tag looks at its own position, which need not be written
+            tensors[f"attention {number}"] = np.ascontiguousarray(trace.attention, np.float16)
         tensors[f"entropy {number}"] = np.ascontiguousarray(bits, np.float32)
     # One note, for safetensors writes several in any order: the same snapshot is the same bytes.
     notes = {"snapshot": json.dumps({"format": FORMAT, "traces": [_told(trace) for trace in probes]})}
@@ -112,10 +114,7 @@ def _read(path: Path) -> Snapshot:
         tensors = safetensors.numpy.load(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         notes = json.loads(header["__metadata__"]["snapshot"])
-        traces = [
-            _trace(told, tensors[f"attention {number}"].astype(np.float32))
-            for number, told in enumerate(notes["traces"])
-        ]
+        traces = [_trace(told, _attention(told, number, tensors)) for number, told in enumerate(notes["traces"])]
         entropies = [tensors[f"entropy {number}"] for number in range(len(traces))]
         source, target = (tensors[name].astype(np.float32) for name in ("source", "target"))
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
@@ -146,6 +145,13 @@ def _told(trace: Trace) -> dict[str, Any]:
     """A trace without its attention."""
     apart = ("attention", "looks", "format", "score")
     return {name: value for name, value in trace.to_dict().items() if name not in apart}
+
+
+def _attention(told: dict[str, Any], number: int, tensors: dict[str, np.ndarray]) -> Float[np.ndarray, "T S"]:
+    """The weights of the trace of this number; those of tags are not kept."""
+    if told.get("task") == "tag":
+        return np.eye(len(told["target"]), len(told["source"]), told["features"], dtype=np.float32)
+    return tensors[f"attention {number}"].astype(np.float32)
 
 
 def _trace(told: dict[str, Any], attention: Float[np.ndarray, "T S"]) -> Trace:

@@ -97,7 +97,7 @@ def _with_items(empty: Assembled, transducer: Transducer, sources: Sources, most
         title=f"{first.name} on {sources.name}",
         items=detailed(first, listed, planes, kept=not empty.contents.served),
         total=len(sources.examples),
-        choice=chosen.words,
+        choice="; ".join(each for each in (chosen.words, sources.left_out) if each),
         corpus=chosen.corpus,
         space=found[0] if found else None,
         rivals=[

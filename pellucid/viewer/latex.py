@@ -1,5 +1,6 @@
-"""A trace for LaTeX: its attention as a TikZ picture, which needs the package tikz and no other."""
+"""A trace for LaTeX: its attention, or its tags, as a TikZ picture, which needs the package tikz and no other."""
 
+import math
 from collections.abc import Iterator
 
 from pellucid.look.visible import visible_text
@@ -30,19 +31,38 @@ SMALLEST = 0.005
 """A weight below this would be white."""
 
 
+LINE = 160
+"""Millimetres of a line of tags."""
+
+
 def picture(trace: Trace) -> str:
-    r"""The weights as shaded squares, sources above, written symbols beside: for \input, with \usepackage{tikz}."""
+    r"""The weights as shaded squares, sources above, written symbols beside: for \input, with \usepackage{tikz}.
+
+    Of tags, which have no weights, the symbols in lines, each with its tag and a bar as long as its probability below.
+    """
+    drawn = _tags(trace) if trace.task == "tag" else [*_labels(trace), *_squares(trace), *_frame(trace)]
     return "\n".join(
         [
             r"% \usepackage{tikz} in the preamble; xelatex or lualatex where symbols are beyond Latin.",
             r"\begin{tikzpicture}[x=4mm,y=-4mm,every node/.style={font=\footnotesize,inner sep=1pt}]",
-            *_labels(trace),
-            *_squares(trace),
-            *_frame(trace),
+            *drawn,
             r"\end{tikzpicture}",
             "",
         ]
     )
+
+
+def _tags(trace: Trace) -> Iterator[str]:
+    """Each symbol above its tag, as many in a line as it has room for."""
+    symbols = trace.source[trace.features :]
+    wide = 1 + 0.5 * max([2, *(len(visible_text(symbol)) for symbol in (*symbols, *trace.target))])
+    line = max(1, int(LINE / 4 / wide))
+    for at, (symbol, tag, ln) in enumerate(zip(symbols, trace.target, trace.log_probabilities.tolist(), strict=False)):
+        x, y = at % line * wide, at // line * 4
+        yield rf"\node[anchor=base west] at ({x:g},{y}) {{{escaped(symbol)}}};"
+        yield rf"\node[anchor=base west] at ({x:g},{y + 1}) {{{escaped(tag)}}};"
+        bar = (wide - 0.5) * math.exp(min(ln, 0.0))
+        yield rf"\fill[black!50] ({x:g},{y + 1.6:g}) rectangle +({bar:.2f},0.3);"
 
 
 def _labels(trace: Trace) -> Iterator[str]:

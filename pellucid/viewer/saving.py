@@ -8,6 +8,7 @@ from pellucid import __version__
 from pellucid.errors import InputError
 from pellucid.files import write_atomic, write_text
 from pellucid.look.figures import attention_figure, png, svg
+from pellucid.look.tag_strip import tags_figure
 from pellucid.search.trace import Trace
 from pellucid.viewer.contents import Contents, Item
 from pellucid.viewer.latex import picture
@@ -20,14 +21,18 @@ HEIGHT = 640
 
 
 def save(trace: Trace, path: Path) -> None:
-    """Write a trace as what the file's name ends with; `InputError` for another ending than those of `ENDINGS`."""
+    """Write a trace as what the file's name ends with; `InputError` for another ending than those of `ENDINGS`.
+
+    A picture shows the attention; of tags, which have none, the symbols with their tags.
+    """
+    drawn = tags_figure if trace.task == "tag" else attention_figure
     match path.suffix:
         case ".html":
             write_text(path, page(trace))
         case ".svg":
-            write_text(path, svg(attention_figure(trace)))
+            write_text(path, svg(drawn(trace)))
         case ".png":
-            write_atomic(path, png(attention_figure(trace)))
+            write_atomic(path, png(drawn(trace)))
         case ".json":
             write_text(path, json.dumps(trace.to_dict(), ensure_ascii=False, indent=1) + "\n")
         case ".tex":

@@ -1,6 +1,6 @@
 """The file that a page shows: pairs, or sources alone."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from pellucid.config import DataConfig
-from pellucid.data.examples import BadLine, Example, read_examples, read_pairs, read_sources
+from pellucid.data.examples import BadLine, Example, ignored_columns, read_examples, read_pairs, read_sources
 from pellucid.errors import DataError
 from pellucid.viewer.items import Known
 from pellucid.viewer.truth import spelled
@@ -25,6 +25,8 @@ class Sources(NamedTuple):
     paired: bool
     spelled: bool = False
     """Whether every source is its target's digits in words, so that where each symbol comes from is known."""
+    left_out: str = ""
+    """What the file holds beside, in words: columns that are not read, bad lines that are skipped."""
 
 
 def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sources:
@@ -33,28 +35,41 @@ def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sourc
     `DataError` names what cannot be read, and its line.
     """
     if target is None and _alone(path, data):
-        return sources_alone(path.name, read_sources(path, data))
+        return sources_alone(path.name, read_sources(path, data), data)
     reading = read_examples(path, msgspec.structs.replace(data, on_bad_line="skip"), target)
     if reading.bad and data.on_bad_line == "stop":
         raise DataError(f"{reading.bad[0]}\n{MEND}")
     pairs = zip(reading.examples, reading.lines, strict=True)
     truth = spelled(reading.examples)
     known = [Known((each.target,), line, truth) for each, line in pairs]
-    return Sources(path.name, reading.examples, known, paired=True, spelled=truth)
+    columns = ignored_columns(path, data) if target is None else ""
+    left_out = "; ".join(each for each in (columns, skipped(reading.bad)) if each)
+    return Sources(path.name, reading.examples, known, paired=True, spelled=truth, left_out=left_out)
 
 
-def sources_alone(name: str, lines: Iterable[Example | BadLine]) -> Sources:
-    """Sources without targets, blank ones left out; `DataError` for a bad line, and where there is none."""
-    listed, known = list[Example](), list[Known]()
+def sources_alone(name: str, lines: Iterable[Example | BadLine], data: DataConfig) -> Sources:
+    """Sources without targets, blank ones left out.
+
+    `DataError` where there is none, and for a bad line unless such are skipped.
+    """
+    listed, known, bad = list[Example](), list[Known](), list[BadLine]()
     for number, each in enumerate(lines, start=1):
         if isinstance(each, BadLine):
-            raise DataError(str(each))
-        if each.source:
+            if data.on_bad_line == "stop":
+                raise DataError(str(each))
+            bad.append(each)
+        elif each.source:
             listed.append(each)
             known.append(Known(line=number))
     if not listed:
-        raise DataError(f"{name} holds no source")
-    return Sources(name, listed, known, paired=False)
+        raise DataError(f"{name} holds no source" + (f": {skipped(bad)}" if bad else ""))
+    return Sources(name, listed, known, paired=False, left_out=skipped(bad))
+
+
+def skipped(bad: Sequence[BadLine]) -> str:
+    """How many bad lines were left out, and the first of them; "" where none was."""
+    lines = "bad line" if len(bad) == 1 else "bad lines"
+    return f"{len(bad):,} {lines} skipped, the first: line {bad[0].line}: {bad[0].reason}" if bad else ""
 
 
 def _alone(path: Path, data: DataConfig) -> bool:

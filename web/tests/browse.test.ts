@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { chosen, coverageDeviation, EVERYTHING, expression, row, verdict, wrongSteps } from "../src/selection/browse";
+import { chosen, coverageDeviation, EVERYTHING, expression, row, verdict, why, wrongSteps } from "../src/selection/browse";
 import type { Edit } from "../src/data/contents";
-import { item } from "./made";
+import { item, trace } from "./made";
 
 const edits: Edit[] = [
   { kind: "same", written: 0, wanted: "x" },
@@ -53,7 +53,31 @@ describe("what was wrong", () => {
     expect(verdict(items[0]!, ["x"])).toMatch(/^Right/);
     expect(verdict(items[2]!, ["q"])).toMatch(/Nothing says/);
     expect(verdict(items[1]!, ["x", "w", "v"])).toBe(
-      "Wrong: “y” is missing; step 2 wrote “w” where “z” was wanted; step 3 wrote “v” that nobody wanted; and 1 more.",
+      "Wrong: “y” is missing before step 2; step 2 wrote “w” where “z” was wanted; step 3 wrote an extra “v” where “!” was wanted; and 1 more.",
     );
+  });
+});
+
+describe("a verdict of one error", () => {
+  const same = (written: number, wanted: string): Edit => ({ kind: "same", written, wanted });
+  const extra = (written: number): Edit => ({ kind: "insertion", written, wanted: null });
+  const missing = (wanted: string): Edit => ({ kind: "deletion", written: null, wanted });
+  const told = (output: string, reference: string, of: Edit[]) => {
+    const made = item("abc", output, reference, of);
+    const target = [...output, "⟨end⟩"];
+    const ended = { ...trace(`${output}$`, "abc"), target, top: target.map((): [string, number][] => [["q", -1], ["x", -2], ["⟨end⟩", -3]]) };
+    return [verdict(made, target), why(made, ended)[1]];
+  };
+  const rows: [string, string, string, Edit[], string, string][] = [
+    ["extra first", "qxy", "xy", [extra(0), same(1, "x"), same(2, "y")], "step 1 wrote an extra “q” where “x” was wanted", "“x”, which was wanted, had p = 0.14, place 2."],
+    ["extra last", "xyq", "xy", [same(0, "x"), same(1, "y"), extra(2)], "step 3 wrote an extra “q” where the end was wanted", "“⟨end⟩”, which was wanted, had p = 0.05, place 3."],
+    ["repeated", "xxy", "xy", [same(0, "x"), extra(1), same(2, "y")], "step 2 wrote an extra “x” where “y” was wanted", "“y”, which was wanted, was not among its 3 likeliest."],
+    ["missing first", "y", "xy", [missing("x"), same(0, "y")], "“x” is missing before step 1", "“x”, which was wanted, had p = 0.14, place 2."],
+    ["missing last", "x", "xy", [same(0, "x"), missing("y")], "“y” is missing at the end", "“y”, which was wanted, was not among its 3 likeliest."],
+    ["wrong first", "qy", "xy", [{ kind: "substitution", written: 0, wanted: "x" }, same(1, "y")], "step 1 wrote “q” where “x” was wanted", "“x”, which was wanted, had p = 0.14, place 2."],
+    ["wrong last", "xq", "xy", [same(0, "x"), { kind: "substitution", written: 1, wanted: "y" }], "step 2 wrote “q” where “y” was wanted", "“y”, which was wanted, was not among its 3 likeliest."],
+  ];
+  it.each(rows)("%s", (_, output, reference, of, said, reason) => {
+    expect(told(output, reference, of)).toEqual([`Wrong: ${said}.`, reason]);
   });
 });

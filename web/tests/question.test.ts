@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { diagonal, drawn, oneHot, permuted, uniform } from "../src/what-if/aim";
-import { BLANK, changed, continued, edited, joiner, masked, painted, retyped, same, stepped } from "../src/selection/question";
+import { diagonal, drawn, oneHot, permuted, reach, uniform } from "../src/what-if/aim";
+import { addressed, BLANK, changed, continued, edited, joiner, masked, painted, readdressed, retyped, same, stepped } from "../src/selection/question";
 
 const asked = { ...BLANK, text: "abc", masked: [1], painted: [{ step: 2, weights: [0, 0.25, 0.75] }] };
 const edit = (change: Parameters<typeof edited>[3], from = asked) => edited(from, [...from.text], "", change);
@@ -69,4 +69,33 @@ describe("rows of attention given by hand", () => {
     expect([...permuted(row, 1)].sort((a, b) => a - b)).toEqual([...row]);
   });
   it("gives one share exactly", () => expect(drawn(Float32Array.of(0.5, 0.3, 0.2), 0, 0.8)[0]).toBeCloseTo(0.8, 6));
+});
+
+describe("a change in an address", () => {
+  const before = { ...BLANK, text: "abc", beam_width: 3 };
+  it("comes back as it was", () => {
+    const after = { ...before, text: "abd", prefix: ["x", " "], masked: [1], painted: [{ step: 0, weights: [0.25, 0.75, 0] }] };
+    const told = addressed(before, after)!;
+    expect(readdressed(before, told)).toEqual(after);
+    expect(addressed(before, readdressed(before, told))).toBe(told);
+  });
+  it("is nothing where nothing was changed", () => {
+    expect(addressed(before, { ...before })).toBe("");
+    expect(readdressed(before, "{}")).toEqual(before);
+  });
+  it("is refused where it is too long: a row with all on one of 300 positions is not", () => {
+    const row = (weights: Float32Array) => ({ ...before, painted: [{ step: 0, weights: [...weights] }] });
+    expect(addressed(before, row(oneHot(300, 57)))).not.toBeNull();
+    expect(addressed(before, row(uniform(300)))).toBeNull();
+  });
+  it.each(["", "{", "null", "[]", '{"text":1}', '{"masked":"x"}', '{"painted":[{}]}', '{"painted":[null]}', '{"prefix":[1]}', '{"rival":7,"beam_width":9999}'])("%s changes nothing", (edit) => {
+    expect(readdressed(before, edit)).toEqual(before);
+  });
+});
+
+it("bars reach to 1, or where all weights are small to a round number above twice the greatest", () => {
+  expect(reach(oneHot(3, 1))).toBe(1);
+  expect(reach(uniform(300))).toBe(0.01);
+  expect(reach(Float32Array.of(0.045, 0.04))).toBe(0.1);
+  expect(reach(new Float32Array(4))).toBe(1);
 });

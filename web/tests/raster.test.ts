@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { gridOf } from "../src/data/blocks";
-import { byAll, byRow, pooled } from "../src/drawing/raster";
+import { byAll, byRow, lifted, pooled, scaleOf } from "../src/drawing/raster";
 import { colour, decimal, percent } from "../src/drawing/scales";
 
 test("a narrow peak stays when a thousand columns share ten pixels", () => {
@@ -38,4 +38,29 @@ test("numbers for people", () => {
   expect([percent(0), percent(0.0001), percent(0.973), percent(0.01), percent(1), percent(0.9999)]).toEqual([
     "0 %", "< 0.1 %", "97 %", "1.0 %", "100 %", "> 99.9 %",
   ]);
+});
+
+test("of weights over many positions, what lies above an even share stands out, and differences are seen", () => {
+  const weights = new Float32Array(300).fill(0.9 / 298);
+  [weights[10], weights[20]] = [0.06, 0.04];
+  const tints = lifted(weights);
+  expect(tints[10]).toBeCloseTo(1);
+  expect(tints[20]).toBeGreaterThan(0.5);
+  expect(tints[20]).toBeLessThan(0.75);
+  expect(tints[0]).toBe(0);
+  expect(Math.max(...lifted(new Float32Array(300).fill(1 / 300)))).toBeLessThan(0.01);
+  expect(lifted(new Float32Array(3))).toEqual(new Float32Array(3));
+});
+
+test("what stands side by side has one scale", () => {
+  const [sharp, spread] = [gridOf([[0.9, 0.1]]), gridOf([[0.2, 0.2]])];
+  expect([scaleOf(sharp, spread), scaleOf(spread, spread), scaleOf(sharp)]).toEqual(["unit", "row", "unit"]);
+});
+
+test("rows of many positions differ by what lies above an even share, not by their size", () => {
+  const [low, high] = [0.003, 0.0045];
+  const rows = gridOf([Array.from({ length: 300 }, (_, place) => (place % 2 ? high : low)), new Array<number>(300).fill(0)]);
+  expect(byRow(rows).values[0]).toBeGreaterThan(0.6);
+  expect([...byRow(rows, true).values.subarray(0, 2)]).toEqual([0, 1]);
+  expect(Math.max(...byRow(rows, true).values.subarray(300))).toBe(0);
 });

@@ -10,8 +10,11 @@ test("a cell, a step, a position and nothing, in words", () => {
   expect(plain(sentence(read, 0, null))).toBe("Step 1 writes x; weight on a (1) 90 %, space (2) 10 %.");
   expect(plain(sentence(read, 1, null))).toBe("Step 2 writes y; it looks nowhere.");
   expect(plain(sentence(read, null, 0))).toBe("Position 1, a: most in writing x (1) 90 %.");
+  expect(plain(sentence({ ...read, unknown: new Set([0]) }, null, 0))).toBe("Position 1, a, never seen in training: most in writing x (1) 90 %.");
   expect(sentence(read, null, null)).toBe("");
   expect(sentence(read, 9, 9)).toBe("");
+  const spread = { ...read, weights: gridOf([new Array<number>(300).fill(1 / 300)]), reads: new Array<string>(300).fill("a") };
+  expect(plain(sentence(spread, 0, null))).toBe("Step 1 writes x; weight on a (1) 0.3 %.");
 });
 
 test("how a weight came to be: its share, its rank, and scores as differences of ln weights", () => {

@@ -29,3 +29,11 @@ test("the worst step is the first wrong one, or the least sure", () => {
   expect(worst(steps(trace, []))).toBe(1);
   expect(worst([])).toBe(0);
 });
+
+test("of a symbol too many, what was wanted in its place is known", () => {
+  const extra: Edit[] = [{ kind: "same", written: 0, wanted: "x" }, { kind: "insertion", written: 1, wanted: null }];
+  const [, second, end] = steps(trace, extra);
+  expect(second).toMatchObject({ kind: "insertion", wanted: "⟨end⟩" });
+  expect(end?.choices).toMatchObject([{ symbol: "⟨end⟩", gold: true }]);
+  expect(steps(trace, [])[2]?.choices).toMatchObject([{ gold: false }]);
+});

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pellucid.config import Config
@@ -10,13 +9,14 @@ from pellucid.evaluation.metrics import worst
 from pellucid.look.judgement import MISTAKES
 from pellucid.look.report import Part, Shown
 from pellucid.model.network import parameter_count
-from pellucid.processes import in_parallel
+from pellucid.processes import Tell
+from pellucid.recipes.following import followed, train_telling
 from pellucid.recipes.labelling.judging import Answers, Further, Scoring, Worths, answered, nothing_further, worth_of
-from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.recipes.reference.experiment import Experiment, Paths, Reference, prepared, read_pairs
+from pellucid.recipes.recipe import Request
+from pellucid.recipes.reference.experiment import Reference, Training, read_pairs, together_name, trainings
 from pellucid.search.transducer import Transducer
 from pellucid.training.run import load, read_log
-from pellucid.training.session import Files, train_run
+from pellucid.training.session import Files
 
 
 class Run(NamedTuple):
@@ -55,12 +55,9 @@ class Labelling(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One experiment with one seed, for a process of its own."""
+    """One training and its judgement, for a process of its own."""
 
-    experiment: str
-    config: Config
-    paths: Paths
-    folder: Path
+    training: Training
     scoring: Scoring
     further: Further
     readable: bool
@@ -68,40 +65,41 @@ class Job(NamedTuple):
 
 def runs_of(labelling: Labelling, request: Request) -> Iterator[Run]:
     """Train and judge what is asked for: each experiment with each seed, then the ensembles of the seeds."""
-    experiments = prepared(labelling.reference, request)
-    seeds = range(1, request.seeds + 1)
-    jobs = [_job(labelling, each, paths, (seed, request.out)) for seed in seeds for each, paths in experiments]
-    yield from in_parallel(conduct, jobs)
+    how = labelling.scoring, labelling.further, labelling.readable
+    asked = [[Job(each, *how) for each in of_seed] for of_seed in trainings(labelling.reference, request)]
+    yield from followed(conduct, [(job.training.name, job) for of_seed in asked for job in of_seed], request)
     if request.seeds > 1:
-        members = [[job for job in jobs if job.experiment == each.name] for each, _ in experiments]
-        yield from in_parallel(conduct_together, members)
+        members = [(together_name([job.training for job in jobs]), jobs) for jobs in zip(*asked, strict=True)]
+        yield from followed(conduct_together, members, request)
 
 
-def conduct(job: Job) -> Run:
+def conduct(job: Job, tell: Tell) -> Run:
     """Train on one thread, or go on, or find it finished; and judge."""
-    for _ in train_run(Files(job.paths.train, job.paths.dev), job.folder, job.config):
-        pass
-    run = _judged(job, load(job.folder), f"seed {job.config.seed}")
-    return run._replace(log=read_log(job.folder))
+    paths, folder = job.training.paths, job.training.folder
+    train_telling(Files(paths.train, paths.dev), folder, job.training.config, tell)
+    tell("answering, to judge it")
+    run = _judged(job, load(folder), f"seed {job.training.config.seed}")
+    return run._replace(log=read_log(folder))
 
 
-def conduct_together(jobs: Sequence[Job]) -> Run:
+def conduct_together(jobs: Sequence[Job], tell: Tell) -> Run:
     """The runs of one experiment as an ensemble, judged."""
-    return _judged(jobs[0], load([job.folder for job in jobs]), f"ensemble of {len(jobs)}")
+    tell("answering, to judge it")
+    return _judged(jobs[0], load([job.training.folder for job in jobs]), f"ensemble of {len(jobs)}")
 
 
 def _judged(job: Job, transducer: Transducer, who: str) -> Run:
     """What answers on both sets are worth."""
     worth = partial(worth_of, scoring=job.scoring, further=job.further)
-    test_path = job.paths.test
-    assert test_path is not None
-    dev = worth(answered(transducer, read_pairs(job.paths.dev, job.config)))
-    answers = answered(transducer, read_pairs(test_path, job.config))
+    experiment, config, paths, _ = job.training
+    assert paths.test is not None
+    dev = worth(answered(transducer, read_pairs(paths.dev, config)))
+    answers = answered(transducer, read_pairs(paths.test, config))
     return Run(
-        experiment=job.experiment,
+        experiment=experiment,
         who=who,
         worths=Worths(dev, worth(answers)),
-        config=job.config,
+        config=config,
         parameters=sum(parameter_count(network) for network in transducer.networks),
         mistakes=_mistakes(answers) if job.readable else (),
     )
@@ -113,18 +111,3 @@ def _mistakes(answers: Answers) -> list[Shown]:
         Shown(answers.traces[at], (answers.examples[at].target,), answers.scored[at].errors)
         for at in worst(answers.scored, MISTAKES)
     ]
-
-
-def _job(labelling: Labelling, experiment: Experiment, paths: Paths, at: tuple[int, Path]) -> Job:
-    """One experiment with a seed, in a folder of its own below the one given."""
-    seed, out = at
-    config = recipe_config(labelling.reference.name, {**experiment.settings, "seed": seed})
-    return Job(
-        experiment=experiment.name,
-        config=config,
-        paths=paths,
-        folder=out / "runs" / f"{experiment.name}-seed-{seed}",
-        scoring=labelling.scoring,
-        further=labelling.further,
-        readable=labelling.readable,
-    )

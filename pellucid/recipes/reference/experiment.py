@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from pellucid.config import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import DataError, InputError, nearest
 from pellucid.files import make_folder, read_bytes, write_text
-from pellucid.recipes.recipe import Request
+from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.training.loop import derived_epochs
 
 Measure = Literal["wer", "exact_match"]
@@ -71,7 +73,39 @@ class Paths(NamedTuple):
     cut: str = ""
     """What was left out, in words; empty where nothing was."""
     passes: float = 0.0
-    """The longest training of what was cut, in passes over it: as many as the whole set is given."""
+    """The longest training of what was cut, in passes over it: as many as the whole set is given, where none is set."""
+
+
+class Training(NamedTuple):
+    """One experiment with one seed, to be trained."""
+
+    experiment: str
+    config: Config
+    paths: Paths
+    folder: Path
+    """Of the run."""
+
+    @property
+    def name(self) -> str:
+        """What it is called while it trains."""
+        return f"{self.experiment}, seed {self.config.seed}"
+
+
+def trainings(reference: Reference, request: Request) -> list[list[Training]]:
+    """What is to be trained: for each seed, from 1, every experiment. What was cut of their pairs is told."""
+    experiments = prepared(reference, request)
+    seeds = range(1, request.seeds + 1)
+    found = [[_training(reference, each, paths, (seed, request.out)) for each, paths in experiments] for seed in seeds]
+    for first in found[0]:
+        if request.seen is not None and first.paths.cut:
+            passes = first.config.training.epochs
+            request.seen.say(f"{first.experiment}: {first.paths.cut}, {passes:g} passes at most")
+    return found
+
+
+def together_name(members: Sequence[Training]) -> str:
+    """What the runs of one experiment are called as an ensemble."""
+    return f"{members[0].experiment}, ensemble of {len(members)}"
 
 
 def prepared(reference: Reference, request: Request) -> list[tuple[Experiment, Paths]]:
@@ -114,9 +148,8 @@ def write_pairs(experiment: Experiment, data: Path, folder: Path, samples: int) 
     train, dev, whole = pairs.train, pairs.dev, len(pairs.train)
     if 0 < samples < whole:
         train, dev = train[:samples], spread(dev, max(round(len(dev) * samples / whole), LEAST))
-        passes = float(round(derived_epochs(whole)))
         told = f"{len(train):,} of {whole:,} training pairs, {len(dev):,} of {len(pairs.dev):,} development pairs"
-        paths = paths._replace(cut=f"{told}, {passes:g} passes at most", passes=passes)
+        paths = paths._replace(cut=told, passes=float(round(derived_epochs(whole))))
     make_folder(folder)
     for path, examples in zip(paths[:3], (train, dev, pairs.test), strict=True):
         if path is not None:
@@ -133,6 +166,16 @@ def spread(pairs: Sequence[Example], count: int) -> list[Example]:
     """So many of them, evenly from the first to the last; all where there are no more."""
     taken = min(count, len(pairs))
     return [pairs[place * len(pairs) // taken] for place in range(taken)]
+
+
+def _training(reference: Reference, experiment: Experiment, paths: Paths, at: tuple[int, Path]) -> Training:
+    """One experiment with a seed, in a folder of its own below the one given."""
+    seed, out = at
+    config = recipe_config(reference.name, {**experiment.settings, "seed": seed})
+    if paths.cut and not config.training.epochs:
+        training = msgspec.structs.replace(config.training, epochs=paths.passes)
+        config = msgspec.structs.replace(config, training=training)
+    return Training(experiment.name, config, paths, out / "runs" / f"{experiment.name}-seed-{seed}")
 
 
 def _write(path: Path, text: str) -> None:

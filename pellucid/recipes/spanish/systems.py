@@ -17,11 +17,13 @@ from pellucid.evaluation.texts import Corpus, bleu, chrf
 from pellucid.look.judgement import Judgement
 from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
+from pellucid.processes import Tell
+from pellucid.recipes.following import train_telling
 from pellucid.recipes.spanish.tatoeba import Asked, asked_of, together
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.training.run import load, read_log
-from pellucid.training.session import Files, train_run
+from pellucid.training.session import Files
 
 BEAM, PAIRS = 5, 40
 
@@ -90,10 +92,10 @@ class Outcome(NamedTuple):
     statistics: list[Statistic]
 
 
-def conduct(system: System) -> Outcome:
+def conduct(system: System, tell: Tell) -> Outcome:
     """Train on one thread, or go on, or find it finished; and judge."""
-    for _ in train_run(Files(system.train, system.dev), system.folder, system.config):
-        pass
+    train_telling(Files(system.train, system.dev), system.folder, system.config, tell)
+    tell("decoding, to judge it")
     use_threads(system.config.threads)
     transducer = load(system.folder)
     log = read_log(system.folder)

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from pellucid.data.typos import Typo, WordList, parted, read_words, typos
 from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
+from pellucid.processes import Tell
+from pellucid.recipes.following import Reached
 from pellucid.recipes.typos.networks import PADDING, SYMBOLS, Sizes, TypoNetwork
 
 EXAMPLES = ("bapk", "downwtairs", "tably", "wtnts", "wresch", "boolcase", "pareztal")
@@ -110,7 +112,7 @@ def data_of(words: WordList, seed: int) -> Data:
     return Data([typo for typo in train if typo.wrong not in judged], dev, test)
 
 
-def conduct(study: Study) -> Outcome:
+def conduct(study: Study, tell: Tell) -> Outcome:
     """Train and judge, on one thread; the outcome is a function of the study, its seconds apart."""
     use_threads(1)
     data = data_of(read_words(study.words, longest=study.sizes.longest), study.seed)
@@ -126,6 +128,7 @@ def conduct(study: Study) -> Outcome:
             seconds += time.perf_counter() - started
             right = float((answers(network, data.dev).ranks == 1).mean())
             curve.append(Point(update * study.plan.batch, float(np.mean(costs)), right))
+            tell(Reached(update * study.plan.batch, of * study.plan.batch, f"positions right {100 * right:5.2f} %"))
             costs, started = [], time.perf_counter()
     shown = chances_of(network, numbered(EXAMPLES, study.sizes.longest))
     examples = [row[: len(word)].tolist() for word, row in zip(EXAMPLES, shown, strict=True)]

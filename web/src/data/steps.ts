@@ -2,6 +2,14 @@
 import { numbers } from "./blocks";
 import type { Edit, Trace } from "./contents";
 
+/** What the end of an output is called among its symbols. */
+export const END = "⟨end⟩";
+
+/** What was wanted where an edit stands: where a symbol is too many what comes after it, or the end. */
+export function due(edits: readonly Edit[], index: number): string {
+  return edits.slice(index).find((edit) => edit.wanted !== null)?.wanted ?? END;
+}
+
 export interface Choice {
   readonly symbol: string;
   readonly probability: number;
@@ -17,7 +25,7 @@ export interface Step {
   readonly entropy: number;
   readonly choices: Choice[];
   readonly kind: "same" | "substitution" | "insertion" | "unknown";
-  /** What was wanted in its place; null: nothing, or not known. */
+  /** What was wanted in its place, also where it is one too many; null: not known. */
   readonly wanted: string | null;
   /** Symbols that are missing before it. */
   readonly missing: string[];
@@ -29,12 +37,12 @@ export interface Step {
 export function steps(trace: Trace, edits: readonly Edit[]): Step[] {
   const [sure, entropy] = [numbers(trace.log_probabilities), numbers(trace.entropy)];
   const [forced, painted] = [new Set(trace.forced), new Set(trace.painted)];
-  const known = new Map<number, { edit: Edit; missing: string[] }>();
+  const known = new Map<number, { edit: Edit; missing: string[]; wanted: string }>();
   let missing: string[] = [];
-  for (const edit of edits) {
+  for (const [index, edit] of edits.entries()) {
     if (edit.written === null) missing.push(edit.wanted ?? "");
     else {
-      known.set(edit.written, { edit, missing });
+      known.set(edit.written, { edit, missing, wanted: due(edits, index) });
       missing = [];
     }
   }
@@ -42,6 +50,9 @@ export function steps(trace: Trace, edits: readonly Edit[]): Step[] {
     const told = known.get(place);
     const end = place === trace.target.length - 1;
     const kind = told?.edit.kind;
+    // What is missing at the end is missing before the end symbol, which no edit names.
+    const before = told?.missing ?? (end ? missing : []);
+    const wanted = told?.wanted ?? (end && edits.length > 0 ? END : null);
     return {
       place,
       symbol,
@@ -50,12 +61,11 @@ export function steps(trace: Trace, edits: readonly Edit[]): Step[] {
       choices: (trace.top[place] ?? []).slice(0, 5).map(([other, likely]) => ({
         symbol: other,
         probability: Math.exp(likely),
-        gold: told !== undefined && told.edit.wanted === other,
+        gold: wanted === other || before[0] === other,
       })),
       kind: kind === undefined || kind === "deletion" ? "unknown" : kind,
-      wanted: told?.edit.wanted ?? null,
-      // What is missing at the end is missing before the end symbol, which no edit names.
-      missing: told?.missing ?? (end ? missing : []),
+      wanted: told?.wanted ?? null,
+      missing: before,
       forced: forced.has(place),
       painted: painted.has(place),
     };

@@ -13,6 +13,12 @@ export const clamp = (value: number, last: number): number => Math.max(0, Math.m
 /** Where on the screen the element lies that listens to an event. */
 export const boxOf = (event: Event): DOMRect => (event.currentTarget as Element).getBoundingClientRect();
 
+/** Scrolls a strip so far that a place in it is seen; one that is seen stays where it is. */
+export function show(strip: HTMLElement, place: number): void {
+  const room = strip.clientWidth;
+  if (place < strip.scrollLeft || place > strip.scrollLeft + room) strip.scrollLeft = place - room / 2;
+}
+
 export const whole = (count: number): Range => ({ from: 0, to: count });
 export const size = (range: Range): number => range.to - range.from;
 

@@ -1,15 +1,33 @@
 /** A grid as pixels. */
 import type { Grid } from "../data/blocks";
 import { size, type Range } from "./layout";
+import type { Scale } from "./scales";
 
-/** Each row divided by its greatest magnitude; rows without weight stay. */
-export function byRow(grid: Grid): Grid {
+/** Weights by what they have above an even share, the greatest 1: where they are spread out evenly, nothing stands out. */
+export function lifted(weights: Float32Array): Float32Array {
+  const even = weights.reduce((sum, each) => sum + each, 0) / Math.max(1, weights.length);
+  const most = Math.max(weights.reduce((top, each) => Math.max(top, each), 0) - even, 2 * even, 1e-9);
+  return weights.map((each) => Math.max(0, each - even) / most);
+}
+
+/** The greatest weight, of the first rows at least. */
+export const greatestOf = (grid: Grid): number => Math.max(0, ...grid.values.subarray(0, 100_000));
+
+/** What weights are drawn against so that they show: 1, or where all are small in all grids, the greatest of their row. */
+export const scaleOf = (...grids: Grid[]): Scale => (Math.max(...grids.map(greatestOf)) < 0.35 ? "row" : "unit");
+
+/** Positions beyond which weights, hardly more than an even share each, all look like the greatest of their row. */
+export const MANY = 60;
+
+/** Each row divided by its greatest magnitude; rows without weight stay. Of `above` alone: what lies above an even share. */
+export function byRow(grid: Grid, above = false): Grid {
   const values = new Float32Array(grid.values.length);
   for (let step = 0; step < grid.rows; step++) {
     const start = step * grid.columns;
-    let most = 0;
-    for (let place = 0; place < grid.columns; place++) most = Math.max(most, Math.abs(grid.values[start + place] ?? 0));
-    for (let place = 0; place < grid.columns; place++) values[start + place] = (grid.values[start + place] ?? 0) / (most || 1);
+    const own = grid.values.subarray(start, start + grid.columns);
+    const even = above ? own.reduce((sum, each) => sum + each, 0) / grid.columns : 0;
+    const most = own.reduce((top, each) => Math.max(top, Math.abs(each)), 0) - even;
+    own.forEach((each, place) => (values[start + place] = above ? Math.max(0, each - even) / (most || 1) : each / (most || 1)));
   }
   return { ...grid, values };
 }

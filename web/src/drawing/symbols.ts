@@ -93,3 +93,6 @@ export function breadth(symbol: string): number {
 
 /** Of a symbol that is not in the vocabulary. */
 export const NEVER = "never seen in training";
+
+/** The same as the end of a name that is read aloud. */
+export const unseen = (of: ReadonlySet<number> | undefined, place: number): string => (of?.has(place) ? `, ${NEVER}` : "");

@@ -2,7 +2,7 @@
 import { row, type Grid } from "../data/blocks";
 import { greatest } from "../drawing/layout";
 import { decimal, percent } from "../drawing/scales";
-import { spoken } from "../drawing/symbols";
+import { spoken, unseen } from "../drawing/symbols";
 
 // Marks that keep a symbol of another direction from turning the sentence round.
 const isolated = (symbol: string): string => `\u2068${spoken(symbol)}\u2069`;
@@ -15,6 +15,8 @@ export interface Read {
   readonly quantity: string;
   /** Whether rows are shares that sum to one. */
   readonly shares: boolean;
+  /** Source positions whose symbols the model never saw. */
+  readonly unknown?: ReadonlySet<number>;
   /** What a step is, where it does not write. */
   readonly saying?: (step: number) => string;
 }
@@ -24,7 +26,7 @@ function number(value: number, shares: boolean): string {
 }
 
 function list(values: ArrayLike<number>, names: readonly string[], shares: boolean): string {
-  const found = greatest(values, 4).filter(({ value }) => !shares || value >= 0.005);
+  const found = greatest(values, 4).filter(({ value }, at) => at === 0 || !shares || value >= 0.005);
   return found.map(({ place, value }) => `${isolated(names[place] ?? "")} (${place + 1}) ${number(value, shares)}`).join(", ");
 }
 
@@ -46,7 +48,7 @@ export function sentence(of: Read, step: number | null, position: number | null)
   const { weights, reads, writes, shares } = of;
   const known = step !== null && step < weights.rows;
   const writing = known && of.saying ? of.saying(step) : known ? `Step ${step + 1} writes ${isolated(writes[step] ?? "")}` : "";
-  const reading = position !== null && position < weights.columns ? `position ${position + 1}, ${isolated(reads[position] ?? "")}` : "";
+  const reading = position !== null && position < weights.columns ? `position ${position + 1}, ${isolated(reads[position] ?? "")}${unseen(of.unknown, position)}` : "";
   if (known && reading) {
     const value = weights.values[step * weights.columns + (position ?? 0)] ?? 0;
     return `${writing}; ${of.quantity} on ${reading}: ${decimal(value, 4)}.`;

@@ -4,8 +4,6 @@ import { key, page } from "./page.svelte";
 import { asking } from "./question";
 import { decode, words } from "../data/service";
 
-export const END = "⟨end⟩";
-
 class Beside {
   asking = $state.raw(false);
   error = $state.raw("");

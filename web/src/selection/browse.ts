@@ -2,6 +2,7 @@
 
 import { numbers } from "../data/blocks";
 import type { Edit, Item, Trace } from "../data/contents";
+import { due, END } from "../data/steps";
 import { placeOf } from "../data/task";
 import { percent, probability } from "../drawing/scales";
 import { shown, shownText } from "../drawing/symbols";
@@ -126,13 +127,15 @@ export function verdict(item: Item, target: string[]): string {
   if (item.exact) return "Right: the output is what was wanted.";
   const trace = item.traces[0];
   if (trace && trace.task !== "transduce") return answered(item, trace);
-  const wrong = item.edits.filter((edit) => edit.kind !== "same");
-  const words = wrong.slice(0, 3).map((edit) => {
-    const step = edit.written === null ? "" : `step ${edit.written + 1} `;
-    const written = edit.written === null ? "" : shown(target[edit.written] ?? "");
-    if (edit.kind === "deletion") return `“${shown(edit.wanted ?? "")}” is missing`;
-    if (edit.kind === "insertion") return `${step}wrote “${written}” that nobody wanted`;
-    return `${step}wrote “${written}” where “${shown(edit.wanted ?? "")}” was wanted`;
+  const wrong = [...item.edits.entries()].filter(([, edit]) => edit.kind !== "same");
+  const words = wrong.slice(0, 3).map(([index, edit]) => {
+    const wanted = due(item.edits, index);
+    const named = wanted === END ? "the end" : `“${shown(wanted)}”`;
+    if (edit.written === null) {
+      const next = item.edits.slice(index).find((each) => each.written !== null)?.written;
+      return `${named} is missing ${next == null ? "at the end" : `before step ${next + 1}`}`;
+    }
+    return `step ${edit.written + 1} wrote ${edit.kind === "insertion" ? "an extra " : ""}“${shown(target[edit.written] ?? "")}” where ${named} was wanted`;
   });
   if (words.length === 0) return "Wrong.";
   return `Wrong: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
@@ -172,9 +175,11 @@ export function why(item: Item, trace: Trace): string[] {
   const subject = { transduce: `Step ${step + 1} wrote`, tag: `Position ${step + 1} got`, classify: "It answered", point: "It answered" }[trace.task];
   const named = trace.task === "classify" ? shownText : shown;
   const said = [`${subject} “${named(written)}” with p = ${p(numbers(trace.log_probabilities)[step] ?? 0)}.`];
-  const rank = (trace.top[step] ?? []).findIndex(([symbol]) => symbol === edit.wanted);
-  if (edit.wanted !== null) {
-    const wanted = `“${named(edit.wanted)}”, which was wanted,`;
+  // Of a symbol too many, the next one was wanted, or the end.
+  const right = due(item.edits, place);
+  const rank = (trace.top[step] ?? []).findIndex(([symbol]) => symbol === right);
+  if (right !== END || trace.task === "transduce") {
+    const wanted = `“${named(right)}”, which was wanted,`;
     said.push(rank < 0 ? `${wanted} was not among its ${trace.top[step]?.length ?? 0} likeliest.` : `${wanted} had p = ${p(trace.top[step]![rank]![1])}, place ${rank + 1}.`);
   }
   const unseen = trace.unknown.map((at) => `“${shown(trace.source[at] ?? "")}” (position ${at + 1})`);

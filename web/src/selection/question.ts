@@ -98,6 +98,32 @@ export function same(left: Asked, right: Asked): boolean {
   return JSON.stringify(left) === JSON.stringify(right);
 }
 
+/** The longest text of a change that an address still takes along: longer ones are cut on the way by many programs. */
+const LONGEST = 2000;
+const CHANGED = ["text", "features", "prefix", "masked", "painted"] as const;
+
+/** What an address says of a change; "" where there is none, null where it is too long. */
+export function addressed(before: Asked, asked: Asked): string | null {
+  const told = CHANGED.filter((name) => JSON.stringify(asked[name]) !== JSON.stringify(before[name])).map((name) => [name, asked[name]]);
+  if (told.length === 0) return "";
+  const text = JSON.stringify(Object.fromEntries(told), (_, value: unknown) => (typeof value === "number" ? Number(value.toPrecision(5)) : value));
+  return encodeURIComponent(text).length > LONGEST ? null : text;
+}
+
+/** The change that an address tells; what cannot be meant changes nothing. */
+export function readdressed(before: Asked, edit: string): Asked {
+  const meant = (name: string, value: unknown): boolean =>
+    name === "text"
+      ? typeof value === "string"
+      : Array.isArray(value) && value.every((each) => (name === "painted" ? Array.isArray(each?.weights) && each.step >= 0 : typeof each === (name === "masked" ? "number" : "string")));
+  try {
+    const told = JSON.parse(edit) as Asked;
+    return { ...before, ...Object.fromEntries(CHANGED.filter((name) => meant(name, told[name])).map((name) => [name, told[name]])) };
+  } catch {
+    return before;
+  }
+}
+
 /** What was asked, step by step, with a place in it: undo and redo. */
 export interface History {
   past: Asked[];

@@ -15,11 +15,16 @@ export const LAYERS = ["attention", "erasure", "gradient"] as const;
 export const SCALES = ["unit", "row"] as const satisfies Scale[];
 export type Layer = (typeof LAYERS)[number];
 
+/** Milliseconds within which going on to another item is one walk, which Back undoes as one. */
+const WALK = 1000;
+
 class Selection extends Pointer {
   /** The open tab's name (tabs.ts). */
   tab = $state.raw("examples");
-  /** The tab that the address names: another one is a step that Back undoes. */
+  /** The tab and the item that the address names: another one is a step that Back undoes. */
   private addressed: string | null = null;
+  /** When an item was last chosen: those that one only walks past on the way to another are no steps. */
+  private chosen = -Infinity;
   /** Where one begins: the first item that is wrong, if there is one. */
   first = 0;
   /** Place in `Contents.items`. */
@@ -42,6 +47,8 @@ class Selection extends Pointer {
   /** A source typed by the reader, and what filters the list: both belong to a link. */
   typed = $state.raw("");
   pattern = $state.raw("");
+  /** What the what-if tab has changed, as the address holds it (question.ts). */
+  edit = $state.raw("");
   /** What the what-if tab is asked to do; it sets it back to null. */
   wish = $state.raw<Wish | null>(null);
 
@@ -62,6 +69,7 @@ class Selection extends Pointer {
     if (item !== this.item || output !== this.output) this.free();
     if (item !== this.item) this.columns = null;
     this.rows = null;
+    this.edit = "";
     this.item = item;
     this.output = output;
   }
@@ -86,6 +94,7 @@ class Selection extends Pointer {
       ["filter", this.pattern],
       ["typed", this.typed],
       ["mass", this.mass === 0.95 ? null : this.mass],
+      ["edit", this.edit],
     ]);
   }
 
@@ -95,8 +104,9 @@ class Selection extends Pointer {
     this.first = first;
     const item = whole(told, "item", first);
     this.tab = oneOf(told, "tab", tabs);
-    this.addressed = this.tab;
     this.item = item < items ? item : first;
+    this.addressed = this.place;
+    this.edit = told.get("edit") ?? "";
     this.output = whole(told, "output", 0);
     this.node = whole(told, "node", null);
     this.scale = oneOf(told, "scale", SCALES);
@@ -110,10 +120,18 @@ class Selection extends Pointer {
     this.pinned = step === null && position === null ? null : { step, position };
   }
 
+  private get place(): string {
+    return `${this.tab} ${this.item}`;
+  }
+
   /** Shows the selection in the address. */
   remember(): void {
-    show(this.hash, this.addressed !== null && this.addressed !== this.tab);
-    this.addressed = this.tab;
+    const [before, place] = [this.addressed, this.place];
+    const moved = before !== null && before !== place;
+    const walking = performance.now() - this.chosen < WALK && before?.split(" ")[0] === this.tab;
+    if (moved) this.chosen = performance.now();
+    show(this.hash, moved && !walking);
+    this.addressed = place;
   }
 }
 

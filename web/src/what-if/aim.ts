@@ -29,6 +29,12 @@ export function permuted(weights: Weights, seed: number): Weights {
   return drawn;
 }
 
+/** What the bars of a row reach to: 1, or where the weights are small a round number above twice the greatest. */
+export function reach(weights: Weights): number {
+  const most = Math.max(0, ...weights);
+  return [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2].find((top) => 2 * most <= top && most > 0) ?? 1;
+}
+
 /** One share set by hand, the others scaled so that all sum to one (shared evenly where they were nothing). */
 export function drawn(weights: Weights, position: number, share: number): Weights {
   const given = clamp(share, 1);

@@ -1,0 +1,238 @@
+"""Ways that a reader takes: back and forth, an address handed on, a finger, without motion; and marks that follow."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import Open
+from playwright.sync_api import Browser, Page, expect
+from sample_traces import made
+from viewed import digits_shown
+from viewed_kinds import long_shown
+from walking import listed, panel, tab
+
+from pellucid.search.trace import END
+from pellucid.viewer.saving import page as page_of
+from pellucid.viewer.service import application
+from pellucid.viewer.serving import served
+
+SENTENCE = ".sentence"
+NEVER = "never seen in training"
+WALK = 1100
+"""Milliseconds after which going to another example is a step of its own."""
+
+
+def test_back_goes_to_the_example_and_the_view_before(opened: Open, address: str) -> None:
+    page = opened(f"{address}#item=0")
+    items = digits_shown(beam=3).contents.items
+    for place in (3, 5):
+        page.wait_for_timeout(WALK)
+        listed(page).nth(place).click()
+    tab(page, "Corpus")
+    page.go_back()
+    for place in (5, 3, 0):
+        expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(items[place].text)
+        page.go_back()
+    assert page.url == "about:blank"
+    page.go_forward()
+    page.go_forward()
+    expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(items[3].text)
+
+
+def test_examples_that_are_walked_past_are_one_step_back(opened: Open, address: str) -> None:
+    page = opened(f"{address}#item=2")
+    expect(listed(page).first).to_be_visible()
+    page.wait_for_timeout(WALK)
+    for _ in range(4):
+        page.keyboard.press("j")
+    page.wait_for_function("location.hash.includes('item=6')")
+    page.go_back()
+    expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(
+        digits_shown(beam=3).contents.items[2].text
+    )
+
+
+def changed(page: Page) -> str:
+    """A position is hidden, the output's beginning and a row of attention are given; what is said of it."""
+    tab(page, "What if")
+    page.get_by_role("group", name="Symbols of the source").get_by_role("button").nth(1).click()
+    page.get_by_role("button", name="Hide from attention").click()
+    page.get_by_label("begin with").fill("9")
+    page.get_by_role("button", name="Its greatest alone").click()
+    expect(page.locator(SENTENCE)).to_contain_text("look at position")
+    expect(page.locator(SENTENCE)).to_contain_text("to begin with “9”")
+    return page.locator(SENTENCE).inner_text()
+
+
+def test_an_address_holds_what_was_changed(opened: Open, address: str, file: str) -> None:
+    page = opened(f"{address}#item=4")
+    told = changed(page)
+    expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
+    page.get_by_role("textbox", name="source", exact=True).fill("two ten")
+    expect(page.locator(SENTENCE)).to_contain_text("Reading “two ten” instead of")
+    told = page.locator(SENTENCE).inner_text()
+    expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
+    alone = opened(f"{file}#{page.url.partition('#')[2]}")
+    expect(alone.get_by_role("tabpanel")).to_contain_text("this page is a file without one")
+    expect(alone.get_by_role("tabpanel")).to_contain_text("The address asks for one: reading “two ten” instead of")
+    page.get_by_role("button", name="Reset").click()
+    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+    assert "edit=" not in page.url
+
+
+def test_an_address_holds_the_source_that_was_typed_and_changed(opened: Open, address: str) -> None:
+    page = opened(address)
+    page.get_by_role("searchbox", name="A source to decode").fill("two six")
+    expect(panel(page, "Links").get_by_role("application")).to_have_accessible_name(re.compile("^Links from 7 "))
+    tab(page, "What if")
+    page.get_by_role("group", name="Symbols of the source").get_by_role("button").first.click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator(SENTENCE)).to_contain_text("Reading “wo six” instead of “two six”")
+    told = page.locator(SENTENCE).inner_text()
+    expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
+
+
+@pytest.mark.parametrize(
+    "edit", ["{", "[]", '{"masked": "x"}', '{"painted": [{}]}', '{"prefix": [1]}', "%7B%22text%22%3A1%7D"]
+)
+def test_an_address_that_makes_no_sense_changes_nothing(opened: Open, address: str, edit: str) -> None:
+    page = opened(f"{address}#tab=what-if&item=4&edit={edit}")
+    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+
+
+@pytest.fixture(scope="module")
+def long() -> Iterator[str]:
+    """A service on sources of 300 to 1,000 symbols."""
+    with served(application(long_shown())) as found:
+        yield found
+
+
+def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(opened: Open, long: str) -> None:
+    page = opened(f"{long}#tab=what-if")
+    bars = panel(page, "Attention of step 1")
+    expect(bars).to_contain_text("The bars reach to")
+    heights = bars.locator("rect:not(.ground)").evaluate_all("all => all.map(each => each.height.baseVal.value)")
+    assert max(heights) > 20
+    before = long_shown().contents.items[0].traces[0].attention
+    profile = panel(page, "Before").locator("rect:not(.here)")
+    drawn = profile.evaluate_all("all => all.map(each => each.height.baseVal.value)")[-before.shape[1] :]
+    assert min(drawn) > 0.2 * max(drawn)  # hardly more than an even share each: the bars begin at nothing
+    strip = bars.locator(".room")
+    page.get_by_role("group", name="Symbols of the source").get_by_role("button").nth(250).click()
+    assert strip.evaluate("strip => strip.scrollLeft") > 0
+    box = strip.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 100, box["y"] + 80)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 100, box["y"] + 40, steps=5)
+    page.mouse.up()
+    expect(page.locator(SENTENCE)).to_contain_text("attention of step 1")
+    dragged = page.get_by_role("slider", name="Attention of step 1").get_attribute("aria-valuenow")
+    assert 0.0005 < float(dragged or 0) < 0.005  # the scale stays while one drags
+    page.get_by_role("button", name="Everywhere alike").click()
+    expect(page.get_by_role("group", name="Changes")).to_contain_text("too long for an address")
+    assert "edit=" not in page.url
+
+
+def test_unseen_symbols_have_one_mark_in_every_view(opened: Open, address: str) -> None:
+    page = opened(address)
+    page.get_by_role("searchbox", name="A source to decode").fill("si☃x")
+    for title in ("Links", "Matrix"):
+        expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
+    page.get_by_role("button", name="Table", exact=True).click()
+    expect(page.get_by_role("columnheader", name=f"☃, position 3, {NEVER}")).to_be_visible()
+    panel(page, "Links").get_by_role("application").focus()
+    for key in ("ArrowRight", "ArrowUp", "Home", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    expect(panel(page, "Links").locator("[aria-live]")).to_contain_text(re.compile(f"^Position 3, .*☃.*, {NEVER}"))
+    tab(page, "Beam")
+    expect(panel(page, "Its attention").locator("svg title")).to_have_text([NEVER, NEVER])
+    tab(page, "Compare")
+    for title in ("run", "rival", "Difference"):
+        expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
+    tab(page, "What if")
+    for title in ("Before", "After", "Difference"):
+        expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
+    expect(page.get_by_role("button", name=f"☃, position 3, {NEVER}")).to_have_class(re.compile("unknown"))
+    bars = page.get_by_role("slider", name="Attention of step 1")
+    expect(bars.locator("title").filter(has_text=NEVER)).to_have_count(1)
+
+
+def test_links_wider_than_the_page_follow_what_is_pointed_at(opened: Open, tmp_path: Path) -> None:
+    size = 100
+    rows = [[0.9 if s == 10 * t + 5 else 0.1 / (size - 1) for s in range(size)] for t in range(10)]
+    (tmp_path / "long.html").write_text(page_of(made("ab" * (size // 2), [*"xyxyxyxyx", END], rows)), "utf-8")
+    page = opened((tmp_path / "long.html").as_uri())
+    page.set_viewport_size({"width": 900, "height": 900})
+    strip = panel(page, "Links").locator(".scroll")
+    assert strip.evaluate("strip => strip.scrollWidth - strip.clientWidth") > 100
+    expect(panel(page, "Links")).to_contain_text("Scroll sideways")
+    page.get_by_role("application", name=re.compile("^Heat map")).focus()
+    page.mouse.move(0, 0)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("End")
+    page.wait_for_function("() => document.querySelector('.scroll').scrollLeft > 50")
+    page.keyboard.press("Home")
+    page.wait_for_function("() => document.querySelector('.scroll').scrollLeft < 50")
+
+
+def test_a_film_does_not_play_by_itself_and_without_motion_goes_by_frames(opened: Open, file: str) -> None:
+    page = opened("about:blank")
+    page.emulate_media(reduced_motion="reduce")
+    page.goto(f"{file}#tab=training")
+    scrub = page.get_by_role("slider", name="Validation")
+    last = scrub.input_value()
+    page.wait_for_timeout(1500)
+    assert scrub.input_value() == last
+    page.get_by_role("button", name="Play").click()
+    seen = set[float]()
+    while page.get_by_role("button", name="Pause").is_visible():
+        seen.add(float(scrub.input_value()))
+        page.wait_for_timeout(50)
+    assert len(seen) > 2 and all(each == int(each) for each in seen)
+    assert page.evaluate("() => document.getAnimations().length") == 0
+
+
+def test_a_finger_holds_and_lets_go(browser: Browser, address: str) -> None:
+    context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True, is_mobile=True)
+    page, wrong = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: wrong.append(f"{error}"))
+    page.goto(address)
+    for title, y in (("Links", 40), ("Matrix", 60)):
+        picture = panel(page, title).get_by_role("application")
+        picture.tap(position={"x": 120, "y": y})
+        held = panel(page, title).get_by_role("button", name="held: let go")
+        expect(held).to_be_visible()
+        expect(panel(page, title).locator(".readout")).to_contain_text(re.compile("osition|Step"))
+        held.tap()
+        expect(held).to_have_count(0)
+    page.locator(".step").nth(1).tap()
+    expect(page.locator(".step.pointed")).to_have_count(1)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    context.close()
+    assert wrong == []
+
+
+def test_nothing_that_the_page_asks_for_is_missing(opened: Open, address: str) -> None:
+    page, answers = opened("about:blank"), list[tuple[str, int]]()
+    page.on("response", lambda answer: answers.append((answer.url, answer.status)))
+    page.goto(address)
+    expect(panel(page, "Matrix")).to_be_visible()
+    page.wait_for_timeout(300)
+    assert answers and all(status < 400 for _, status in answers)
+
+
+def test_what_numbers_are_shares_of_is_said(opened: Open, address: str) -> None:
+    page = opened(address)
+    several = next(item for item in digits_shown(beam=3).contents.items if len(item.traces) > 1)
+    expect(page.get_by_role("radio").first).to_contain_text("of these")
+    expect(page.locator(".picked")).to_contain_text(f"the percentage is its share of these {len(several.traces)}")
+    for layer, said in {"erasure": "leaving this symbol out", "gradient": "to first order"}.items():
+        page.get_by_role("button", name=layer, exact=True).click()
+        expect(panel(page, "Matrix").locator(".caption")).to_contain_text(said)
+    tab(page, "Compare")
+    wins = page.get_by_role("group", name="Outcomes")
+    expect(wins).to_contain_text("only run right")
+    expect(wins).to_contain_text("only rival right")
+    expect(panel(page, "Difference").locator(".caption")).to_contain_text("rival less run: red where it looks more")

@@ -1,0 +1,78 @@
+"""What is wrong with arguments, told in one line; and nothing is told of right ones."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+import tyro
+from command_line import complaint, pellucid
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pellucid.cli.mistakes import mistake
+from pellucid.cli.parsing import parsed
+from pellucid.errors import InputError
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Of every kind."""
+
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    out: Path
+    beam: int | None = None
+    share: float = 0.5
+    cell: Literal["gru", "lstm"] = "gru"
+    widths: tuple[int, ...] = ()
+    forbid: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    open_page: bool = True
+
+
+WRONG = {
+    "run": "--out is required",
+    "": "RUN and --out are required",
+    "run --out a --beam x": "--beam: expected a whole number, got 'x'",
+    "run --out a --beam=1.5": "--beam: expected a whole number, got '1.5'",
+    "run --out a --share much": "--share: expected a number, got 'much'",
+    "run --out a --widths 3 x 5": "--widths: expected a whole number, got 'x'",
+    "run --out a --cell lstn": "--cell: expected gru or lstm, got 'lstn'; did you mean 'lstm'?",
+    "run --out a --bean 3": "there is no flag --bean; did you mean '--beam'?",
+    "run --out a --zzz": "there is no flag --zzz",
+    "run --out a -b 3": "there is no flag -b",
+    "run --out a --forbid": "--forbid: expected a value, got nothing",
+    "run --out a --forbid --beam 3": "--forbid: expected a value, got the flag --beam",
+    "run --out a --open-page=no": "--open-page is a switch: it takes no value, got 'no'",
+    "run too --out a": "'too' is one argument too many: expected RUN and flags",
+    "run --out a --open-page no": "'no' is one argument too many: expected RUN and flags",
+}
+
+
+@pytest.mark.parametrize("written", WRONG)
+def test_a_mistake_is_one_line(written: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parsed(Arguments, "verb", written.split())
+    assert str(caught.value) == f"{WRONG[written]} (pellucid verb --help)"
+
+
+NUMBERS = ("--beam 3", "--beam=4", "--beam -1", "--share 1e-3", "--widths 3 5", "--widths=3")
+OTHERS = ("--cell lstm", "--forbid a", "--forbid=--b", "--open-page", "--no-open-page", "--no_open_page", "--open_page")
+PIECES = st.sampled_from([*NUMBERS, *OTHERS])
+
+
+@given(st.lists(PIECES, unique_by=lambda piece: piece.partition(" ")[0].partition("=")[0]), st.booleans())
+def test_right_arguments_have_no_mistake(pieces: list[str], first: bool) -> None:
+    flags = [*" ".join(pieces).split(), "--out", "a"]
+    arguments = ["run", *flags] if first else [*flags, "run"]
+    assert parsed(Arguments, "verb", arguments).run == Path("run")
+    assert mistake(Arguments, arguments) == ""
+
+
+def test_a_wrong_default_of_all_others_is_told_as_a_flag() -> None:
+    for verb, needed in (("train", ("a", "--dev", "b", "--run", "c")), ("tune", ("a", "b", "--out", "c"))):
+        message = complaint(pellucid(verb, *needed, "--size", "hug"))
+        assert message == f"--size: expected tiny, small, base or large, got 'hug' (pellucid {verb} --help)"
+    message = complaint(pellucid("train", "a", "--hidden-size", 3))
+    assert message == "there is no flag --hidden-size; did you mean '--encoder.hidden-size'? (pellucid train --help)"
+    message = complaint(pellucid("train", "a", "--size", "base"))
+    assert message == "--dev and --run are required (pellucid train --help)"

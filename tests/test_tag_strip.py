@@ -1,0 +1,53 @@
+"""The picture of a tagger: its symbols and tags, and nothing that could be taken for attention."""
+
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sample_traces import HOSTILE, made
+
+from pellucid.look.figures import png, svg
+from pellucid.look.tag_strip import labels_of, tags_figure
+from pellucid.look.visible import visible
+from pellucid.search.trace import Trace
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def tagged(source: list[str], tags: list[str], chances: list[float] | None = None) -> Trace:
+    return replace(made(source, tags, np.eye(len(tags)).tolist(), chances), task="tag")
+
+
+def texts(document: str) -> list[str]:
+    return ["".join(element.itertext()) for element in ElementTree.fromstring(document).iter(f"{SVG}text")]
+
+
+def test_every_symbol_has_its_tag_and_its_probability() -> None:
+    trace = tagged(["play", "a", "song"], ["O", "O", "MUSIC"], [0.93, 0.5, 0.001])
+    shown = texts(svg(tags_figure(trace)))
+    assert sorted(shown) == sorted(["play", "a", "song", "O", "O", "MUSIC", "0.93", "0.50", "1e-03"])
+    assert not tags_figure(trace).axes[0].images
+
+
+def test_a_bar_is_as_long_as_its_probability() -> None:
+    axes = tags_figure(tagged(["a", "b"], ["X", "Y"], [1.0, 0.25])).axes[0]
+    whole, first, _, second = axes.patches
+    assert [bar.get_extents().width / whole.get_extents().width for bar in (first, second)] == pytest.approx(
+        [1.0, 0.25]
+    )
+
+
+def test_a_long_source_goes_on_in_further_lines() -> None:
+    letters = [*"ACDEFGHIKLMNPQRSTVWY"] * 5
+    figure = tags_figure(tagged(letters, ["H"] * 100, [0.5] * 100))
+    assert figure.get_figwidth() < 10 < figure.get_figheight() * 3
+    across = [text.get_text() for axes in figure.axes for text in axes.get_xticklabels() if text.get_text() != "H"]
+    assert "".join(across) == "".join(letters).replace("H", "")
+
+
+def test_hostile_symbols_are_text_and_nothing_is_drawn_of_nothing() -> None:
+    trace = tagged([*HOSTILE], ["$x$"] * len(HOSTILE))
+    assert {visible(symbol) for symbol in HOSTILE} <= set(texts(svg(tags_figure(trace))))
+    assert labels_of(trace)[1] == ["$x$"] * len(HOSTILE)
+    assert png(tags_figure(tagged([], []))).startswith(b"\x89PNG")
