@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from trained_runs import right_here
 
 from pellucid.recipes import typo_foretold
 from pellucid.recipes.recipe import Request, find
@@ -97,7 +98,7 @@ def test_the_recipe_learns_and_says_the_same_again(tmp_path: Path, monkeypatch: 
     words.write_text("".join(f"{word}\n" for word in sorted(listed)))
     monkeypatch.setattr(typo_foretold, "WIDTHS", Widths(embedding=16, sides=32, around=16, longest=18))
     monkeypatch.setattr(typo_foretold, "COURSE", Course(passes=4, batch=16, validations=2, rate=0.01, warm=20))
-    monkeypatch.setattr(typo_foretold, "in_parallel", map)
+    monkeypatch.setattr(typo_foretold, "followed", right_here)
     lines = list(find("typo-foretold")(Request(tmp_path / "out", samples=4_000, words=words)))
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert lines[0].startswith("foretold, seed 1") and report["by_length"][0]["top_1"] > 0.75

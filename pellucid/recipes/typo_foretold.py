@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pellucid.data.typos import read_words
 from pellucid.files import make_folder, write_json
 from pellucid.look.report import Report, write_report
-from pellucid.processes import in_parallel
+from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.typos.foretelling import Widths
 from pellucid.recipes.typos.pointing import Course, Job, conduct
@@ -30,7 +30,8 @@ def run(request: Request) -> Iterator[str]:
     make_folder(request.out)
     course = COURSE._replace(samples=request.samples or COURSE.samples)
     runs = list[Run]()
-    for done in in_parallel(conduct, [Job(request.words, WIDTHS, course, 1 + at) for at in range(request.seeds)]):
+    jobs = [Job(request.words, WIDTHS, course, seed) for seed in range(1, request.seeds + 1)]
+    for done in followed(conduct, [(f"seed {job.seed}", job) for job in jobs], request):
         runs.append(done)
         yield from lines_of("foretold", told([done], words))
     every = told(runs, words)

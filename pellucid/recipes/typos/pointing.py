@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from pellucid.data.typos import Typo, read_words
 from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
+from pellucid.processes import Tell
+from pellucid.recipes.following import Reached
 from pellucid.recipes.typos.foretelling import ForetellingPointer, Widths, foretelling_loss
 from pellucid.recipes.typos.study import CHUNK, EXAMPLES, Answers, Point, data_of, numbered, ranks_of
 from pellucid.recipes.typos.telling import Run
@@ -76,14 +78,14 @@ class Corrections(NamedTuple):
     """The letter that was meant there."""
 
 
-def conduct(job: Job) -> Run:
+def conduct(job: Job, tell: Tell) -> Run:
     """Train and judge, on one thread; the outcome is a function of the job, its seconds apart."""
     use_threads(1)
     data = data_of(read_words(job.words, longest=job.widths.longest), job.seed)
     torch.manual_seed(job.seed)
     network = ForetellingPointer(job.widths)
     curve, seconds, started = list[Point](), 0.0, time.perf_counter()
-    learn_words(network, job, sorted({typo.right for typo in data.train}))
+    learn_words(network, job, sorted({typo.right for typo in data.train}), tell)
     costs = list[float]()
     for update, of, cost in learn_typos(network, job, data.train):
         costs.append(cost)
@@ -91,6 +93,7 @@ def conduct(job: Job) -> Run:
             seconds += time.perf_counter() - started
             right = float((answers(network, data.dev).ranks == 1).mean())
             curve.append(Point(update * job.course.batch, float(np.mean(costs)), right))
+            tell(Reached(update * job.course.batch, of * job.course.batch, f"positions right {100 * right:5.2f} %"))
             costs, started = [], time.perf_counter()
     shown = chances_of(network, EXAMPLES)
     return Run(
@@ -104,16 +107,22 @@ def conduct(job: Job) -> Run:
     )
 
 
-def learn_words(network: ForetellingPointer, job: Job, words: Sequence[str]) -> None:
-    """Learn which letters stand beside which, from words as they are."""
+def learn_words(network: ForetellingPointer, job: Job, words: Sequence[str], tell: Tell) -> None:
+    """Learn which letters stand beside which, from words as they are; told after each pass."""
     rows, course = rows_of(words, job.widths.longest), job.course
-    updates = course.passes * math.ceil(len(words) / course.batch)
+    once = math.ceil(len(words) / course.batch)
+    updates, costs = course.passes * once, list[float]()
     optimizer = torch.optim.Adam(network.parameters(), course.rate)
     for update, chosen in enumerate(_batches(rows.lengths, course.batch, updates, job.seed), 1):
         part = rows.take(chosen)
         sides = network.read(*part, dropped=course.dropped[0])
         cost = foretelling_loss(part.words, network.foretell(sides, dropped=course.dropped[1]))
         _step(network, optimizer, cost, course, (update - 1) / updates)
+        costs.append(cost.item())
+        if update % once == 0:
+            bits = float(np.mean(costs)) / 2 / math.log(2)
+            tell(Reached(update * course.batch, updates * course.batch, f"a letter is foretold with {bits:.3f} bits"))
+            costs = []
 
 
 def learn_typos(network: ForetellingPointer, job: Job, data: Sequence[Typo]) -> Iterator[tuple[int, int, float]]:
