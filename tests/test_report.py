@@ -284,6 +284,13 @@ def test_mistakes_mark_what_differs_from_the_nearest_reference() -> None:
     assert "<td>–</td><td>–</td>" in unknown
 
 
+def test_mistakes_of_models_that_write_words_mark_words() -> None:
+    for symbols in (["Yo", " te", " voy"], ["Yo", " ", "te", " v", "oy"]):
+        row = report_html(Report("t", mistakes=[Shown(made("x", symbols, [[1]] * len(symbols)), ("Ya te vas a",))]))
+        assert '<bdi dir="auto"><mark>Yo</mark> te <mark>voy</mark></bdi></td>' in row
+        assert '<bdi dir="auto"><mark>Ya</mark> te <mark>vas</mark> <mark>a</mark></bdi></td><td>3</td>' in row
+
+
 def test_what_is_empty_is_left_out() -> None:
     page = Page(report_html(Report("Only a title")))
     assert "section" not in page.tags and "dl" not in page.tags

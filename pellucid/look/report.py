@@ -206,26 +206,41 @@ def _mistakes(mistakes: Sequence[Shown]) -> Iterator[str]:
 
 
 def compared(shown: Shown) -> tuple[str, str, str]:
-    """Output and nearest reference with their differences marked, and how many there are."""
-    output = clusters(shown.trace.output)
-    references = [clusters(reference) for reference in shown.references]
+    """Output and nearest reference with their differences marked, and how many there are: words where the model writes
+    words or parts of them, characters where it writes characters.
+    """
+    between = " " if _writes_words(shown) else ""
+    output, *references = (_pieces(each, between) for each in (shown.trace.output, *shown.references))
     if not references:
-        return _marked(output, []), "–", "–"
+        return _marked(output, [], between), "–", "–"
     nearest = min(references, key=lambda reference: Levenshtein.distance(output, reference))
     steps = [step for step in Levenshtein.opcodes(output, nearest) if step.tag != "equal"]
     edits = Levenshtein.distance(output, nearest) if shown.edits is None else shown.edits
-    wrote = _marked(output, [(step.src_start, step.src_end) for step in steps])
-    return wrote, _marked(nearest, [(step.dest_start, step.dest_end) for step in steps]), str(edits)
+    wrote = _marked(output, [(step.src_start, step.src_end) for step in steps], between)
+    return wrote, _marked(nearest, [(step.dest_start, step.dest_end) for step in steps], between), str(edits)
 
 
-def _marked(pieces: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
+def _writes_words(shown: Shown) -> bool:
+    """Whether symbols stand apart in the output, or are parts of words longer than a character."""
+    symbols, output = shown.trace.symbols, shown.trace.output
+    if not any(" " in each for each in (output, *shown.references)):
+        return False
+    return output == " ".join(symbols) or any(len(clusters(symbol)) > 1 for symbol in symbols)
+
+
+def _pieces(written: str, between: str) -> list[str]:
+    """Words, or the characters of a text."""
+    return written.split(between) if between and written else list(clusters(written))
+
+
+def _marked(pieces: Sequence[str], spans: Sequence[tuple[int, int]], between: str) -> str:
     """A text with some spans of its pieces marked."""
     shown = [escape(piece) for piece in visible_pieces(pieces)] or [text("")]
     for start, stop in spans:
         if start < stop:
             shown[start] = f"<mark>{shown[start]}"
             shown[stop - 1] += "</mark>"
-    return f'<bdi dir="auto">{"".join(shown)}</bdi>'
+    return f'<bdi dir="auto">{between.join(shown)}</bdi>'
 
 
 def _part(part: Part) -> str:
