@@ -76,3 +76,17 @@ def test_a_wrong_default_of_all_others_is_told_as_a_flag() -> None:
     assert message == "there is no flag --hidden-size; did you mean '--encoder.hidden-size'? (pellucid train --help)"
     message = complaint(pellucid("train", "a", "--size", "base"))
     assert message == "--dev and --run are required (pellucid train --help)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--jobs", "-1"), "--jobs: expected a whole number of at least 0, got -1"),
+        (("--trials", "0"), "--trials: expected a whole number of at least 1, got 0"),
+        (("--minutes", "-0.5"), "--minutes: expected a number of at least 0.0, got -0.5"),
+        (("--minutes", "nan"), "--minutes: expected a number of at least 0.0, got nan"),
+    ],
+)
+def test_a_number_out_of_bounds_is_told(tmp_path: Path, arguments: tuple[str, str], told: str) -> None:
+    message = complaint(pellucid("tune", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "c", *arguments))
+    assert message.startswith(f"{told} ")

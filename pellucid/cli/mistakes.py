@@ -10,6 +10,7 @@ import msgspec
 import tyro
 
 from pellucid.errors import nearest
+from pellucid.toml import in_words
 
 KINDS: Mapping[type, tuple[str, str]] = {
     int: ("INT", "a whole number"),
@@ -65,6 +66,20 @@ def lacking_value(kind: type, arguments: Sequence[str]) -> str:
             wrong = _without_value(argument, arguments[at + 1 :])
             if wrong:
                 return wrong
+    return ""
+
+
+def out_of_bounds(given: object) -> str:
+    """The first value of a verb's own that its type's bounds forbid; empty where there is none. Settings have checks of
+    their own.
+    """
+    for name, annotated in get_type_hints(type(given), include_extras=True).items():
+        value = getattr(given, name)
+        if inner(annotated) in (int, float) and value is not None:
+            try:
+                msgspec.convert(value, annotated)
+            except msgspec.ValidationError as error:
+                return f"--{name.replace('_', '-')}: {in_words(str(error))}, got {value}"
     return ""
 
 

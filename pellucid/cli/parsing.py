@@ -18,7 +18,7 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
-from pellucid.cli.mistakes import KINDS, converted, inner, lacking_value, mistake
+from pellucid.cli.mistakes import KINDS, converted, inner, lacking_value, mistake, out_of_bounds
 from pellucid.errors import InputError
 
 Arguments = TypeVar("Arguments")
@@ -41,6 +41,8 @@ def parsed(kind: type[Arguments], verb: str, arguments: Sequence[str], default: 
         if not left.code:
             raise
         raise InputError(f"{mistake(kind, arguments, default) or _unboxed(said.getvalue())} {see}") from None
+    if out_of_bounds(given):
+        raise InputError(f"{out_of_bounds(given)} {see}")
     return given
 
 

@@ -93,8 +93,6 @@ def _request(given: Arguments, config: Config, seen: "Rows") -> "Request":
         seen.say(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
     for need in idle(config):
         seen.say(f"{need.told(config)}: trials without that go without it")
-    if given.trials < 1:
-        raise InputError(f"--trials: expected 1 or more, got {given.trials}")
     space = load_space(given.space, base) if given.space else default_space(base, _own(config))
     at_once = min(given.trials, jobs_at_once(given.jobs, config))
     return Request(files, given.out, base, space, given.trials, given.minutes * 60, at_once, given.prune)
