@@ -129,3 +129,10 @@ def test_seeds_beyond_the_last_are_refused(tmp_path: Path) -> None:
     message = complaint(pellucid(*given(tmp_path / "run", 2), "--seed", 2**32 - 1))
     assert "leaves no room for the seeds of 2 runs" in message
     assert not (tmp_path / "run").exists()
+
+
+def test_one_training_has_no_jobs(tmp_path: Path) -> None:
+    message = complaint(
+        pellucid("train", tmp_path / "a", "--dev", tmp_path / "b", "--run", tmp_path / "c", "--jobs", 2)
+    )
+    assert "--jobs needs --ensemble" in message

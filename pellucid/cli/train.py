@@ -46,6 +46,8 @@ def run(arguments: list[str]) -> int:
     given = parse(arguments)
     config = config_of(given)
     refuse_idle(config)
+    if given.jobs and not given.ensemble:
+        raise ConfigError("--jobs needs --ensemble: a single run is one training")
     return _train_ensemble(given, config) if given.ensemble else _train_one(given, config)
 
 
@@ -74,15 +76,15 @@ def _train_ensemble(given: Arguments, config: Config) -> int:
     from pellucid.training.run import members
     from pellucid.training.session import Files
 
-    if given.ensemble < 1:
-        raise ConfigError(f"--ensemble: expected 1 or more runs, got {given.ensemble}")
     files = Files(given.train, given.dev, given.train_target, given.dev_target)
     trainings = plan_ensemble(files, given.run, config, given.ensemble)
     kept = {given.run, *(training.folder for training in trainings)}
     left_out = [folder.name for folder in members(given.run) if folder not in kept]
     at_once = min(given.ensemble, jobs_at_once(given.jobs, config))
     with heeded() as interruption, rows() as seen:
-        seen.say(f"{given.ensemble} runs, seeds {config.seed} to {trainings[-1].config.seed}, {at_once} at once")
+        last = trainings[-1].config.seed
+        told = f"{given.ensemble} runs, seeds {config.seed} to {last}" if len(trainings) > 1 else f"1 run, seed {last}"
+        seen.say(f"{told}, {at_once} at once")
         interruption.training = True
         events = train_ensemble(trainings, given.run, at_once)
         for heard in events:

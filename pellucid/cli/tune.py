@@ -87,6 +87,8 @@ def _request(given: Arguments, config: Config, seen: "Rows") -> "Request":
     from pellucid.tuning.search import Request, prepared
     from pellucid.tuning.space import default_space, load_space
 
+    if given.space is not None:
+        load_space(given.space, config)  # a mistake in it is told before the data are read
     files = Files(given.train, given.dev, given.train_target, given.dev_target)
     base, reads = prepared(config, files)
     for read in reads:

@@ -25,7 +25,7 @@ NAMES = (
 )
 """The places by their numbers; the last two were inferred from what is confused with what."""
 ORIGIN = "github.com/JJAlmagro/subcellular_localization: reduced_val.npz and the four files *_params.npz"
-INTRODUCTION = """In 2016 the attention decoder of the second digit lesson was trained on proteins: from the profile of
+INTRODUCTION = """In 2016 the attention decoder of the third digit lesson was trained on proteins: from the profile of
 a protein, how often each amino acid stands at each of at most 400 positions in its relatives, to the one of ten places
 in the cell where it works. The weights of four networks were kept, and the 635 proteins they were judged on.
 
@@ -176,9 +176,9 @@ def _report(judged: dict[str, Judged], checks: Sequence[Check]) -> Report:
         Table(
             "Every number beside its like",
             "Port: the same weights in an independent port of the original code.",
-            ("network", "number", "ours", "published", ""),
+            ("network", "number", "ours", "published", "equal"),
             [
-                (each.network, each.measure, _shown(each), each.published, "=" if each.agrees else "≠")
+                (each.network, each.measure, _shown(each), each.published, "yes" if each.agrees else "no")
                 for each in checks
             ],
         ),
