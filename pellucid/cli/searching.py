@@ -37,7 +37,7 @@ class SearchFlags:
     beam: Number = None
     """Hypotheses kept for each source at every step, instead of the run's search.beam_width: 1 (greedy) to 1,024."""
     nbest: Number = None
-    """So many outputs a source, 1,024 at most, likeliest first; the beam is made as wide, a wider --beam misses fewer."""
+    """So many outputs a source, 1,024 at most, likeliest first. The beam is made as wide; a wider one misses fewer."""
     sample: Number = None
     """Draw so many outputs of each source at random, 1,024 at most."""
     temperature: Real = None
