@@ -240,7 +240,7 @@ def test_what_numbers_are_shares_of_is_said(opened: Open, address: str) -> None:
 
 def test_what_was_written_is_one_stop_of_tab_and_arrows_go_along_it(opened: Open, file: str) -> None:
     page = opened(file)
-    page.get_by_role("option", name=re.compile("^wrong")).first.click()
+    page.get_by_role("option", name=re.compile("^wrong, ")).first.click()
     written = page.locator(".verdict td button")
     expect(written.and_(page.locator("[tabindex='0']"))).to_have_count(1)
     written.first.focus()
