@@ -75,9 +75,9 @@ def test_nothing_changed_changes_nothing() -> None:
     same = what_if(SHOWN(), Changed(before=PLAIN, after=PLAIN))
     assert msgspec.json.encode(same.before) == msgspec.json.encode(same.after)
     assert (unblocked(same.divergence) == 0).all()
-    np.testing.assert_allclose(
-        unblocked(same.same.log_probabilities), unblocked(same.before.traces[0].log_probabilities), atol=1e-5
-    )
+    for item in (same.before, same.after):
+        assert item.traces[0].log_probabilities == same.same.log_probabilities
+        assert item.traces[0].attention == same.same.attention
 
 
 def test_a_changed_source_costs_the_output_before() -> None:
@@ -107,6 +107,27 @@ def test_a_rival_is_asked_by_its_place() -> None:
     assert own.traces[0].output == rival.traces[0].output
     with pytest.raises(InputError, match="rival: expected −1 to 0, got 1"):
         decode(SHOWN(), Asked(text="one", rival=1))
+    alone = SHOWN()._replace(models=SHOWN().models[:1])
+    with pytest.raises(InputError, match="rival: the page shows one run alone: expected −1, got 0"):
+        decode(alone, Asked(text="one", rival=0))
+
+
+def test_a_painted_step_that_no_output_reaches_is_refused() -> None:
+    far = Asked(text="nine two", painted=[Painted(step=99, weights=[1.0] * 8)])
+    words = "painted: there is no step 99: the output has 0 to 2"
+    with pytest.raises(InputError, match=words):
+        decode(SHOWN(), far)
+    with pytest.raises(InputError, match=words):
+        what_if(SHOWN(), Changed(before=PLAIN, after=far))
+    with pytest.raises(InputError, match=words):
+        what_if(SHOWN(), Changed(before=far, after=PLAIN))
+
+
+def test_a_painted_step_that_another_change_cuts_off_is_kept() -> None:
+    row = Painted(step=2, weights=[1.0] * 8)
+    after = Asked(text="nine two", prefix=["4", END], painted=[row])
+    told = what_if(SHOWN(), Changed(before=PLAIN, after=after))
+    assert len(told.before.traces[0].target) == 3 and told.after.traces[0].painted == []
 
 
 def test_the_nearest_states_are_of_the_file_and_not_the_one_asked_for() -> None:

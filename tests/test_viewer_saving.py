@@ -67,6 +67,14 @@ def test_a_page_of_one_trace_shows_it() -> None:
     assert json.dumps(small().output, ensure_ascii=False) in page(small())
 
 
+def test_what_turns_a_line_round_is_seen_in_the_title_and_does_not_act() -> None:
+    trace = replace(small(), text="a\u202eb\x1b\u200b", output="c\u2066\ufeff d")
+    words = "a⟨U+202E⟩b␛⟨U+200B⟩ → c⟨U+2066⟩⟨U+FEFF⟩ d"
+    assert json.dumps(words, ensure_ascii=False) in page(trace)
+    (frame,) = Frames(trace._repr_html_()).found
+    assert frame["title"] == f"Attention: {words}"
+
+
 def test_a_picture_in_latex_has_a_square_for_each_weight_that_is_seen() -> None:
     trace, text = small(), picture(small())
     assert text.count(r"\fill") == int((trace.attention >= 0.005).sum())

@@ -172,7 +172,12 @@ Gold = Sequence[tuple[int, int]]
 TOLD = (
     ("entropy", "bits", "Mean over steps of −Σ α log₂ α (Shannon 1948)."),
     ("relative entropy", "share", "Mean over steps of the entropy over log₂ S; sources of one position are left out."),
-    ("coverage deviation", "", "Mean over outputs of CDP (Rikters et al. 2017): 0 where each position is read once."),
+    (
+        "coverage deviation",
+        "",
+        "Mean over outputs of CDP, the mean of −ln(1 + |1 − Σ|⁶) over positions read Σ times in all "
+        "(Rikters et al. 2017): 0 where each is read once.",
+    ),
     ("absentmindedness, output", "nats", "Mean over outputs of AP_out (Rikters et al. 2017): minus the rows' entropy."),
     (
         "absentmindedness, input",

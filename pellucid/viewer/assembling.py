@@ -10,6 +10,7 @@ from pellucid import __version__
 from pellucid.data.examples import Example
 from pellucid.evaluation.assessment import Assessment
 from pellucid.evaluation.metrics import Scored
+from pellucid.look.visible import visible_text
 from pellucid.search.options import Options
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
@@ -68,7 +69,7 @@ def assemble(
     course = training(first.folder) if members(first.folder) == [first.folder] else None
     contents = Contents(
         version=__version__,
-        title=first.name,
+        title=visible_text(first.name),
         served=served,
         card=card(first),
         training=course,
@@ -94,7 +95,7 @@ def _with_items(empty: Assembled, transducer: Transducer, sources: Sources, most
     listed = _listed(transducer, sources, chosen.numbers)
     contents = msgspec.structs.replace(
         empty.contents,
-        title=f"{first.name} on {sources.name}",
+        title=visible_text(f"{first.name} on {sources.name}"),
         items=detailed(first, listed, planes, kept=not empty.contents.served),
         total=len(sources.examples),
         choice="; ".join(each for each in (chosen.words, sources.left_out) if each),

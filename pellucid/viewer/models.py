@@ -142,6 +142,8 @@ def _task(model: Model) -> Task:
 
 def chosen(models: Sequence[Model], rival: int) -> Model:
     """The run that is asked: −1 the first, else a place among its rivals; `InputError` for one that is not there."""
+    if rival != -1 and len(models) == 1:
+        raise InputError(f"rival: the page shows one run alone: expected −1, got {rival}")
     if not -1 <= rival < len(models) - 1:
         raise InputError(f"rival: expected −1 to {len(models) - 2}, got {rival}")
     return models[rival + 1]

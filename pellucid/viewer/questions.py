@@ -5,6 +5,7 @@ A mistake in a question is an `InputError`.
 
 from collections import Counter
 
+import msgspec
 import numpy as np
 
 from pellucid.data.examples import Example
@@ -43,7 +44,7 @@ def what_if(shown: Assembled, changed: Changed) -> Difference:
     if changed.before.rival != changed.after.rival:
         raise InputError("before and after ask different models: a what-if is asked of one")
     before, trace = _answer(shown, changed.before)
-    after, _ = _answer(shown, changed.after)
+    after, _ = _answer(shown, changed.after, len(trace.target))
     model = chosen(shown.models, changed.before.rival).ready
     one, other = (_optioned(model, asked) for asked in (changed.before, changed.after))
     if not trace.source or not model.segmenters.source.split(changed.after.text):
@@ -52,15 +53,33 @@ def what_if(shown: Assembled, changed: Changed) -> Difference:
     if isinstance(model, Answerer) and pair_fault(given.source, given.target, model.segmenters, model.config.data):
         # Tags of another number, or a position that is no longer there: the new source has no such answer.
         return Difference(before=before, after=after, same=after.traces[0], divergence=block(np.zeros(0)))
+    (held,) = one.force([_example(changed.before, model)._replace(target=trace.output)])
     (same,) = other.force([given])
     (own,), (theirs,) = distributions(one, [trace]), distributions(other, [same])
     steps = min(len(own), len(theirs))
     return Difference(
-        before=before,
-        after=after,
+        before=_by_force(before, held),
+        after=_by_force(after, same),
         same=trace_told(same, entropies(other, [same])[0]),
         divergence=block(divergence(own[:steps], theirs[:steps])),
     )
+
+
+def _by_force(item: Item, held: Trace) -> Item:
+    """An item whose first output has the numbers of its forced pass, if that is the same output.
+
+    The search's own differ in the seventh digit: compared with forced ones, they would tell of a change where none is.
+    """
+    first = item.traces[0]
+    if first.origin == "lexicon" or first.target != list(held.target[: len(first.target)]):
+        return item
+    steps = len(first.target)
+    told = msgspec.structs.replace(
+        first,
+        log_probabilities=block(held.log_probabilities[:steps]),
+        attention=first.attention if held.task == "tag" else block(held.attention[:steps]),
+    )
+    return msgspec.structs.replace(item, traces=[told, *item.traces[1:]])
 
 
 def gathered(shown: Assembled) -> Gathered:
@@ -110,13 +129,14 @@ def _same(one: Trace, other: Trace, side: str) -> bool:
     return one.source == other.source and (side == "encoder" or one.target == other.target)
 
 
-def _answer(shown: Assembled, asked: Asked) -> tuple[Item, Trace]:
-    """The item of a question, and its first output."""
+def _answer(shown: Assembled, asked: Asked, steps: int = 0) -> tuple[Item, Trace]:
+    """The item of a question, and its first output; `steps` as in `_check_painted`."""
     model = chosen(shown.models, asked.rival)
     transducer = _optioned(model.ready, asked)
     if (asked.states or asked.gates) and not model.alone:
         raise InputError("there are no states of steps: the model is an ensemble, or writes nothing symbol by symbol")
     outputs = slim(_outputs(transducer, asked))
+    _check_painted(model.ready, asked, max(steps, *(len(each.target) for each in outputs)))
     (item,) = items(transducer, [Known()], [outputs])
     planes = shown.planes if asked.rival == -1 else None
     first = with_details(item.traces[0], outputs[0], transducer, planes, asked)
@@ -134,6 +154,20 @@ def _outputs(transducer: Transducer, asked: Asked) -> list[Trace]:
         return transducer.trace([example], prefixes=prefixes)
     (found,) = transducer.hypotheses([example], asked.outputs, prefixes=prefixes)
     return found
+
+
+def _check_painted(model: Transducer, asked: Asked, steps: int) -> None:
+    """`InputError` for a row beyond the `steps` of the outputs, and of the output without any painted row.
+
+    A row may shorten the output, so that those given for its later steps are never reached: that is no mistake.
+    """
+    beyond = max((each.step for each in asked.painted), default=-1)
+    if beyond < steps:
+        return
+    free = msgspec.structs.replace(asked, painted=[], outputs=1, lattice=False)
+    steps = max(steps, len(_outputs(_optioned(model, free), free)[0].target))
+    if beyond >= steps:
+        raise InputError(f"painted: there is no step {beyond}: the output has 0 to {steps - 1}")
 
 
 def _example(asked: Asked, transducer: Transducer) -> Example:

@@ -9,6 +9,7 @@ from pellucid.errors import InputError
 from pellucid.files import write_atomic, write_text
 from pellucid.look.figures import attention_figure, png, svg
 from pellucid.look.tag_strip import tags_figure
+from pellucid.look.visible import visible_text
 from pellucid.search.trace import Trace
 from pellucid.viewer.contents import Contents, Item
 from pellucid.viewer.latex import picture
@@ -50,14 +51,21 @@ def page(trace: Trace) -> str:
         traces=[alone_told(trace)],
         references=[],
     )
-    title = f"{trace.text} → {trace.output}"
-    return exported(Contents(version=__version__, title=title, served=False, items=[item], total=1, choice="one trace"))
+    contents = Contents(
+        version=__version__, title=_title(trace), served=False, items=[item], total=1, choice="one trace"
+    )
+    return exported(contents)
 
 
 def framed(trace: Trace) -> str:
     """The page in a frame of its own, for a notebook: nothing in it reaches, or is reached by, what stands around."""
-    title = escape(f"Attention: {trace.text} → {trace.output}")
+    title = escape(f"Attention: {_title(trace)}")
     return (
         f'<iframe title="{title}" sandbox="allow-scripts allow-downloads" '
         f'style="width:100%;height:{HEIGHT}px;border:0" srcdoc="{escape(page(trace))}"></iframe>'
     )
+
+
+def _title(trace: Trace) -> str:
+    """What was read and what was written, with nothing in them that could turn the line round."""
+    return f"{visible_text(trace.text)} → {visible_text(trace.output)}"

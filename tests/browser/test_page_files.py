@@ -153,5 +153,8 @@ def test_dark_is_dark_and_paper_is_white(opened: Open, file: str) -> None:
     for name in ("tablist", "listbox"):
         expect(page.get_by_role(name)).to_be_hidden()
     expect(panel(page, "Links")).to_be_visible()
+    expect(panel(page, "Links").locator("svg")).to_have_css("max-width", "100%")
+    expect(panel(page, "Steps").locator("ol")).to_have_css("flex-wrap", "wrap")
+    expect(panel(page, "Steps").locator(".bar > span").first).to_have_css("print-color-adjust", "exact")
     pressed = page.pdf()
     assert pressed.startswith(b"%PDF") and len(pressed) > 10_000

@@ -236,3 +236,18 @@ def test_what_numbers_are_shares_of_is_said(opened: Open, address: str) -> None:
     expect(wins).to_contain_text("only run right")
     expect(wins).to_contain_text("only rival right")
     expect(panel(page, "Difference").locator(".caption")).to_contain_text("rival less run: red where it looks more")
+
+
+def test_what_was_written_is_one_stop_of_tab_and_arrows_go_along_it(opened: Open, file: str) -> None:
+    page = opened(file)
+    page.get_by_role("option", name=re.compile("^wrong, ")).first.click()
+    written = page.locator(".verdict td button")
+    expect(written.and_(page.locator("[tabindex='0']"))).to_have_count(1)
+    written.first.focus()
+    for _ in range(written.count()):
+        page.keyboard.press("ArrowRight")
+    expect(written.last).to_be_focused()
+    expect(written.and_(page.locator("[tabindex='0']"))).to_have_count(1)
+    page.keyboard.press("ArrowLeft")
+    if written.count() > 1:
+        expect(written.nth(written.count() - 2)).to_be_focused()

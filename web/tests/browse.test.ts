@@ -40,6 +40,7 @@ describe("numbers of an example", () => {
   it("has no coverage deviation where each position is looked at once, and some where not", () => {
     expect(coverageDeviation(Float32Array.of(1, 0, 0, 1), 2)).toBe(0);
     expect(coverageDeviation(Float32Array.of(1, 0, 1, 0), 2)).toBeCloseTo(Math.log(2), 6);
+    expect(coverageDeviation(Float32Array.of(1, 0, 0.5, 0.5), 2)).toBeCloseTo(Math.log(1 + 1 / 64), 6);
     expect(coverageDeviation(new Float32Array(), 0)).toBe(0);
   });
   it("is the mean loss in nats", () => expect(rows[0]!.loss).toBeCloseTo(0.2, 6));

@@ -38,6 +38,7 @@ describe("a what-if in a sentence", () => {
   });
   it("writes probabilities shortly", () => {
     expect([0, 1, 0.98, 0.9999, 0.0301, 0.0004].map(probability)).toEqual(["0", "1", "0.98", "0.9999", "0.03", "0.0004"]);
+    expect([0.99997, 0.9999999, 0.998].map(probability)).toEqual(["0.99997", "0.9999999", "0.9980"]);
   });
 });
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { block, gridOf } from "../src/data/blocks";
 import type { Edit, Trace } from "../src/data/contents";
-import { steps, worst } from "../src/data/steps";
+import { between, steps, worst } from "../src/data/steps";
 
 const row = (values: number[]) => ({ ...block(gridOf([values])), shape: [values.length] });
 const trace = {
@@ -36,4 +36,12 @@ test("of a symbol too many, what was wanted in its place is known", () => {
   expect(second).toMatchObject({ kind: "insertion", wanted: "⟨end⟩" });
   expect(end?.choices).toMatchObject([{ symbol: "⟨end⟩", gold: true }]);
   expect(steps(trace, [])[2]?.choices).toMatchObject([{ gold: false }]);
+});
+
+test("outputs of words stand apart, others as they are written", () => {
+  const of = (target: string[], output: string) => between({ ...trace, target, output });
+  expect(of(["yo", "lo", "quiero", "⟨end⟩"], "yo lo quiero")).toBe(" ");
+  expect(of(["y", "o", "⟨end⟩"], "yo")).toBe("");
+  expect(of(["y", " ", "o"], "y o")).toBe("");
+  expect(of(["yo", "⟨end⟩"], "yo")).toBe("");
 });

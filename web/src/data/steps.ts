@@ -5,6 +5,12 @@ import type { Edit, Trace } from "./contents";
 /** What the end of an output is called among its symbols. */
 export const END = "⟨end⟩";
 
+/** What stands between the symbols of an output: a space where its symbols are words. */
+export function between({ target, output }: Trace): string {
+  const written = target.filter((symbol) => symbol !== END);
+  return written.length > 1 && written.join(" ") === output ? " " : "";
+}
+
 /** What was wanted where an edit stands: where a symbol is too many what comes after it, or the end. */
 export function due(edits: readonly Edit[], index: number): string {
   return edits.slice(index).find((edit) => edit.wanted !== null)?.wanted ?? END;

@@ -1,4 +1,5 @@
 // Lines and marks on axes: the numbers behind them. Pure.
+import { fine } from "./scales";
 import { metricName, type Task } from "../data/task";
 
 /** Round numbers from low to high, about `count` of them. */
@@ -90,7 +91,7 @@ export function short(value: number): string {
   const size = Math.abs(value);
   if (size >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
   if (size >= 1e4) return `${Number((value / 1e3).toPrecision(3))}k`;
-  return size === 0 || size >= 0.001 ? String(Number(value.toPrecision(3))) : value.toExponential(0);
+  return size === 0 || size >= 0.001 ? fine(value, 3) : value.toExponential(0);
 }
 
 /** A point to draw: its interval, and what the reader is told of it. */
@@ -100,6 +101,8 @@ export interface Mark {
   low?: number;
   high?: number;
   label?: string;
+  /** What stands below the axis there, where it is no number: a range of them. */
+  tick?: string;
 }
 
 export interface Line {

@@ -64,9 +64,16 @@ export function decimal(value: number, digits = 3): string {
   return value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");
 }
 
+/** So many digits, or as many more as it takes (up to 9) for what is neither 1 nor 100 not to look like it. */
+export function fine(value: number, digits: number): string {
+  const near = Number(value.toPrecision(digits));
+  return near !== value && digits < 9 && [1, 100].includes(Math.abs(near)) ? fine(value, digits + 1) : `${near}`;
+}
+
 /** A probability to two digits after the point, more where it is small. */
 export function probability(p: number): string {
-  if (p === 0 || p >= 0.995) return p.toFixed(p < 0.99995 && p > 0 ? 4 : 0);
+  if (p === 0 || p >= 0.99995) return fine(p, 5);
+  if (p >= 0.995) return p.toFixed(4);
   return p >= 0.01 ? p.toFixed(2) : p.toPrecision(1);
 }
 

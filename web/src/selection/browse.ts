@@ -46,12 +46,12 @@ export interface Filter {
 
 export const EVERYTHING: Filter = { pattern: "", verdict: "all", least: 0, most: Infinity, only: null };
 
-/** Mean of ln(1 + (1 − Σ)²) over the source's columns Σ: how far each position is from being looked at once (Rikters et al. 2017). */
+/** −CDP, the mean of ln(1 + |1 − Σ|⁶) over the source's columns Σ: how far each position is from being looked at once (Rikters et al. 2017). */
 export function coverageDeviation(weights: Float32Array, sources: number): number {
   if (sources === 0) return 0;
   const sums = new Float64Array(sources);
   for (let index = 0; index < weights.length; index++) sums[index % sources]! += weights[index]!;
-  return sums.reduce((total, sum) => total + Math.log1p((1 - sum) ** 2), 0) / sources;
+  return sums.reduce((total, sum) => total + Math.log1p((1 - sum) ** 6), 0) / sources;
 }
 
 export function mean(values: Float32Array): number {
