@@ -30,9 +30,9 @@ POOL = 64
 class Course(NamedTuple):
     """How the network is trained."""
 
-    passes: int = 10
+    passes: int = 12
     """Over the words that typos are made of, foretelling alone."""
-    samples: int = 800_000
+    samples: int = 1_200_000
     """Typos, after that."""
     batch: int = 64
     rate: float = 0.002
