@@ -29,8 +29,8 @@ SHOWN = {"None": "", "''": "", "": "", "True": "(default: on)", "False": "(defau
 def parsed(kind: type[Arguments], verb: str, arguments: Sequence[str], default: Arguments | None = None) -> Arguments:
     """The arguments of a verb; help leaves with exit code 0, a mistake is an `InputError`."""
     asks_help, see = bool({"-h", "--help"} & set(arguments)), f"(pellucid {verb} --help)"
-    if not asks_help and lacking_value(kind, arguments):
-        raise InputError(f"{lacking_value(kind, arguments)} {see}")
+    if not asks_help and (wrong := lacking_value(kind, arguments)):
+        raise InputError(f"{wrong} {see}")
     start: Any = tyro.MISSING_NONPROP if default is None else default
     try:
         with redirect_stderr(StringIO()) as said:
@@ -41,8 +41,8 @@ def parsed(kind: type[Arguments], verb: str, arguments: Sequence[str], default: 
         if not left.code:
             raise
         raise InputError(f"{mistake(kind, arguments, default) or _unboxed(said.getvalue())} {see}") from None
-    if out_of_bounds(given):
-        raise InputError(f"{out_of_bounds(given)} {see}")
+    if wrong := out_of_bounds(given):
+        raise InputError(f"{wrong} {see}")
     return given
 
 
