@@ -10,10 +10,11 @@ from tasks import TASKS, config_of, examples, task_run
 from trained_runs import assert_same_outcome, train_to_end, write_pairs
 
 from pellucid.config import Task
+from pellucid.data.examples import Example
 from pellucid.errors import ConfigError
 from pellucid.toml import from_settings
 from pellucid.training.loop import Stepped
-from pellucid.training.run import load
+from pellucid.training.run import load, read_log
 from pellucid.training.session import Files, train_run
 from pellucid.viewer.asking import Asked, Changed
 from pellucid.viewer.assembling import Assembled, assemble
@@ -46,6 +47,34 @@ def test_an_interruption_changes_no_bit(task: Task, tmp_path: Path) -> None:
     events.close()
     train_to_end(files, tmp_path / "broken", config)
     assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
+
+
+def test_a_log_without_span_f1_goes_on_with_it(tmp_path: Path) -> None:
+    """As one that was written before span F1 was followed."""
+    lines = [("play a song", "O O B-what"), ("a rainy day", "O B-sky I-sky"), ("play", "O")] * 16
+    pairs = [Example(*line) for line in lines]
+    files = Files(
+        write_pairs(tmp_path / "train.tsv", pairs),
+        write_pairs(tmp_path / "dev.tsv", [*pairs[:3], Example("a song", "O B-what")]),
+    )
+    words: dict[str, Any] = {"source_symbols": "words", "target_symbols": "words"}
+    config = config_of("tag", training={"epochs": 3, "batch_size": 8, "learning_rate": 0.03}, data=words)
+    train_to_end(files, tmp_path / "straight", config)
+    for event in (events := train_run(files, tmp_path / "broken", config)):
+        if isinstance(event, Stepped) and event.progress.update == 7:
+            break
+    events.close()
+    log = tmp_path / "broken" / "log.jsonl"
+    older = [{key: value for key, value in each.items() if key != "span_f1"} for each in read_log(log.parent)]
+    log.write_text("".join(f"{json.dumps(record)}\n" for record in older))
+    train_to_end(files, log.parent, config)
+    straight, broken = (
+        [record for record in read_log(tmp_path / name) if record["event"] == "validated"]
+        for name in ("straight", "broken")
+    )
+    assert ["span_f1" in record for record in broken] == [False, True, True]
+    assert [record.get("span_f1") for record in broken[1:]] == [record["span_f1"] for record in straight[1:]]
+    assert all(0 <= record["span_f1"] <= 100 for record in straight)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -1,7 +1,7 @@
 """One run's outputs on some examples, and all that they are worth."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
@@ -73,6 +73,8 @@ class Assessment:
     """Whether outputs are also scored as running texts."""
     characters: bool = False
     """Whether the symbols that errors are counted in are characters."""
+    unscored: str = ""
+    """The tag at positions that are not scored; empty where all are."""
 
     @cached_property
     def scored(self) -> list[Scored]:
@@ -197,14 +199,14 @@ def assess(name: str, answered: Answered, own: Segmenters, shared: Segmenters, t
         ]
     rest = iter(scored)
     lists = [list(islice(rest, len(outputs))) for outputs in answered.outputs]
-    return Assessment(name, answered, lists, texts, shared.target.kind == "characters")
+    return Assessment(name, answered, lists, texts, shared.target.kind == "characters", shared.target.unscored)
 
 
 def join(parts: Sequence[Assessment]) -> Assessment:
     """Several assessments of one run, of different groups, as one."""
     answered = Answered(*(list(chain(*lists)) for lists in zip(*(part.answered for part in parts), strict=True)))
     candidates = [own for part in parts for own in part.candidates]
-    return Assessment(parts[0].name, answered, candidates, parts[0].texts, parts[0].characters)
+    return replace(parts[0], answered=answered, candidates=candidates)
 
 
 def compare_runs(a: Assessment, b: Assessment) -> Comparison:
