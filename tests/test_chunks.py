@@ -53,3 +53,9 @@ def test_training_follows_the_same_span_f1() -> None:
     assert spans_for_log(rows) == {"span_f1": spans(rows).f1}
     assert spans_for_log([scored("O B-a", "O B-a"), scored("O", "O")]) == {"span_f1": 100.0}
     assert spans_for_log([scored("B-a O", "O O")]) == {} == spans_for_log([scored("H E", "H C")])
+
+
+def test_sentences_without_chunks_do_not_widen_the_interval() -> None:
+    """The one chunk is right: no resample has an F1 below 100, and those without it have none."""
+    found = spans([scored("O B-a", "O B-a"), *[scored("O", "O")] * 19])
+    assert (found.f1, *found.f1_ci95) == (100.0, 100.0, 100.0)

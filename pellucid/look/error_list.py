@@ -142,7 +142,7 @@ def _looked(assessment: Assessment, at: int) -> str:
     trace = assessment.traces[at]
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in notes_on(trace))
     if trace.task == "tag":  # the weights of tags say nothing
-        return notes + tagged_html(trace, *assessment.answered.references[at][:1], unscored=assessment.unscored)
+        return notes + tagged_html(trace, assessment.answered.references[at][0], assessment.unscored)
     return notes + (f'<div class="wide">{attention_svg(trace)}</div>' if trace.target else "")
 
 

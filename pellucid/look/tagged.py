@@ -34,7 +34,7 @@ def tagged_html(trace: Trace, wanted: str = "", unscored: str = "") -> str:
     """
     words, answers = trace.source[trace.features :], trace.target
     tags = tags_of(wanted, trace) if wanted else list(answers)
-    cells = (_cell(word, *each, unscored) for word, *each in zip(words, tags, answers, strict=False))
+    cells = (_cell(word, tag, answer, unscored) for word, tag, answer in zip(words, tags, answers, strict=False))
     return f'<p class="tagged" dir="auto">{"".join(cells)}</p>'
 
 
