@@ -131,8 +131,8 @@ def test_groups_and_comparisons_are_told_by_what_is_right(task: Task, tmp_path: 
     trained, page = task_run(task), tmp_path / "page.html"
     lines = trained.files.dev.read_text("utf-8").splitlines()
     grouped = tmp_path / "grouped.tsv"
-    grouped.write_text("source\ttarget\tof\n" + "".join(f"{line}\t{'pq'[at % 2]}\n" for at, line in enumerate(lines)))
-    asked = ("evaluate", trained.run, grouped, "--group", "of")
+    grouped.write_text("".join(f"{line}\t{'pq'[at % 2]}\n" for at, line in enumerate(lines)))
+    asked = ("evaluate", trained.run, grouped, "--group", 3)
     found = json.loads(pellucid(*asked, "--json", "--html", page).out)
     rates = {"accuracy", "accuracy_ci95"} | ({"exact_match", "exact_match_ci95"} if task == "tag" else set())
     assert [row.keys() - {"group", "examples"} for row in found["groups"]] == [rates, rates]
