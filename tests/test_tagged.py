@@ -46,6 +46,11 @@ def test_features_are_no_words() -> None:
     assert re.findall("<bdi>(.*?)</bdi>", shown) == ["play", "a"]
 
 
+def test_words_that_were_never_seen_are_underlined() -> None:
+    shown = tagged_html(replace(trace("play a", "O O"), source=("N", "play", "a"), features=1, unknown=(0, 2)))
+    assert re.findall("<u>(.*?)</u>", shown) == ["<bdi>a</bdi>"] and shown.count("<bdi>") == 2
+
+
 def test_the_mistakes_of_a_report_have_their_words() -> None:
     wrong = Shown(trace("play a song", "O O B-x"), ("O B-y B-x",), 1)
     page = report_html(Report("t", mistakes=[wrong]))

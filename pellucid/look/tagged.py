@@ -14,7 +14,8 @@ def tagged_table(mistakes: Iterable[tuple[Trace, str]]) -> Iterator[str]:
     """A table of answers with what was wanted of each."""
     yield (
         '<p class="note">Below each word stands the tag that is wanted and, where the model answered another, that '
-        "answer, underlined; p is the probability the model gave all its tags together.</p>\n"
+        "answer in colour. An underlined word was never seen in training; p is the probability the model gave all its "
+        "tags together.</p>\n"
         '<div class="wide"><table class="mistakes tags">\n<thead><tr><th scope="col">words and tags</th>'
         '<th scope="col">wrong</th><th scope="col">p</th></tr></thead>\n<tbody>\n'
     )
@@ -32,24 +33,34 @@ def tagged_html(trace: Trace, wanted: str = "", unscored: str = "") -> str:
 
     `wanted` is a text of n tags, or empty where nothing is known; of `unscored` ones no answer is wrong.
     """
-    words, answers = trace.source[trace.features :], trace.target
+    answers = trace.target
     tags = tags_of(wanted, trace) if wanted else list(answers)
-    cells = (_cell(word, tag, answer, unscored) for word, tag, answer in zip(words, tags, answers, strict=False))
+    cells = (
+        _cell(word, tag, answer, unscored) for word, tag, answer in zip(_words(trace), tags, answers, strict=False)
+    )
     return f'<p class="tagged" dir="auto">{"".join(cells)}</p>'
+
+
+def _words(trace: Trace) -> list[str]:
+    """The symbols as HTML, those that were never seen in training underlined."""
+    shown = [f"<bdi>{text(word)}</bdi>" for word in trace.source]
+    for place in trace.unknown:
+        shown[place] = f"<u>{shown[place]}</u>"
+    return shown[trace.features :]
 
 
 def tags_of(written: str, trace: Trace) -> list[str]:
     """The tags of a text, cut where the trace's are: what stands between its first two stands between all."""
-    first, n = trace.target[0], len(trace.target)
-    if n == 1:
+    n = len(trace.target)
+    if n < 2:
         return [written]
-    breadth = (len(trace.output) - sum(map(len, trace.target))) // (n - 1)
-    between = trace.output[len(first) : len(first) + breadth]
+    first, breadth = len(trace.target[0]), (len(trace.output) - sum(map(len, trace.target))) // (n - 1)
+    between = trace.output[first : first + breadth]
     return written.split(between if between.strip() else None) if between else list(written)
 
 
 def _cell(word: str, wanted: str, answer: str, unscored: str) -> str:
-    """One symbol."""
+    """One symbol, already HTML, and its tags."""
     wrong = wanted not in (answer, unscored)
     answered = f"<mark>{text(answer)}</mark>" if wrong else ""
-    return f"<span><bdi>{text(word)}</bdi><small>{text(wanted)}</small>{answered}</span> "
+    return f"<span>{word}<small>{text(wanted)}</small>{answered}</span> "
