@@ -159,8 +159,8 @@ function answered(item: Item, trace: Trace): string {
 
 /** One kind of error and how often it was made. */
 export function mistake({ written, wanted, times }: Confusion, task: Trace["task"]): string {
-  const name = (symbol: string | null): string => (symbol === null ? "nothing" : (task === "classify" ? shownText : shown)(symbol));
-  return `“${name(written)}” for “${name(wanted)}”: ${times}`;
+  const name = (symbol: string | null): string => (symbol === null ? "nothing" : `“${(task === "classify" ? shownText : shown)(symbol)}”`);
+  return `${name(written)} for ${name(wanted)}: ${times}`;
 }
 
 /** The kinds of the first errors of an output, those that were made more than once in all of the file. */
