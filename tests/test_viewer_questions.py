@@ -141,7 +141,7 @@ def test_rows_are_given_one_after_another_to_the_output_that_came_of_the_last() 
         now = what_if(shown, Changed(before=before, after=after)).after.traces[0]
         assert now.painted == [row.step for row in after.painted if row.step < len(now.target)]
         lengths.append(len(now.target))
-    longer, last, shorter = rows
+    last = rows[1]
     assert last.step in range(len(item.traces[0].target), lengths[0]) and lengths[2] <= last.step
     with pytest.raises(InputError, match=f"painted: there is no step {last.step}"):
         what_if(shown, Changed(before=before, after=msgspec.structs.replace(before, painted=[last])))

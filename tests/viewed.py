@@ -24,7 +24,7 @@ def digits_shown(served: bool = True, beam: int | None = None) -> Assembled:
 
 @cache
 def chained() -> tuple[int, list[Painted]]:
-    """An example of the digits run (its place), and rows of attention, each given to the output that the one before led to.
+    """An example of the digits run (its place) and rows of attention, each given to what the one before led to.
 
     The first makes the output longer, the second is given to its last step, and the third makes it short again.
     """
