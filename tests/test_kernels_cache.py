@@ -1,6 +1,8 @@
 """Where compiled kernels are kept, and what is said before they are compiled."""
 
 from pathlib import Path
+from threading import Thread
+from time import sleep
 
 import pytest
 
@@ -24,6 +26,30 @@ def test_a_folder_is_filled_once_all_kernels_are_there(monkeypatch: pytest.Monke
     assert cache.is_filled()
     cache.empty()
     assert not cache.is_filled() and list(tmp_path.iterdir()) == []
+
+
+def test_two_processes_compile_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The second waits for the first, and then finds everything there."""
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    compiled = list[bool]()
+
+    def rehearse() -> None:
+        compiled.append(not cache.is_filled())
+        sleep(0.3)
+
+    monkeypatch.setattr(choice, "_rehearse", rehearse)
+    threads = [Thread(target=choice._rehearse_anew) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(compiled) == [False, False, True]
+
+
+def test_without_a_folder_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "cache_folder", lambda: None)
+    with cache.by_one(), cache.by_one():
+        assert not cache.is_filled()
 
 
 def test_a_changed_kernel_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

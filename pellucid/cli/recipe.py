@@ -40,6 +40,8 @@ def run(arguments: list[str]) -> int:
         print("\n".join(f"{name:<27}{about}" for name, about in ABOUT.items()))
         return 0
     given = parsed(Arguments, "recipe", arguments)
+    if given.name == "list":
+        raise InputError("list tells the recipes and takes no options: pellucid recipe list")
     run_recipe, only = find(given.name), [name for name in given.only.split(",") if name]
     if only and given.name not in CHOOSABLE:
         raise InputError(f"{given.name} has no experiments to choose from: --only is for {', '.join(CHOOSABLE)}")

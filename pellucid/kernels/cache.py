@@ -1,11 +1,12 @@
 """Where compiled kernels are kept for the next process. Numba is not needed to know."""
 
+import fcntl
 import hashlib
 import os
 import platform
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -63,6 +64,18 @@ def mark_filled() -> None:
     if folder is not None:
         with suppress(OSError):
             (folder / COMPLETE).write_text("".join(f"{digest} {name}\n" for name, digest in _digests(folder)), "utf-8")
+
+
+@contextmanager
+def by_one() -> Iterator[None]:
+    """Within, no other process compiles these kernels: who comes second waits here, and finds them done."""
+    folder = cache_folder()
+    if folder is None:
+        yield
+        return
+    with folder.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def is_damaged() -> bool:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from pellucid.kernels.cache import empty, is_damaged, is_filled, mark_filled
+from pellucid.kernels.cache import by_one, empty, is_damaged, is_filled, mark_filled
 from pellucid.kernels.environment import plain_is_asked
 
 WORTH_LOADING = 500
@@ -84,6 +84,12 @@ def available_on_gpu() -> bool:
 
 
 def _rehearse_anew() -> None:
+    """Take the kernels from the disk, or compile them, one process for all that want them now."""
+    with nullcontext() if is_filled() else by_one():
+        _rehearse_kept()
+
+
+def _rehearse_kept() -> None:
     """Take the kernels from the disk, or compile them; if what stands on the disk is damaged, without it."""
     filled, damaged = is_filled(), is_damaged()
     if not damaged:
@@ -97,7 +103,7 @@ def _rehearse_anew() -> None:
         empty()
         _rehearse()
         if filled:
-            warnings.warn("the compiled kernels on the disk were damaged; they are compiled again", stacklevel=4)
+            warnings.warn("the compiled kernels on the disk were damaged; they are compiled again", stacklevel=5)
     if damaged or not filled:
         mark_filled()
 

@@ -110,8 +110,7 @@ class Teller:
         for each in event.covered:
             self._print(f"{each.path}: vectors of {each.found:,} of {each.symbols:,} {each.side} symbols")
         if event.compiles:
-            kept = "for this machine, once" if cache_folder() else "each time, for want of a folder to keep them in"
-            self._print(f"compiling kernels {kept}: up to a minute before the first update")
+            self._print(compiling())
 
     def _tell_started(self, event: Started) -> None:
         """How long it will take at most."""
@@ -131,6 +130,12 @@ class Teller:
             f"epoch {progress.epoch + (1 if progress.batch else 0):>3} · update {progress.update:>6,} · "
             f"{scores(event.task, event.metrics)} · {progress.seconds:,.0f} s{' · best' if event.best else ''}"
         )
+
+
+def compiling() -> str:
+    """Why the first update is late."""
+    kept = "for this machine, once" if cache_folder() else "each time, for want of a folder to keep them in"
+    return f"compiling kernels {kept}: up to a minute before the first update"
 
 
 def scores(task: Task, metrics: Mapping[str, float], few: bool = False) -> str:

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from rich.progress import Progress, TaskID
 
-from pellucid.look.progress import Telling, bars_on, scores
+from pellucid.look.progress import Telling, bars_on, compiling, scores
 from pellucid.training.loop import Started, Stepped, Stopped, Validated
 from pellucid.training.session import Built, RunEvent
 
@@ -61,6 +61,8 @@ class Rows:
         match event:
             case Built():
                 self.say(f"{name}: {'resumed' if event.resumed else 'new run'}, {event.parameters:,} parameters")
+                if event.compiles:
+                    self.say(f"{name}: {compiling()}")
             case Validated() if not self.alive:
                 best = " · best" if event.best else ""
                 self.say(

@@ -120,7 +120,7 @@ def _embedding(outcomes: Sequence[Outcome], measured: Sequence[dict[str, Any]], 
     return [
         Picture(title, "After training; vowels red, pad the padding.", svg(embedding_figure(ends))),
         Picture(title, "From the first update to the last, seed 1; the bar below is the time.", films[0]),
-        Table(title, CLAIMS, heads, rows),
+        Table(title, " ".join(CLAIMS.split()), heads, rows),
     ]
 
 

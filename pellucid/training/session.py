@@ -15,7 +15,7 @@ from pellucid.data.corpus import Corpus
 from pellucid.data.examples import Example, resolve_format
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.files import remove, write_text
-from pellucid.kernels.choice import will_compile
+from pellucid.kernels.choice import available, will_compile
 from pellucid.model.device import find_device, place, use_determinism
 from pellucid.model.network import build_network, parameter_count
 from pellucid.model.threads import use_threads
@@ -106,6 +106,8 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
             session.training = keep(folder / run.CORPUS, corpus, files, data).encoded
         del corpus
         yield built
+        if built.compiles:
+            available()  # before the first update: an interruption has nothing to wait for here
         if session.progress.finished:
             _conclude(session, folder)
             yield Stopped(session.progress)
