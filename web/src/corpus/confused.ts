@@ -46,7 +46,7 @@ export function confusedFiles(of: readonly Confusion[], written: string, name: (
     name: "confusions",
     picture: figure([{
       title: "Confusions", across: written, down: "wanted", heads, size: [32, 26],
-      rows: cells.map((line, row) => [wanted[row]!, line.map((times) => (times ? { text: `${times}`, fill: "var(--wrong)", shade: redness(times, most) } : { edge: "none" }))]),
+      rows: cells.map((line, row) => [wanted[row]!, line.map((times) => (times ? { text: `${times}`, fill: "var(--wrong)", shade: redness(times, most) } : { text: "", fill: "var(--raised)" }))]),
     }]),
     data: of,
     table: [["wanted", "written", "times", "of"], ...of.map((each) => [each.wanted ?? "", each.written ?? "", each.times, each.of])],

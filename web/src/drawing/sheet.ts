@@ -11,7 +11,7 @@ export interface Cell {
   readonly shade?: number;
   /** Of the letters. */
   readonly ink?: string;
-  /** The length of a bar, of the cell's. */
+  /** The length of a bar below the text, of the cell's; in a broad cell the text stands behind it. */
   readonly bar?: number | undefined;
   /** The colour of a frame. */
   readonly edge?: string | undefined;
@@ -29,7 +29,9 @@ export interface Sheet {
 }
 
 const [LETTER, SMALL, EDGE, ROOM] = [13, 11, 12, 940];
-const wide = (text = "", letter = LETTER): number => Math.ceil(breadth(text) * letter);
+/** Cells wider than this are for bars. */
+const BROAD = 240;
+const wide = (text = "", letter = LETTER): number => Math.ceil(1.1 * breadth(text) * letter);
 const most = (values: readonly number[]): number => values.reduce((top, value) => Math.max(top, value), 0);
 /** No figure is made of one word: what is longer than this is cut. */
 const cut = (text = ""): string => (text.length > 42 ? `${[...text].slice(0, 40).join("")}…` : text);
@@ -38,6 +40,7 @@ function written(x: number, y: number, text: string, more = ""): string {
   return text === "" ? "" : `<text x="${x}" y="${y}"${more}>${escaped(text)}</text>`;
 }
 const QUIET = ` font-size="${SMALL}" fill="var(--quiet)"`;
+const plain = (ink = "var(--text)"): string => ` font-size="${LETTER}" fill="${ink}"`;
 const middle = (letter: number, ink: string): string => ` font-size="${letter}" fill="${ink}" text-anchor="middle"`;
 
 /** Places [from, to) of the columns of each line. */
@@ -59,50 +62,56 @@ function lines(widths: readonly number[], room: number): [number, number][] {
 /** A sheet below `top`: its drawing, its right edge and its lower one. */
 function drawn(sheet: Sheet, top: number): [string, number, number] {
   const { title, across = "", down = "", size: [least, tall] = [26, 26] } = sheet;
+  const broad = least > BROAD;
   const heads = (sheet.heads ?? []).map(cut);
-  const rows = sheet.rows.map(([head, cells]) => [cut(head), cells, cells.some((cell) => cell.note) ? tall + 14 : tall] as const);
+  const rows = sheet.rows.map(([head, cells]) => [cut(head), cells, tall + (cells.some((cell) => cell.note) ? 12 : 0) + (!broad && cells.some((cell) => cell.bar) ? 6 : 0)] as const);
   const longest = most(heads.map((head) => wide(head)));
-  const aslant = longest > Math.max(40, 2 * least);
+  const aslant = longest > Math.max(28, 2 * least);
   const widths = Array.from({ length: most(rows.map(([, cells]) => cells.length)) }, (_, at) =>
-    most([least, aslant ? 0 : wide(heads[at]) + 6, ...rows.map(([, cells]) => Math.max(wide(cut(cells[at]?.text)), wide(cells[at]?.note, SMALL)) + 10)]),
+    most([least, aslant || least < 10 ? 0 : wide(heads[at]) + 6, ...rows.map(([, cells]) => Math.max(wide(cut(cells[at]?.text)), wide(cells[at]?.note, SMALL)) + 10)]),
   );
   const left = EDGE + (down ? 16 : 0) + most(rows.map(([head]) => wide(head))) + 8;
   const inside: string[] = [];
   const shapes = new Map<string, string>();
   const shape = (look: string, x: number, y: number, width: number, height: number): unknown =>
     shapes.set(look, `${shapes.get(look) ?? ""}M${+x.toFixed(1)} ${+y.toFixed(1)}h${+width.toFixed(1)}v${+height.toFixed(1)}h${-width.toFixed(1)}z`);
-  let [right, y] = [left + wide(across, SMALL), top];
-  for (const line of title.match(/.{1,110}/gu) ?? []) {
+  let [right, y] = [left + wide(across, SMALL) + 16, top];
+  for (const line of title.match(/\S.{0,89}(?!\S)|\S{1,90}/gu) ?? []) {
     y += 20;
     inside.push(written(EDGE, y, line, ` font-size="14" font-weight="600" fill="var(--text)"`));
-    right = Math.max(right, EDGE + wide(line, 14));
+    right = Math.max(right, EDGE + wide(line, 16));
   }
   for (const [from, to] of lines(widths, ROOM - left)) {
     y += 10;
-    if (across) inside.push(written(left, (y += 14), `${across} →`, QUIET));
-    if (longest > 0) y += aslant ? Math.ceil(longest * 0.87) + 12 : 20;
+    if (across && from === 0) inside.push(written(left, (y += 14), `${across} →`, QUIET));
+    y += 4;
+    if (longest > 0) y += aslant ? Math.ceil(longest * 0.87) + 8 : 18;
     const start = y;
     let x = left;
     for (let at = from; at < to; at++) {
       const [width, head] = [widths[at]!, heads[at] ?? ""];
       const middleX = x + width / 2;
-      inside.push(written(middleX, start - 6, head, aslant ? ` font-size="${LETTER}" fill="var(--text)" transform="rotate(-60 ${middleX} ${start - 6})"` : middle(LETTER, "var(--text)")));
+      inside.push(written(middleX, start - 6, head, aslant ? `${plain()} transform="rotate(-60 ${middleX} ${start - 6})"` : middle(LETTER, "var(--text)")));
       if (aslant) right = Math.max(right, middleX + wide(head) / 2 + 8);
       y = start;
       for (const [, cells, height] of rows) {
         const { text, note, fill, shade = 1, ink = "var(--text)", bar, edge } = cells[at] ?? {};
-        if (fill) shape(`fill="${fill}" fill-opacity="${shade.toFixed(2)}"`, x, y, width, height);
-        if (bar) shape(`fill="var(--weight)" fill-opacity="0.35"`, x + 2, y + 3, (width - 4) * bar, height - 6);
-        if (edge) shape(`fill="none" stroke-width="1.5" stroke="${edge}"`, x + 1, y + 1, width - 2, height - 2);
-        inside.push(written(x + width / 2, y + height / 2 + (note ? -1 : 4.5), cut(text), middle(LETTER, ink)));
-        if (note) inside.push(written(x + width / 2, y + height - 6, note, middle(SMALL, "var(--quiet)")));
+        // Cells with a text stand apart; shades join to a picture.
+        const gap = text === undefined ? 0 : 1;
+        const long = broad ? (width - BROAD / 2) * (bar ?? 0) : (width - 8) * (bar ?? 0);
+        if (fill) shape(`fill="${fill}" fill-opacity="${shade.toFixed(2)}"`, x, y, width - gap, height - gap);
+        if (bar) shape('fill="var(--weight)"', x + (broad ? 0 : 4), broad ? y + 5 : y + height - 8, long, broad ? height - 10 : 4);
+        if (edge) shape(`fill="none" stroke-width="1.5" stroke="${edge}"`, x + 1, y + 1, width - 3, height - 3);
+        const line = y + tall / 2 + 4.5;
+        inside.push(broad ? written(x + long + 6, line, cut(text), plain(ink)) : written(x + width / 2, line, cut(text), middle(LETTER, ink)));
+        if (note) inside.push(written(x + width / 2, line + 13, note, middle(SMALL, "var(--quiet)")));
         y += height;
       }
       x += width;
     }
     y = start;
     for (const [head, , height] of rows) {
-      inside.push(written(left - 8, y + height / 2 + 4.5, head, ` font-size="${LETTER}" fill="var(--text)" text-anchor="end"`));
+      inside.push(written(left - 8, y + height / 2 + 4.5, head, `${plain()} text-anchor="end"`));
       y += height;
     }
     if (down) inside.push(written(0, 0, `${down} →`, `${QUIET} transform="translate(${EDGE} ${start}) rotate(90)"`));
@@ -125,5 +134,5 @@ export function figure(sheets: readonly Sheet[]): string {
 
 /** Names with their numbers as bars, the longest of `whole`. */
 export function bars(title: string, of: readonly (readonly [name: string, value: number, words?: string])[], whole = Math.max(1e-9, ...of.map(([, value]) => value))): Sheet {
-  return { title, size: [260, 24], rows: of.map(([name, value, words = `${value}`]) => [name, [{ bar: value / whole, text: words }]]) };
+  return { title, size: [360, 24], rows: of.map(([name, value, words = `${value}`]) => [name, [{ bar: value / whole, text: words }]]) };
 }

@@ -26,14 +26,14 @@ export function stepFigure(title: string, all: readonly Step[], least = false): 
     line("written", (step) => ({ text: shown(step.symbol), note: `${least ? "≥ " : ""}${decimal(step.entropy, 2)} bits`, ...(erred(step) && MARKED) }), () => ({ text: "–", note: "missing", ...MARKED })),
     line("wanted", (step) => (step.kind === "substitution" ? { text: shown(step.wanted ?? ""), ink: RIGHT } : step.kind === "insertion" ? { text: "–", ink: RIGHT } : {}), (symbol) => ({ text: shown(symbol), ink: RIGHT })),
     ...Array.from({ length: Math.max(0, ...all.map(({ choices }) => choices.length)) }, (_, rank) =>
-      line(`${rank + 1}.`, ({ choices, symbol }) => {
+      line(rank ? `${rank + 1}.` : "likeliest", ({ choices, symbol }) => {
         const choice = choices[rank];
         return choice ? { text: shown(choice.symbol), note: percent(choice.probability), bar: choice.probability, edge: choice.symbol === symbol ? "var(--accent)" : choice.gold ? RIGHT : undefined } : {};
       }),
     ),
   ].filter(([, cells]) => cells.some(({ text }) => text));
   const heads = columns.map((each) => (typeof each === "string" ? "" : `${each.place + 1}`));
-  return figure([{ title, across: "step of the output; below, what each might have been: a bar is a probability, blue frames what was written", heads, rows, size: [58, 26] }]);
+  return figure([{ title, across: "writes (output)", heads, rows, size: [58, 26] }]);
 }
 
 /** A source with its tags, how sure each was, and the true ones of those that are wrong; those unlike `beside` are framed. */
@@ -43,7 +43,7 @@ export function tagFigure(title: string, all: readonly Step[], reads: readonly s
     ["tag", all.map((step) => ({ text: shown(step.symbol), note: percent(step.probability), bar: step.probability, ...(erred(step) && { ink: WRONG }), edge: beside && beside[step.place] !== step.symbol ? "var(--gold)" : undefined }))],
     ["wanted", all.map((step) => ({ text: erred(step) ? shown(step.wanted ?? "") : "", ink: RIGHT }))],
   ];
-  return figure([{ title, across: "position in the source; a bar is the tag’s probability", heads: all.map(({ place }) => `${place + 1}`), rows: rows.filter(([, cells]) => cells.some(({ text }) => text)) }]);
+  return figure([{ title, across: "reads (source)", heads: all.map(({ place }) => `${place + 1}`), rows: rows.filter(([, cells]) => cells.some(({ text }) => text)) }]);
 }
 
 /** The likeliest answers as bars of 1. */
@@ -64,13 +64,15 @@ export function stateSheet(title: string, of: Grid, order: readonly number[], sy
   // Of units that fall into one row the greatest is drawn: more cells than these no program opens with ease.
   const turned: Grid = { rows: order.length, columns: of.rows, values: Float32Array.from({ length: order.length * of.rows }, (_, at) => of.values[(at % of.rows) * of.columns + order[Math.floor(at / of.rows)]!]! / most) };
   const cells = pooled(turned, whole(turned.rows), whole(turned.columns), of.rows, Math.max(1, Math.floor(30_000 / Math.max(1, of.rows))));
+  // Where there is no room for symbols, as in the strip on the screen, numbers stand above some.
+  const many = of.rows > 120;
   const width = symbols.reduce((top, symbol) => Math.max(top, breadth(shown(symbol)) * 13 + 6), 16);
   return {
-    title: `${title}, ${order.length} units; ${gate ? "darkest: 1" : `red +, blue −, darkest: ${decimal(most)}`}`,
+    title: `${title}, ${order.length} units${cells.rows < order.length ? ` in ${cells.rows} rows, the greatest of each` : ""}; ${gate ? "darkest: 1" : `red +, blue −, darkest: ${decimal(most)}`}`,
     across: title.startsWith("encoder") ? "reads (source)" : "writes (output)",
     down: "units",
-    heads: symbols.slice(0, of.rows).map(shown),
+    heads: symbols.slice(0, of.rows).map((symbol, at) => (many ? ((at + 1) % 50 ? "" : `${at + 1}`) : shown(symbol))),
     rows: Array.from({ length: cells.rows }, (_, unit) => ["", Array.from(row(cells, unit), (value) => tinted(value, gate ? "weight" : "difference", dark))]),
-    size: [width > 40 ? 16 : Math.ceil(width), Math.max(1, Math.min(5, 300 / cells.rows))],
+    size: [many ? Math.max(1, Math.floor(880 / of.rows)) : width > 28 ? 16 : Math.ceil(width), Math.max(1, Math.min(5, 300 / cells.rows))],
   };
 }

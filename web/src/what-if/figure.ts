@@ -14,14 +14,18 @@ export function changeFigure(title: string, was: Trace, now: Trace, all: readonl
   const told = (pick: (change: Change) => Cell): Cell[] => pairs.map(([step]) => (step === null || !all[step] ? {} : pick(all[step])));
   return figure([{
     title,
-    across: was.task === "transduce" ? "writes (output); p is of the symbol before" : "answers; p is of the answer before",
+    across: was.task === "tag" ? "reads (source)" : "writes (output)",
     heads: pairs.map(([step]) => (step === null ? "" : `${step + 1}`)),
     rows: [
       ["before", pairs.map(([step, place]) => symbol(was, step, place === null ? undefined : now.target[place]))],
       ["after", pairs.map(([step, place]) => symbol(now, place, step === null ? undefined : was.target[step]))],
-      ["p before", told(({ before }) => ({ text: probability(before), bar: before }))],
-      ["p after", told(({ after }) => ({ text: probability(after), bar: after }))],
-      ["KL, bits", told(({ divergence }) => ({ text: divergence.toFixed(2) }))],
+      ...(all.length > 0
+        ? [
+            ["p before", told(({ before }) => ({ text: probability(before), bar: before }))] as const,
+            ["p after", told(({ after }) => ({ text: probability(after), bar: after }))] as const,
+            ["KL, bits", told(({ divergence }) => ({ text: divergence.toFixed(2) }))] as const,
+          ]
+        : []),
     ],
     size: [44, 26],
   }]);
