@@ -252,4 +252,4 @@ def test_a_picture_has_the_colours_of_the_page(opened: Open, file: str, tmp_path
     light = saved(page, "Steps", "SVG", tmp_path).decode("utf-8")
     page.get_by_role("button", name="Dark colours").click()
     dark = saved(page, "Steps", "SVG", tmp_path).decode("utf-8")
-    assert 'fill="#ffffff"' in light and 'fill="#12161c"' in dark
+    assert 'fill="#fff"' in light and 'fill="#12161c"' in dark
