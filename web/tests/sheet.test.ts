@@ -42,6 +42,11 @@ test("cells of one look are one path, so that a large map stays a small file", (
   expect(svg.length).toBeLessThan(70_000);
 });
 
+test("columns without text are as narrow as they are asked to be", () => {
+  const svg = figure([{ title: "", heads: ["", "50"], rows: [["", cells(2, { fill: "red" })]], size: [1, 3] }]);
+  expect(svg).toContain("h1v3");
+});
+
 test("words above narrow columns stand aslant, and inside the picture", () => {
   const svg = figure([{ title: "", heads: ["a-rather-long-name", "b"], rows: [["", cells(2, {})]] }]);
   expect(svg.match(/rotate\(-60/g)).toHaveLength(2);

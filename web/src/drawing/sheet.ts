@@ -31,7 +31,7 @@ export interface Sheet {
 const [LETTER, SMALL, EDGE, ROOM] = [13, 11, 12, 940];
 /** Cells wider than this are for bars. */
 const BROAD = 240;
-const wide = (text = "", letter = LETTER): number => Math.ceil(1.1 * breadth(text) * letter);
+const wide = (text = "", letter = LETTER): number => (text === "" ? 0 : Math.ceil(1.1 * breadth(text) * letter));
 const most = (values: readonly number[]): number => values.reduce((top, value) => Math.max(top, value), 0);
 /** No figure is made of one word: what is longer than this is cut. */
 const cut = (text = ""): string => (text.length > 42 ? `${[...text].slice(0, 40).join("")}…` : text);
@@ -68,7 +68,7 @@ function drawn(sheet: Sheet, top: number): [string, number, number] {
   const longest = most(heads.map((head) => wide(head)));
   const aslant = longest > Math.max(28, 2 * least);
   const widths = Array.from({ length: most(rows.map(([, cells]) => cells.length)) }, (_, at) =>
-    most([least, aslant || least < 10 ? 0 : wide(heads[at]) + 6, ...rows.map(([, cells]) => Math.max(wide(cut(cells[at]?.text)), wide(cells[at]?.note, SMALL)) + 10)]),
+    most([least, aslant || least < 10 ? 0 : wide(heads[at]) + 6, ...rows.map(([, cells]) => (cells[at]?.text ? Math.max(wide(cut(cells[at].text)), wide(cells[at].note, SMALL)) + 10 : 0))]),
   );
   const left = EDGE + (down ? 16 : 0) + most(rows.map(([head]) => wide(head))) + 8;
   const inside: string[] = [];
