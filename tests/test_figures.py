@@ -4,6 +4,7 @@ import math
 import struct
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import matplotlib
@@ -95,6 +96,18 @@ def test_a_model_without_attention_says_so() -> None:
     axes = attention_figure(made("ab", ["A"], [[0, 0]])).axes[0]
     assert "no attention" in [text.get_text() for text in axes.texts]
     assert "no attention" not in [text.get_text() for text in attention_figure(small()).axes[0].texts]
+
+
+def test_symbols_that_training_never_held_are_marked_below_their_labels() -> None:
+    axes = attention_figure(replace(small(), unknown=(0, 2))).axes[0]
+    assert [np.asarray(line.get_xdata()).tolist() for line in axes.lines] == [[-0.4, 0.4], [1.6, 2.4]]
+    assert [text.get_text() for text in axes.texts if "never" in text.get_text()] == [
+        "underlined: never\nseen in training"
+    ]
+    assert axes.get_xlim() == attention_figure(small()).axes[0].get_xlim()
+    drawn = svg(attention_figure(replace(small(), unknown=(0, 2))))
+    assert 'id="unseen-1"' in drawn and 'id="unseen-3"' in drawn and 'id="unseen-2"' not in drawn
+    assert "unseen" not in svg(attention_figure(small()))
 
 
 @pytest.mark.parametrize("trace", [made([], [END], []), made("ab", [], []), made([], [], [])])

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.lines import Line2D
 from sample_traces import HOSTILE, made
 
 from pellucid.look.figures import png, svg
@@ -44,6 +45,27 @@ def test_a_long_source_goes_on_in_further_lines() -> None:
     assert figure.get_figwidth() < 10 < figure.get_figheight() * 3
     across = [text.get_text() for axes in figure.axes for text in axes.get_xticklabels() if text.get_text() != "H"]
     assert "".join(across) == "".join(letters).replace("H", "")
+
+
+def middle(line: Line2D) -> float:
+    """Where a mark lies."""
+    return float(np.mean(np.asarray(line.get_xdata(), dtype=float)))
+
+
+def test_symbols_that_training_never_held_are_marked_in_their_line() -> None:
+    letters = [*"ACDEFGHIKLMNPQRSTVWY"] * 5
+    drawn = tagged(letters, ["H"] * 100, [0.5] * 100)
+    trace = replace(drawn, source=("f", *letters), features=1, unknown=(1, 60, 100))
+    figure = tags_figure(trace)
+    marks = [(axes, line) for axes in figure.axes for line in axes.lines]
+    n = len([label for label in figure.axes[0].get_xticklabels() if label.get_text()])
+    assert [middle(line) for _, line in marks] == pytest.approx([place % n for place in (0, 59, 99)])
+    under = [axes.get_xticklabels()[round(middle(line))].get_text() for axes, line in marks]
+    assert under == [trace.source[position] for position in trace.unknown]
+    assert len({axes for axes, _ in marks}) > 1
+    assert [text for text in texts(svg(figure)) if text.startswith(("underlined", "seen"))]
+    assert not [line for axes in tags_figure(replace(trace, unknown=())).axes for line in axes.lines]
+    assert png(tags_figure(replace(tagged(["a"], ["X"]), unknown=(0,)))).startswith(b"\x89PNG")
 
 
 def test_hostile_symbols_are_text_and_nothing_is_drawn_of_nothing() -> None:

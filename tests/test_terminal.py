@@ -252,7 +252,17 @@ def test_folding_loses_nothing(text: str, width: int) -> None:
 
 @pytest.mark.parametrize(
     ("chance", "shown"),
-    [(1.0, "1.00"), (0.934, "0.93"), (0.01, "0.01"), (0.0096, "1e-02"), (0.00034, "3e-04"), (0.00099, "1e-03")],
+    [
+        (1.0, "1.00"),
+        (0.9949, "0.99"),
+        (0.9951, "0.9951"),
+        (0.99999, ">0.9999"),
+        (0.934, "0.93"),
+        (0.01, "0.01"),
+        (0.0096, "1e-02"),
+        (0.00034, "3e-04"),
+        (0.00099, "1e-03"),
+    ],
 )
 def test_probabilities(chance: float, shown: str) -> None:
     assert probability(float(np.log(chance))) == shown

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 from trained_runs import digits_run
-from viewed import digits_shown
+from viewed import chained, digits_shown
 
 from pellucid.errors import InputError
 from pellucid.search.trace import END
@@ -128,6 +128,23 @@ def test_a_painted_step_that_another_change_cuts_off_is_kept() -> None:
     after = Asked(text="nine two", prefix=["4", END], painted=[row])
     told = what_if(SHOWN(), Changed(before=PLAIN, after=after))
     assert len(told.before.traces[0].target) == 3 and told.after.traces[0].painted == []
+
+
+def test_rows_are_given_one_after_another_to_the_output_that_came_of_the_last() -> None:
+    place, rows = chained()
+    shown = digits_shown(beam=3)
+    item = shown.contents.items[place]
+    before = Asked(text=item.text, beam_width=len(item.traces))
+    lengths = list[int]()
+    for count in range(1, len(rows) + 1):
+        after = msgspec.structs.replace(before, painted=sorted(rows[:count], key=lambda row: row.step))
+        now = what_if(shown, Changed(before=before, after=after)).after.traces[0]
+        assert now.painted == [row.step for row in after.painted if row.step < len(now.target)]
+        lengths.append(len(now.target))
+    last = rows[1]
+    assert last.step in range(len(item.traces[0].target), lengths[0]) and lengths[2] <= last.step
+    with pytest.raises(InputError, match=f"painted: there is no step {last.step}"):
+        what_if(shown, Changed(before=before, after=msgspec.structs.replace(before, painted=[last])))
 
 
 def test_the_nearest_states_are_of_the_file_and_not_the_one_asked_for() -> None:

@@ -93,6 +93,16 @@ def test_a_tagger_is_drawn_as_its_tags(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "a.json").read_text("utf-8"))["attention"] == []
 
 
+def test_symbols_that_training_never_held_are_underlined_in_latex() -> None:
+    drawn = replace(small(), unknown=(1,))
+    tags = replace(made(["f", "a", "b_"], ["X", "Y"], [[1, 0, 0], [0, 1, 0]], features=1, unknown=(2,)), task="tag")
+    for trace, name, other in ((drawn, r"{\underline{b}}", "{a}"), (tags, r"{\underline{b\_}}", "{a}")):
+        text = picture(trace)
+        assert name in text and other in text and text.count(r"\underline") == 2
+        assert text.count("never seen in training") == 1 and text.count("{") == text.count("}")
+        assert "underline" not in picture(replace(trace, unknown=()))
+
+
 def test_latex_is_told_no_commands() -> None:
     assert escaped("a_b") == r"a\_b" and escaped("\\input{x}") == r"\textbackslash{}input\{x\}"
     assert escaped("50%") == r"50\%" and escaped(END) == r"$\langle$end$\rangle$"

@@ -3,10 +3,13 @@
 from functools import cache
 from pathlib import Path
 
+import msgspec
 from trained_runs import digits_run, train_to_end
 
+from pellucid.viewer.asking import Asked, Painted
 from pellucid.viewer.assembling import Assembled, assemble
 from pellucid.viewer.models import open_model
+from pellucid.viewer.questions import decode
 from pellucid.viewer.sources import read_file
 
 
@@ -17,6 +20,36 @@ def digits_shown(served: bool = True, beam: int | None = None) -> Assembled:
     models = [open_model(trained.run, name, "cpu", beam) for name in ("run", "rival")]
     sources = read_file(trained.files.dev, trained.config.data)
     return assemble(models, [sources], 30, served)
+
+
+@cache
+def chained() -> tuple[int, list[Painted]]:
+    """An example of the digits run (its place) and rows of attention, each given to what the one before led to.
+
+    The first makes the output longer, the second is given to its last step, and the third makes it short again.
+    """
+    shown = digits_shown(beam=3)
+    for place, item in enumerate(shown.contents.items):
+        plain = Asked(text=item.text, beam_width=len(item.traces))
+        steps, positions = len(item.traces[0].target), len(item.traces[0].source)
+        hot = [[_alone(step, at, positions) for at in range(positions)] for step in range(steps)]
+        for longer in (row for rows in hot for row in rows):
+            last = len(_target(shown, plain, [longer])) - 1
+            for shorter in (row for rows in hot for row in rows if last >= steps and row.step != longer.step):
+                chain = [longer, _alone(last, 0, positions), shorter]
+                if len(_target(shown, plain, chain)) <= last:
+                    return place, chain
+    raise AssertionError("no row makes an output longer and another short again")
+
+
+def _alone(step: int, at: int, positions: int) -> Painted:
+    """A row with all weight on one position."""
+    return Painted(step=step, weights=[float(place == at) for place in range(positions)])
+
+
+def _target(shown: Assembled, asked: Asked, painted: list[Painted]) -> list[str]:
+    """What is written under these rows."""
+    return decode(shown, msgspec.structs.replace(asked, painted=painted)).traces[0].target
 
 
 def begun_run(folder: Path) -> Path:

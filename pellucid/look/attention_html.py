@@ -12,7 +12,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from pellucid.look.terminal import NO_ATTENTION
-from pellucid.look.visible import probability, shortened, visible, visible_text
+from pellucid.look.visible import portion, probability, shortened, visible, visible_text
 from pellucid.search.trace import END, Trace
 
 ACCENT = "var(--accent, #2f74d0)"
@@ -170,7 +170,7 @@ def _cells(trace: Trace, t: int, layout: _Layout, y: float) -> Iterator[str]:
     """The row's cells that can be seen."""
     for s in np.flatnonzero(trace.attention[t] >= _LEAST).tolist():
         weight = float(trace.attention[t, s])
-        hint = f"writes {_quoted(trace.target[t])} reads {_quoted(trace.source[s])}: {weight:.2f}"
+        hint = f"writes {_quoted(trace.target[t])} reads {_quoted(trace.source[s])}: {portion(weight)}"
         x = layout.left + s * layout.column
         yield (
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{layout.column:.1f}" height="{_ROW:g}" '
@@ -211,7 +211,7 @@ def _reading(trace: Trace, t: int) -> str:
     """One row in words: the symbol, its probability, and where it was read from most."""
     s = int(np.argmax(trace.attention[t]))
     chance = probability(float(trace.log_probabilities[t]))
-    most = f"{_quoted(trace.source[s])} at position {s + 1} ({float(trace.attention[t, s]):.2f})"
+    most = f"{_quoted(trace.source[s])} at position {s + 1} ({portion(float(trace.attention[t, s]))})"
     return f"writes {_quoted(trace.target[t])} (p = {chance}), reads most {most}"
 
 

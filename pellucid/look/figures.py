@@ -5,7 +5,7 @@ T counts target positions, S source positions. matplotlib is imported with this 
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -16,6 +16,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pellucid.evaluation.metrics import Accuracy
@@ -24,7 +25,7 @@ from pellucid.look.fonts import drawable_names, missing_glyphs_allowed, name_tic
 from pellucid.look.visible import probability, shortened, visible
 from pellucid.search.trace import Trace
 
-INK, MUTED, RULE, ACCENT = "#17191d", "#5c6370", "#dfe3e8", "#1f5fc0"
+INK, MUTED, RULE, ACCENT, WARN = "#17191d", "#5c6370", "#dfe3e8", "#1f5fc0", "#8a5a00"
 SHADES = LinearSegmentedColormap.from_list("pellucid", ["#ffffff", "#a9c4ee", "#3f78d0", "#0b3c8c"])
 """From no weight to all of it: one hue, ever darker, so that it reads in grey and for every eye."""
 
@@ -36,7 +37,8 @@ def attention_figure(trace: Trace) -> Figure:
     tilted = max(map(len, source), default=0) > 3
     cell = min(0.3, 15 / S)
     above = 0.09 * max(map(len, source), default=0) if tilted else 0.2
-    figure = empty_figure(cell * S + 1.8 + 0.1 * max(map(len, target), default=0), 0.3 * T + 1.1 + above)
+    below = 0.4 if trace.unknown else 0.0
+    figure = empty_figure(cell * S + 1.8 + 0.1 * max(map(len, target), default=0), 0.3 * T + 1.1 + above + below)
     axes = figure.add_subplot()
     weights = trace.attention if trace.attention.size else np.zeros((T, S))
     image = axes.imshow(weights, cmap=SHADES, vmin=0.0, vmax=1.0, aspect="auto", interpolation="none")
@@ -53,6 +55,9 @@ def attention_figure(trace: Trace) -> Figure:
         axes.text(
             1 + 0.1 / (cell * S), t, probability(float(value)), transform=beside, va="center", size=9, color=MUTED
         )
+    if trace.unknown:
+        mark_unseen(axes, trace.unknown)
+        tell_unseen(axes, 6)
     if trace.attention.size and not trace.attention.any():
         axes.text(0.5, 0.5, "no attention", transform=axes.transAxes, ha="center", va="center", color=MUTED)
     _add_scale(figure, axes, image, 1.0)
@@ -210,6 +215,21 @@ def _add_scale(figure: Figure, axes: Axes, image: AxesImage, top: float) -> None
     bar.outline.set(edgecolor=RULE)
     for spine in axes.spines.values():
         spine.set(visible=True, color=RULE)
+
+
+def mark_unseen(axes: Axes, places: Iterable[int]) -> None:
+    """A bar below the label of each of these places, which stands above the axes: training never held its symbol."""
+    for place in places:
+        across, up = [place - 0.4, place + 0.4], [1.0, 1.0]
+        bar = Line2D(across, up, transform=axes.get_xaxis_transform(), color=WARN, linewidth=2.5, clip_on=False)
+        bar.set(solid_capstyle="butt", zorder=3, gid=f"unseen-{place + 1}")
+        axes.add_artist(bar)
+
+
+def tell_unseen(axes: Axes, points: int) -> None:
+    """What the bars of `mark_unseen` say, so many points below the axes."""
+    told = "underlined: never\nseen in training"
+    axes.annotate(told, (0, 0), (0, -points), "axes fraction", textcoords="offset points", va="top", size=8, color=WARN)
 
 
 def tidy(axes: Axes) -> None:

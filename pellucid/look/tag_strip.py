@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.cells import cell_len
 
-from pellucid.look.figures import ACCENT, INK, MUTED, RULE, empty_figure, settled
+from pellucid.look.figures import ACCENT, INK, MUTED, RULE, empty_figure, mark_unseen, settled, tell_unseen
 from pellucid.look.fonts import name_ticks
 from pellucid.look.visible import probability, shortened, visible
 from pellucid.search.trace import Trace
@@ -35,7 +35,9 @@ def tags_figure(trace: Trace) -> Figure:
     cell = 0.2 + 0.095 * max([2, *(cell_len(label) for label in (*source, *tags))])
     n = min(max(1, int(WIDTH / cell)), max(1, len(tags)))
     lines = max(1, math.ceil(len(tags) / n))
-    figure = empty_figure(n * cell + 0.3, lines * LINE + 0.3)
+    # What the marks say needs room of its own.
+    wide, high = (1.8, 0.4) if trace.unknown else (0.0, 0.0)
+    figure = empty_figure(max(n * cell + 0.3, wide), lines * LINE + 0.3 + high)
     rows = figure.subplots(lines, 1, squeeze=False)[:, 0]
     for number, axes in enumerate(rows):
         here = slice(number * n, (number + 1) * n)
@@ -51,6 +53,10 @@ def tags_figure(trace: Trace) -> Figure:
             each.set_frame_on(False)
         axes.xaxis.set_ticks_position("top")
         _bars(axes, trace.log_probabilities[here])
+        unseen = (position - trace.features - here.start for position in trace.unknown)
+        mark_unseen(axes, (place for place in unseen if 0 <= place < n))
+    if trace.unknown:
+        tell_unseen(rows[-1], 20)
     return settled(figure)
 
 

@@ -81,12 +81,22 @@ def shortened(shown: str, longest: int, cut: str = "…") -> str:
     return shown if cell_len(shown) <= longest else folded(shown, longest - cell_len(cut))[0] + cut
 
 
+def portion(value: float) -> str:
+    """A part of 1: "0.93", and "0.9990" or ">0.9999" where two decimals would make it look like all of it."""
+    digits = 4 if 0.995 <= value < 1 else 2
+    shown = f"{value:.{digits}f}"
+    return ">0.9999" if shown == "1.0000" else shown
+
+
 def probability(log_probability: float) -> str:
-    """A probability from its logarithm: "0.93", or "3e-04" where two decimals would say too little, however small."""
+    """A probability from its logarithm: "0.93", or "3e-04" where two decimals would say too little, however small.
+
+    One near 1 is told as by `portion`.
+    """
     if math.isnan(log_probability):
         return "unknown"
     if log_probability >= math.log(0.01):
-        return f"{math.exp(log_probability):.2f}"
+        return portion(math.exp(log_probability))
     if log_probability == -math.inf:
         return "0"
     exponent = math.floor(log_probability / math.log(10))

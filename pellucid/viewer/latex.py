@@ -31,6 +31,7 @@ SMALLEST = 0.005
 """A weight below this would be white."""
 
 
+UNSEEN = r"\underline{underlined}: never seen in training"
 LINE = 160
 """Millimetres of a line of tags."""
 
@@ -41,11 +42,13 @@ def picture(trace: Trace) -> str:
     Of tags, which have no weights, the symbols in lines, each with its tag and a bar as long as its probability below.
     """
     drawn = _tags(trace) if trace.task == "tag" else [*_labels(trace), *_squares(trace), *_frame(trace)]
+    told = [rf"\node[anchor=north west] at (current bounding box.south west) {{{UNSEEN}}};"] if trace.unknown else []
     return "\n".join(
         [
             r"% \usepackage{tikz} in the preamble; xelatex or lualatex where symbols are beyond Latin.",
             r"\begin{tikzpicture}[x=4mm,y=-4mm,every node/.style={font=\footnotesize,inner sep=1pt}]",
             *drawn,
+            *told,
             r"\end{tikzpicture}",
             "",
         ]
@@ -56,10 +59,11 @@ def _tags(trace: Trace) -> Iterator[str]:
     """Each symbol above its tag, as many in a line as it has room for."""
     symbols = trace.source[trace.features :]
     wide = 1 + 0.5 * max([2, *(len(visible_text(symbol)) for symbol in (*symbols, *trace.target))])
+    names = _named(trace)[trace.features :]
     line = max(1, int(LINE / 4 / wide))
-    for at, (symbol, tag, ln) in enumerate(zip(symbols, trace.target, trace.log_probabilities.tolist(), strict=False)):
+    for at, (name, tag, ln) in enumerate(zip(names, trace.target, trace.log_probabilities.tolist(), strict=False)):
         x, y = at % line * wide, at // line * 4
-        yield rf"\node[anchor=base west] at ({x:g},{y}) {{{escaped(symbol)}}};"
+        yield rf"\node[anchor=base west] at ({x:g},{y}) {{{name}}};"
         yield rf"\node[anchor=base west] at ({x:g},{y + 1}) {{{escaped(tag)}}};"
         bar = (wide - 0.5) * math.exp(min(ln, 0.0))
         yield rf"\fill[black!50] ({x:g},{y + 1.6:g}) rectangle +({bar:.2f},0.3);"
@@ -67,10 +71,19 @@ def _tags(trace: Trace) -> Iterator[str]:
 
 def _labels(trace: Trace) -> Iterator[str]:
     """The symbols of both sides."""
-    for at, symbol in enumerate(trace.source):
-        yield rf"\node[rotate=90,anchor=west] at ({at + 0.5:g},-0.1) {{{escaped(symbol)}}};"
+    for at, name in enumerate(_named(trace)):
+        yield rf"\node[rotate=90,anchor=west] at ({at + 0.5:g},-0.1) {{{name}}};"
     for at, symbol in enumerate(trace.target):
         yield rf"\node[anchor=east] at (-0.1,{at + 0.5:g}) {{{escaped(symbol)}}};"
+
+
+def _named(trace: Trace) -> list[str]:
+    """The source's symbols, those that training never held underlined."""
+    unseen = set(trace.unknown)
+    return [
+        rf"\underline{{{escaped(symbol)}}}" if at in unseen else escaped(symbol)
+        for at, symbol in enumerate(trace.source)
+    ]
 
 
 def _squares(trace: Trace) -> Iterator[str]:

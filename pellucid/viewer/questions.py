@@ -157,17 +157,18 @@ def _outputs(transducer: Transducer, asked: Asked) -> list[Trace]:
 
 
 def _check_painted(model: Transducer, asked: Asked, steps: int) -> None:
-    """`InputError` for a row beyond the `steps` of the outputs, and of the output without any painted row.
+    """`InputError` where the first row is beyond the `steps` of the outputs, and of the output without painted rows.
 
-    A row may shorten the output, so that those given for its later steps are never reached: that is no mistake.
+    A later row may be: one row makes the output longer, the next is given to a step that came of it, and a third makes
+    the output shorter again. All are kept, and the output tells which of them it came to.
     """
-    beyond = max((each.step for each in asked.painted), default=-1)
-    if beyond < steps:
+    first = min((each.step for each in asked.painted), default=-1)
+    if first < steps:
         return
     free = msgspec.structs.replace(asked, painted=[], outputs=1, lattice=False)
     steps = max(steps, len(_outputs(_optioned(model, free), free)[0].target))
-    if beyond >= steps:
-        raise InputError(f"painted: there is no step {beyond}: the output has 0 to {steps - 1}")
+    if first >= steps:
+        raise InputError(f"painted: there is no step {first}: the output has 0 to {steps - 1}")
 
 
 def _example(asked: Asked, transducer: Transducer) -> Example:

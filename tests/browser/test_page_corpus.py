@@ -1,18 +1,22 @@
 """All examples at once, two runs side by side, and how a model came to be."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 
+import pytest
 from chromium import Open
 from playwright.sync_api import expect
 from viewed import begun_run, digits_shown, resume
+from viewed_kinds import sounds_shown
 from walking import listed, panel, tab
 
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.assembling import assemble
-from pellucid.viewer.contents import Contents
+from pellucid.viewer.contents import Confusion, Contents
 from pellucid.viewer.models import open_model
+from pellucid.viewer.pages import exported
 from pellucid.viewer.service import application
 from pellucid.viewer.serving import served
 
@@ -46,10 +50,58 @@ def test_a_confusion_opens_its_examples(opened: Open, file: str) -> None:
     assert corpus is not None
     page, most = opened(file), next(each for each in corpus.confusions if each.examples)
     tab(page, "Corpus")
-    written, wanted = most.written or "nothing", most.wanted or "nothing"
-    page.get_by_role("button", name=f"“{written}” for “{wanted}”: {most.times} of {most.of}").first.click()
+    page.get_by_role("button", name=f"{mistake(most)}: {most.times} of {most.of}").first.click()
     assert listed(page).count() == len(most.examples)
-    expect(page.locator(".only")).to_contain_text(f"“{written}” for “{wanted}”")
+    expect(page.locator(".only")).to_contain_text(mistake(most))
+
+
+def mistake(confusion: Confusion) -> str:
+    """A kind of error in the words of the page."""
+    written, wanted = ("nothing" if each is None else f"“{each}”" for each in (confusion.written, confusion.wanted))
+    return f"{written} for {wanted}"
+
+
+@pytest.fixture(scope="module", params=["served", "file"])
+def sounds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a page of many errors, from a service and as a file."""
+    if request.param == "served":
+        with served(application(sounds_shown())) as found:
+            yield found
+    else:
+        path = tmp_path_factory.mktemp("sounds") / "page.html"
+        path.write_text(exported(sounds_shown(served=False).contents), encoding="utf-8")
+        yield path.as_uri()
+
+
+def test_an_error_says_how_often_the_file_makes_it_and_opens_those_examples(opened: Open, sounds: str) -> None:
+    told = sounds_shown(served=False).contents
+    corpus, rare = told.corpus, 0
+    assert corpus is not None
+    known = {(each.wanted, each.written): each for each in corpus.confusions}
+    kinds = set[bool]()
+    page = opened(sounds)
+    for place, item in enumerate(told.items):
+        symbols = [*item.traces[0].target]
+        pairs = [(e.wanted, None if e.written is None else symbols[e.written]) for e in item.edits if e.kind != "same"]
+        often = list(dict.fromkeys(pair for pair in pairs if known[pair].times > 1))[:3]
+        rare += len(often) < len(set(pairs)) <= 3
+        if often and kinds >= {written is None for _, written in often}:
+            continue
+        page.goto(f"{sounds}#item={place}")
+        links = page.locator(".kinds button")
+        expect(page.locator(".picked .source, .verdict").first).to_be_visible()
+        words = [f"{mistake(known[pair])}: {known[pair].times} times in the file" for pair in often]
+        expect(links).to_have_text(words)
+        for at, pair in enumerate(often):
+            kinds.add(pair[1] is None)
+            links.nth(at).click()
+            expect(listed(page)).to_have_count(len(known[pair].examples))
+            expect(page.locator(".only")).to_contain_text(f"{mistake(known[pair])}: {known[pair].times}")
+            expect(page.locator(".row.chosen")).to_have_attribute("id", f"example-{place}")
+            page.get_by_role("button", name="Show all").click()
+        if kinds == {True, False} and rare:
+            break
+    assert kinds == {True, False} and rare, "missing and taken symbols, and errors that came but once"
 
 
 def test_the_statistics_of_attention_stand_with_their_definitions(opened: Open, file: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from chromium import Open
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 from sample_traces import HOSTILE, diagonal
 from saved_files import assert_latex, drawn
 from viewed import digits_shown
@@ -100,6 +100,17 @@ def shade(page: Page, name: str) -> int:
     return int(page.evaluate(script, name))
 
 
+def corner(canvas: Locator) -> int:
+    """How light the first cell of a heat map is, of 765."""
+    return int(canvas.evaluate(CORNER))
+
+
+CORNER = """canvas => { const copy = document.createElement('canvas'), pen = copy.getContext('2d');
+    pen.drawImage(canvas, 0, 0);
+    const { data } = pen.getImageData(0, 0, 1, 1);
+    return data[0] + data[1] + data[2] }"""
+
+
 def test_dark_is_dark_and_paper_is_white(opened: Open, file: str) -> None:
     page = opened(file)
     expect(panel(page, "Links")).to_be_visible()  # the page is packed: its style comes with its script
@@ -114,5 +125,12 @@ def test_dark_is_dark_and_paper_is_white(opened: Open, file: str) -> None:
     expect(panel(page, "Links").locator("svg")).to_have_css("max-width", "100%")
     expect(panel(page, "Steps").locator("ol")).to_have_css("flex-wrap", "wrap")
     expect(panel(page, "Steps").locator(".bar > span").first).to_have_css("print-color-adjust", "exact")
+    page.emulate_media(media="screen")
+    cells = panel(page, "Matrix").locator("canvas")
+    assert corner(cells) < 700
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert corner(cells) > 700
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     pressed = page.pdf()
     assert pressed.startswith(b"%PDF") and len(pressed) > 10_000

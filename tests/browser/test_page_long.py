@@ -84,6 +84,38 @@ def test_a_map_of_200_by_200_answers_the_pointer_at_once(opened: Open, tmp_path:
     expect(panel(page, "Matrix").locator(".readout")).to_contain_text("Step")
 
 
+# Paper is laid out anew, but nothing that measures its place is told: so is this page, from when it is said.
+FROZEN = """() => { const own = window.ResizeObserver; window.ResizeObserver = class extends own {
+    constructor(tell) { super((...told) => matchMedia('print').matches || tell(...told)); } } }"""
+OVER = """width => [...document.querySelectorAll('#view *, header *')]
+    .filter(each => each.getBoundingClientRect().width && each.getBoundingClientRect().right > width + 1)
+    .map(each => `${each.tagName} ${each.getAttribute('class')} ${each.getBoundingClientRect().right}`)"""
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(12, 14), (200, 200), (LONGEST, 100), (LONGEST, 1)])
+def test_a_wide_map_is_whole_on_paper(opened: Open, tmp_path: Path, columns: int, rows: int) -> None:
+    weights = [[0.9 if s == t else 0.1 / (columns - 1) for s in range(columns)] for t in range(rows)]
+    path = tmp_path / "wide.html"
+    path.write_text(page_of(made(("abcdefghij" * 100)[:columns], [*"x" * (rows - 1), END], weights)), encoding="utf-8")
+    page = opened("about:blank")
+    page.add_init_script(f"({FROZEN})()")
+    page.goto(path.as_uri())
+    drawn = panel(page, "Matrix").locator("svg[role=application]")
+    expect(drawn).to_be_visible()
+    before = drawn.bounding_box()
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 700, "height": 1000})
+    assert page.evaluate(OVER, 700) == []
+    paper = drawn.bounding_box()
+    assert before is not None and paper is not None
+    assert paper["height"] / paper["width"] == pytest.approx(before["height"] / before["width"], rel=0.02)
+    assert paper["width"] == (pytest.approx(before["width"]) if columns == 12 else pytest.approx(660, abs=25))
+    if rows > 1:
+        cells, frame = (panel(page, "Matrix").locator(each).bounding_box() for each in ("canvas", "rect.edge"))
+        assert cells is not None and frame is not None
+        assert all(cells[side] == pytest.approx(frame[side], abs=1.5) for side in ("x", "y", "width", "height"))
+
+
 @pytest.fixture(scope="module")
 def longest(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a page with a source of a thousand symbols first."""

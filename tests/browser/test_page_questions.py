@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 from chromium import Open
 from playwright.sync_api import Page, expect
+from viewed import chained
 from viewed_kinds import sounds_shown
 from walking import panel, tab
 
-from pellucid.viewer.asking import Asked
+from pellucid.viewer.asking import Asked, Painted
 from pellucid.viewer.contents import Item
 from pellucid.viewer.questions import decode
 from pellucid.viewer.service import application
@@ -120,6 +121,50 @@ def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -
     expect(page.locator(SENTENCE)).to_contain_text(
         re.compile("attention of .* steps|Forcing step|Giving the attention")
     )
+
+
+def test_attention_is_given_step_after_step_and_taken_back_one_by_one(opened: Open, address: str) -> None:
+    place, rows = chained()
+    page = opened(f"{address}#item={place}")
+    what_if(page)
+    steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
+    given = page.get_by_role("group", name="Attention given").get_by_role("button")
+    lengths = [steps.count()]
+    for count, row in enumerate(rows, start=1):
+        page.get_by_role("button", name=re.compile(f"^step {row.step + 1}(, attention given)?$")).click()
+        bars = page.get_by_role("slider", name=f"Attention of step {row.step + 1}:")
+        cells = bars.locator(".ground")
+        box = cells.nth(row.weights.index(1)).bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 1, steps=4)
+        page.mouse.up()
+        expect(given).to_have_count(count)
+        expect(page.locator("[aria-busy=true], .stale")).to_have_count(0)
+        expect(page.locator(f"{SENTENCE} .wrong")).to_have_count(0)
+        lengths.append(steps.count())
+    assert lengths[0] < lengths[1] > rows[1].step >= lengths[3]
+    told = [f"step {row.step + 1}{', not reached' if row is rows[1] else ''} ✕" for row in sorted(rows, key=by_step)]
+    expect(given).to_have_text(told)
+    undo = page.get_by_role("button", name="Undo")
+    for count in (2, 1):
+        undo.click()
+        expect(given).to_have_count(count)
+        expect(steps).to_have_count(lengths[count])
+    undo.click()
+    expect(given).to_have_count(0)
+    expect(undo).to_be_disabled()
+    for _ in rows:
+        page.get_by_role("button", name="Redo").click()
+    expect(given).to_have_text(told)
+    given.nth(0).click()
+    expect(given).to_have_count(2)
+
+
+def by_step(row: Painted) -> int:
+    """Rows stand in the order of their steps."""
+    return row.step
 
 
 def test_erasure_and_gradient_stand_beside_attention(opened: Open, language: str) -> None:

@@ -194,6 +194,34 @@ def test_a_film_does_not_play_by_itself_and_without_motion_goes_by_frames(opened
     assert page.evaluate("() => document.getAnimations().length") == 0
 
 
+def test_every_tab_is_seen_and_reached_on_a_narrow_screen(browser: Browser, address: str) -> None:
+    context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True, is_mobile=True)
+    page, wrong = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: wrong.append(f"{error}"))
+    page.goto(address)
+    expect(panel(page, "Links")).to_be_visible()
+    tabs = page.get_by_role("tab")
+    names = tabs.all_inner_texts()
+    assert len(names) == 8
+    assert page.get_by_role("tablist").evaluate("each => each.scrollWidth <= each.clientWidth")
+    for name in names:
+        own = page.get_by_role("tab", name=name, exact=True)
+        box = own.bounding_box()
+        assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 400
+        page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        expect(own).to_have_attribute("aria-selected", "true")
+        expect(page.get_by_role("tabpanel", name=name)).to_be_visible()
+        page.evaluate("scrollTo(0, 0)")
+    page.get_by_role("tab", selected=True).focus()
+    for name in names:
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("[role=tab]:focus")).to_have_text(name)
+        expect(page.get_by_role("tab", selected=True)).to_be_focused()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    context.close()
+    assert wrong == []
+
+
 def test_a_finger_holds_and_lets_go(browser: Browser, address: str) -> None:
     context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True, is_mobile=True)
     page, wrong = context.new_page(), list[str]()

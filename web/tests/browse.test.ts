@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { chosen, coverageDeviation, EVERYTHING, expression, row, verdict, why, wrongSteps } from "../src/selection/browse";
-import type { Edit } from "../src/data/contents";
+import { chosen, coverageDeviation, EVERYTHING, expression, mistake, repeated, row, verdict, why, wrongSteps } from "../src/selection/browse";
+import type { Confusion, Edit } from "../src/data/contents";
 import { item, trace } from "./made";
 
 const edits: Edit[] = [
@@ -49,6 +49,13 @@ describe("numbers of an example", () => {
 describe("what was wrong", () => {
   it("names the wrong steps and where something is missing", () => {
     expect(wrongSteps(edits)).toEqual({ steps: [1, 2], missed: [[1, "y"], [3, "!"]] });
+  });
+  it("finds how often the file makes the same errors, of those it makes more than once", () => {
+    const all = [["z", "w", 9], [null, "v", 2], ["y", null, 1], ["!", null, 4], ["q", "w", 7]].map(([wanted, written, times]) => ({ wanted, written, times, of: 12, examples: [1] })) as Confusion[];
+    const kinds = repeated(items[1]!, items[1]!.traces[0]!, all);
+    expect(kinds.map((each) => mistake(each, "transduce"))).toEqual(["“w” for “z”: 9", "“v” for nothing: 2", "nothing for “!”: 4"]);
+    expect(repeated(items[0]!, items[0]!.traces[0]!, all)).toEqual([]);
+    expect(repeated(items[1]!, items[1]!.traces[0]!, [])).toEqual([]);
   });
   it("says it in words", () => {
     expect(verdict(items[0]!, ["x"])).toMatch(/^Right/);

@@ -44,6 +44,9 @@ describe("editing a source", () => {
     history = changed(history, masked(BLANK, 1));
     history = changed(history, masked(BLANK, 1));
     expect(history.past).toHaveLength(2);
+    // A bar that is dragged: what it passed on its way is not gone back to.
+    const dragged = changed(changed(history, masked(BLANK, 2)), masked(BLANK, 3), true);
+    expect(dragged.past.map(({ masked }) => masked)).toEqual([[], [1], [3]]);
     history = stepped(history, -1);
     expect(stepped(history, -5).now).toBe(0);
     expect(changed(history, masked(BLANK, 2)).past.map(({ masked }) => masked)).toEqual([[], [2]]);

@@ -35,6 +35,11 @@ test("more weight is darker on light ground and lighter on dark ground, all the 
 
 test("numbers for people", () => {
   expect([decimal(-0.00001), decimal(-0.5), decimal(2, 0)]).toEqual(["0.000", "−0.500", "2"]);
+  // What is below 1, or 100 %, does not look like it; what is above 1 may.
+  expect([decimal(0.9996), decimal(-0.9996), decimal(0.999, 2), decimal(99.996, 2), decimal(1), decimal(1.0004), decimal(0.9996, 4)]).toEqual([
+    "0.9996", "−0.9996", "0.999", "99.996", "1.000", "1.000", "0.9996",
+  ]);
+  expect([percent(0.994), percent(0.996), percent(0.9985), percent(0.9999999), percent(1)]).toEqual(["99 %", "99.6 %", "99.9 %", "> 99.9 %", "100 %"]);
   expect([percent(0), percent(0.0001), percent(0.973), percent(0.01), percent(1), percent(0.9999)]).toEqual([
     "0 %", "< 0.1 %", "97 %", "1.0 %", "100 %", "> 99.9 %",
   ]);

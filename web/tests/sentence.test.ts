@@ -12,7 +12,7 @@ const vector = (values: number[]) => ({ ...block(gridOf([values])), shape: [valu
 function difference(logs: number[], output = "789"): Difference {
   const before = item("abc", "789", null);
   before.traces[0]!.log_probabilities = vector([Math.log(0.9), Math.log(0.98), Math.log(0.5)]);
-  const same = { ...trace("789", "abc"), log_probabilities: vector(logs) };
+  const same = { ...trace("789", "abc"), painted: [0, 1, 2], log_probabilities: vector(logs) };
   return { before, after: item("abc", output, null), same, divergence: vector([0, 4, 0]) };
 }
 const equal = difference([Math.log(0.9), Math.log(0.98), Math.log(0.5)]);
@@ -27,6 +27,10 @@ describe("a what-if in a sentence", () => {
   it("says when nothing was changed, and when a change changed nothing", () => {
     expect(sentence(asked, asked, equal)).toBe("Nothing was changed, so nothing changes.");
     expect(sentence(asked, masked(asked, 0), equal)).toBe("Hiding position 1 (“a”) changes next to nothing: the output stays “789”.");
+  });
+  it("leaves out attention given to steps that no output came to", () => {
+    const both = painted(painted(asked, 1, [0, 0, 1]), 7, [1, 0, 0]);
+    expect(sentence(asked, both, lower)).toBe(sentence(asked, painted(asked, 1, [0, 0, 1]), lower));
   });
   it("joins several causes", () => {
     const both = { ...painted(masked(asked, 0), 2, [1, 1, 1]), prefix: ["7"] };

@@ -59,8 +59,10 @@ export function ink(value: number, hue: Hue, dark: boolean): "#000" | "#fff" {
   return 0.2126 * (r ?? 0) + 0.7152 * (g ?? 0) + 0.0722 * (b ?? 0) > 0.179 ? "#000" : "#fff";
 }
 
-/** A number as it is read: three decimals, a real minus sign. */
+/** A number as it is read: three decimals, more where it would round up to 1 or 100, a real minus sign. */
 export function decimal(value: number, digits = 3): string {
+  const near = Math.abs(Number(value.toFixed(digits)));
+  if (near > Math.abs(value) && digits < 9 && [1, 100].includes(near)) return decimal(value, digits + 1);
   return value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");
 }
 
@@ -82,5 +84,5 @@ export function percent(share: number): string {
   const value = 100 * share;
   if (value > 0 && value < 0.1) return "< 0.1 %";
   if (value > 99.9 && value < 100) return "> 99.9 %";
-  return `${value.toFixed(value >= 10 || value === 0 ? 0 : 1)} %`;
+  return `${decimal(value, value >= 10 || value === 0 ? 0 : 1)} %`;
 }

@@ -1,7 +1,7 @@
 /** What is pointed at, in a sentence: under the pictures, and for a screen reader. */
 import { row, type Grid } from "../data/blocks";
 import { greatest } from "../drawing/layout";
-import { decimal, percent } from "../drawing/scales";
+import { decimal, fine, percent } from "../drawing/scales";
 import { spoken, unseen } from "../drawing/symbols";
 
 // Marks that keep a symbol of another direction from turning the sentence round.
@@ -38,7 +38,7 @@ export function origin({ weights, reads }: Read, step: number, position: number)
   const rank = 1 + all.filter((each) => each > weight).length;
   const bits = all.reduce((sum, each) => (each > 0 ? sum - each * Math.log2(each) : sum), 0);
   const behind = decimal(Math.log(weight / most.value), 2);
-  const digits = (value: number): string => value.toPrecision(3);
+  const digits = (value: number): string => (Number(value.toPrecision(3)) === 1 ? fine(value, 3) : value.toPrecision(3));
   const against = rank > 1 ? `; against the greatest, ${isolated(reads[most.place] ?? "")} (${most.place + 1}), that is ln ${digits(weight)} − ln ${digits(most.value)} = ${behind}` : "";
   return `How it came to be: α = exp e / Σ exp e over the row = ${digits(weight)}, number ${rank} of ${all.length}; the row’s entropy is ${bits.toFixed(2)} bits. The scores e are not kept, but for one softmax their differences are: e − e′ = ln α − ln α′${against}. The context is Σ α h: ${percent(weight)} of it is the state read here.`;
 }

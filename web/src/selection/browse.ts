@@ -1,7 +1,7 @@
 // The list of examples: a row of numbers for each, which to show, and in what order. Pure: no page, no model.
 
 import { numbers } from "../data/blocks";
-import type { Edit, Item, Trace } from "../data/contents";
+import type { Confusion, Edit, Item, Trace } from "../data/contents";
 import { due, END } from "../data/steps";
 import { placeOf } from "../data/task";
 import { percent, probability } from "../drawing/scales";
@@ -155,6 +155,21 @@ function answered(item: Item, trace: Trace): string {
     return `position ${step + 1}, ${symbolAt(trace, step + trace.features)}, got “${shown(trace.target[step] ?? "")}” where ${wanted(edit)} was wanted`;
   });
   return `Wrong: ${wrong.length} of ${trace.target.length} tags: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
+}
+
+/** One kind of error and how often it was made. */
+export function mistake({ written, wanted, times }: Confusion, task: Trace["task"]): string {
+  const name = (symbol: string | null): string => (symbol === null ? "nothing" : `“${(task === "classify" ? shownText : shown)(symbol)}”`);
+  return `${name(written)} for ${name(wanted)}: ${times}`;
+}
+
+/** The kinds of the first errors of an output, those that were made more than once in all of the file. */
+export function repeated(item: Item, trace: Trace, all: readonly Confusion[]): Confusion[] {
+  const found = item.edits.flatMap(({ kind, wanted, written }) => {
+    const symbol = written === null ? null : trace.target[written];
+    return kind === "same" ? [] : all.filter((each) => each.wanted === wanted && each.written === symbol && each.times > 1 && each.examples.length > 0);
+  });
+  return [...new Set(found)].slice(0, 3);
 }
 
 function symbolAt(trace: Trace, place: number | null): string {

@@ -130,9 +130,10 @@ export interface History {
   now: number;
 }
 
-export function changed(history: History, asked: Asked): History {
+/** With another question; `over` one that was only on the way to it, as a bar that is dragged. */
+export function changed(history: History, asked: Asked, over = false): History {
   if (same(history.past[history.now]!, asked)) return history;
-  const past = [...history.past.slice(0, history.now + 1), asked].slice(-200);
+  const past = [...history.past.slice(0, history.now + (over ? 0 : 1)), asked].slice(-200);
   return { past, now: past.length - 1 };
 }
 

@@ -93,7 +93,9 @@ function list(parts: string[]): string {
 /** The whole sentence. */
 export function sentence(before: Asked, after: Asked, difference: Difference): string {
   const trace = difference.before.traces[0];
-  const subject = cause(before, after, trace);
+  // A row beyond the end of both outputs did nothing.
+  const reached = [difference.after.traces[0], difference.same].flatMap((each) => each?.painted ?? []);
+  const subject = cause(before, { ...after, painted: after.painted.filter(({ step }) => reached.includes(step)) }, trace);
   if (subject === "") return "Nothing was changed, so nothing changes.";
   const most = greatest(changes(difference));
   const [old, now] = [trace, difference.after.traces[0]].map((each) => shownText(each?.output ?? ""));
