@@ -1,6 +1,6 @@
 import pytest
 
-from pellucid.evaluation.chunks import Chunk, chunks, is_chunked, spans
+from pellucid.evaluation.chunks import Chunk, chunks, is_chunked, spans, spans_for_log
 from pellucid.evaluation.metrics import Scored
 
 
@@ -46,3 +46,16 @@ def test_without_any_chunk_all_rates_are_zero() -> None:
     found = spans([scored("O O", "O O")])
     assert (found.precision, found.recall, found.f1) == (0.0, 0.0, 0.0)
     assert not is_chunked(["O", "H", "I-x"]) and is_chunked(["O", "B-x"])
+
+
+def test_training_follows_the_same_span_f1() -> None:
+    rows = [scored("B-a I-a O B-b", "B-a I-a O B-b"), scored("B-a O O", "B-a I-a O"), scored("O O B-b", "B-c O B-a")]
+    assert spans_for_log(rows) == {"span_f1": spans(rows).f1}
+    assert spans_for_log([scored("O B-a", "O B-a"), scored("O", "O")]) == {"span_f1": 100.0}
+    assert spans_for_log([scored("B-a O", "O O")]) == {} == spans_for_log([scored("H E", "H C")])
+
+
+def test_sentences_without_chunks_do_not_widen_the_interval() -> None:
+    """The one chunk is right: no resample has an F1 below 100, and those without it have none."""
+    found = spans([scored("O B-a", "O B-a"), *[scored("O", "O")] * 19])
+    assert (found.f1, *found.f1_ci95) == (100.0, 100.0, 100.0)

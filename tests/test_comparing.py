@@ -127,3 +127,15 @@ def test_a_clear_difference_has_the_least_p_there_is() -> None:
 def test_other_examples_cannot_be_compared() -> None:
     with pytest.raises(InputError, match="same examples"):
         compare([table([(0, 0, 1)])], [table([(0, 0, 1)] * 2)])
+
+
+def test_of_labels_the_accuracy_is_compared() -> None:
+    """What an error rate leaves of 100: the same difference the other way round, as sure as before."""
+    a, b = np.array([[1, 2, 5], [0, 0, 5]]), np.array([[1, 1, 5], [1, 2, 5]])
+    found = compare([a], [b])
+    errors, right = found.symbol_error_rate, found._replace(task="tag").differences["accuracy"]
+    assert (right.a, right.b) == (80.0, 70.0) and right.difference == pytest.approx(10.0)
+    assert (right.ci95.low, right.ci95.high) == (-errors.ci95.high, -errors.ci95.low)
+    assert (right.p, right.a_better) == (errors.p, errors.a_better)
+    assert list(found.to_dict())[:2] == ["exact_match", "symbol_error_rate"]
+    assert list(found._replace(task="classify").to_dict())[:2] == ["exact_match", "accuracy"]

@@ -15,7 +15,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from sample_traces import HOSTILE, diagonal, made
 
-from pellucid.evaluation.metrics import Accuracy
+from pellucid.evaluation.metrics import FOLLOWED, Accuracy
 from pellucid.look import fonts
 from pellucid.look.figures import (
     SHADES,
@@ -178,6 +178,12 @@ def test_curves_hold_the_log() -> None:
         "best checkpoint: 60.5 %": [(96, 60.5)],
     }
     assert upper.get_ylim()[0] == lower.get_ylim()[0] == 0
+
+
+def test_curves_are_of_what_the_task_is_told_by() -> None:
+    log = [{**record, "span_f1": record["exact_match"]} for record in LOG if record["event"] == "validated"]
+    _, lower = curves_figure(log, FOLLOWED["tag"]).axes
+    assert list(lines(lower)) == ["span F1", "all tags right", "best checkpoint: 60.5 %"]
 
 
 def test_curves_of_an_empty_log_say_so() -> None:

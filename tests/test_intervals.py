@@ -97,3 +97,17 @@ def test_bootstrap_without_spread_has_no_width() -> None:
 
 def test_percent() -> None:
     assert Interval(0.25, 0.5).percent == Interval(25.0, 50.0)
+
+
+def test_a_resample_without_a_ratio_says_nothing() -> None:
+    """A third of the resamples of one sentence with chunks among 20 has none, which is no F1 of 0."""
+    assert bootstrap_ratio([0] * 19 + [4], [0] * 19 + [4]) == (1.0, 1.0)
+    low, high = bootstrap_ratio([0] * 17 + [4, 2, 4], [0] * 17 + [4, 4, 4])
+    assert 0.5 <= low < 10 / 12 < high == 1
+    assert bootstrap_ratio([0, 0], [0, 0]) == (0.0, 0.0) and bootstrap_ratio([3, 3], [0, 0]) == (6.0, 6.0)
+
+
+def test_intervals_of_few_examples() -> None:
+    assert bootstrap_ratio([4], [4]) == (1.0, 1.0), "one example shows no spread"
+    assert bootstrap_ratio([4, 0], [4, 4]) == (0.0, 1.0), "each alone is a quarter of the resamples"
+    assert bootstrap_ratio([4] * 4 + [0], [4] * 5) == (0.4, 1.0)

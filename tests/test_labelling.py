@@ -149,6 +149,10 @@ def test_the_page_has_the_table_of_all_runs(made: Made) -> None:
     page = (made.request.out / "report.html").read_text("utf-8")
     assert "All runs" in page and "seed 1" in page and "The complete configuration" in page
     assert ("Published" in page) == (made.name == "snips")
+    drawn = {"snips": ("Slot F1", "Sentence accuracy"), "protein-structure": ("Q3",)}.get(made.name, ("Classes right",))
+    assert all(f"<h3>{name} <" in page for name in drawn) and page.count('class="chart"><h3>') == 1 + len(drawn)
+    assert "Exact match" not in page and "Symbol error rate" not in page
+    assert ('class="tagged"' in page) == (made.name == "snips")
     assert ("What is taken for what" in page) == (made.name != "snips" or "Published" in page)
 
 

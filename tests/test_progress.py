@@ -100,6 +100,12 @@ def test_scores_are_named_as_the_task_has_them(task: Task, words: str, few: str)
     assert scores(task, METRICS, few=True) == f"{few} · loss 0.500"
 
 
+def test_span_f1_comes_first_where_tags_are_of_chunks() -> None:
+    metrics = {**METRICS, "span_f1": 87.5}
+    assert scores("tag", metrics) == "span F1  87.50 % · tags right  90.00 % · all tags right  12.50 % · loss 0.500"
+    assert scores("tag", metrics, few=True) == "span F1  87.50 % · loss 0.500"
+
+
 def test_a_file_gets_no_line_for_an_update_and_no_escapes() -> None:
     steps = [Stepped(Progress(update=number), 0.1, 2.0, 0.1, 1.0) for number in (1, 2, 3)]
     text = told(Started(Progress(), 1.0, 3), *steps, Saved(Path("a"), True))

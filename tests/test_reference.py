@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,7 +55,7 @@ def pairs(part: str) -> list[Example]:
 
 def write_g2p(folder: Path) -> None:
     for part in SIZES:
-        for language in ("arm", "ady", "ice"):
+        for language in ("arm", "ady", "bul"):
             if part != "test" or language != "ady":
                 lines = [f"{each.source}\t{' '.join(each.target)}" for each in pairs(part)]
                 write(folder / part / f"{language}_{part}.tsv", lines)
@@ -88,13 +89,17 @@ def write_scan(folder: Path) -> None:
 
 WRITERS: Mapping[str, Callable[[Path], None]] = {
     "g2p-sigmorphon2020": write_g2p,
+    "g2p-ablations": write_g2p,
     "histnorm": write_histnorm,
     "translit-wikidata": write_translit,
     "spelling-codespell": write_codespell,
     "scan": write_scan,
 }
+FOLDERS = {"g2p-ablations": "g2p-sigmorphon2020"}
+"""Where the data of a recipe is that has none of its own."""
 ASKED = {
     "g2p-sigmorphon2020": (["arm", "ady"], 2),
+    "g2p-ablations": (["default-arm", "default-bul", "no-dropout-arm", "no-dropout-bul", "lstm-arm"], 2),
     "histnorm": (["ridges-1k", "bohoric-all"], 1),
     "translit-wikidata": (["he", "ar"], 1),
     "spelling-codespell": ([], 2),
@@ -102,7 +107,16 @@ ASKED = {
 }
 """Experiments, and seeds."""
 VARIANTS = ["codespell", "copying"]
-"""Of one set of pairs: no mean is taken over them."""
+"""Of one set of pairs, each drawn."""
+SETTINGS = {
+    "spelling-codespell": {"codespell": VARIANTS[:1], "copying": VARIANTS[1:]},
+    "g2p-ablations": {
+        "default": ["default-arm", "default-bul"],
+        "no-dropout": ["no-dropout-arm", "no-dropout-bul"],
+        "lstm": ["lstm-arm"],
+    },
+}
+"""Of the recipes that compare settings, the experiments of each; the first setting is what others are held against."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -119,11 +133,16 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """Each recipe, run once."""
     name: str = request.param
     folder = tmp_path_factory.mktemp(name)
-    WRITERS[name](folder / "data" / name)
+    WRITERS[name](folder / "data" / FOLDERS.get(name, name))
     only, seeds = ASKED[name]
     asked = Request(folder / "out", seeds, 16, folder / "data", only)
     lines = list(find(name)(asked))
     return Made(name, asked, lines, json.loads((folder / "out" / "report.json").read_text()))
+
+
+def settings_of(made: Made) -> dict[str, list[str]]:
+    """The experiments of each setting; of recipes without settings all, under an empty name."""
+    return SETTINGS.get(made.name) or {"": names_of(made)}
 
 
 def names_of(made: Made) -> list[str]:
@@ -136,9 +155,15 @@ def test_every_run_has_its_line_and_the_ensemble_has_one(made: Made) -> None:
     names, seeds = names_of(made), made.request.seeds
     wanted = [f"{name}, seed {seed}" for seed in range(1, seeds + 1) for name in names]
     wanted += [f"{name}, ensemble of {seeds}" for name in names if seeds > 1]
-    if names != VARIANTS:
-        wanted += [f"macro, seed {seed}" for seed in range(1, seeds + 1)]
-        wanted += [f"macro, ensemble of {seeds}", f"macro, mean of {seeds} seeds"] if seeds > 1 else []
+    whos = [f"seed {seed}" for seed in range(1, seeds + 1)]
+    means = [f"{setting}, " for setting, of in settings_of(made).items() if len(of) > 1 or not setting]
+    wanted += [f"macro, {each}{who}".replace(", , ", ", ") for who in whos for each in means]
+    if seeds > 1:
+        wanted += [f"macro, {each}ensemble of {seeds}".replace(", , ", ", ") for each in means]
+        wanted += [f"macro, {each}mean of {seeds} seeds".replace(", , ", ", ") for each in means]
+    first, *others = settings_of(made)
+    sets = {each: f"{len(settings_of(made)[each])} set{'s' * (len(settings_of(made)[each]) > 1)}" for each in others}
+    wanted += [f"{each} against {first}, {who}, {sets[each]}" for who in whos for each in others]
     assert heads == [*wanted, "report"]
 
 
@@ -197,29 +222,55 @@ def test_something_is_learnt(made: Made) -> None:
 
 
 def test_macros_are_means_over_the_sets_that_have_a_published_number(made: Made) -> None:
-    compared = [each for each in made.report["experiments"] if each["published"] and each["runs"][0]["test"]]
-    used = made.report["experiments"][:1] if names_of(made) == VARIANTS else compared or made.report["experiments"]
+    setting, names = next(iter(settings_of(made).items()))
+    own = [each for each in made.report["experiments"] if each["name"] in names]
+    compared = [each for each in own if each["published"] and each["runs"][0]["test"]]
+    used = compared or own
     macro = made.report["macro"][0]
     mean = sum(each["runs"][0]["test"]["exact_match"] for each in used) / len(used)
-    assert macro["who"] == ("codespell, seed 1" if names_of(made) == VARIANTS else "seed 1")
+    assert macro["who"] == (f"{setting}, seed 1" if setting else "seed 1")
     assert macro["test_sets"] == len(used)
-    assert macro["dev_sets"] == (1 if names_of(made) == VARIANTS else len(made.report["experiments"]))
+    assert macro["dev_sets"] == len(own)
     assert macro["test"]["exact_match"] == pytest.approx(mean)
     published = [next(iter(each["published"].values())) for each in compared]
     assert macro["published"] == (pytest.approx(sum(published) / len(published)) if published else None)
 
 
-def test_every_variant_is_drawn(made: Made) -> None:
+def test_every_experiment_is_drawn_where_a_recipe_asks_for_it(made: Made) -> None:
     page = (made.request.out / "report.html").read_text("utf-8")
     assert ("Where it looked: copying, seed 1" in page) == (names_of(made) == VARIANTS)
     assert ("macro" in page) == (names_of(made) != VARIANTS)
+
+
+def test_settings_are_compared_output_by_output(made: Made) -> None:
+    found = made.report["differences"]
+    if made.name not in SETTINGS:
+        assert found == []
+        return
+    first, *others = settings_of(made)
+    assert {(each["setting"], each["beside"]) for each in found} == {(other, first) for other in others}
+    rates = {
+        (each["name"], run["seed"]): run["test"]["exact_match"]
+        for each in made.report["experiments"]
+        for run in each["runs"]
+    }
+    for each in found:
+        seed, other = int(each["who"].split()[1]), settings_of(made)[each["setting"]]
+        assert each["sets"] == len(other)
+        own = sum(rates[name, seed] for name in other) / len(other)
+        beside = sum(rates[name, seed] for name in settings_of(made)[first][: len(other)]) / len(other)
+        assert each["test"]["exact_match"]["difference"] == pytest.approx(own - beside)
+    line = next(line for line in made.lines if line.startswith(f"{others[0]} against {first}, seed 1"))
+    points = float(re.findall(r"test \w+ ([+-][0-9.]+) \(", line)[0])
+    wanted = found[0]["test"]["exact_match"]["difference"]
+    assert points == pytest.approx(-wanted if made.name == "g2p-ablations" else wanted, abs=0.006)
 
 
 @pytest.mark.parametrize("name", REFERENCES)
 def test_data_that_is_not_there_is_told_with_its_source(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is not there: the data is .*github\.com") as caught:
         list(find(name)(Request(tmp_path / "out", data=tmp_path)))
-    assert str(caught.value).startswith(str(tmp_path / name))
+    assert str(caught.value).startswith(str(tmp_path / FOLDERS.get(name, name)))
     assert not (tmp_path / "out").exists()
 
 

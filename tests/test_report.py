@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_traces import HOSTILE, diagonal, made, small
 
+from pellucid.config import Task
 from pellucid.errors import RunError
-from pellucid.evaluation.metrics import Accuracy
+from pellucid.evaluation.metrics import FOLLOWED, Accuracy, Followed
 from pellucid.look.attention_html import attention_svg, headline_html, notes_on
 from pellucid.look.charts import (
     Line,
@@ -317,7 +318,7 @@ def test_a_report_that_cannot_be_written_says_why(tmp_path: Path) -> None:
 
 
 def test_learning_charts_hold_the_log() -> None:
-    loss, exact, errors = learning_charts(LOG)
+    loss, exact, errors = learning_charts(LOG, FOLLOWED["transduce"])
     training, validation = loss.lines
     assert len(training.points) == 200
     assert np.mean([point.y for point in training.points]) == pytest.approx(np.mean([3 / n for n in range(1, 1001)]))
@@ -325,12 +326,27 @@ def test_learning_charts_hold_the_log() -> None:
     assert [(point.x, point.y) for point in exact.lines[0].points] == [(16000, 50), (32000, 60)]
     assert exact.lines[0].points[1].hint == "exact match 60.0 % after 32,000 examples"
     assert exact.y_range == (0, 60) and errors.y_range == (0, 10)
-    assert learning_charts([{"event": "started"}]) == []
+    assert learning_charts([{"event": "started"}], FOLLOWED["tag"]) == []
+
+
+def test_learning_charts_are_of_what_the_task_is_told_by() -> None:
+    log = [{**record, "symbol_accuracy": 91.0} for record in LOG]
+    chunked = [{**record, "span_f1": 70.0} for record in log[-1:]]
+
+    def drawn(log: list[dict[str, object]], task: Task) -> list[str]:
+        return [chart.title for chart in learning_charts(log, FOLLOWED[task])]
+
+    assert drawn(log, "tag") == ["Loss", "Tags right", "All tags right"]
+    assert drawn([*log[:-1], *chunked], "tag") == ["Loss", "Span F1", "Tags right", "All tags right"]
+    assert drawn(log, "classify") == ["Loss", "Classes right"] and drawn(log, "point") == ["Loss", "Positions right"]
+    page = Page(report_html(Report("t", log=log, followed=[Followed("symbol_accuracy", "Q3")])))
+    assert "Q3" in page.text and "Exact match" not in page.text
 
 
 def test_learning_charts_leave_out_what_is_not_finite() -> None:
     (loss,) = learning_charts(
-        [{"event": "stepped", "samples": n, "loss": [1.0, math.nan, math.inf][n]} for n in range(3)]
+        [{"event": "stepped", "samples": n, "loss": [1.0, math.nan, math.inf][n]} for n in range(3)],
+        FOLLOWED["transduce"],
     )
     assert [point.y for line in loss.lines for point in line.points] == [1.0]
 
@@ -349,7 +365,7 @@ def test_accuracy_charts_place_points_within_their_band() -> None:
 
 
 def test_charts_name_several_lines_only() -> None:
-    loss, exact, _ = learning_charts(LOG)
+    loss, exact, _ = learning_charts(LOG, FOLLOWED["transduce"])
     assert {"training", "validation"} <= set(svg_texts(chart_svg(loss)))
     assert "exact match" not in svg_texts(chart_svg(exact))
     assert chart_svg(loss._replace(lines=[*loss.lines, Line("none", [])])).count("<path") == 2

@@ -1,6 +1,7 @@
 """The four tasks end to end: training, resuming, the command line, the page."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ from tasks import TASKS, config_of, examples, task_run
 from trained_runs import assert_same_outcome, train_to_end, write_pairs
 
 from pellucid.config import Task
+from pellucid.data.examples import Example
 from pellucid.errors import ConfigError
+from pellucid.evaluation.assessment import WRITTEN
 from pellucid.toml import from_settings
 from pellucid.training.loop import Stepped
-from pellucid.training.run import load
+from pellucid.training.run import load, read_log
 from pellucid.training.session import Files, train_run
 from pellucid.viewer.asking import Asked, Changed
 from pellucid.viewer.assembling import Assembled, assemble
@@ -46,6 +49,34 @@ def test_an_interruption_changes_no_bit(task: Task, tmp_path: Path) -> None:
     events.close()
     train_to_end(files, tmp_path / "broken", config)
     assert_same_outcome(tmp_path / "straight", tmp_path / "broken")
+
+
+def test_a_log_without_span_f1_goes_on_with_it(tmp_path: Path) -> None:
+    """As one that was written before span F1 was followed."""
+    lines = [("play a song", "O O B-what"), ("a rainy day", "O B-sky I-sky"), ("play", "O")] * 16
+    pairs = [Example(*line) for line in lines]
+    files = Files(
+        write_pairs(tmp_path / "train.tsv", pairs),
+        write_pairs(tmp_path / "dev.tsv", [*pairs[:3], Example("a song", "O B-what")]),
+    )
+    words: dict[str, Any] = {"source_symbols": "words", "target_symbols": "words"}
+    config = config_of("tag", training={"epochs": 3, "batch_size": 8, "learning_rate": 0.03}, data=words)
+    train_to_end(files, tmp_path / "straight", config)
+    for event in (events := train_run(files, tmp_path / "broken", config)):
+        if isinstance(event, Stepped) and event.progress.update == 7:
+            break
+    events.close()
+    log = tmp_path / "broken" / "log.jsonl"
+    older = [{key: value for key, value in each.items() if key != "span_f1"} for each in read_log(log.parent)]
+    log.write_text("".join(f"{json.dumps(record)}\n" for record in older))
+    train_to_end(files, log.parent, config)
+    straight, broken = (
+        [record for record in read_log(tmp_path / name) if record["event"] == "validated"]
+        for name in ("straight", "broken")
+    )
+    assert ["span_f1" in record for record in broken] == [False, True, True]
+    assert [record.get("span_f1") for record in broken[1:]] == [record["span_f1"] for record in straight[1:]]
+    assert all(0 <= record["span_f1"] <= 100 for record in straight)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -90,8 +121,46 @@ def test_evaluate_has_the_scores_of_the_task(task: Task, keys: set[str], tmp_pat
     assert name in (tmp_path / "page.html").read_text("utf-8")
     text = pellucid("evaluate", trained.run, trained.files.dev).out
     assert "word error rate" not in text and name in text
+    assert found.keys().isdisjoint(WRITTEN) and "exact_match" in found
     both = pellucid("evaluate", trained.run, trained.run, trained.files.dev)
-    assert both.code == 0
+    assert both.code == 0 and "error rate" not in both.out and name in both.out
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_groups_and_comparisons_are_told_by_what_is_right(task: Task, tmp_path: Path) -> None:
+    trained, page = task_run(task), tmp_path / "page.html"
+    lines = trained.files.dev.read_text("utf-8").splitlines()
+    grouped = tmp_path / "grouped.tsv"
+    grouped.write_text("".join(f"{line}\t{'pq'[at % 2]}\n" for at, line in enumerate(lines)))
+    asked = ("evaluate", trained.run, grouped, "--group", 3)
+    found = json.loads(pellucid(*asked, "--json", "--html", page).out)
+    rates = {"accuracy", "accuracy_ci95"} | ({"exact_match", "exact_match_ci95"} if task == "tag" else set())
+    assert [row.keys() - {"group", "examples"} for row in found["groups"]] == [rates, rates]
+    assert found["macro"].keys() == rates and found["macro"]["accuracy_ci95"][0] <= found["macro"]["accuracy"]
+    counted = [(row["accuracy"], row["examples"]) for row in found["groups"]]
+    if task != "tag":
+        assert found["accuracy"] == pytest.approx(sum(each * n for each, n in counted) / len(lines))
+    first = "tags right" if task == "tag" else "accuracy"
+    text = pellucid(*asked).out
+    assert "WER" not in text and "SER" not in text and f"{first} %" in text
+    both = ("evaluate", trained.run, *asked[1:], "--json", "--html", tmp_path / "b.html")
+    (compared,) = json.loads(pellucid(*both).out)["comparisons"]
+    assert compared["accuracy"]["difference"] == 0 and "symbol_error_rate" not in compared
+    for html in (page, tmp_path / "b.html"):
+        told = html.read_text("utf-8").lower()
+        assert "error rate" not in told and "symbol errors" not in told and first in told
+
+
+def test_the_page_of_errors_has_words_with_their_tags(tmp_path: Path) -> None:
+    trained = task_run("tag")
+    wrong = write_pairs(tmp_path / "wrong.tsv", [Example("abcd", "CC-V")])
+    done = pellucid("evaluate", trained.run, wrong, "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert done.code == 0 and "words with their tags" in page
+    (shown,) = re.findall(r'<p class="tagged".*?</p>', page)
+    output = load(trained.run).predict(["abcd"])[0].output
+    marked = re.findall(r"<mark>(.)</mark>", shown)
+    assert marked == [answer for answer, tag in zip(output, "CC-V", strict=True) if tag not in ("-", answer)] != []
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -5,6 +5,7 @@ import json
 import random
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pellucid.recipes import typo_attention, typo_faithful
 from pellucid.recipes.recipe import Request, find, recipe_config
 from pellucid.recipes.typos.figures import POST, film_svg
 from pellucid.recipes.typos.networks import PADDING, SYMBOLS, Sizes, TypoNetwork
-from pellucid.recipes.typos.study import EXAMPLES, answers, data_of, numbered, ranks_of
+from pellucid.recipes.typos.study import EXAMPLES, answers, chances_of, data_of, numbered, ranks_of
 from pellucid.recipes.typos.tables import by_doubt, by_length, by_letters, cases
 from pellucid.toml import from_settings
 
@@ -119,7 +120,7 @@ def test_padding_is_read_and_may_be_pointed_at() -> None:
     network = TypoNetwork(Sizes(hidden=8, longest=8))
     with torch.no_grad():
         assert not torch.allclose(network(numbered(["cab"], 8)), network(numbered(["cab-"], 8)), atol=1e-6)
-    found = answers(network, [Typo("cab", 3, "cat")])
+    found = answers(partial(chances_of, network), [Typo("cab", 3, "cat")])
     assert found.chances.shape == (1, 8) and found.chances.sum() == pytest.approx(1) and found.chances[0, 7] > 0
 
 

@@ -1,13 +1,14 @@
 """One run's outputs on some examples, and all that they are worth."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from pellucid.config import Task
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters
 from pellucid.evaluation.answers import score
@@ -21,6 +22,9 @@ from pellucid.evaluation.metrics import Evaluation, Scored, evaluate, worst
 from pellucid.evaluation.outcomes import Mean, mean_of_groups, outcomes, rates
 from pellucid.evaluation.texts import TextScores, text_scores
 from pellucid.search.trace import Trace
+
+WRITTEN = ("wer", "wer_ci95", "symbol_error_rate", "symbol_error_rate_ci95", "symbol_accuracy")
+"""Scores of outputs that are written symbol by symbol alone: of tags they are the rest of the accuracy, or it."""
 
 
 class Answered(NamedTuple):
@@ -61,6 +65,30 @@ class GroupScores(NamedTuple):
         return {**self._asdict(), **intervals, "wer": self.wer, "wer_ci95": list(self.wer_ci95)}
 
 
+class Rate(NamedTuple):
+    """One of the scores that a group, or the mean over groups, is told by."""
+
+    key: str
+    """Its name in JSON."""
+    name: str
+    """What people call it."""
+    value: float
+    interval: Interval
+
+
+def rates_of(row: GroupScores | Mean, task: Task) -> list[Rate]:
+    """The scores of a group, the most telling first: error rates of outputs that are written symbol by symbol, and how
+    much is right of tags, classes and positions.
+    """
+    if task == "transduce":
+        errors = Rate("symbol_error_rate", "symbol error rate", row.symbol_error_rate, row.symbol_error_rate_ci95)
+        return [Rate("wer", "word error rate", row.wer, row.wer_ci95), errors]
+    if task == "tag":
+        right = Rate("accuracy", "tags right", 100 - row.symbol_error_rate, row.symbol_error_rate_ci95.rest)
+        return [right, Rate("exact_match", "all tags right", row.exact_match, row.exact_match_ci95)]
+    return [Rate("accuracy", "accuracy", row.exact_match, row.exact_match_ci95)]
+
+
 @dataclass(frozen=True, eq=False)
 class Assessment:
     """The outputs of a run, scored, and every view on them, computed when first looked at."""
@@ -73,6 +101,8 @@ class Assessment:
     """Whether outputs are also scored as running texts."""
     characters: bool = False
     """Whether the symbols that errors are counted in are characters."""
+    unscored: str = ""
+    """The tag at positions that are not scored; empty where all are."""
 
     @cached_property
     def scored(self) -> list[Scored]:
@@ -84,6 +114,11 @@ class Assessment:
         """The best output of each example."""
         return [own[0] for own in self.answered.outputs]
 
+    @property
+    def task(self) -> Task:
+        """What the model does."""
+        return self.traces[0].task
+
     @cached_property
     def evaluation(self) -> Evaluation:
         """Exact match, error rates, accuracy by position and length."""
@@ -92,7 +127,7 @@ class Assessment:
     @cached_property
     def labelled(self) -> Labelled | None:
         """What tags, classes or positions are worth; None for outputs written symbol by symbol."""
-        return None if self.traces[0].task == "transduce" else labelled(self.scored, self.traces)
+        return None if self.task == "transduce" else labelled(self.scored, self.traces)
 
     @cached_property
     def confusions(self) -> Confusions:
@@ -170,16 +205,29 @@ class Assessment:
         """All scores as plain values for JSON; what was not asked for is null or empty."""
         mean = self.mean
         return {
-            **self.evaluation.to_dict(),
-            **(self.labelled.to_dict() if self.labelled else {}),
+            **self._scores(),
             "texts": self.text_scores.to_dict() if self.text_scores else None,
             "oracle": [{"k": each.k, "accuracy": each.accuracy, "ci95": list(each.ci95)} for each in self.oracle],
             "mean_reciprocal_rank": self.reciprocal_rank if self.oracle else None,
-            "groups": [row.to_dict() for row in self.groups],
-            "macro": mean.to_dict() if mean else None,
+            "groups": [{"group": row.group, "examples": row.examples, **self._rates(row)} for row in self.groups],
+            "macro": self._rates(mean) if mean else None,
             "confusions": self.confusions.to_dict(),
             "calibration": {"of": self.unit, **self.calibration.to_dict()},
         }
+
+    def _scores(self) -> dict[str, Any]:
+        """The scores of all examples; error rates only where outputs are written symbol by symbol."""
+        scores = self.evaluation.to_dict()
+        if self.labelled is None:
+            return scores
+        return {name: value for name, value in scores.items() if name not in WRITTEN} | self.labelled.to_dict()
+
+    def _rates(self, row: GroupScores | Mean) -> dict[str, Any]:
+        """The scores of a group or of the mean, with their intervals."""
+        if self.labelled is None:
+            return row.to_dict()
+        rates = rates_of(row, self.task)
+        return {rate.key: rate.value for rate in rates} | {f"{rate.key}_ci95": list(rate.interval) for rate in rates}
 
 
 def assess(name: str, answered: Answered, own: Segmenters, shared: Segmenters, texts: bool = False) -> Assessment:
@@ -197,19 +245,19 @@ def assess(name: str, answered: Answered, own: Segmenters, shared: Segmenters, t
         ]
     rest = iter(scored)
     lists = [list(islice(rest, len(outputs))) for outputs in answered.outputs]
-    return Assessment(name, answered, lists, texts, shared.target.kind == "characters")
+    return Assessment(name, answered, lists, texts, shared.target.kind == "characters", shared.target.unscored)
 
 
 def join(parts: Sequence[Assessment]) -> Assessment:
     """Several assessments of one run, of different groups, as one."""
     answered = Answered(*(list(chain(*lists)) for lists in zip(*(part.answered for part in parts), strict=True)))
     candidates = [own for part in parts for own in part.candidates]
-    return Assessment(parts[0].name, answered, candidates, parts[0].texts, parts[0].characters)
+    return replace(parts[0], answered=answered, candidates=candidates)
 
 
 def compare_runs(a: Assessment, b: Assessment) -> Comparison:
     """Two runs on the same examples: means over groups where there are several."""
-    return compare(list(a.tables.values()), list(b.tables.values()))
+    return compare(list(a.tables.values()), list(b.tables.values()))._replace(task=a.task)
 
 
 def _row(name: str, table: Table) -> GroupScores:

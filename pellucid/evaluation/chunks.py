@@ -61,11 +61,17 @@ def chunks(tags: Sequence[str]) -> set[Chunk]:
     return found
 
 
+def spans_for_log(scored: Sequence[Scored]) -> dict[str, float]:
+    """What training follows of tags beside their accuracy: span F1, where the tags that are wanted begin chunks."""
+    if not any(is_chunked(example.reference) for example in scored):
+        return {}
+    right, found, wanted = map(sum, _counted(scored))
+    return {"span_f1": 100 * 2 * right / max(found + wanted, 1)}
+
+
 def spans(scored: Sequence[Scored]) -> Spans:
     """Precision, recall and F1 = 2 right / (found + wanted) of all chunks; a rate over nothing is 0."""
-    rows = [(chunks(example.output), chunks(example.reference)) for example in scored]
-    right = [len(output & reference) for output, reference in rows]
-    found, wanted = [len(output) for output, _ in rows], [len(reference) for _, reference in rows]
+    right, found, wanted = _counted(scored)
     both = [one + other for one, other in zip(found, wanted, strict=True)]
     doubled = [2 * each for each in right]
     return Spans(
@@ -77,3 +83,10 @@ def spans(scored: Sequence[Scored]) -> Spans:
         found=sum(found),
         wanted=sum(wanted),
     )
+
+
+def _counted(scored: Sequence[Scored]) -> tuple[list[int], list[int], list[int]]:
+    """Chunks of each example: right, found and wanted."""
+    rows = [(chunks(example.output), chunks(example.reference)) for example in scored]
+    right = [len(output & reference) for output, reference in rows]
+    return right, [len(output) for output, _ in rows], [len(reference) for _, reference in rows]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from pellucid.config import Task
 from pellucid.errors import InputError
 from pellucid.evaluation.intervals import Interval, resampled
 from pellucid.evaluation.outcomes import rates
@@ -31,6 +32,12 @@ class Difference(NamedTuple):
     a_better: float
     """Share of the resamples in which A is better, those without a difference counted half."""
 
+    @property
+    def rest(self) -> "Difference":
+        """Of a rate's difference, that of what the rate leaves of 100."""
+        low, high = self.ci95
+        return Difference(100 - self.a, 100 - self.b, -self.difference, Interval(-high, -low), self.p, self.a_better)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {**self._asdict(), "ci95": list(self.ci95)}
@@ -47,12 +54,19 @@ class Comparison(NamedTuple):
     """Examples that B alone has right."""
     both: int
     neither: int
+    task: Task = "transduce"
+
+    @property
+    def differences(self) -> dict[str, Difference]:
+        """What is compared, by its name in JSON: of tags, classes and positions their accuracy, and no error rate."""
+        if self.task == "transduce":
+            return {"exact_match": self.exact_match, "symbol_error_rate": self.symbol_error_rate}
+        return {"exact_match": self.exact_match, "accuracy": self.symbol_error_rate.rest}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         counts = {name: getattr(self, name) for name in ("only_a", "only_b", "both", "neither")}
-        differences = {name: getattr(self, name).to_dict() for name in ("exact_match", "symbol_error_rate")}
-        return {**differences, **counts}
+        return {**{name: each.to_dict() for name, each in self.differences.items()}, **counts}
 
 
 def compare(a: Sequence[Table], b: Sequence[Table], seed: int = 1) -> Comparison:

@@ -4,18 +4,41 @@ A percentage runs from 0 to 100, a share from 0 to 1, and each stands with its 9
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
+from pellucid.config import Task
 from pellucid.errors import InputError
 from pellucid.evaluation.intervals import Interval, bootstrap_ratio, wilson
 
 LENGTH_BINS = 10
 """Accuracy by source length is told for at most so many ranges of lengths."""
+
+
+class Followed(NamedTuple):
+    """A score that is followed through a training, in per cent."""
+
+    key: str
+    """Its name in the log."""
+    name: str
+    """What people call it."""
+
+
+FOLLOWED: Mapping[Task, tuple[Followed, ...]] = {
+    "transduce": (Followed("exact_match", "exact match"), Followed("symbol_error_rate", "symbol error rate")),
+    "tag": (
+        Followed("span_f1", "span F1"),
+        Followed("symbol_accuracy", "tags right"),
+        Followed("exact_match", "all tags right"),
+    ),
+    "classify": (Followed("exact_match", "classes right"),),
+    "point": (Followed("exact_match", "positions right"),),
+}
+"""What a validation is told by, the most telling first; a log has of these what there was to count."""
 
 
 class Nearest(NamedTuple):

@@ -10,7 +10,7 @@ from html import escape
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from pellucid.evaluation.metrics import Accuracy
+from pellucid.evaluation.metrics import Accuracy, Followed
 
 _WIDTH, _HEIGHT = 360, 226
 _LEFT, _RIGHT, _TOP, _BOTTOM = 36, 342, 10, 182
@@ -74,18 +74,17 @@ def chart_svg(chart: Chart) -> str:
     )
 
 
-def learning_charts(log: Sequence[Mapping[str, Any]]) -> list[Chart]:
-    """Loss, exact match and symbol error rate over the examples seen; none for a log that holds none."""
+def learning_charts(log: Sequence[Mapping[str, Any]], followed: Sequence[Followed]) -> list[Chart]:
+    """Loss, and each score that is followed, over the examples seen; none of what the log has not."""
     training = _curve(log, "stepped", "loss", "training loss {:.3g}")
     validation = _curve(log, "validated", "loss", "validation loss {:.3g}")
-    exact = _curve(log, "validated", "exact_match", "exact match {:.1f} %")
-    errors = _curve(log, "validated", "symbol_error_rate", "symbol error rate {:.1f} %")
     loss = [Line("training", _thinned(training, 200), True, False), Line("validation", validation)]
     drawn = [
         ("Loss", "loss", [line for line in loss if line.points]),
-        ("Exact match", "%", [Line("exact match", exact)]),
-        ("Symbol error rate", "%", [Line("symbol error rate", errors)]),
     ]
+    for key, name in followed:
+        points = _curve(log, "validated", key, f"{name} {{:.1f}} %")
+        drawn.append((name[:1].upper() + name[1:], "%", [Line(name, points)]))
     charts: list[Chart] = []
     for title, unit, lines in drawn:
         points = [point for line in lines for point in line.points]

@@ -47,7 +47,8 @@ def comparison_report(runs: Sequence[Assessment], comparisons: Sequence[Comparis
 def _summary(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
     """Exact match of each run, and the first difference."""
     over = "mean over groups" if runs[0].mean else "all examples"
-    rows = [(f"exact match, {run.name}", f"{_exact(run):.2f} % ({over})") for run in runs]
+    name = {"transduce": "exact match", "tag": "all tags right"}.get(runs[0].task, "accuracy")
+    rows = [(f"{name}, {run.name}", f"{_exact(run):.2f} % ({over})") for run in runs]
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         each = comparison.exact_match
         told = f"95 %: {each.ci95.low:+.2f} to {each.ci95.high:+.2f}, p {_p(each.p)}"
@@ -117,7 +118,7 @@ def _in_words(name: str, each: Difference, first: str, other: str) -> str:
         return (
             f"In {name}, chance alone would make a difference like this between {first} and {other} (p {_p(each.p)})."
         )
-    better = (each.difference > 0) == (name == "exact match")
+    better = (each.difference > 0) == (name != "symbol error rate")
     return f"In {name}, {first} is {'better' if better else 'worse'} than {other} by more than chance (p {_p(each.p)})."
 
 
@@ -166,6 +167,7 @@ def _disagreements(right: Assessment, wrong: Assessment, listed: int) -> Iterato
     if not places[:listed]:
         return
     left = f" The first {listed:,} of {len(places):,} are here." if len(places) > listed else ""
-    yield f'<p class="note">Unfold an example for the attention of both runs.{left}</p>\n'
+    what = "tags" if right.task == "tag" else "attention"
+    yield f'<p class="note">Unfold an example for the {what} of both runs.{left}</p>\n'
     rows = disagreement_rows(right, wrong, places[:listed])
     yield list_html(("source", right.name, wrong.name), ("edits", "p"), rows)

@@ -13,6 +13,7 @@ from pellucid.look.attention_html import attention_svg, notes_on
 from pellucid.look.confusion_table import pair_name
 from pellucid.look.page import text
 from pellucid.look.report import Shown, compared
+from pellucid.look.tagged import tagged_html
 from pellucid.look.visible import probability
 from pellucid.search.trace import Trace
 
@@ -116,7 +117,7 @@ def _error(assessment: Assessment, at: int) -> Row:
     words = " ".join([trace.text, trace.output, *references, group, named])
     source = _text(trace.text) + (f" <small>{text(group)}</small>" if group else "")
     others = assessment.answered.outputs[at][1:]
-    body = f'<p class="note">{text(named)}</p>{_attention(trace)}{_others(others, references)}'
+    body = f'<p class="note">{text(named)}</p>{_looked(assessment, at)}{_others(others, references)}'
     values = {"edits": float(scored.errors), "p": trace.score}
     return Row((source, output, expected), (edits, probability(trace.score)), body, words, sorted(kinds), values)
 
@@ -127,7 +128,7 @@ def _disagreement(right: Assessment, wrong: Assessment, at: int) -> Row:
     row = _error(wrong, at)
     both = "".join(
         f"<div><h4>{text(run.name)}: {mark} {_text(trace.output)} (p = {probability(trace.score)})</h4>"
-        f"{_attention(trace)}</div>"
+        f"{_looked(run, at)}</div>"
         for run, trace, mark in ((right, good, "✓"), (wrong, bad, "✗"))
     )
     source, output, _ = row.cells
@@ -136,11 +137,13 @@ def _disagreement(right: Assessment, wrong: Assessment, at: int) -> Row:
     return row._replace(cells=cells, body=f'<div class="two">{both}</div>', words=words)
 
 
-def _attention(trace: Trace) -> str:
-    """The heat map, and what it alone would not tell."""
+def _looked(assessment: Assessment, at: int) -> str:
+    """The heat map, or the words with their tags; and what it alone would not tell."""
+    trace = assessment.traces[at]
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in notes_on(trace))
-    drawn = trace.target and trace.task != "tag"  # the weights of tags say nothing
-    return notes + (f'<div class="wide">{attention_svg(trace)}</div>' if drawn else "")
+    if trace.task == "tag":  # the weights of tags say nothing
+        return notes + tagged_html(trace, assessment.answered.references[at][0], assessment.unscored)
+    return notes + (f'<div class="wide">{attention_svg(trace)}</div>' if trace.target else "")
 
 
 def _others(traces: Sequence[Trace], references: Sequence[str]) -> str:

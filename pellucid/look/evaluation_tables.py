@@ -6,7 +6,8 @@ from rich.markup import escape as markup_escape
 from rich.table import Table
 from rich.text import Text
 
-from pellucid.evaluation.assessment import Assessment, GroupScores
+from pellucid.config import Task
+from pellucid.evaluation.assessment import Assessment, GroupScores, rates_of
 from pellucid.evaluation.comparing import Comparison, Difference
 from pellucid.evaluation.intervals import Interval
 from pellucid.evaluation.metrics import Accuracy
@@ -20,6 +21,8 @@ CONFUSIONS = 10
 """So many kinds of error are listed."""
 UNITS = {True: "CER: edits over characters", False: "PER: edits over symbols"}
 """What the symbol error rate is called where targets are cut into characters, and where they are not."""
+SHORT = {"word error rate": "WER", "symbol error rate": "SER"}
+"""What fits above a column of numbers."""
 REVIEWED = (0.5, 0.8, 0.9, 0.95, 1.0)
 """The shares of most certain outputs that are told of."""
 
@@ -69,27 +72,28 @@ def only_right(one: Assessment, other: Assessment) -> list[int]:
 
 
 def group_table(runs: Sequence[Assessment]) -> Table:
-    """Word and symbol error rate of each group and run, and their means without weights; of one run with intervals."""
-    table, several = (
-        _titled("word error rate (wrong outputs) and symbol error rate by group", "group", "of"),
-        len(runs) > 1,
-    )
+    """The rates of each group and run, and their means without weights; of one run with the first one's intervals."""
+    several, task = len(runs) > 1, runs[0].task
+    names = [rate.name for rate in rates_of(runs[0].groups[0], task)]
+    table = _titled(f"{' and '.join(names)} by group", "group", "of")
+    first, *others = (f"{SHORT.get(name, name)} %" for name in names)
     for run in runs:
-        for head in ("WER %", *([] if several else ["95 % interval"]), "SER %"):
+        for head in (first, *([] if several else ["95 % interval"]), *others):
             table.add_column(f"{_name(run)}\n{head}" if several else head, justify="right")
     for rows in zip(*(run.groups for run in runs), strict=True):
-        cells = [cell for row in rows for cell in _rates(row, several)]
+        cells = [cell for row in rows for cell in _rates(row, task, several)]
         table.add_row(Text(visible_text(rows[0].group)), f"{rows[0].examples:,}", *cells)
     table.add_section()
-    cells = [cell for run in runs if run.mean for cell in _rates(run.mean, several)]
+    cells = [cell for run in runs if run.mean for cell in _rates(run.mean, task, several)]
     table.add_row("mean", f"{len(runs[0].groups)} groups", *cells)
     return table
 
 
-def _rates(row: GroupScores | Mean, several: bool) -> list[str]:
+def _rates(row: GroupScores | Mean, task: Task, several: bool) -> list[str]:
     """The rates of a group or of a mean."""
-    interval = [] if several else [_interval(row.wer_ci95)]
-    return [f"{row.wer:.2f}", *interval, f"{row.symbol_error_rate:.2f}"]
+    first, *others = rates_of(row, task)
+    interval = [] if several else [_interval(first.interval)]
+    return [f"{first.value:.2f}", *interval, *(f"{rate.value:.2f}" for rate in others)]
 
 
 def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
@@ -213,8 +217,13 @@ def _counted(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> T
 
 
 def differences(comparison: Comparison) -> list[tuple[str, Difference]]:
-    """The differences by name."""
-    return [("exact match", comparison.exact_match), ("symbol error rate", comparison.symbol_error_rate)]
+    """The differences by name; of classes and positions both would be one."""
+    named = comparison.differences
+    if comparison.task == "transduce":
+        return [(key.replace("_", " "), each) for key, each in named.items()]
+    if comparison.task == "tag":
+        return [("tags right", named["accuracy"]), ("all tags right", named["exact_match"])]
+    return [("accuracy", named["accuracy"])]
 
 
 def p_value(p: float) -> str:

@@ -19,7 +19,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pellucid.evaluation.metrics import Accuracy
+from pellucid.evaluation.metrics import FOLLOWED, Accuracy, Followed
 from pellucid.look.charts import percent_range, round_up, short_number, values
 from pellucid.look.fonts import drawable_names, missing_glyphs_allowed, name_ticks
 from pellucid.look.visible import probability, shortened, visible
@@ -64,16 +64,17 @@ def attention_figure(trace: Trace) -> Figure:
     return settled(figure)
 
 
-def curves_figure(log: Sequence[Mapping[str, Any]]) -> Figure:
-    """Losses, and below them exact match and symbol error rate, over the examples seen; the best checkpoint marked."""
+def curves_figure(log: Sequence[Mapping[str, Any]], followed: Sequence[Followed] = FOLLOWED["transduce"]) -> Figure:
+    """Losses, and below them the scores that are followed, over the examples seen; the best checkpoint marked."""
     figure = empty_figure(6.4, 5.2)
     upper, lower = figure.subplots(2, 1, sharex=True)
     _draw_curve(upper, values(log, "stepped", "loss"), "training loss", MUTED, 0.8)
     _draw_curve(upper, values(log, "validated", "loss"), "validation loss", ACCENT, 1.8)
-    exact = values(log, "validated", "exact_match")
-    _draw_curve(lower, exact, "exact match", ACCENT, 1.8)
-    _draw_curve(lower, values(log, "validated", "symbol_error_rate"), "symbol error rate", MUTED, 1.8)
-    best = values([record for record in log if record.get("best")], "validated", "exact_match")
+    known = [each for each in followed if values(log, "validated", each.key)]
+    for place, (key, name) in enumerate(known):
+        _draw_curve(lower, values(log, "validated", key), name, MUTED if place else ACCENT, 1.8)
+    first = known[0].key if known else ""
+    best = values([record for record in log if record.get("best")], "validated", first)
     for x, y in best[-1:]:
         lower.plot([x], [y], "o", color=ACCENT, markersize=6, label=f"best checkpoint: {y:.1f} %")
     for axes, unit in ((upper, "loss"), (lower, "%")):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from pellucid.data.examples import Example
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.intervals import Interval
-from pellucid.evaluation.metrics import Evaluation, Scored, evaluate, worst
+from pellucid.evaluation.metrics import FOLLOWED, Evaluation, Scored, evaluate, worst
 from pellucid.look.report import Report, Shown
 from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
@@ -54,6 +54,7 @@ def report_on(folder: Path, judgement: Judgement, title: str, introduction: str)
         introduction=f"{introduction}\n\n{drawn}",
         summary=_summary(judgement, stopped[-1] if stopped else None),
         log=log,
+        followed=FOLLOWED[judgement.transducer.config.task],
         positions=judgement.evaluation.positions,
         lengths=judgement.evaluation.lengths,
         examples=[_shown(judgement, at) for at in right + mistaken],

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from pellucid.config import Task
+from pellucid.evaluation.metrics import FOLLOWED
 from pellucid.kernels.cache import cache_folder
 from pellucid.training.augmentation import Augmented
 from pellucid.training.loop import Started, Stepped, Stopped, Validated
@@ -134,11 +135,5 @@ class Teller:
 
 def scores(task: Task, metrics: Mapping[str, float], few: bool = False) -> str:
     """What a validation found, in words of the task; or the first of it and the loss."""
-    exact, symbols = f"{metrics['exact_match']:6.2f} %", f"{metrics['symbol_accuracy']:6.2f} %"
-    found = {
-        "transduce": [f"exact match {exact}", f"symbol error rate {metrics['symbol_error_rate']:6.2f} %"],
-        "tag": [f"tags right {symbols}", f"all tags right {exact}"],
-        "classify": [f"classes right {exact}"],
-        "point": [f"positions right {exact}"],
-    }[task]
+    found = [f"{each.name} {metrics[each.key]:6.2f} %" for each in FOLLOWED[task] if each.key in metrics]
     return " · ".join([*found[: 1 if few else None], f"loss {metrics['loss']:.3f}"])

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
-from pellucid.evaluation.metrics import Accuracy
+from pellucid.evaluation.metrics import FOLLOWED, Accuracy, Followed
 from pellucid.files import write_text
 from pellucid.look.attention_html import attention_svg, headline_html, notes_on
 from pellucid.look.charts import Chart, accuracy_chart, chart_svg, learning_charts
 from pellucid.look.page import document, header, paragraphs, section, text
+from pellucid.look.tagged import tagged_table
 from pellucid.look.terminal import NO_ATTENTION, caption_of
 from pellucid.look.visible import clusters, probability, visible_pieces
 from pellucid.search.trace import Trace
@@ -84,6 +85,8 @@ class Report:
     """(label, value); what stands in brackets after a value is set smaller below it."""
     log: Sequence[Mapping[str, Any]] = ()
     """The records of the training log."""
+    followed: Sequence[Followed] = FOLLOWED["transduce"]
+    """The scores of the log that are drawn."""
     positions: Sequence[Accuracy] = ()
     """The accuracy at each target position."""
     lengths: Sequence[Accuracy] = ()
@@ -107,7 +110,7 @@ def write_report(path: Path, report: Report) -> None:
 def report_html(report: Report) -> str:
     """The report as a complete HTML document."""
     sections = [
-        section("How it learnt", charts_html(learning_charts(report.log))),
+        section("How it learnt", charts_html(learning_charts(report.log, report.followed))),
         section("Where it is right", accuracies_html(report.positions, report.lengths)),
         section("Where it looked", examples_html(report.examples)),
         section("Where it went wrong", _mistakes(report.mistakes)),
@@ -189,8 +192,14 @@ def _verdict(shown: Shown) -> str:
 
 def _mistakes(mistakes: Sequence[Shown]) -> Iterator[str]:
     """A table of mistakes, what differs marked."""
-    if not mistakes:
-        return
+    if mistakes and mistakes[0].trace.task == "tag":
+        yield from tagged_table([(shown.trace, shown.references[0]) for shown in mistakes])
+    elif mistakes:
+        yield from _written(mistakes)
+
+
+def _written(mistakes: Sequence[Shown]) -> Iterator[str]:
+    """The table of outputs that were written symbol by symbol, of classes and of positions."""
     heads = ("source", "output", "expected", "edits", "p")
     yield '<p class="note">Edits count the symbols to change to reach what was expected; p is the probability the '
     yield "model gave its own output. What differs is underlined.</p>\n"

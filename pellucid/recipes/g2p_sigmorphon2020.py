@@ -54,18 +54,15 @@ def reference() -> Reference:
         origin="task 1 of SIGMORPHON 2020 (github.com/sigmorphon/2020, task1/data)",
         measure="wer",
         experiments=[
-            Experiment(language, partial(_pairs, language, data), _published(language), SETTINGS.get(language, {}))
+            Experiment(
+                language, partial(language_pairs, language, data), _published(language), SETTINGS.get(language, {})
+            )
             for language in languages
         ],
     )
 
 
-def _published(language: str) -> dict[str, float]:
-    """The published numbers of a language, by system."""
-    return dict(zip(SYSTEMS, PUBLISHED[language], strict=True)) if language in PUBLISHED else {}
-
-
-def _pairs(language: str, config: DataConfig, folder: Path) -> Pairs:
+def language_pairs(language: str, config: DataConfig, folder: Path) -> Pairs:
     """The files of a language."""
 
     def read(part: str) -> list[Example]:
@@ -73,3 +70,8 @@ def _pairs(language: str, config: DataConfig, folder: Path) -> Pairs:
         return read_examples(folder / part / f"{language}_{part}.tsv", config).examples
 
     return Pairs(read("train"), read("dev"), read("test") if language in PUBLISHED else ())
+
+
+def _published(language: str) -> dict[str, float]:
+    """The published numbers of a language, by system."""
+    return dict(zip(SYSTEMS, PUBLISHED[language], strict=True)) if language in PUBLISHED else {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from pellucid.data.examples import Example
 from pellucid.errors import DataError
 from pellucid.evaluation.intervals import bootstrap_ratio
-from pellucid.evaluation.metrics import Scored
+from pellucid.evaluation.metrics import Followed, Scored
 from pellucid.files import read_bytes
 from pellucid.recipes.labelling.conducting import Labelling
 from pellucid.recipes.labelling.judging import Answers, Score
@@ -48,7 +48,7 @@ def labelling() -> Labelling:
         experiments=[Experiment("structure", pairs)],
         folder="protein-ss3-flip",
     )
-    return Labelling(reference, scores, {}, readable=False)
+    return Labelling(reference, scores, {}, readable=False, followed=(Followed("symbol_accuracy", "Q3"),))
 
 
 def pairs(folder: Path) -> Pairs:

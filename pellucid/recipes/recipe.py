@@ -30,6 +30,7 @@ ABOUT = {
     "digits-fewest": "the fewest samples to 99 % of the symbols, and what each ingredient saves",
     "digits-extrapolate": "trained on at most 20 digits, tested on up to 100, with three kinds of attention",
     "g2p-sigmorphon2020": "words to phones, SIGMORPHON 2020: 15 languages, one configuration for all",
+    "g2p-ablations": "what each option of network and training is worth: 18 settings on three of these languages",
     "histnorm": "historical spellings to modern ones, German and Slovene, from 1,000 tokens on",
     "translit-wikidata": "names from Latin letters to Hebrew and Arabic ones, 1-, 2- and 3-best",
     "spelling-codespell": "misspelt words to what was meant, the first and the first three",
@@ -46,7 +47,7 @@ ABOUT = {
     "protein-place": "the place of a protein in the cell, with attention and without, on two splits",
 }
 """Every recipe, and what it is."""
-REFERENCES = ("g2p-sigmorphon2020", "histnorm", "translit-wikidata", "spelling-codespell", "scan")
+REFERENCES = ("g2p-sigmorphon2020", "g2p-ablations", "histnorm", "translit-wikidata", "spelling-codespell", "scan")
 """Those of published sets, which consist of experiments that can be asked for one by one."""
 CHOOSABLE = (*REFERENCES, "spanish-tatoeba", "protein-place")
 """All that consist of experiments that can be asked for one by one."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from pellucid.data.examples import Example
 from pellucid.errors import DataError
 from pellucid.evaluation.intervals import wilson
+from pellucid.evaluation.metrics import Followed
 from pellucid.files import read_bytes
 from pellucid.recipes.labelling.conducting import Labelling
 from pellucid.recipes.labelling.judging import Answers, Score
@@ -24,6 +25,7 @@ PUBLISHED = {
     "intent accuracy": {"Attention BiRNN": 96.7, "slot-gated": 97.0},
     "sentence accuracy": {"Attention BiRNN": 74.1, "slot-gated": 75.5},
 }
+FOLLOWED = (Followed("span_f1", "slot F1"), Followed("exact_match", "sentence accuracy"))
 INTRODUCTION = """Requests to a voice assistant, in the split of Goo et al. (2018): 13,084 to train on, 700 to develop
 on, 700 to test on. Every word has a tag (BIO) that says which slot it belongs to, every request one of seven intents.
 One network tells both: a word that is the same in every request is put in front, and its tag is the intent, read from
@@ -54,7 +56,7 @@ def labelling() -> Labelling:
         experiments=[Experiment("snips", pairs)],
         folder="slu-snips",
     )
-    return Labelling(reference, scores, PUBLISHED)
+    return Labelling(reference, scores, PUBLISHED, followed=FOLLOWED)
 
 
 def pairs(folder: Path) -> Pairs:

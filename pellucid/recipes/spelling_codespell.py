@@ -38,11 +38,18 @@ def reference() -> Reference:
         "split by the correction",
         measure="exact_match",
         experiments=[
-            Experiment("codespell", partial(_pairs, data)),
-            Experiment("copying", partial(_pairs, data), settings={"decoder": {"copying": True}}),
+            Experiment("codespell", partial(_pairs, data), setting="codespell"),
+            Experiment(
+                "copying",
+                partial(_pairs, data),
+                {},
+                {"decoder": {"copying": True}},
+                setting="copying",
+                beside="codespell",
+            ),
         ],
         candidates=3,
-        variants=True,
+        drawn=True,
     )
 
 

@@ -1,6 +1,7 @@
 """Where a word has its wrong letter, by attention that points at it."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from pellucid.processes import Tell
 from pellucid.recipes.following import followed, train_telling
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.typos.networks import Sizes
-from pellucid.recipes.typos.study import EXAMPLES, Answers, Data, Point, data_of, ranks_of
+from pellucid.recipes.typos.study import Data, Point, answers, data_of, examples_of
 from pellucid.recipes.typos.telling import Run, lines_of, numbers_of, parts_of, summary_of, told
 from pellucid.search.transducer import Transducer
 from pellucid.toml import to_toml
@@ -79,8 +80,7 @@ def conduct(job: Job, tell: Tell) -> Run:
     train_telling(files, folder, job.config, tell)
     tell("answering, to judge it")
     transducer, log = load(folder), read_log(folder)
-    chances = chances_of(transducer, [typo.wrong for typo in data.test])
-    shown = chances_of(transducer, EXAMPLES)
+    chances = partial(chances_of, transducer)
     return Run(
         seed=job.config.seed,
         parameters=parameter_count(transducer.network),
@@ -91,8 +91,8 @@ def conduct(job: Job, tell: Tell) -> Run:
             if record["event"] == "validated"
         ],
         test=data.test,
-        answers=Answers(chances, ranks_of(chances, data.test)),
-        examples=[row[: len(word)].tolist() for word, row in zip(EXAMPLES, shown, strict=True)],
+        answers=answers(chances, data.test),
+        examples=examples_of(chances),
     )
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from pellucid import __version__
 from pellucid.config import Config, Task
+from pellucid.evaluation.metrics import FOLLOWED
 from pellucid.model.network import parameter_count
 from pellucid.training.loop import Session
 
@@ -93,19 +94,11 @@ def _answering(config: Config) -> str:
 
 def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:
     """The best validation."""
-    exact = f"{best['exact_match']:.2f} %"
-    how, found = {
-        "transduce": (
-            ", by greedy decoding",
-            [
-                f"exact match {exact} (word error rate {100 - best['exact_match']:.2f} %)",
-                f"symbol error rate {best['symbol_error_rate']:.2f} %",
-            ],
-        ),
-        "tag": ("", [f"tags right {best['symbol_accuracy']:.2f} %", f"all tags right {exact}"]),
-        "classify": ("", [f"classes right {exact}"]),
-        "point": ("", [f"positions right {exact}"]),
-    }[task]
+    found = [f"{each.name} {best[each.key]:.2f} %" for each in FOLLOWED[task] if each.key in best]
+    how = ""
+    if task == "transduce":
+        found[0] += f" (word error rate {100 - best['exact_match']:.2f} %)"
+        how = ", by greedy decoding"
     answer = {"transduce": "symbol", "tag": "tag", "classify": "class", "point": "position"}[task]
     lines = [*found, f"cross-entropy {best['loss']:.4f} a {answer}"]
     return [f"On {examples:,} examples{how}, at update {best['update']:,}:", "", *(f"* {line}" for line in lines)]

@@ -24,6 +24,7 @@ from pellucid.data.prefetching import Ahead, Feed, Prompt, Upcoming, in_order
 from pellucid.data.vocabulary import PAD
 from pellucid.errors import DivergenceError
 from pellucid.evaluation.answers import score
+from pellucid.evaluation.chunks import spans_for_log
 from pellucid.evaluation.metrics import evaluate, metrics_for_log
 from pellucid.model.device import generators, seed
 from pellucid.search.transducer import Transducer
@@ -215,8 +216,9 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
         traces = transducer.trace(session.development)
         loss = _development_loss(session)
     references = [(example.target,) for example in session.development]
-    evaluation = evaluate(score(traces, references, transducer.segmenters))
-    metrics = {**metrics_for_log(evaluation), "loss": loss}
+    scored = score(traces, references, transducer.segmenters)
+    spans = spans_for_log(scored) if session.config.task == "tag" else {}
+    metrics = {**metrics_for_log(evaluate(scored)), **spans, "loss": loss}
     if not math.isfinite(metrics["loss"]):
         raise _diverged(session, "the loss on the development data is not finite")
     better = progress.best is None or rank(metrics, config.metric) > progress.best

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from pellucid.config import Config
-from pellucid.evaluation.metrics import worst
+from pellucid.evaluation.metrics import Followed, worst
 from pellucid.look.judgement import MISTAKES
 from pellucid.look.report import Part, Shown
 from pellucid.model.network import parameter_count
@@ -52,6 +52,8 @@ class Labelling(NamedTuple):
     """Pictures, tables and texts of the page that are the recipe's own."""
     readable: bool = True
     """Whether a source is a text that can be shown in a table of mistakes."""
+    followed: Sequence[Followed] = ()
+    """The scores whose curves are drawn, by the names of those who know the task; those of any such task if empty."""
 
 
 class Job(NamedTuple):

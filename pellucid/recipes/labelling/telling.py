@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from pellucid.evaluation.metrics import FOLLOWED
 from pellucid.files import write_json, write_text
 from pellucid.look.report import Part, Picture, Report, Table, write_report
 from pellucid.recipes.labelling.conducting import Labelling, Run, runs_of
@@ -120,6 +121,7 @@ def _page(labelling: Labelling, runs: Sequence[Run], own: Sequence[Part]) -> Rep
         introduction=f"{reference.introduction}\n\nCurves, mistakes, settings: {first.experiment}, {first.who}.",
         summary=[(f"test {name}", score.text) for name, score in first.worths.test.scores.items()],
         log=first.log,
+        followed=labelling.followed or FOLLOWED[first.config.task],
         mistakes=first.mistakes,
         config_toml=to_toml(first.config),
         parts=[*parts, *own, *tables],

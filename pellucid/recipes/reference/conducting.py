@@ -12,14 +12,8 @@ from pellucid.recipes.following import followed, train_telling
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.reference.experiment import Reference, Training, read_pairs, together_name, trainings
 from pellucid.recipes.reference.judging import Worth, Worths, judged
-from pellucid.recipes.reference.telling import (
-    Run,
-    Together,
-    lines_of_macros,
-    row_of_run,
-    row_of_together,
-    write_reports,
-)
+from pellucid.recipes.reference.run import Run, Together
+from pellucid.recipes.reference.telling import lines_told, row_of_run, row_of_together, write_reports
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files
 
@@ -46,7 +40,7 @@ def run_reference(reference: Reference, request: Request) -> Iterator[str]:
         for together in followed(conduct_together, members, request):
             yield row_of_together(reference, together)
             ensembles.append(together)
-    yield from lines_of_macros(reference, runs, ensembles)
+    yield from lines_told(reference, runs, ensembles)
     yield write_reports(reference, request, runs, ensembles)
 
 

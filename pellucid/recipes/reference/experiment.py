@@ -42,6 +42,10 @@ class Experiment(NamedTuple):
     """What others reached on the test set, in per cent, by system: first what it is to be compared with."""
     settings: Mapping[str, Any] = {}
     """Settings over those of the recipe's file."""
+    setting: str = ""
+    """What these settings are called: means are taken over the experiments of one name."""
+    beside: str = ""
+    """The experiment on the same pairs that this one is compared with, output by output; none where empty."""
 
 
 class Reference(NamedTuple):
@@ -58,10 +62,14 @@ class Reference(NamedTuple):
     experiments: Sequence[Experiment]
     candidates: int = 1
     """Accuracy is told of a right output among the first 1 to so many."""
-    variants: bool = False
-    """Whether the experiments are settings for the same pairs: then no mean is taken over them, and each is drawn."""
+    drawn: bool = False
+    """Whether decodings are drawn of the first run of each experiment, not of the very first alone."""
     folder: str = ""
     """Of the data, where it is not named as the recipe."""
+
+    def experiment(self, name: str) -> Experiment:
+        """The experiment of a name."""
+        return next(each for each in self.experiments if each.name == name)
 
 
 class Paths(NamedTuple):

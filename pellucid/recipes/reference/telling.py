@@ -7,53 +7,24 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pellucid.config import Config
 from pellucid.evaluation.intervals import Interval
 from pellucid.evaluation.metrics import Evaluation
 from pellucid.evaluation.outcomes import Mean, mean_of_groups
 from pellucid.files import write_json
 from pellucid.look.report import Fragment, Report, Table, examples_html, write_report
 from pellucid.recipes.recipe import Request
+from pellucid.recipes.reference.differences import differences, lines_of_differences, table_of_differences
 from pellucid.recipes.reference.experiment import NAMES, Experiment, Measure, Reference
 from pellucid.recipes.reference.judging import BEAM, Worth, Worths
-
-
-class Run(NamedTuple):
-    """One experiment with one seed."""
-
-    experiment: str
-    config: Config
-    worths: Worths
-    stopped: dict[str, Any]
-    """The last record of the log: updates, samples, seconds of training."""
-    epochs: float
-    """Passes over the training set."""
-    parameters: int
-    report: Report
-
-    @property
-    def who(self) -> str:
-        """Its seed."""
-        return f"seed {self.config.seed}"
-
-
-class Together(NamedTuple):
-    """The runs of all seeds of one experiment, as an ensemble."""
-
-    experiment: str
-    members: int
-    worths: Worths
-
-    @property
-    def who(self) -> str:
-        """How many they are."""
-        return f"ensemble of {self.members}"
+from pellucid.recipes.reference.run import Run, Together
 
 
 class Macro(NamedTuple):
     """Means over sets, each of the same weight."""
 
+    setting: str
     who: str
+    """Of which seed, or how many as an ensemble; before it the setting, where there is one."""
     dev: Mean
     developed: int
     """Development sets."""
@@ -62,6 +33,11 @@ class Macro(NamedTuple):
     """Test sets: those with a published number, where there are any."""
     published: float | None
     """The mean of the published numbers of the same sets."""
+
+    @property
+    def mean(self) -> bool:
+        """Whether it says more than a row of its own does: but for settings, the mean of one set is told, too."""
+        return self.developed > 1 or not self.setting
 
     def told(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -80,27 +56,36 @@ def row_of_together(reference: Reference, together: Together) -> str:
     return _row(reference, together)
 
 
-def lines_of_macros(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Together]) -> Iterator[str]:
-    """The means over the experiments: of each seed, of all seeds, of the ensembles; none over variants."""
-    if reference.variants:
-        return
+def lines_told(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Together]) -> Iterator[str]:
+    """What the rows come to: the means, then the differences between settings."""
+    yield from _lines_of_macros(reference, runs, ensembles)
+    yield from lines_of_differences(reference, differences(reference, runs))
+
+
+def _lines_of_macros(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Together]) -> Iterator[str]:
+    """The means over a setting's experiments: of each seed, of all seeds, of the ensembles; none over one alone."""
     for macro in macros(reference, runs, ensembles):
-        yield _macro_line(reference, macro)
-    singles = macros(reference, runs, [])
-    if len(singles) > 1:
-        values = [value_of(reference.measure, macro.test or macro.dev) for macro in singles]
-        which = "test" if singles[0].test else "dev"
-        spread = f"{min(values):.2f} to {max(values):.2f}"
-        yield f"macro, mean of {len(values)} seeds: {which} {_name(reference)} {statistics.mean(values):.2f} ({spread})"
+        if macro.mean:
+            yield _macro_line(reference, macro)
+    singles = dict[str, list[Macro]]()
+    for macro in macros(reference, runs, []):
+        singles.setdefault(macro.setting, []).append(macro)
+    for setting, own in singles.items():
+        if len(own) > 1 and own[0].mean:
+            values = [value_of(reference.measure, macro.test or macro.dev) for macro in own]
+            which = "test" if own[0].test else "dev"
+            spread = f"{min(values):.2f} to {max(values):.2f}"
+            mean = f"{which} {_name(reference)} {statistics.mean(values):.2f} ({spread})"
+            yield f"macro, {f'{setting}, ' if setting else ''}mean of {len(values)} seeds: {mean}"
 
 
 def macros(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Together]) -> list[Macro]:
-    """The means over the experiments of each seed, and of the ensembles; of variants each by itself."""
-    own: dict[str, list[Run | Together]] = {}
+    """The means over the experiments of each setting: of each seed, and of the ensembles."""
+    own: dict[tuple[str, str], list[Run | Together]] = {}
     every: list[Run | Together] = [*runs, *ensembles]
     for each in every:
-        own.setdefault(f"{each.experiment}, {each.who}" if reference.variants else each.who, []).append(each)
-    return [_macro(reference, who, group) for who, group in own.items()]
+        own.setdefault((reference.experiment(each.experiment).setting, each.who), []).append(each)
+    return [_macro(reference, named, group) for named, group in own.items()]
 
 
 def write_reports(reference: Reference, request: Request, runs: Sequence[Run], ensembles: Sequence[Together]) -> str:
@@ -110,8 +95,9 @@ def write_reports(reference: Reference, request: Request, runs: Sequence[Run], e
     numbers = {
         **{"name": reference.name, "title": reference.title, "measure": reference.measure, "beam": BEAM},
         **{"seeds": request.seeds, "samples": request.samples},
-        "experiments": [_told(_experiment(reference, name), runs, ensembles) for name in names],
+        "experiments": [_told(reference.experiment(name), runs, ensembles) for name in names],
         "macro": [macro.told() for macro in means],
+        "differences": [each.told() for each in differences(reference, runs)],
     }
     write_json(request.out / "report.json", numbers)
     write_report(request.out / "report.html", _page(reference, runs, ensembles, means))
@@ -135,18 +121,13 @@ def _name(reference: Reference) -> str:
     return NAMES[reference.measure]
 
 
-def _experiment(reference: Reference, name: str) -> Experiment:
-    """The experiment of a name."""
-    return next(each for each in reference.experiments if each.name == name)
-
-
 def _row(reference: Reference, told: Run | Together) -> str:
     """Name, seed, scores on both sets, and what is published."""
     dev, test = told.worths
     parts = [_scores(reference, "dev", dev)]
     if test is not None:
         published = [
-            f"{system} {value:.2f}" for system, value in _experiment(reference, told.experiment).published.items()
+            f"{system} {value:.2f}" for system, value in reference.experiment(told.experiment).published.items()
         ]
         beside = f" [published: {', '.join(published)}]" if published else ""
         parts.insert(0, _scores(reference, "test", test) + beside)
@@ -161,15 +142,17 @@ def _scores(reference: Reference, which: str, worth: Worth) -> str:
     return f"{which} {_name(reference)} {value:.2f} ({interval}){among}, SER {evaluation.symbol_error_rate:.2f}"
 
 
-def _macro(reference: Reference, who: str, group: Sequence[Run | Together]) -> Macro:
+def _macro(reference: Reference, named: tuple[str, str], group: Sequence[Run | Together]) -> Macro:
     """The means over some experiments."""
+    setting, who = named
     dev = mean_of_groups([each.worths.dev.table for each in group])
-    tested = [(_experiment(reference, each.experiment), each.worths.test) for each in group if each.worths.test]
+    tested = [(reference.experiment(each.experiment), each.worths.test) for each in group if each.worths.test]
     compared = [(experiment, worth) for experiment, worth in tested if experiment.published]
     numbers = [next(iter(experiment.published.values())) for experiment, _ in compared]
     used = compared or tested
     return Macro(
-        who=who,
+        setting=setting,
+        who=f"{setting}, {who}" if setting else who,
         dev=dev,
         developed=len(group),
         test=mean_of_groups([worth.table for _, worth in used]) if used else None,
@@ -219,7 +202,9 @@ def _page(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Togethe
     rows = [row for each in every for row in _cells(reference, each)]
     candidates = [f"{k}-best" for k in range(2, reference.candidates + 1)]
     heads = ["experiment", "of", "set", _name(reference), "95 %", *candidates, "SER", "seconds", "published"]
-    lines = [] if reference.variants else [f"{_macro_line(reference, macro)}." for macro in means]
+    lines = [f"{_macro_line(reference, macro)}." for macro in means if macro.mean]
+    found = differences(reference, runs)
+    beside = [table_of_differences(reference, found)] if found else []
     first = runs[0]
     introduction = f"{reference.introduction}\n\nDrawn below: {first.experiment}, {first.who}."
     summary = [_summary(reference, macro) for macro in means]
@@ -229,17 +214,17 @@ def _page(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Togethe
         introduction=introduction,
         summary=summary,
         log=(),
-        parts=[Table("All runs", " ".join(lines), heads, rows), *_drawn(reference, runs)],
+        parts=[Table("All runs", " ".join(lines), heads, rows), *beside, *_drawn(reference, runs)],
     )
 
 
 def _drawn(reference: Reference, runs: Sequence[Run]) -> Iterator[Fragment]:
-    """The decodings of the first run of each further variant, with their attention."""
+    """The decodings of the first run of each further experiment that is drawn, with their attention."""
     firsts = dict[str, Run]()
     for run in runs:
         firsts.setdefault(run.experiment, run)
     for name, run in firsts.items():
-        if reference.variants and name != runs[0].experiment:
+        if reference.drawn and name != runs[0].experiment:
             yield Fragment(f"Where it looked: {name}, {run.who}", "".join(examples_html(run.report.examples)))
 
 
@@ -248,7 +233,7 @@ def _summary(reference: Reference, macro: Macro) -> tuple[str, str]:
     scores, which = (macro.test, "test") if macro.test else (macro.dev, "dev")
     beside = f"; published {macro.published:.2f}" if macro.published is not None else ""
     value = f"{value_of(reference.measure, scores):.2f} %"
-    return f"{'' if reference.variants else 'macro '}{which} {_name(reference)}", f"{value} ({macro.who}{beside})"
+    return f"{'macro ' if macro.mean else ''}{which} {_name(reference)}", f"{value} ({macro.who}{beside})"
 
 
 def _cells(reference: Reference, told: Run | Together) -> Iterator[list[str]]:
@@ -257,7 +242,7 @@ def _cells(reference: Reference, told: Run | Together) -> Iterator[list[str]]:
     for which, worth in zip(("dev", "test"), told.worths, strict=True):
         if worth is None:
             continue
-        published = _experiment(reference, told.experiment).published if which == "test" else {}
+        published = reference.experiment(told.experiment).published if which == "test" else {}
         beside = ", ".join(f"{system} {value:.2f}" for system, value in published.items()) or "–"
         value, interval = value_of(reference.measure, worth.evaluation), _interval(reference.measure, worth.evaluation)
         among = [f"{each.accuracy:.2f}" for each in worth.among[1:]]

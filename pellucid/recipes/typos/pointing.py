@@ -6,6 +6,7 @@ N words or typos, S positions, V symbols.
 import math
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from pellucid.model.threads import use_threads
 from pellucid.processes import Tell
 from pellucid.recipes.following import Reached
 from pellucid.recipes.typos.foretelling import ForetellingPointer, Widths, foretelling_loss
-from pellucid.recipes.typos.study import CHUNK, EXAMPLES, Answers, Point, data_of, numbered, ranks_of
+from pellucid.recipes.typos.study import CHUNK, Step, answers, data_of, examples_of, numbered, validated
 from pellucid.recipes.typos.telling import Run
 
 POOL = 64
@@ -84,26 +85,19 @@ def conduct(job: Job, tell: Tell) -> Run:
     data = data_of(read_words(job.words, longest=job.widths.longest), job.seed)
     torch.manual_seed(job.seed)
     network = ForetellingPointer(job.widths)
-    curve, seconds, started = list[Point](), 0.0, time.perf_counter()
+    chances, course, started = partial(chances_of, network), job.course, time.perf_counter()
     learn_words(network, job, sorted({typo.right for typo in data.train}), tell)
-    costs = list[float]()
-    for update, of, cost in learn_typos(network, job, data.train):
-        costs.append(cost)
-        if update * job.course.validations // of > (update - 1) * job.course.validations // of:
-            seconds += time.perf_counter() - started
-            right = float((answers(network, data.dev).ranks == 1).mean())
-            curve.append(Point(update * job.course.batch, float(np.mean(costs)), right))
-            tell(Reached(update * job.course.batch, of * job.course.batch, f"positions right {100 * right:5.2f} %"))
-            costs, started = [], time.perf_counter()
-    shown = chances_of(network, EXAMPLES)
+    reading = time.perf_counter() - started
+    steps = learn_typos(network, job, data.train)
+    curve, seconds = validated(steps, course.batch, course.validations, lambda: answers(chances, data.dev), tell)
     return Run(
         seed=job.seed,
         parameters=parameter_count(network),
-        seconds=seconds,
+        seconds=reading + seconds,
         curve=curve,
         test=data.test,
-        answers=answers(network, data.test),
-        examples=[row[: len(word)].tolist() for word, row in zip(EXAMPLES, shown, strict=True)],
+        answers=answers(chances, data.test),
+        examples=examples_of(chances),
     )
 
 
@@ -125,8 +119,8 @@ def learn_words(network: ForetellingPointer, job: Job, words: Sequence[str], tel
             costs = []
 
 
-def learn_typos(network: ForetellingPointer, job: Job, data: Sequence[Typo]) -> Iterator[tuple[int, int, float]]:
-    """Learn where typos are and what was meant; after each update its number, of how many, and its cost."""
+def learn_typos(network: ForetellingPointer, job: Job, data: Sequence[Typo]) -> Iterator[Step]:
+    """Learn where typos are and what was meant."""
     rows, course = rows_of([typo.wrong for typo in data], job.widths.longest), job.course
     right = numbered([typo.right for typo in data], job.widths.longest)
     positions = torch.tensor([typo.position - 1 for typo in data])
@@ -140,12 +134,6 @@ def learn_typos(network: ForetellingPointer, job: Job, data: Sequence[Typo]) -> 
         loss = cost + course.foretelling * foretelling_loss(part.words, foretold)
         _step(network, optimizer, loss, course, (update - 1) / updates, min(1.0, update / course.warm))
         yield update, updates, cost.item()
-
-
-def answers(network: ForetellingPointer, data: Sequence[Typo]) -> Answers:
-    """What the network says of typos."""
-    chances = chances_of(network, [typo.wrong for typo in data])
-    return Answers(chances, ranks_of(chances, data))
 
 
 @torch.inference_mode()

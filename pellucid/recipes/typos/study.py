@@ -5,7 +5,8 @@ N typos, S positions.
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,10 @@ FRAMES = 180
 """Of the film of the embedding, as many as the post's."""
 CHUNK = 1_000
 """Typos that are judged at a time."""
+Step = tuple[int, int, float]
+"""An update that was taken: its number, of how many, and its cost."""
+Chances = Callable[[Sequence[str]], Float[np.ndarray, "N S"]]
+"""What tells the probability of each position of words."""
 _NUMBERS = {symbol: number for number, symbol in enumerate(SYMBOLS)}
 
 
@@ -118,26 +123,46 @@ def conduct(study: Study, tell: Tell) -> Outcome:
     data = data_of(read_words(study.words, longest=study.sizes.longest), study.seed)
     torch.manual_seed(study.seed)
     network = TypoNetwork(study.sizes)
-    curve, film, seconds = list[Point](), [vectors_of(network)], 0.0
-    costs, started = list[float](), time.perf_counter()
-    for update, of, cost in train(network, study, data.train):
-        costs.append(cost)
-        if update * (FRAMES - 1) // of > (update - 1) * (FRAMES - 1) // of:
-            film.append(vectors_of(network))
-        if update * study.plan.validations // of > (update - 1) * study.plan.validations // of:
-            seconds += time.perf_counter() - started
-            right = float((answers(network, data.dev).ranks == 1).mean())
-            curve.append(Point(update * study.plan.batch, float(np.mean(costs)), right))
-            tell(Reached(update * study.plan.batch, of * study.plan.batch, f"positions right {100 * right:5.2f} %"))
-            costs, started = [], time.perf_counter()
-    shown = chances_of(network, numbered(EXAMPLES, study.sizes.longest))
-    examples = [row[: len(word)].tolist() for word, row in zip(EXAMPLES, shown, strict=True)]
+    film, chances, plan = [vectors_of(network)], partial(chances_of, network), study.plan
+    steps = filmed(train(network, study, data.train), network, film)
+    curve, seconds = validated(steps, plan.batch, plan.validations, lambda: answers(chances, data.dev), tell)
     numbers = (study.seed, parameter_count(network), seconds, curve)
-    return Outcome(*numbers, data.test, answers(network, data.test), examples, np.stack(film))
+    return Outcome(*numbers, data.test, answers(chances, data.test), examples_of(chances), np.stack(film))
 
 
-def train(network: TypoNetwork, study: Study, data: Sequence[Typo]) -> Iterator[tuple[int, int, float]]:
-    """Take updates over the typos, in another order at each pass; after each its number, of how many, and its cost."""
+def validated(
+    steps: Iterable[Step], batch: int, validations: int, judged: Callable[[], Answers], tell: Tell
+) -> tuple[list[Point], float]:
+    """Take updates of so many typos to their end, and judge the development words on the way: the validations, and the
+    seconds of the updates alone.
+    """
+    curve, costs, seconds, started = list[Point](), list[float](), 0.0, time.perf_counter()
+    for update, of, cost in steps:
+        costs.append(cost)
+        if _is_due(update, of, validations):
+            seconds += time.perf_counter() - started
+            right = float((judged().ranks == 1).mean())
+            curve.append(Point(update * batch, float(np.mean(costs)), right))
+            tell(Reached(update * batch, of * batch, f"positions right {100 * right:5.2f} %"))
+            costs, started = [], time.perf_counter()
+    return curve, seconds
+
+
+def filmed(steps: Iterable[Step], network: TypoNetwork, film: list[Float[np.ndarray, "V 2"]]) -> Iterator[Step]:
+    """The same updates; on the way the frames of the film are added."""
+    for step in steps:
+        if _is_due(*step[:2], FRAMES - 1):
+            film.append(vectors_of(network))
+        yield step
+
+
+def _is_due(update: int, of: int, times: int) -> bool:
+    """Whether something that is done so many times in all, evenly, is done after this update."""
+    return update * times // of > (update - 1) * times // of
+
+
+def train(network: TypoNetwork, study: Study, data: Sequence[Typo]) -> Iterator[Step]:
+    """Take updates over the typos, in another order at each pass."""
     plan, longest = study.plan, study.sizes.longest
     words = numbered([typo.wrong for typo in data], longest)
     positions = torch.tensor([typo.position - 1 for typo in data])
@@ -153,10 +178,15 @@ def train(network: TypoNetwork, study: Study, data: Sequence[Typo]) -> Iterator[
         yield update, updates, cost.item()
 
 
-def answers(network: TypoNetwork, data: Sequence[Typo]) -> Answers:
-    """What the network says of typos."""
-    chances = chances_of(network, numbered([typo.wrong for typo in data], network.sizes.longest))
-    return Answers(chances, ranks_of(chances, data))
+def answers(chances: Chances, data: Sequence[Typo]) -> Answers:
+    """What a network says of typos."""
+    told = chances([typo.wrong for typo in data])
+    return Answers(told, ranks_of(told, data))
+
+
+def examples_of(chances: Chances) -> list[list[float]]:
+    """For each of the post's words the probability of each of its letters."""
+    return [row[: len(word)].tolist() for word, row in zip(EXAMPLES, chances(EXAMPLES), strict=True)]
 
 
 def ranks_of(chances: Float[np.ndarray, "N S"], data: Sequence[Typo]) -> Int[np.ndarray, " N"]:
@@ -167,9 +197,10 @@ def ranks_of(chances: Float[np.ndarray, "N S"], data: Sequence[Typo]) -> Int[np.
 
 
 @torch.inference_mode()
-def chances_of(network: TypoNetwork, words: Int[Tensor, "N S"]) -> Float[np.ndarray, "N S"]:
+def chances_of(network: TypoNetwork, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
     """The probability of each position of each word."""
-    parts = [words[first : first + CHUNK] for first in range(0, len(words), CHUNK)]
+    rows = numbered(words, network.sizes.longest)
+    parts = [rows[first : first + CHUNK] for first in range(0, len(rows), CHUNK)]
     return np.concatenate([network(part).softmax(dim=1).numpy() for part in parts])
 
 
