@@ -3,15 +3,14 @@
 import csv
 import io
 import json
-import re
 import struct
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from chromium import Open
 from playwright.sync_api import Locator, Page, expect
 from sample_traces import HOSTILE, diagonal
+from saved_files import assert_latex, drawn
 from viewed import digits_shown
 from walking import panel, saved, tab
 
@@ -19,8 +18,6 @@ from pellucid.search.trace import END
 from pellucid.viewer.blocks import unblocked
 from pellucid.viewer.contents import Contents
 from pellucid.viewer.saving import page as page_of
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def contents() -> Contents:
@@ -32,10 +29,7 @@ def test_a_matrix_and_its_links_are_saved_in_every_form(opened: Open, file: str,
     page, trace = opened(file), contents().items[0].traces[0]
     weights = unblocked(trace.attention)
     for title in ("Matrix", "Links"):
-        drawn = ElementTree.fromstring(saved(page, title, "SVG", tmp_path))
-        assert drawn.tag == f"{SVG}svg"
-        said = {text for each in drawn.iter(f"{SVG}text") for text in "".join(each.itertext()).split()}
-        assert said, "text stays text"
+        assert drawn(saved(page, title, "SVG", tmp_path)), "text stays text"
         picture = saved(page, title, "PNG", tmp_path)
         assert picture.startswith(b"\x89PNG") and min(struct.unpack(">II", picture[16:24])) > 100
         told = json.loads(saved(page, title, "JSON", tmp_path))
@@ -44,42 +38,6 @@ def test_a_matrix_and_its_links_are_saved_in_every_form(opened: Open, file: str,
         table = list(csv.reader(io.StringIO(saved(page, title, "CSV", tmp_path).decode("utf-8"))))
         assert table[0] == ["", *trace.source] and float(table[1][1]) == pytest.approx(weights[0, 0], abs=1e-6)
         assert_latex(saved(page, title, "TikZ", tmp_path).decode("utf-8"))
-
-
-def assert_latex(text: str) -> None:
-    """What TeX would choke on is not there: an open brace, a bare special character, an open environment."""
-    bare = re.sub(r"\\[\\{}$&#%_]", "", text)
-    depth = 0
-    for letter in bare:
-        depth += {"{": 1, "}": -1}.get(letter, 0)
-        assert depth >= 0
-    assert depth == 0
-    assert re.findall(r"\\begin{(\w+)}", text) == re.findall(r"\\end{(\w+)}", text) == ["tikzpicture"]
-    code = "\n".join(line.split("%", 1)[0] for line in bare.splitlines() if line.startswith("%") or "%" not in line)
-    assert not re.search(r"[&#_~^]", code)
-    assert all(line.endswith(";") for line in text.splitlines() if re.match(r"\s*\\(fill|draw|node)", line))
-
-
-@pytest.mark.parametrize("title", ["Beam", "Corpus", "Space", "Training"])
-def test_every_picture_of_every_view_is_saved_and_parses(opened: Open, file: str, title: str, tmp_path: Path) -> None:
-    page = opened(file)
-    tab(page, title)
-    names = [each for each in page.get_by_role("region").evaluate_all(NAMES) if each]
-    assert names
-    for name in names:
-        own = panel(page, name)
-        own.get_by_role("button", name="Save …").click()
-        forms = own.locator(".forms button").all_inner_texts()
-        own.get_by_role("button", name="Save …").click()
-        assert forms
-        if "SVG" in forms:
-            ElementTree.fromstring(saved(page, name, "SVG", tmp_path))
-        if "CSV" in forms:
-            assert len(list(csv.reader(io.StringIO(saved(page, name, "CSV", tmp_path).decode("utf-8"))))) > 1
-
-
-NAMES = """all => all.filter(each => each.querySelector('.export'))
-    .map(each => document.getElementById(each.getAttribute('aria-labelledby')).textContent)"""
 
 
 def test_the_page_saves_itself_and_opens_again(opened: Open, address: str, tmp_path: Path) -> None:
@@ -117,8 +75,8 @@ def test_hard_symbols_are_seen_as_they_are_in_every_panel(opened: Open, tmp_path
             assert text in said, (title, text)
         assert "\u202e" not in said
     assert page.locator("b, s").evaluate_all("all => all.filter(each => /script|<s>/.test(each.outerHTML)).length") == 0
-    drawn = saved(page, "Matrix", "SVG", tmp_path)
-    assert "</script><b>" in "".join(ElementTree.fromstring(drawn).itertext())
+    for title in ("Matrix", "Steps"):
+        assert "</script><b>" in "".join(drawn(saved(page, title, "SVG", tmp_path)))
     assert_latex(saved(page, "Matrix", "TikZ", tmp_path).decode("utf-8"))
 
 

@@ -32,6 +32,6 @@ export function metricName(task: Task, name: string): string | null {
   const plain = name.replaceAll("_", " ");
   if (task === "transduce" || name.endsWith("loss")) return plain;
   if (name === "symbol_error_rate") return null;
-  if (task === "tag") return { exact_match: "whole sequences right", symbol_accuracy: "accuracy of tags" }[name] ?? plain;
+  if (task === "tag") return { exact_match: "whole sequences right", symbol_accuracy: "accuracy of tags", span_f1: "span F1" }[name] ?? plain;
   return name === "exact_match" ? "accuracy" : name === "symbol_accuracy" ? null : plain;
 }

@@ -1,7 +1,7 @@
 /** A grid as pixels. */
-import type { Grid } from "../data/blocks";
+import { row, type Grid } from "../data/blocks";
 import { size, type Range } from "./layout";
-import type { Scale } from "./scales";
+import type { Hue, Scale } from "./scales";
 
 /** Weights by what they have above an even share, the greatest 1: where they are spread out evenly, nothing stands out. */
 export function lifted(weights: Float32Array): Float32Array {
@@ -18,6 +18,18 @@ export const scaleOf = (...grids: Grid[]): Scale => (Math.max(...grids.map(great
 
 /** Positions beyond which weights, hardly more than an even share each, all look like the greatest of their row. */
 export const MANY = 60;
+
+/** How strongly one step read each symbol: a weight by what it has above an even share, a difference by the greatest. */
+export function readBy(grid: Grid, hue: Hue, step: number): Float32Array {
+  const own = row(grid, step);
+  return hue === "weight" ? lifted(own) : byAll({ rows: 1, columns: own.length, values: own }).values;
+}
+
+/** Whether vectors are gates, which lie between 0 and 1 where states and candidates have a sign, and what they are drawn against. */
+export function stateRange({ values }: Grid): [boolean, number] {
+  const gate = values.every((value) => value >= 0);
+  return [gate, gate ? 1 : values.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-6)];
+}
 
 /** Each row divided by its greatest magnitude; rows without weight stay. Of `above` alone: what lies above an even share. */
 export function byRow(grid: Grid, above = false): Grid {

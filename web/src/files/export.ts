@@ -1,12 +1,13 @@
 /** What a panel gives as files. */
 import { fileName, save } from "./file";
-import { png, svgText } from "./paper";
+import { coloured, png, svgText } from "./paper";
 
 /** The forms a panel has; what it does not give, its menu does not show. */
 export interface Files {
   /** Of the file, without its ending. */
   readonly name: string;
-  readonly picture?: SVGSVGElement | undefined;
+  /** What the page draws, or the text of an SVG in the page's colours. */
+  readonly picture?: SVGSVGElement | string | undefined;
   readonly data?: unknown;
   readonly table?: readonly (readonly (string | number)[])[];
   readonly tex?: string;
@@ -30,8 +31,10 @@ export function csv(table: readonly (readonly (string | number)[])[]): string {
 /** Gives the reader the panel in one form. */
 export async function give(files: Files, form: Form): Promise<void> {
   const name = (ending: string): string => fileName(files.name, ending);
-  if (form === "SVG" && files.picture) save(name("svg"), svgText(files.picture), "image/svg+xml");
-  if (form === "PNG" && files.picture) save(name("png"), await png(svgText(files.picture)));
+  const { picture } = files;
+  const svg = (): string => (typeof picture === "string" ? coloured(picture) : svgText(picture!));
+  if (form === "SVG") save(name("svg"), svg(), "image/svg+xml");
+  if (form === "PNG") save(name("png"), await png(svg()));
   if (form === "JSON") save(name("json"), JSON.stringify(files.data, null, 1), "application/json");
   if (form === "CSV" && files.table) save(name("csv"), csv(files.table), "text/csv");
   if (form === "TikZ" && files.tex !== undefined) save(name("tex"), files.tex, "text/x-tex");

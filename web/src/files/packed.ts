@@ -1,12 +1,13 @@
 /** What a panel's files hold: plain tables and values, made when they are asked for. */
 import { row, type Grid } from "../data/blocks";
-import type { Trace } from "../data/contents";
+import type { Edit, Trace } from "../data/contents";
 import type { Files } from "./export";
-import type { Step } from "../data/steps";
+import { steps, type Step } from "../data/steps";
+import { tagFigure } from "./figures";
 import { heatMap } from "./tikz";
 
 /** Weights with their symbols, as every form. */
-export function weightFiles(name: string, trace: Trace, weights: Grid, picture: SVGSVGElement | undefined): Files {
+export function weightFiles(name: string, trace: Trace, weights: Grid, picture: Files["picture"]): Files {
   const rows = Array.from({ length: weights.rows }, (_, step) => Array.from(row(weights, step)));
   return {
     name,
@@ -17,11 +18,12 @@ export function weightFiles(name: string, trace: Trace, weights: Grid, picture: 
   };
 }
 
-/** The steps with what each might have been. */
-export function stepFiles(name: string, all: readonly Step[]): Files {
+/** The steps with what each might have been, and a figure of them. */
+export function stepFiles(name: string, all: readonly Step[], picture: string): Files {
   const head = ["step", "symbol", "probability", "entropy in bits", "wanted", "forced", "painted", "likeliest"];
   return {
     name,
+    picture,
     data: all,
     table: [
       head,
@@ -31,4 +33,10 @@ export function stepFiles(name: string, all: readonly Step[]): Files {
       ]),
     ],
   };
+}
+
+/** The tags of one source; those unlike `beside` are framed. */
+export function tagFiles(name: string, trace: Trace, edits: readonly Edit[], beside: readonly string[] | null = null): Files {
+  const all = steps(trace, edits);
+  return stepFiles(`${name} ${trace.output}`, all, tagFigure(name, all, trace.source.slice(trace.features), beside));
 }

@@ -7,6 +7,7 @@ const TAKEN = [
   "display", "white-space", "paint-order",
 ] as const;
 const SPACE = "http://www.w3.org/2000/svg";
+const HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n';
 
 function settle(from: Element, to: Element): void {
   const style = getComputedStyle(from);
@@ -86,7 +87,14 @@ export function svgText(picture: SVGSVGElement): string {
   if (!copy.hasAttribute("viewBox")) copy.setAttribute("viewBox", `0 0 ${width} ${height}`);
   const ground = made("rect", { width: "100%", height: "100%", fill: getComputedStyle(document.body).backgroundColor });
   copy.prepend(ground, ...painted(picture));
-  return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(copy)}\n`;
+  return `${HEAD}${new XMLSerializer().serializeToString(copy)}\n`;
+}
+
+/** A made SVG with the page's colours and letters in the place of their names. */
+export function coloured(svg: string): string {
+  const style = getComputedStyle(document.documentElement);
+  const value = (_: string, name: string): string => style.getPropertyValue(name).trim().replaceAll('"', "'");
+  return `${HEAD}${svg.replaceAll(/var\((--[a-z-]+)\)/g, value)}\n`;
 }
 
 /** The picture as a PNG, twice as fine as on the screen. */

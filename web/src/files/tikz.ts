@@ -1,5 +1,5 @@
 /** A heat map and its labels as TikZ, to stand in a paper. */
-import { row, type Grid } from "../data/blocks";
+import { farthest, row, type Grid } from "../data/blocks";
 import { shown } from "../drawing/symbols";
 
 const SPECIAL: Record<string, string> = {
@@ -12,17 +12,25 @@ export function escaped(symbol: string): string {
   return [...shown(symbol)].map((letter) => SPECIAL[letter] ?? letter).join("");
 }
 
-/** Rows downwards, columns across; a weight below 0.005 is not drawn. Compile with XeLaTeX or LuaLaTeX for other scripts. */
-export function heatMap(weights: Grid, writes: readonly string[], reads: readonly string[]): string {
+/**
+ * Rows downwards, columns across; a weight below 0.005 is not drawn. Where some are below zero, red is above it and blue below,
+ * against the farthest. Of `told` each number that is not zero stands in its cell. Other scripts need XeLaTeX or LuaLaTeX.
+ */
+export function heatMap(weights: Grid, writes: readonly string[], reads: readonly string[], told: readonly (readonly number[])[] = []): string {
+  const signed = weights.values.some((value) => value < 0);
+  const most = signed ? farthest(weights) : 1;
   const lines = [
     "% \\usepackage{tikz}; other scripts than Latin need XeLaTeX or LuaLaTeX.",
     "\\begin{tikzpicture}[x=4mm, y=-4mm, every node/.style={font=\\footnotesize}]",
-    "  \\definecolor{weight}{RGB}{8,48,107}",
+    `  \\definecolor{weight}{RGB}{${signed ? "156,17,39" : "8,48,107"}}`,
+    ...(signed ? ["  \\definecolor{less}{RGB}{27,79,145}"] : []),
   ];
   for (let step = 0; step < weights.rows; step++) {
     row(weights, step).forEach((value, position) => {
-      const share = Math.round(100 * Math.min(1, Math.abs(value)));
-      if (value !== 0 && share > 0) lines.push(`  \\fill[weight!${share}] (${position},${step}) rectangle ++(1,1);`);
+      const share = Math.round(100 * Math.min(1, Math.abs(value) / most));
+      if (share > 0) lines.push(`  \\fill[${value < 0 ? "less" : "weight"}!${share}] (${position},${step}) rectangle ++(1,1);`);
+      const number = told[step]?.[position];
+      if (number) lines.push(`  \\node[${share > 50 ? "white" : "black"}] at (${position}.5,${step}.5) {${number}};`);
     });
   }
   lines.push(`  \\draw[gray] (0,0) rectangle (${weights.columns},${weights.rows});`);

@@ -1,0 +1,255 @@
+"""Every panel of every view gives its files, and each file is what it should be."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from chromium import Open
+from playwright.sync_api import Page, expect
+from sample_traces import diagonal
+from saved_files import assert_latex, assert_twice_as_fine, drawn, table
+from tasks import task_run
+from viewed import digits_shown
+from viewed_kinds import long_shown
+from walking import panel, saved, tab
+
+from pellucid.config import Task
+from pellucid.search.trace import END
+from pellucid.viewer.assembling import Assembled, assemble
+from pellucid.viewer.contents import Contents
+from pellucid.viewer.models import open_model
+from pellucid.viewer.saving import page as page_of
+from pellucid.viewer.service import application
+from pellucid.viewer.serving import served
+from pellucid.viewer.sources import read_file
+
+NONE: Sequence[str] = ()
+NUMBERS = ("JSON", "CSV")
+PICTURE = ("SVG", "PNG", *NUMBERS)
+MAP = (*PICTURE, "TikZ")
+Views = Mapping[str, Mapping[str, Sequence[str]]]
+"""Of each view the panels, and of each panel the forms."""
+
+TRAINING = {"Loss": PICTURE, "Scores": PICTURE, "Film": MAP}
+WRITTEN: Views = {
+    "Examples": {"Links": MAP, "Steps": PICTURE, "Matrix": MAP},
+    "Beam": {"Beam": PICTURE, "Its attention": MAP},
+    "Corpus": {
+        "Scores": NUMBERS,
+        "Accuracy by position": PICTURE,
+        "Accuracy by length": PICTURE,
+        "Confusions": MAP,
+        "How it reads": MAP,
+    },
+    "Compare": {"Who wins where": PICTURE, "run": MAP, "rival": MAP, "Difference": MAP},
+    "Training": TRAINING,
+    "About": {"run": NONE, "What attention does not tell": NONE},
+}
+ASKED: Views = {
+    "What if": {
+        "Source": NONE,
+        "Output": NONE,
+        "What became of it": PICTURE,
+        "Attention of step 1": MAP,
+        "Before": MAP,
+        "After": MAP,
+        "Difference": MAP,
+    },
+    "Space": {"States": PICTURE, "State by state": PICTURE, "Nearest states": PICTURE},
+}
+ANSWERED: Mapping[Task, Views] = {
+    "tag": {
+        "Examples": {"Tags": PICTURE},
+        "What if": {"Source": NONE, "Output": NONE, "What became of it": PICTURE, "Before": PICTURE, "After": PICTURE},
+        "Corpus": {
+            "Scores": NUMBERS,
+            "Accuracy by position": PICTURE,
+            "Accuracy by length": PICTURE,
+            "Confusions": MAP,
+        },
+        "Compare": {"Who wins where": PICTURE, "tag": PICTURE, "rival": PICTURE},
+        "Training": {**TRAINING, "Film": PICTURE},
+    },
+    "classify": {"Examples": {"Class": PICTURE, "Source as it was read": MAP, "Weights": MAP}},
+    "point": {"Examples": {"Position": PICTURE, "Source as it was read": MAP, "Weights": MAP}},
+}
+
+Saved = dict[str, dict[str, bytes]]
+"""Files by panel and form."""
+
+
+def taken(page: Page, view: str, panels: Mapping[str, Sequence[str]], to: Path) -> Saved:
+    """Every panel of the view that is open in every form: there are no panels but these, and no forms but these."""
+    for title in panels:
+        expect(panel(page, title)).to_be_visible()
+    script = "all => all.map(each => document.getElementById(each.getAttribute('aria-labelledby')).textContent)"
+    assert sorted(page.get_by_role("region").evaluate_all(script)) == sorted(panels), view
+    files = Saved()
+    for title, forms in panels.items():
+        menu = panel(page, title).get_by_role("button", name="Save …")
+        expect(menu).to_have_count(1 if forms else 0)
+        if forms:
+            menu.click()
+            offered = panel(page, title).locator(".forms button")
+            expect(offered).to_have_text(list(forms))
+            menu.click()
+        files[title] = {form: saved(page, title, form, to) for form in forms}
+        assert_sound(files[title])
+    return files
+
+
+def assert_sound(of: dict[str, bytes]) -> None:
+    """What holds for files of each form, whatever they show."""
+    if "SVG" in of:
+        assert drawn(of["SVG"]), "text stays text"
+        assert_twice_as_fine(of["PNG"], of["SVG"])
+    if "JSON" in of:
+        assert json.loads(of["JSON"]) is not None
+        assert len(table(of["CSV"])) > 1
+    if "TikZ" in of:
+        assert_latex(of["TikZ"].decode("utf-8"))
+
+
+def contents() -> Contents:
+    """What the page of digits shows."""
+    return digits_shown(beam=3).contents
+
+
+def everything(page: Page, views: Views, to: Path) -> dict[str, Saved]:
+    """All files of these views."""
+    files = dict[str, Saved]()
+    for view, panels in views.items():
+        tab(page, view)
+        files[view] = taken(page, view, panels, to)
+    return files
+
+
+@pytest.mark.parametrize("kind", ["served", "exported"])
+def test_every_panel_of_a_run_is_saved_in_every_form(
+    opened: Open, address: str, file: str, kind: str, tmp_path: Path
+) -> None:
+    page = opened(f"{address if kind == 'served' else file}#item=0")
+    views = WRITTEN if kind == "served" else {**WRITTEN, "Space": ASKED["Space"]}
+    files = everything(page, views, tmp_path)
+    corpus, trace = contents().corpus, contents().items[0].traces[0]
+    assert corpus is not None
+    steps = files["Examples"]["Steps"]
+    said = drawn(steps["SVG"])
+    assert {"written", "likeliest", *(f"{place + 1}" for place in range(len(trace.target)))} <= set(said)
+    assert trace.output in said[0] and contents().items[0].text in said[0]
+    assert len(table(steps["CSV"])) == len(trace.target) + 1
+    confusions = files["Corpus"]["Confusions"]
+    assert {"Confusions", "written →", "wanted →"} <= set(drawn(confusions["SVG"]))
+    assert {f"{each.times}" for each in corpus.confusions} <= set(drawn(confusions["SVG"]))
+    assert len(table(confusions["CSV"])) == len(corpus.confusions) + 1 == len(json.loads(confusions["JSON"])) + 1
+    assert {each.name for each in corpus.distributions} < set(drawn(files["Corpus"]["How it reads"]["SVG"]))
+    assert_a_map(files["Compare"]["Difference"], len(trace.target), len(trace.source))
+    assert {"both right", "both wrong"} < set(drawn(files["Compare"]["Who wins where"]["SVG"]))
+    assert len(json.loads(files["Training"]["Film"]["JSON"])["frames"]) > 1
+
+
+def assert_a_map(files: dict[str, bytes], rows: int, columns: int) -> None:
+    """The numbers of a heat map are as many in the CSV as in the JSON."""
+    lines, weights = table(files["CSV"]), json.loads(files["JSON"])["weights"]
+    assert (len(lines), len(lines[0])) == (rows + 1, columns + 1)
+    assert [[float(number) for number in line[1:]] for line in lines[1:]] == [
+        pytest.approx(row, abs=1e-5) for row in weights
+    ]
+
+
+def test_what_a_model_is_asked_for_is_saved_too(opened: Open, address: str, tmp_path: Path) -> None:
+    page = opened(f"{address}#item=0")
+    tab(page, "What if")
+    page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
+    page.get_by_role("button", name="Everywhere alike").click()
+    expect(page.locator(".sentence")).to_contain_text("Forcing step 1 to look everywhere alike")
+    sentence = page.locator(".sentence").inner_text()
+    asked = taken(page, "What if", ASKED["What if"], tmp_path)
+    trace = contents().items[0].traces[0]
+    said = drawn(asked["What became of it"]["SVG"])
+    assert " ".join(said).startswith(sentence)
+    assert {"before", "after", "p before", "p after", "KL, bits"} < set(said)
+    for title, rows in (("Difference", len(trace.target)), ("Before", len(trace.target)), ("Attention of step 1", 1)):
+        assert_a_map(asked[title], rows, len(trace.source))
+    assert re.search(r"\\fill\[less!", asked["Difference"]["TikZ"].decode("utf-8"))
+    tab(page, "Space")
+    page.get_by_role("button", name="Show states").click()
+    page.get_by_role("button", name="Show gates").click()
+    expect(panel(page, "State by state")).to_contain_text("update")
+    page.get_by_role("button", name="Find").click()
+    expect(panel(page, "Nearest states").locator("ol li")).to_have_count(20)
+    states = taken(page, "Space", ASKED["Space"], tmp_path)
+    assert_states(states["State by state"], len(trace.source), len(trace.target))
+    near = drawn(states["Nearest states"]["SVG"])
+    assert "What follows them" in near and any(text.startswith("Nearest to the decoder’s state") for text in near)
+
+
+def assert_states(files: dict[str, bytes], source: int, target: int) -> None:
+    """A line of the CSV for each state and each gate, with the units' numbers; a heat strip of each in the picture."""
+    lines, said = table(files["CSV"]), drawn(files["SVG"])
+    names = [line[0] for line in lines[1:]]
+    assert names.count("encoder") == source and names.count("decoder") == target
+    assert lines[0][:4] == ["states", "place", "symbol", "unit 1"] and "decoder update" in names
+    for name in set(names):
+        assert any(text.startswith(f"{name}, ") and "units" in text for text in said), name
+    assert {"reads (source) →", "writes (output) →", "units →"} <= set(said)
+
+
+@contextmanager
+def on_page(shown: Assembled, opened: Open) -> Iterator[Page]:
+    """The page of a run, on its first example."""
+    with served(application(shown)) as address:
+        yield opened(f"{address}#item=0")
+
+
+@pytest.mark.parametrize("task", ["tag", "classify", "point"])
+def test_every_panel_of_another_task_is_saved(opened: Open, task: Task, tmp_path: Path) -> None:
+    trained = task_run(task)
+    models = [open_model(trained.run, name, "cpu", None) for name in (task, "rival")]
+    shown = assemble(models, [read_file(trained.files.dev, trained.config.data)], 40, served=True)
+    trace = shown.contents.items[0].traces[0]
+    with on_page(shown, opened) as page:
+        first = everything(page, ANSWERED[task], tmp_path)["Examples"]
+    if task == "tag":
+        assert {"reads", "tag", *trace.source} <= set(drawn(first["Tags"]["SVG"]))
+        assert len(table(first["Tags"]["CSV"])) == len(trace.source) + 1
+    else:
+        assert drawn(first["Source as it was read"]["SVG"])[2:] == trace.source
+        assert_a_map(first["Source as it was read"], 1, len(trace.source))
+        answer = drawn(first["Class" if task == "classify" else "Position"]["SVG"])
+        assert any("answered" in text for text in answer) and trace.output in answer[0]
+
+
+def test_a_long_source_as_it_was_read_is_saved_in_lines(opened: Open, tmp_path: Path) -> None:
+    shown = long_shown()
+    source = shown.contents.items[0].traces[0].source
+    title = "Source as step 1 read it"
+    with on_page(shown, opened) as page:
+        expect(panel(page, title)).to_be_visible()
+        files = {form: saved(page, title, form, tmp_path) for form in MAP}
+    assert_sound(files)
+    assert drawn(files["SVG"])[2:] == source
+
+
+def test_hard_symbols_stay_symbols_in_the_new_pictures(opened: Open, tmp_path: Path) -> None:
+    hard = ["</script><b>", "<s>", "\u202e", "שלום", "long" * 40, "&amp;", " "]
+    path = tmp_path / "hard.html"
+    path.write_text(page_of(diagonal(hard, [*hard, END])), "utf-8")
+    page = opened(path.as_uri())
+    expect(panel(page, "Steps")).to_be_visible()
+    said = drawn(saved(page, "Steps", "SVG", tmp_path))
+    assert {"</script><b>", "<s>", "RLO", "שלום", "&amp;", "␣"} < set(said)
+    assert any(text.endswith("…") and text.startswith("longlong") for text in said)
+    assert not any("\u202e" in text for text in said)
+
+
+def test_a_picture_has_the_colours_of_the_page(opened: Open, file: str, tmp_path: Path) -> None:
+    page = opened(file)
+    expect(panel(page, "Steps")).to_be_visible()
+    light = saved(page, "Steps", "SVG", tmp_path).decode("utf-8")
+    page.get_by_role("button", name="Dark colours").click()
+    dark = saved(page, "Steps", "SVG", tmp_path).decode("utf-8")
+    assert 'fill="#fff"' in light and 'fill="#12161c"' in dark

@@ -1,0 +1,55 @@
+/** Which symbols were written for which, as a table of the frequent ones. Pure. */
+import { gridOf } from "../data/blocks";
+import type { Confusion } from "../data/contents";
+import { figure } from "../drawing/sheet";
+import type { Files } from "../files/export";
+import { heatMap } from "../files/tikz";
+
+const MOST = 14;
+
+export interface Confused {
+  /** What was wanted and what was written, of those in most errors; null, which is nothing, comes last. */
+  readonly rows: (string | null)[];
+  readonly columns: (string | null)[];
+  readonly at: (row: string | null, column: string | null) => Confusion | undefined;
+  /** The greatest number. */
+  readonly most: number;
+}
+
+function side(of: readonly Confusion[], pick: (each: Confusion) => string | null): (string | null)[] {
+  const times = new Map<string | null, number>();
+  for (const each of of) times.set(pick(each), (times.get(pick(each)) ?? 0) + each.times);
+  const kept = [...times].sort((a, b) => b[1] - a[1]).slice(0, MOST).map(([symbol]) => symbol);
+  return [...kept.filter((symbol) => symbol !== null).sort(), ...kept.filter((symbol) => symbol === null)];
+}
+export const keyOf = (wanted: string | null, written: string | null): string => [wanted, written].map((symbol) => (symbol === null ? "" : `=${symbol}`)).join("\t");
+
+export function confused(of: readonly Confusion[]): Confused {
+  const cells = new Map(of.map((each) => [keyOf(each.wanted, each.written), each]));
+  return {
+    rows: side(of, (each) => each.wanted),
+    columns: side(of, (each) => each.written),
+    at: (row, column) => cells.get(keyOf(row, column)),
+    most: of.reduce((most, each) => Math.max(most, each.times), 1),
+  };
+}
+
+/** How red a number of errors is, of 1. */
+export const redness = (times: number, most: number): number => 0.12 + (0.58 * times) / most;
+
+/** All errors as files; the figure has the frequent ones. `written` is what the columns are. */
+export function confusedFiles(of: readonly Confusion[], written: string, name: (symbol: string | null) => string): Files {
+  const { rows, columns, at, most } = confused(of);
+  const cells = rows.map((row) => columns.map((column) => at(row, column)?.times ?? 0));
+  const [heads, wanted] = [columns.map(name), rows.map(name)];
+  return {
+    name: "confusions",
+    picture: figure([{
+      title: "Confusions", across: written, down: "wanted", heads, size: [32, 26],
+      rows: cells.map((line, row) => [wanted[row]!, line.map((times) => (times ? { text: `${times}`, fill: "var(--wrong)", shade: redness(times, most) } : { text: "", fill: "var(--raised)" }))]),
+    }]),
+    data: of,
+    table: [["wanted", "written", "times", "of"], ...of.map((each) => [each.wanted ?? "", each.written ?? "", each.times, each.of])],
+    tex: heatMap(gridOf(cells.map((line) => line.map((times) => times / most))), wanted, heads, cells),
+  };
+}

@@ -1,0 +1,108 @@
+import { expect, test } from "vitest";
+import { gridOf } from "../src/data/blocks";
+import type { Confusion, Edit } from "../src/data/contents";
+import { steps } from "../src/data/steps";
+import { figure } from "../src/drawing/sheet";
+import { choiceFigure, readFigure, stateSheet, stepFigure, tagFigure } from "../src/files/figures";
+import { tagFiles, weightFiles } from "../src/files/packed";
+import { heatMap } from "../src/files/tikz";
+import { confused, confusedFiles, keyOf } from "../src/corpus/confused";
+import { changeFigure } from "../src/what-if/figure";
+import { trace } from "./made";
+
+const texts = (svg: string): string[] => [...svg.matchAll(/<text [^>]*>([^<]*)<\/text>/g)].map(([, text]) => text!);
+const edit = (kind: Edit["kind"], written: number | null, wanted: string | null): Edit => ({ kind, written, wanted });
+const times = (of: readonly string[], text: string): number => of.filter((each) => each === text).length;
+
+test("a figure of steps has what was written, what was wanted, and a bar for each of the likeliest", () => {
+  const made = { ...trace("xyz", "abc"), top: [[["x", -0.1], ["q", -3]], [["y", -0.2], ["w", -2]], [["z", -0.1]]] as [string, number][][] };
+  const edits = [edit("same", 0, "x"), edit("deletion", null, "m"), edit("substitution", 1, "w"), edit("insertion", 2, null)];
+  const told = texts(stepFigure("abc → xyz", steps(made, edits), true));
+  expect(told.slice(0, 2)).toEqual(["abc → xyz", "writes (output) →"]);
+  for (const head of ["written", "wanted", "likeliest", "2.", "1", "2", "3", "q", "m", "missing"]) expect(told).toContain(head);
+  expect(times(told, "–")).toBe(2);
+  expect(times(told, "w")).toBe(2);
+  expect(told).toContain("≥ 0.10 bits");
+  expect(told).toContain("90 %");
+});
+
+test("without a truth there is no row for it", () => {
+  const told = texts(stepFigure("t", steps(trace("xy", "ab"), [])));
+  expect(told).not.toContain("wanted");
+  expect(told).toContain("written");
+});
+
+test("a figure of tags has the source, the tags, and the true ones of the wrong", () => {
+  const made = { ...trace("VCV", "abc"), task: "tag" as const };
+  const files = tagFiles("Tags", made, [edit("same", 0, "V"), edit("substitution", 1, "N"), edit("same", 2, "V")], ["V", "V", "V"]);
+  const told = texts(files.picture as string);
+  for (const text of ["reads", "tag", "wanted", "a", "b", "c", "V", "C", "N"]) expect(told).toContain(text);
+  expect((files.picture as string).match(/var\(--gold\)" d="M/g)).toHaveLength(1);
+  expect(tagFigure("", steps(made, []), ["a", "b", "c"])).not.toContain("wanted");
+  expect(files.table).toHaveLength(4);
+});
+
+test("a figure of answers says which was given and which was wanted", () => {
+  const [step] = steps({ ...trace("x", "a"), top: [[["x", -0.1], ["y", -3]]] }, [edit("substitution", 0, "y")]);
+  expect(texts(choiceFigure("t", step!, (symbol) => `<${symbol}>`))).toEqual(["t", "probability →", "90 %, answered", "5.0 %, wanted", "&lt;x&gt;", "&lt;y&gt;"]);
+});
+
+test("a figure of what was read tints symbols and frames what is marked", () => {
+  const svg = readFigure("t", ["a", " ", "b"], [0, 0.5, 1], "weight", false, new Map([[0, "wanted"], [2, "answer"]]));
+  expect(texts(svg)).toEqual(["t", "reads (source) →", "a", "␣", "b"]);
+  expect(svg).toContain('stroke="var(--right)"');
+  expect(svg).toContain('stroke="var(--gold)"');
+  expect(new Set(svg.match(/fill="rgb\([\d,]+\)"/g))).toHaveProperty("size", 3);
+});
+
+test("states stand in the order of their units, signed or as gates", () => {
+  const signed = stateSheet("encoder", gridOf([[1, -1], [0, 0.5], [-1, 1]]), [1, 0], ["a", "b", "c"], false);
+  expect(signed.rows).toHaveLength(2);
+  expect(signed.rows[0]![1]).toHaveLength(3);
+  expect(signed.rows[0]![1][0]!.fill).toBe(signed.rows[1]![1][2]!.fill);
+  expect(signed.title).toContain("red +");
+  expect(stateSheet("decoder update", gridOf([[0, 1]]), [0, 1], ["a"], false).title).toBe("decoder update, 2 units; darkest: 1");
+  const large = stateSheet("encoder", gridOf(Array.from({ length: 300 }, () => Array(512).fill(0.1))), [...Array(512).keys()], Array(300).fill("a"), false);
+  expect(large.rows.length * 300).toBeLessThanOrEqual(30_000);
+  expect(texts(figure([large]))).toContain("reads (source) →");
+});
+
+const CONFUSIONS: Confusion[] = [
+  { wanted: "a", written: "b", times: 4, of: 9, examples: [] },
+  { wanted: "a", written: null, times: 2, of: 9, examples: [] },
+  { wanted: null, written: "b", times: 1, of: 9, examples: [] },
+];
+
+test("confusions as a table, nothing last, and as files", () => {
+  const { rows, columns, at, most } = confused(CONFUSIONS);
+  expect([rows, columns, most]).toEqual([["a", null], ["b", null], 4]);
+  expect(at("a", "b")?.times).toBe(4);
+  expect(at(null, null)).toBeUndefined();
+  expect(keyOf("", null)).not.toBe(keyOf(null, null));
+  const files = confusedFiles(CONFUSIONS, "answered", (symbol) => symbol ?? "nothing");
+  expect(texts(files.picture as string)).toEqual(["Confusions", "answered →", "b", "4", "1", "nothing", "2", "a", "nothing", "wanted →"]);
+  expect(files.table).toEqual([["wanted", "written", "times", "of"], ["a", "b", 4, 9], ["a", "", 2, 9], ["", "b", 1, 9]]);
+  expect(files.data).toBe(CONFUSIONS);
+  expect(files.tex).toContain("\\node[white] at (0.5,0.5) {4};");
+  expect(files.tex).toContain("\\node[black] at (1.5,0.5) {2};");
+});
+
+test("both answers of a what-if stand one above the other, and what changed is marked", () => {
+  const change = (step: number, symbol: string) => ({ step, symbol, before: 0.9, after: 0.25, divergence: 1.5 });
+  const svg = changeFigure("hiding b", trace("xy", "ab"), { ...trace("xzy", "ab"), forced: [1] }, [change(0, "x"), change(1, "y")]);
+  const told = texts(svg);
+  for (const text of ["hiding b", "before", "after", "p before", "p after", "KL, bits", "z", "–"]) expect(told).toContain(text);
+  expect([times(told, "x"), times(told, "0.25"), times(told, "1.50")]).toEqual([2, 2, 2]);
+  expect(svg.match(/fill="var\(--wrong\)" fill-opacity="0.16" d="[^"]*M[^"]*M/g)).toHaveLength(1);
+  expect(svg).toContain('stroke="var(--gold)"');
+  expect(texts(changeFigure("t", trace("x", "a"), trace("y", "a"), []))).not.toContain("p after");
+});
+
+test("a difference in TikZ has two colours, against the farthest", () => {
+  const tex = heatMap(gridOf([[-0.1, 0.2]]), ["x"], ["a", "b"]);
+  expect(tex).toContain("\\fill[less!50] (0,0)");
+  expect(tex).toContain("\\fill[weight!100] (1,0)");
+  expect(tex.match(/definecolor/g)).toHaveLength(2);
+  const files = weightFiles("d", trace("x", "ab"), gridOf([[-0.1, 0.2]]), undefined);
+  expect(files.table![1]!.slice(1)).toEqual([-0.1, 0.2]);
+});
