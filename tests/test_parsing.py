@@ -54,8 +54,9 @@ def test_a_file_before_the_folder_is_told(verb: str) -> None:
 
 
 def test_a_folder_in_the_place_of_the_file_is_told() -> None:
-    run = copies_run().run
+    run, pairs = copies_run().run, copies_run().files.dev
     assert "the file of pairs comes last" in complaint(pellucid("evaluate", run, run))
+    assert "--json takes no file: it prints" in complaint(pellucid("evaluate", run, pairs, "--json", "scores.json"))
 
 
 @pytest.mark.parametrize("verb", [["evaluate", "--html"], ["look", "--export"]])

@@ -112,6 +112,8 @@ def _paths(given: Arguments) -> tuple[Path, ...]:
         )
     paths = (given.run, given.file, *given.more)
     check_order(paths, "evaluate")
+    if given.json and paths[-2].is_file() and not paths[-1].exists():
+        raise InputError(f"--json takes no file: it prints, so that {paths[-1]} is written by --json > {paths[-1]}")
     if is_run(paths[-1]):
         raise InputError(f"{paths[-1]} is the folder of a run: the file of pairs comes last (pellucid evaluate --help)")
     return paths

@@ -109,6 +109,8 @@ class Teller:
         )
         for each in event.covered:
             self._print(f"{each.path}: vectors of {each.found:,} of {each.symbols:,} {each.side} symbols")
+        for sentence in event.foreseen:
+            self._print(f"note: {sentence}")
         if event.compiles:
             self._print(compiling())
 

@@ -61,6 +61,8 @@ class Rows:
         match event:
             case Built():
                 self.say(f"{name}: {'resumed' if event.resumed else 'new run'}, {event.parameters:,} parameters")
+                for sentence in event.foreseen:
+                    self.say(f"{name}: note: {sentence}")
                 if event.compiles:
                     self.say(f"{name}: {compiling()}")
             case Validated() if not self.alive:

@@ -27,6 +27,7 @@ from pellucid.training.augmentation import Augmented, augmented
 from pellucid.training.averaging import averaged
 from pellucid.training.card import card
 from pellucid.training.checkpoint import check_network, restore_session, save_network, save_session
+from pellucid.training.foresight import foreseen
 from pellucid.training.loop import (
     LOSS_WINDOW,
     Event,
@@ -61,6 +62,8 @@ class Built(NamedTuple):
     """Whether kernels are about to be compiled for the first time on this machine."""
     covered: tuple[Covered, ...] = ()
     """What files of vectors had of the symbols; nothing is read of them when a training goes on."""
+    foreseen: tuple[str, ...] = ()
+    """What a person should know before it begins."""
 
 
 class Saved(NamedTuple):
@@ -134,7 +137,8 @@ def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Ex
         if session.progress.best is not None:
             check_network(folder / run.MODEL, network)
     compiles = config.device == "cpu" and will_compile()
-    built = Built(folder, parameter_count(network), vocabularies, resumed, compiles, covered)
+    known = tuple(foreseen(transducer, development))
+    built = Built(folder, parameter_count(network), vocabularies, resumed, compiles, covered, known)
     return session, fingerprint, built
 
 
