@@ -1,4 +1,4 @@
-"""What a person should know of a training before it begins: that there is nothing to learn, or that it cannot be right."""
+"""What a person should know of a training before it begins: that nothing is to be learnt, or cannot be right."""
 
 from collections.abc import Iterator, Sequence
 
