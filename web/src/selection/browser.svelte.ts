@@ -7,6 +7,9 @@ class Browser {
   order = $state.raw<Order>("file");
   descending = $state.raw(false);
 
+  /** Whether the list is to take the focus: what led to it is gone. */
+  reach = $state.raw(false);
+
   /** Opens the list with these examples alone. */
   only(places: number[], why: string): void {
     if (places.length === 0) return;
@@ -14,6 +17,14 @@ class Browser {
     selection.pattern = "";
     if (!places.includes(selection.item)) selection.choose(places[0]!);
     selection.tab = "examples";
+    this.reach = true;
+  }
+
+  /** The list with all examples. */
+  everything(): void {
+    this.filter = EVERYTHING;
+    selection.pattern = "";
+    this.reach = true;
   }
 }
 
