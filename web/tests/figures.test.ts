@@ -81,7 +81,7 @@ test("confusions as a table, nothing last, and as files", () => {
   expect(keyOf("", null)).not.toBe(keyOf(null, null));
   const files = confusedFiles(CONFUSIONS, "answered", (symbol) => symbol ?? "nothing");
   expect(texts(files.picture as string)).toEqual(["Confusions", "answered →", "b", "4", "1", "nothing", "2", "a", "nothing", "wanted →"]);
-  expect(files.table).toEqual([["wanted", "written", "times", "of"], ["a", "b", 4, 9], ["a", "", 2, 9], ["", "b", 1, 9]]);
+  expect(files.table).toEqual([["wanted", "written", "times", "of"], ["a", "b", 4, 9], ["a", "", 2, 9], ["", "b", 1, ""]]);
   expect(files.data).toBe(CONFUSIONS);
   expect(files.tex).toContain("\\node[white] at (0.5,0.5) {4};");
   expect(files.tex).toContain("\\node[black] at (1.5,0.5) {2};");

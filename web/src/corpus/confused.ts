@@ -49,7 +49,7 @@ export function confusedFiles(of: readonly Confusion[], written: string, name: (
       rows: cells.map((line, row) => [wanted[row]!, line.map((times) => (times ? { text: `${times}`, fill: "var(--wrong)", shade: redness(times, most) } : { text: "", fill: "var(--raised)" }))]),
     }]),
     data: of,
-    table: [["wanted", "written", "times", "of"], ...of.map((each) => [each.wanted ?? "", each.written ?? "", each.times, each.of])],
+    table: [["wanted", "written", "times", "of"], ...of.map((each) => [each.wanted ?? "", each.written ?? "", each.times, each.wanted === null ? "" : each.of])],
     tex: heatMap(gridOf(cells.map((line) => line.map((times) => times / most))), wanted, heads, cells),
   };
 }

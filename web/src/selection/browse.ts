@@ -163,6 +163,9 @@ export function mistake({ written, wanted, times }: Confusion, task: Trace["task
   return `${name(written)} for ${name(wanted)}: ${times}`;
 }
 
+/** The same, of how many places that wanted the symbol; nothing is wanted at no place. */
+export const among = (each: Confusion, task: Trace["task"]): string => mistake(each, task) + (each.wanted === null ? "" : ` of ${each.of}`);
+
 /** The kinds of the first errors of an output, those that were made more than once in all of the file. */
 export function repeated(item: Item, trace: Trace, all: readonly Confusion[]): Confusion[] {
   const found = item.edits.flatMap(({ kind, wanted, written }) => {
