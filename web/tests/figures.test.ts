@@ -87,6 +87,18 @@ test("confusions as a table, nothing last, and as files", () => {
   expect(files.tex).toContain("\\node[black] at (1.5,0.5) {2};");
 });
 
+test("of many confusions the commonest are in the table, which says so, and none is empty", () => {
+  const one = (wanted: string, written: string, times: number): Confusion => ({ wanted, written, times, of: 99, examples: [] });
+  // "z" is wanted often, but written as symbols that are too rare for the table.
+  const all = [..."abcdefghijklmnop"].map((symbol, at) => one(symbol, symbol.toUpperCase(), 30 - at)).concat([..."0123456789"].map((rare) => one("z", rare, 3)));
+  const { rows, columns, note } = confused(all);
+  expect(rows).toEqual([..."abcdefghijklm"]);
+  expect(columns).toEqual([..."ABCDEFGHIJKLM"]);
+  expect(note).toBe("of the 14 commonest; all stand as a list");
+  expect(confused(CONFUSIONS).note).toBe("");
+  expect(texts(confusedFiles(all, "written", (symbol) => symbol ?? "nothing").picture as string)).toContain(`Confusions ${note}`);
+});
+
 test("both answers of a what-if stand one above the other, and what changed is marked", () => {
   const change = (step: number, symbol: string) => ({ step, symbol, before: 0.9, after: 0.25, divergence: 1.5 });
   const svg = changeFigure("hiding b", trace("xy", "ab"), { ...trace("xzy", "ab"), forced: [1] }, [change(0, "x"), change(1, "y")]);
