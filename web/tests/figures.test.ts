@@ -6,7 +6,8 @@ import { figure } from "../src/drawing/sheet";
 import { choiceFigure, readFigure, stateSheet, stepFigure, tagFigure } from "../src/files/figures";
 import { tagFiles, weightFiles } from "../src/files/packed";
 import { heatMap } from "../src/files/tikz";
-import { confused, confusedFiles, keyOf } from "../src/corpus/confused";
+import { confused, confusedFiles } from "../src/corpus/confused";
+import { keyOf } from "../src/selection/browse";
 import { changeFigure } from "../src/what-if/figure";
 import { trace } from "./made";
 

@@ -1,6 +1,7 @@
 /** Which symbols were written for which, as a table of the frequent ones. Pure. */
 import { gridOf } from "../data/blocks";
 import type { Confusion } from "../data/contents";
+import { keyOf } from "../selection/browse";
 import { figure } from "../drawing/sheet";
 import type { Files } from "../files/export";
 import { heatMap } from "../files/tikz";
@@ -27,7 +28,6 @@ function counted(of: readonly Confusion[], pick: (each: Confusion) => string | n
 function ordered(kept: readonly (string | null)[]): (string | null)[] {
   return [...kept.filter((symbol) => symbol !== null).sort(), ...kept.filter((symbol) => symbol === null)];
 }
-export const keyOf = (wanted: string | null, written: string | null): string => [wanted, written].map((symbol) => (symbol === null ? "" : `=${symbol}`)).join("\t");
 
 export function confused(of: readonly Confusion[]): Confused {
   const cells = new Map(of.map((each) => [keyOf(each.wanted, each.written), each]));

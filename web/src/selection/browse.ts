@@ -157,6 +157,9 @@ function answered(item: Item, trace: Trace): string {
   return `Wrong: ${wrong.length} of ${trace.target.length} tags: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
 }
 
+/** A kind of error as one word, in the address too. */
+export const keyOf = (wanted: string | null, written: string | null): string => [wanted, written].map((symbol) => (symbol === null ? "" : `=${symbol}`)).join("\t");
+
 /** One kind of error and how often it was made. */
 export function mistake({ written, wanted, times }: Confusion, task: Trace["task"]): string {
   const name = (symbol: string | null): string => (symbol === null ? "nothing" : `“${(task === "classify" ? shownText : shown)(symbol)}”`);
