@@ -1,5 +1,6 @@
 """Ways through the page, as a reader takes them."""
 
+import re
 from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
@@ -24,6 +25,21 @@ def cell(page: Page, title: str, place: tuple[int, int], shape: tuple[int, int])
     assert box is not None
     (row, column), (rows, columns) = place, shape
     return box["x"] + (column + 0.5) * box["width"] / columns, box["y"] + (row + 0.5) * box["height"] / rows
+
+
+def says_its_cell(page: Page, title: str) -> None:
+    """A heat map that is walked with the keys tells each cell, it alone aloud, and that a cell is held."""
+    own = panel(page, title)
+    own.get_by_role("application").last.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    told = own.locator("[aria-live]")
+    expect(told).to_have_text(re.compile(r"; .+ on .+: −?\d\.\d{4}\.$"))
+    page.keyboard.press("Enter")
+    expect(told).to_have_text(re.compile(r"\d\. Held\.$"))
+    expect(page.locator(".readout [aria-live=polite]")).to_have_count(1)
+    expect(told).to_have_attribute("aria-live", "polite")
+    page.keyboard.press("Escape")
 
 
 def saved(page: Page, title: str, form: str, to: Path) -> bytes:

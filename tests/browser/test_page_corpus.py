@@ -10,10 +10,11 @@ from chromium import Open
 from playwright.sync_api import expect
 from viewed import begun_run, digits_shown, resume
 from viewed_kinds import sounds_shown
-from walking import listed, panel, tab
+from walking import listed, panel, says_its_cell, tab
 
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.assembling import assemble
+from pellucid.viewer.blocks import unblocked
 from pellucid.viewer.contents import Confusion, Contents
 from pellucid.viewer.models import open_model
 from pellucid.viewer.pages import exported
@@ -50,9 +51,25 @@ def test_a_confusion_opens_its_examples(opened: Open, file: str) -> None:
     assert corpus is not None
     page, most = opened(file), next(each for each in corpus.confusions if each.examples)
     tab(page, "Corpus")
-    page.get_by_role("button", name=f"{mistake(most)}: {most.times} of {most.of}").first.click()
+    page.get_by_role("button", name=counted(most)).first.click()
+    expect(page.get_by_role("listbox")).to_be_focused()
     assert listed(page).count() == len(most.examples)
     expect(page.locator(".only")).to_contain_text(mistake(most))
+    shared = opened(page.url)
+    expect(shared.locator(".only")).to_have_text(page.locator(".only").inner_text())
+    assert listed(shared).count() == len(most.examples)
+    shared.get_by_role("button", name="Show all").click()
+    expect(shared.get_by_role("listbox")).to_be_focused()
+    expect(shared.locator(".only")).to_have_count(0)
+    assert "confusion" in page.url and "confusion" not in shared.url
+    page.go_back()
+    tab(page, "Examples")
+    expect(page.locator(".only")).to_have_count(0)
+
+
+def counted(confusion: Confusion) -> str:
+    """The same with its number, of the places that wanted the symbol; nothing is wanted at no place."""
+    return f"{mistake(confusion)}: {confusion.times}" + (f" of {confusion.of}" if confusion.wanted else "")
 
 
 def mistake(confusion: Confusion) -> str:
@@ -77,6 +94,7 @@ def test_an_error_says_how_often_the_file_makes_it_and_opens_those_examples(open
     told = sounds_shown(served=False).contents
     corpus, rare = told.corpus, 0
     assert corpus is not None
+    assert any(each.wanted is None for each in corpus.confusions)
     known = {(each.wanted, each.written): each for each in corpus.confusions}
     kinds = set[bool]()
     page = opened(sounds)
@@ -96,7 +114,7 @@ def test_an_error_says_how_often_the_file_makes_it_and_opens_those_examples(open
             kinds.add(pair[1] is None)
             links.nth(at).click()
             expect(listed(page)).to_have_count(len(known[pair].examples))
-            expect(page.locator(".only")).to_contain_text(f"{mistake(known[pair])}: {known[pair].times}")
+            expect(page.locator(".only")).to_have_text(f"Only: {counted(known[pair])}")
             expect(page.locator(".row.chosen")).to_have_attribute("id", f"example-{place}")
             page.get_by_role("button", name="Show all").click()
         if kinds == {True, False} and rare:
@@ -114,7 +132,13 @@ def test_the_statistics_of_attention_stand_with_their_definitions(opened: Open, 
         expect(own).to_contain_text(each.definition)
     names = {each.name for each in corpus.alignment}
     assert {"entropy", "monotonicity", "conicity", "temporal part", "change when shuffled"} <= names
-    assert own.get_by_role("img").count() == 1 + len(corpus.distributions)
+    assert own.get_by_role("img").count() == len(corpus.distributions)
+    assert corpus.mean_attention is not None
+    mean = unblocked(corpus.mean_attention)
+    own.get_by_role("application").focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    expect(own.locator("[aria-live]")).to_have_text(f"Tenth 2 of the source, tenth 2 of the output: {mean[1, 1]:.4f}.")
 
 
 def test_two_runs_stand_side_by_side(opened: Open, address: str) -> None:
@@ -129,8 +153,10 @@ def test_two_runs_stand_side_by_side(opened: Open, address: str) -> None:
     expect(own).to_contain_text("chance would split the 0 differing examples")
     expect(own.get_by_role("row", name="exact match")).to_contain_text(f"{rival.scores[0].value:.2f} %")
     assert panel(page, "Difference").locator("canvas").is_visible()
+    says_its_cell(page, "Difference")
     wins.first.click()
     page.get_by_role("button", name=re.compile("^Open these")).click()
+    expect(page.get_by_role("listbox")).to_be_focused()
     assert page.locator(".only").inner_text().endswith("both right")
 
 
@@ -149,6 +175,8 @@ def test_the_film_goes_through_the_snapshots_of_the_training(opened: Open, file:
         pictures.add(film.locator("canvas").evaluate("canvas => canvas.toDataURL()"))
         page.keyboard.press("ArrowLeft")
     assert len(pictures) > 1
+    says_its_cell(page, "Film")
+    scrub.focus()
     before = film.locator("figure circle").first.get_attribute("cx")
     page.keyboard.press("ArrowRight")
     expect(film.locator("figure circle").first).not_to_have_attribute("cx", before or "")

@@ -5,7 +5,7 @@ import re
 from chromium import Open
 from playwright.sync_api import Page, expect
 from viewed import digits_shown
-from walking import cell, listed, panel, tab, texts
+from walking import cell, listed, panel, says_its_cell, tab, texts
 
 from pellucid.viewer.blocks import unblocked
 from pellucid.viewer.contents import Item
@@ -170,6 +170,7 @@ def test_any_node_of_the_beam_shows_its_own_attention(opened: Open, address: str
         depth = len(way(beam.parents, index))
         page.mouse.move(*cell(page, "Its attention", (depth - 1, 1), (depth, len(weights))))
         expect(panel(page, "Its attention").locator(".readout")).to_contain_text(f"{depth} writes")
+        expect(panel(page, "Its attention").locator(".readout")).to_contain_text(f"{weights[1]:.4f}")
         assert f"node={index}" in page.url
         panel(page, "Beam").locator(f"g[data-node='{index}']").click()
 
@@ -199,6 +200,8 @@ def test_the_keyboard_alone_goes_from_an_example_to_its_matrix_to_a_what_if(open
     page.keyboard.press("Enter")
     expect(panel(page, "Matrix").locator("[aria-live]")).to_contain_text("Step 2 writes")
     expect(panel(page, "Matrix").get_by_role("button", name="held: let go")).to_be_visible()
+    page.keyboard.press("Escape")
+    says_its_cell(page, "Matrix")
     page.get_by_role("tab", name="Examples").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")

@@ -5,7 +5,7 @@ import re
 from chromium import Open
 from playwright.sync_api import expect
 from viewed import digits_shown
-from walking import tab
+from walking import panel, says_its_cell, tab
 
 from pellucid.viewer.contents import Contents
 
@@ -138,3 +138,28 @@ def test_a_source_is_one_stop_of_tab_and_arrows_go_along_it(opened: Open, addres
     assert symbols.evaluate_all("all => all.includes(document.activeElement)") is False
     page.keyboard.press("Shift+Tab")
     expect(symbols.last).to_be_focused()
+
+
+def test_every_heat_map_tells_its_cells_and_one_alone_is_read_aloud(opened: Open, address: str) -> None:
+    page = opened(address)
+    for title, maps in {
+        "Examples": ["Matrix"],
+        "Beam": ["Its attention"],
+        "What if": ["Before", "After", "Difference"],
+    }.items():
+        tab(page, title)
+        for each in maps:
+            expect(panel(page, each).locator("canvas")).to_be_visible()
+            says_its_cell(page, each)
+
+
+def test_an_alternative_that_is_pressed_leaves_the_focus_at_its_step(opened: Open, address: str) -> None:
+    page = opened(address)
+    tab(page, "What if")
+    output = panel(page, "Output")
+    output.locator(".other").first.click()
+    expect(
+        output.get_by_role("button", name="step 1, given").or_(output.get_by_role("button", pressed=True))
+    ).to_be_focused()
+    expect(page.locator("[aria-busy=false]")).to_be_visible()
+    expect(output.get_by_role("button", pressed=True)).to_be_focused()

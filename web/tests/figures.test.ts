@@ -6,7 +6,8 @@ import { figure } from "../src/drawing/sheet";
 import { choiceFigure, readFigure, stateSheet, stepFigure, tagFigure } from "../src/files/figures";
 import { tagFiles, weightFiles } from "../src/files/packed";
 import { heatMap } from "../src/files/tikz";
-import { confused, confusedFiles, keyOf } from "../src/corpus/confused";
+import { confused, confusedFiles } from "../src/corpus/confused";
+import { keyOf } from "../src/selection/browse";
 import { changeFigure } from "../src/what-if/figure";
 import { trace } from "./made";
 
@@ -81,10 +82,22 @@ test("confusions as a table, nothing last, and as files", () => {
   expect(keyOf("", null)).not.toBe(keyOf(null, null));
   const files = confusedFiles(CONFUSIONS, "answered", (symbol) => symbol ?? "nothing");
   expect(texts(files.picture as string)).toEqual(["Confusions", "answered →", "b", "4", "1", "nothing", "2", "a", "nothing", "wanted →"]);
-  expect(files.table).toEqual([["wanted", "written", "times", "of"], ["a", "b", 4, 9], ["a", "", 2, 9], ["", "b", 1, 9]]);
+  expect(files.table).toEqual([["wanted", "written", "times", "of"], ["a", "b", 4, 9], ["a", "", 2, 9], ["", "b", 1, ""]]);
   expect(files.data).toBe(CONFUSIONS);
   expect(files.tex).toContain("\\node[white] at (0.5,0.5) {4};");
   expect(files.tex).toContain("\\node[black] at (1.5,0.5) {2};");
+});
+
+test("of many confusions the commonest are in the table, which says so, and none is empty", () => {
+  const one = (wanted: string, written: string, times: number): Confusion => ({ wanted, written, times, of: 99, examples: [] });
+  // "z" is wanted often, but written as symbols that are too rare for the table.
+  const all = [..."abcdefghijklmnop"].map((symbol, at) => one(symbol, symbol.toUpperCase(), 30 - at)).concat([..."0123456789"].map((rare) => one("z", rare, 3)));
+  const { rows, columns, note } = confused(all);
+  expect(rows).toEqual([..."abcdefghijklm"]);
+  expect(columns).toEqual([..."ABCDEFGHIJKLM"]);
+  expect(note).toBe("of the 14 commonest; all stand as a list");
+  expect(confused(CONFUSIONS).note).toBe("");
+  expect(texts(confusedFiles(all, "written", (symbol) => symbol ?? "nothing").picture as string)).toContain(`Confusions ${note}`);
 });
 
 test("both answers of a what-if stand one above the other, and what changed is marked", () => {

@@ -1,6 +1,7 @@
 /** Which symbols were written for which, as a table of the frequent ones. Pure. */
 import { gridOf } from "../data/blocks";
 import type { Confusion } from "../data/contents";
+import { keyOf } from "../selection/browse";
 import { figure } from "../drawing/sheet";
 import type { Files } from "../files/export";
 import { heatMap } from "../files/tikz";
@@ -14,22 +15,31 @@ export interface Confused {
   readonly at: (row: string | null, column: string | null) => Confusion | undefined;
   /** The greatest number. */
   readonly most: number;
+  /** What is left out, or "". */
+  readonly note: string;
 }
 
-function side(of: readonly Confusion[], pick: (each: Confusion) => string | null): (string | null)[] {
+/** How often each was wanted, or written, wrongly; the commonest first. */
+function counted(of: readonly Confusion[], pick: (each: Confusion) => string | null): (string | null)[] {
   const times = new Map<string | null, number>();
   for (const each of of) times.set(pick(each), (times.get(pick(each)) ?? 0) + each.times);
-  const kept = [...times].sort((a, b) => b[1] - a[1]).slice(0, MOST).map(([symbol]) => symbol);
+  return [...times].sort((a, b) => b[1] - a[1]).map(([symbol]) => symbol);
+}
+function ordered(kept: readonly (string | null)[]): (string | null)[] {
   return [...kept.filter((symbol) => symbol !== null).sort(), ...kept.filter((symbol) => symbol === null)];
 }
-export const keyOf = (wanted: string | null, written: string | null): string => [wanted, written].map((symbol) => (symbol === null ? "" : `=${symbol}`)).join("\t");
 
 export function confused(of: readonly Confusion[]): Confused {
   const cells = new Map(of.map((each) => [keyOf(each.wanted, each.written), each]));
+  const at = (row: string | null, column: string | null) => cells.get(keyOf(row, column));
+  const sides = [counted(of, (each) => each.wanted), counted(of, (each) => each.written)] as const;
+  const [wanted, written] = [sides[0].slice(0, MOST), sides[1].slice(0, MOST)];
   return {
-    rows: side(of, (each) => each.wanted),
-    columns: side(of, (each) => each.written),
-    at: (row, column) => cells.get(keyOf(row, column)),
+    // A symbol may be common for its errors with many rare ones, which are not in the table.
+    rows: ordered(wanted.filter((row) => written.some((column) => at(row, column)))),
+    columns: ordered(written.filter((column) => wanted.some((row) => at(row, column)))),
+    at,
+    note: sides.some((all) => all.length > MOST) ? `of the ${MOST} commonest; all stand as a list` : "",
     most: of.reduce((most, each) => Math.max(most, each.times), 1),
   };
 }
@@ -39,17 +49,17 @@ export const redness = (times: number, most: number): number => 0.12 + (0.58 * t
 
 /** All errors as files; the figure has the frequent ones. `written` is what the columns are. */
 export function confusedFiles(of: readonly Confusion[], written: string, name: (symbol: string | null) => string): Files {
-  const { rows, columns, at, most } = confused(of);
+  const { rows, columns, at, most, note } = confused(of);
   const cells = rows.map((row) => columns.map((column) => at(row, column)?.times ?? 0));
   const [heads, wanted] = [columns.map(name), rows.map(name)];
   return {
     name: "confusions",
     picture: figure([{
-      title: "Confusions", across: written, down: "wanted", heads, size: [32, 26],
+      title: note ? `Confusions ${note}` : "Confusions", across: written, down: "wanted", heads, size: [32, 26],
       rows: cells.map((line, row) => [wanted[row]!, line.map((times) => (times ? { text: `${times}`, fill: "var(--wrong)", shade: redness(times, most) } : { text: "", fill: "var(--raised)" }))]),
     }]),
     data: of,
-    table: [["wanted", "written", "times", "of"], ...of.map((each) => [each.wanted ?? "", each.written ?? "", each.times, each.of])],
+    table: [["wanted", "written", "times", "of"], ...of.map((each) => [each.wanted ?? "", each.written ?? "", each.times, each.wanted === null ? "" : each.of])],
     tex: heatMap(gridOf(cells.map((line) => line.map((times) => times / most))), wanted, heads, cells),
   };
 }

@@ -157,18 +157,36 @@ function answered(item: Item, trace: Trace): string {
   return `Wrong: ${wrong.length} of ${trace.target.length} tags: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
 }
 
+/** A kind of error as one word, in the address too. */
+export const keyOf = (wanted: string | null, written: string | null): string => [wanted, written].map((symbol) => (symbol === null ? "" : `=${symbol}`)).join("\t");
+
 /** One kind of error and how often it was made. */
 export function mistake({ written, wanted, times }: Confusion, task: Trace["task"]): string {
   const name = (symbol: string | null): string => (symbol === null ? "nothing" : `“${(task === "classify" ? shownText : shown)(symbol)}”`);
   return `${name(written)} for ${name(wanted)}: ${times}`;
 }
 
+/** The same, of how many places that wanted the symbol (nothing is wanted at no place), and how many of them can be opened. */
+export const among = (each: Confusion, items: readonly Item[], task: Trace["task"]): string =>
+  mistake(each, task) + (each.wanted === null ? "" : ` of ${each.of}`) + opened(each, items);
+
+const makes = (each: Confusion, { wanted, written }: Edit, trace: Trace | undefined): boolean =>
+  each.wanted === wanted && each.written === (written === null ? null : trace?.target[written]);
+
+/** How many of the errors of a kind are in the examples that it opens; "" where all are: the page may hold a part of the file. */
+export function opened(each: Confusion, items: readonly Item[]): string {
+  const times = each.examples.reduce((sum, place) => {
+    const item = items[place];
+    return sum + (item?.edits.filter((edit) => edit.kind !== "same" && makes(each, edit, item.traces[0])).length ?? 0);
+  }, 0);
+  return times < each.times ? `, ${times || "none"} of them shown here` : "";
+}
+
 /** The kinds of the first errors of an output, those that were made more than once in all of the file. */
 export function repeated(item: Item, trace: Trace, all: readonly Confusion[]): Confusion[] {
-  const found = item.edits.flatMap(({ kind, wanted, written }) => {
-    const symbol = written === null ? null : trace.target[written];
-    return kind === "same" ? [] : all.filter((each) => each.wanted === wanted && each.written === symbol && each.times > 1 && each.examples.length > 0);
-  });
+  const found = item.edits.flatMap((edit) =>
+    edit.kind === "same" ? [] : all.filter((each) => makes(each, edit, trace) && each.times > 1 && each.examples.length > 0),
+  );
   return [...new Set(found)].slice(0, 3);
 }
 

@@ -47,6 +47,8 @@ class Selection extends Pointer {
   /** A source typed by the reader, and what filters the list: both belong to a link. */
   typed = $state.raw("");
   pattern = $state.raw("");
+  /** The kind of error whose examples alone are listed (`keyOf` in browse.ts); "": not one. */
+  confusion = $state.raw("");
   /** What the what-if tab has changed, as the address holds it (question.ts). */
   edit = $state.raw("");
   /** What the what-if tab is asked to do; it sets it back to null. */
@@ -92,6 +94,7 @@ class Selection extends Pointer {
       ["scale", this.scale === "unit" ? null : this.scale],
       ["layer", this.layer === "attention" ? null : this.layer],
       ["filter", this.pattern],
+      ["confusion", this.confusion],
       ["typed", this.typed],
       ["mass", this.mass === 0.95 ? null : this.mass],
       ["edit", this.edit],
@@ -112,6 +115,7 @@ class Selection extends Pointer {
     this.scale = oneOf(told, "scale", SCALES);
     this.layer = oneOf(told, "layer", LAYERS);
     this.pattern = told.get("filter") ?? "";
+    this.confusion = told.get("confusion") ?? "";
     this.typed = told.get("typed") ?? "";
     const mass = Number(told.get("mass") ?? 0.95);
     this.mass = mass > 0 && mass <= 1 ? mass : 0.95;
