@@ -95,6 +95,23 @@ def test_painted_attention_shows_in_the_divergence() -> None:
     assert bits[0] > 0 and (bits >= -1e-6).all()
 
 
+def test_a_forced_beginning_is_compared_along_its_own_output() -> None:
+    told = what_if(SHOWN(), Changed(before=PLAIN, after=Asked(text="nine two", prefix=["4"])))
+    before, after, bits = told.before.traces[0], told.after.traces[0], unblocked(told.divergence)
+    assert told.along == "after" and before.target[0] != "4" == after.target[0] == told.same.target[0]
+    assert told.same.log_probabilities == after.log_probabilities and told.same.attention == after.attention
+    given = np.exp(unblocked(after.log_probabilities)[0])
+    likely = dict(decode(SHOWN(), PLAIN).traces[0].top[0])
+    assert given < 0.5 and ("4" not in likely or given == pytest.approx(np.exp(likely["4"]), rel=1e-4))
+    assert len(bits) == min(len(before.target), len(after.target)) and bits[0] == 0 < bits[1]
+
+
+def test_a_beginning_that_was_written_anyway_changes_nothing() -> None:
+    told = what_if(SHOWN(), Changed(before=PLAIN, after=Asked(text="nine two", prefix=["9"])))
+    assert (unblocked(told.divergence) == 0).all()
+    assert told.before.traces[0].attention == told.same.attention
+
+
 def test_a_what_if_asks_one_model_about_something() -> None:
     with pytest.raises(InputError, match="one"):
         what_if(SHOWN(), Changed(before=PLAIN, after=Asked(text="one", rival=0)))

@@ -50,13 +50,19 @@ class Difference(Struct, frozen=True, kw_only=True):
 
     before: Item
     after: Item
+    along: Literal["before", "after"]
+    """Which output the distributions after go along.
+
+    The one before: what the change does to it. The one after, where another beginning was forced: along the output
+    before nothing would differ, so each goes along its own, and steps pair by their number, as far as both go.
+    """
     same: Trace
-    """The first output before, scored under the change (over the changed source): what it would now cost to say it.
+    """That output under the change: the first output before (what it would now cost to say it), or the one after.
 
     Where the changed source cannot have those tags or that position, the first output after, and no divergence.
     """
     divergence: Block
-    """T: KL(before ‖ after), in bits, of each step's distribution along the output before."""
+    """T: KL(before ‖ after), in bits, of each step's distribution; as many steps as pair."""
 
 
 class Nearby(Struct, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ def what_if(shown: Assembled, changed: Changed) -> Difference:
     if changed.before.rival != changed.after.rival:
         raise InputError("before and after ask different models: a what-if is asked of one")
     before, trace = _answer(shown, changed.before)
-    after, _ = _answer(shown, changed.after, len(trace.target))
+    after, changed_trace = _answer(shown, changed.after, len(trace.target))
     model = chosen(shown.models, changed.before.rival).ready
     one, other = (_optioned(model, asked) for asked in (changed.before, changed.after))
     if not trace.source or not model.segmenters.source.split(changed.after.text):
@@ -52,14 +52,19 @@ def what_if(shown: Assembled, changed: Changed) -> Difference:
     given = _example(changed.after, model)._replace(target=trace.output)
     if isinstance(model, Answerer) and pair_fault(given.source, given.target, model.segmenters, model.config.data):
         # Tags of another number, or a position that is no longer there: the new source has no such answer.
-        return Difference(before=before, after=after, same=after.traces[0], divergence=block(np.zeros(0)))
+        nothing = block(np.zeros(0))
+        return Difference(before=before, after=after, along="before", same=after.traces[0], divergence=nothing)
+    forced = changed.after.prefix != changed.before.prefix
     (held,) = one.force([_example(changed.before, model)._replace(target=trace.output)])
-    (same,) = other.force([given])
+    (same,) = other.force([given._replace(target=changed_trace.output) if forced else given])
+    if forced and same.target[: len(changed_trace.target)] != changed_trace.target:
+        same = changed_trace
     (own,), (theirs,) = distributions(one, [trace]), distributions(other, [same])
     steps = min(len(own), len(theirs))
     return Difference(
         before=_by_force(before, held),
         after=_by_force(after, same),
+        along="after" if forced else "before",
         same=trace_told(same, entropies(other, [same])[0]),
         divergence=block(divergence(own[:steps], theirs[:steps])),
     )

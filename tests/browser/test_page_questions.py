@@ -3,13 +3,15 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from chromium import Open
 from playwright.sync_api import Page, expect
+from saved_files import table
 from viewed import chained
 from viewed_kinds import sounds_shown
-from walking import panel, tab
+from walking import panel, saved, tab
 
 from pellucid.viewer.asking import Asked, Painted
 from pellucid.viewer.contents import Item
@@ -95,6 +97,31 @@ def test_another_symbol_is_forced_by_a_click_and_looks_forced(opened: Open, lang
     page.get_by_role("button", name="step 2", exact=True).click()
     panel(page, "Output").locator("button.other").first.click()
     expect(steps.nth(1)).to_have_accessible_name("step 2, given")
+
+
+def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
+    opened: Open, address: str, tmp_path: Path
+) -> None:
+    page = opened(f"{address}#item=0")
+    what_if(page)
+    page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
+    other = panel(page, "Output").locator("button.other").first
+    symbol = other.locator(".symbol, span").first.inner_text()
+    with page.expect_response("**/api/what-if") as answered:
+        other.click()
+    told = json.loads(answered.value.body())
+    before, after = (told[name]["traces"][0]["target"] for name in ("before", "after"))
+    expect(page.locator(SENTENCE)).to_contain_text(f"writes “{symbol}” (p = ")
+    became = panel(page, "What became of it")
+    expect(became.locator("tbody tr")).to_have_count(max(len(before), len(after)))
+    expect(became.locator(".caption")).to_contain_text("each answer goes along its own output")
+    assert panel(page, "Difference").locator("canvas").evaluate(SHADES) > 1
+    head, *lines = table(saved(page, "What became of it", "CSV", tmp_path))
+    assert head == ["step", "before", "after", "p before", "p after", "KL in bits"]
+    assert [line[2] for line in lines[: len(after)]] == after and [line[1] for line in lines[: len(before)]] == before
+    assert float(lines[0][4]) < float(lines[0][3]) and float(lines[0][5]) == 0 < float(lines[1][5])
+    rows = table(saved(page, "Difference", "CSV", tmp_path))[1:]
+    assert len(rows) == min(len(before), len(after)) and rows[0][0] == f"{before[0]}/{after[0]}"
 
 
 def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -> None:

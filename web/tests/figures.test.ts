@@ -101,8 +101,9 @@ test("of many confusions the commonest are in the table, which says so, and none
 });
 
 test("both answers of a what-if stand one above the other, and what changed is marked", () => {
-  const change = (step: number, symbol: string) => ({ step, symbol, before: 0.9, after: 0.25, divergence: 1.5 });
-  const svg = changeFigure("hiding b", trace("xy", "ab"), { ...trace("xzy", "ab"), forced: [1] }, [change(0, "x"), change(1, "y")]);
+  const change = (step: number, place: number, symbol: string) => ({ step, place, symbol, now: symbol, before: 0.9, after: 0.25, move: -0.65, divergence: 1.5 });
+  const nothing = { step: null, symbol: undefined, before: null, after: null, move: null, divergence: null };
+  const svg = changeFigure("hiding b", trace("xy", "ab"), { ...trace("xzy", "ab"), forced: [1] }, [change(0, 0, "x"), { ...nothing, place: 1, now: "z" }, change(1, 2, "y")]);
   const told = texts(svg);
   for (const text of ["hiding b", "before", "after", "p before", "p after", "KL, bits", "z", "–"]) expect(told).toContain(text);
   expect([times(told, "x"), times(told, "0.25"), times(told, "1.50")]).toEqual([2, 2, 2]);

@@ -3,7 +3,7 @@ import { block, gridOf } from "../src/data/blocks";
 import type { Difference } from "../src/data/contents";
 import { BLANK, masked, painted } from "../src/selection/question";
 import { probability } from "../src/drawing/scales";
-import { changes, paired, sentence } from "../src/what-if/sentence";
+import { changes, numbered, paired, sentence } from "../src/what-if/sentence";
 import { item, trace } from "./made";
 
 const asked = { ...BLANK, text: "abc" };
@@ -13,7 +13,7 @@ function difference(logs: number[], output = "789"): Difference {
   const before = item("abc", "789", null);
   before.traces[0]!.log_probabilities = vector([Math.log(0.9), Math.log(0.98), Math.log(0.5)]);
   const same = { ...trace("789", "abc"), painted: [0, 1, 2], log_probabilities: vector(logs) };
-  return { before, after: item("abc", output, null), same, divergence: vector([0, 4, 0]) };
+  return { before, after: item("abc", output, null), along: "before", same, divergence: vector([0, 4, 0]) };
 }
 const equal = difference([Math.log(0.9), Math.log(0.98), Math.log(0.5)]);
 const lower = difference([Math.log(0.9), Math.log(0.03), Math.log(0.5)], "719");
@@ -39,6 +39,19 @@ describe("a what-if in a sentence", () => {
   it("pairs the probabilities of each symbol", () => {
     expect(changes(lower)[1]).toMatchObject({ step: 1, symbol: "8", divergence: 4 });
     expect(changes(lower)[1]!.after).toBeCloseTo(0.03, 5);
+  });
+  it("tells what is written after a forced beginning, with its own probability", () => {
+    const forced = { ...difference([Math.log(0.9), Math.log(0.02), Math.log(0.6), Math.log(0.3)], "7155"), along: "after" as const };
+    forced.same = { ...forced.same, ...trace("7155", "abc"), log_probabilities: forced.same.log_probabilities };
+    forced.divergence = vector([0, 0, 2.5]);
+    const all = changes(forced);
+    expect(all.map(({ symbol, now, move }) => [symbol, now, move])).toEqual([["7", "7", 0], ["8", "1", null], ["9", "5", null], [undefined, "5", null]]);
+    expect(all[1]!.after).toBeCloseTo(0.02, 5);
+    expect(all[3]).toMatchObject({ step: null, before: null, divergence: null });
+    expect(numbered(all[3]!)).toBe(4);
+    expect(sentence(asked, { ...asked, prefix: ["7", "1"] }, forced)).toBe(
+      "Forcing the output to begin with “7 1” writes “1” (p = 0.02) instead of “8” (p = 0.98) at step 2 and moves the distribution of step 3 most (by 2.50 bits); the output becomes “7155” instead of “789”.",
+    );
   });
   it("writes probabilities shortly", () => {
     expect([0, 1, 0.98, 0.9999, 0.0301, 0.0004].map(probability)).toEqual(["0", "1", "0.98", "0.9999", "0.03", "0.0004"]);

@@ -39,6 +39,11 @@ export function row(of: Grid, index: number): Float32Array {
   return of.values.subarray(index * of.columns, (index + 1) * of.columns);
 }
 
+/** The first `count` rows, without copying. */
+export function firstRows(of: Grid, count: number): Grid {
+  return { ...of, rows: count, values: of.values.subarray(0, count * of.columns) };
+}
+
 /** Rows of numbers as a grid; an empty list has no columns. */
 export function gridOf(rows: ArrayLike<number>[]): Grid {
   const columns = rows[0]?.length ?? 0;

@@ -249,6 +249,7 @@ export interface Changed {
 export interface Difference {
   before: Item;
   after: Item;
+  along: "after" | "before";
   same: Trace;
   divergence: Block;
 }

@@ -4,26 +4,25 @@ import { probability } from "../drawing/scales";
 import { figure, type Cell } from "../drawing/sheet";
 import { shown } from "../drawing/symbols";
 import { MARKED } from "../files/figures";
-import { paired, type Change } from "./sentence";
+import { comparable, numbered, type Change } from "./sentence";
 
-/** `all` is empty where no probabilities can be compared. */
+/** Without probabilities where none can be compared. */
 export function changeFigure(title: string, was: Trace, now: Trace, all: readonly Change[]): string {
-  const pairs = paired(was.target, now.target);
   const symbol = (of: Trace, place: number | null, other: string | undefined): Cell =>
     place === null ? { text: "–", ...MARKED } : { text: shown(of.target[place]!), ...(of.target[place] !== other && MARKED), edge: of.forced.includes(place) ? "var(--gold)" : undefined };
-  const told = (pick: (change: Change) => Cell): Cell[] => pairs.map(([step]) => (step === null || !all[step] ? {} : pick(all[step])));
+  const share = (value: number | null): Cell => (value === null ? {} : { text: probability(value), bar: value });
   return figure([{
     title,
     across: was.task === "tag" ? "reads (source)" : "writes (output)",
-    heads: pairs.map(([step]) => (step === null ? "" : `${step + 1}`)),
+    heads: all.map((each) => `${numbered(each)}`),
     rows: [
-      ["before", pairs.map(([step, place]) => symbol(was, step, place === null ? undefined : now.target[place]))],
-      ["after", pairs.map(([step, place]) => symbol(now, place, step === null ? undefined : was.target[step]))],
-      ...(all.length > 0
+      ["before", all.map((each) => symbol(was, each.step, each.now))],
+      ["after", all.map((each) => symbol(now, each.place, each.symbol))],
+      ...(all.some(comparable)
         ? [
-            ["p before", told(({ before }) => ({ text: probability(before), bar: before }))] as const,
-            ["p after", told(({ after }) => ({ text: probability(after), bar: after }))] as const,
-            ["KL, bits", told(({ divergence }) => ({ text: divergence.toFixed(2) }))] as const,
+            ["p before", all.map(({ before }) => share(before))] as const,
+            ["p after", all.map(({ after }) => share(after))] as const,
+            ["KL, bits", all.map(({ divergence }) => (divergence === null ? {} : { text: divergence.toFixed(2) }))] as const,
           ]
         : []),
     ],

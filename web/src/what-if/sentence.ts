@@ -5,28 +5,45 @@ import type { Asked, Difference, Painted, Trace } from "../data/contents";
 import { probability } from "../drawing/scales";
 import { shown, shownText } from "../drawing/symbols";
 
-/** One step before and after. */
+/** One step before and after; null, or no symbol, where there is none or nothing is compared. */
 export interface Change {
-  step: number;
-  symbol: string;
-  before: number;
-  after: number;
-  divergence: number;
+  step: number | null;
+  place: number | null;
+  symbol: string | undefined;
+  now: string | undefined;
+  before: number | null;
+  after: number | null;
+  /** From before to after, where both are probabilities of one symbol. */
+  move: number | null;
+  divergence: number | null;
 }
 
-/** p of each symbol of the output before, and of the same symbol under the change. */
-export function changes({ before, same, divergence }: Difference): Change[] {
-  const trace = before.traces[0];
-  // The changed source cannot have those tags or that position: nothing pairs.
-  if (!trace || (trace.target.length > 0 && divergence.shape[0] === 0)) return [];
-  const [was, now, bits] = [numbers(trace.log_probabilities), numbers(same.log_probabilities), numbers(divergence)];
-  return trace.target.map((symbol, step) => ({
-    step,
-    symbol,
-    before: Math.exp(was[step] ?? 0),
-    after: Math.exp(now[step] ?? -Infinity),
-    divergence: bits[step] ?? 0,
-  }));
+/**
+ * p of each symbol of the output before, and of the same symbol under the change. Where another beginning was forced, of
+ * what each output writes at that step, by its number.
+ */
+export function changes({ before, after, same, divergence, along }: Difference): Change[] {
+  const [trace, other] = [before.traces[0], after.traces[0]];
+  if (!trace || !other) return [];
+  // The changed source cannot have those tags or that position: no numbers pair.
+  const compared = trace.target.length === 0 || divergence.shape[0] !== 0;
+  const own = along === "after";
+  const [was, then, bits] = [numbers(trace.log_probabilities), numbers(same.log_probabilities), numbers(divergence)];
+  const pairs = own ? beside(trace.target.length, other.target.length) : paired(trace.target, other.target);
+  return pairs.map(([step, place]) => {
+    const at = own ? place : step;
+    const symbol = step === null ? undefined : trace.target[step];
+    const now = place === null ? undefined : other.target[place];
+    const old = compared && step !== null ? Math.exp(was[step] ?? 0) : null;
+    const next = compared && at !== null ? Math.exp(then[at] ?? -Infinity) : null;
+    const paired = old !== null && next !== null;
+    return { step, place, symbol, now, before: old, after: next, move: paired && (!own || symbol === now) ? next - old : null, divergence: paired ? (bits[step!] ?? 0) : null };
+  });
+}
+
+/** Steps of two outputs side by side by their numbers. */
+function beside(before: number, after: number): [number | null, number | null][] {
+  return Array.from({ length: Math.max(before, after) }, (_, at) => [at < before ? at : null, at < after ? at : null]);
 }
 
 /** Steps of two outputs side by side, by the fewest edits, as early as can be; null stands beside a step that the other has not. */
@@ -51,9 +68,15 @@ export function paired(before: readonly string[], after: readonly string[]): [nu
   return pairs;
 }
 
+/** Whether a step has numbers to compare. */
+export const comparable = ({ before, after }: Change): boolean => (before ?? after) !== null;
+
+/** The number of a step; one written after alone has one where steps pair by their numbers. */
+export const numbered = ({ step, place, after }: Change): number | "" => (step !== null ? step + 1 : after !== null ? place! + 1 : "");
+
 /** The step whose probability moved most; null where none moved at all. */
 export function greatest(all: Change[]): Change | null {
-  const size = (change: Change) => Math.abs(change.after - change.before);
+  const size = ({ move }: Change) => Math.abs(move ?? 0);
   return all.reduce<Change | null>((best, change) => (size(change) > (best ? size(best) : 0) ? change : best), null);
 }
 
@@ -97,9 +120,11 @@ export function sentence(before: Asked, after: Asked, difference: Difference): s
   const reached = [difference.after.traces[0], difference.same].flatMap((each) => each?.painted ?? []);
   const subject = cause(before, { ...after, painted: after.painted.filter(({ step }) => reached.includes(step)) }, trace);
   if (subject === "") return "Nothing was changed, so nothing changes.";
-  const most = greatest(changes(difference));
+  const all = changes(difference);
+  const most = greatest(all);
+  const other = difference.along === "after" ? all.find(({ symbol, now }) => symbol !== now) : undefined;
   const [old, now] = [trace, difference.after.traces[0]].map((each) => shownText(each?.output ?? ""));
-  const effect = most && trace && Math.abs(most.after - most.before) >= 0.0005 ? moved(most, trace) : "";
+  const effect = other ? rewritten(other, all) : most && trace && Math.abs(most.move ?? 0) >= 0.0005 ? moved(most, trace) : "";
   const noun = trace?.task === "transduce" ? "output" : trace?.task === "tag" ? "tagging" : "answer";
   const written = old === now ? `the ${noun} stays “${old}”` : `the ${noun} becomes “${now}” instead of “${old}”`;
   const start = subject[0]!.toUpperCase() + subject.slice(1);
@@ -107,7 +132,14 @@ export function sentence(before: Asked, after: Asked, difference: Difference): s
   return effect === "" ? `${start}: ${written}.` : `${start} ${effect}; ${written}.`;
 }
 
-function moved({ step, symbol, before, after }: Change, { task }: Trace): string {
-  const verb = after < before ? "lowers" : "raises";
-  return `${verb} p(${shown(symbol)})${task === "transduce" ? ` at step ${step + 1}` : task === "tag" ? ` at position ${step + 1}` : ""} from ${probability(before)} to ${probability(after)}`;
+function moved({ step, symbol, before, after, move }: Change, { task }: Trace): string {
+  const verb = move! < 0 ? "lowers" : "raises";
+  return `${verb} p(${shown(symbol!)})${task === "transduce" ? ` at step ${step! + 1}` : task === "tag" ? ` at position ${step! + 1}` : ""} from ${probability(before!)} to ${probability(after!)}`;
+}
+
+/** What two outputs write at the first step at which they differ, and the step whose distribution moves most. */
+function rewritten({ step, place, symbol, now, before, after }: Change, all: Change[]): string {
+  const first = now === undefined ? `ends before step ${step! + 1}` : `writes “${shown(now)}” (p = ${probability(after!)})${symbol === undefined ? "" : ` instead of “${shown(symbol)}” (p = ${probability(before!)})`} at step ${place! + 1}`;
+  const far = all.reduce((best, each) => ((each.divergence ?? 0) > (best.divergence ?? 0) ? each : best));
+  return (far.divergence ?? 0) >= 0.005 ? `${first} and moves the distribution of step ${far.step! + 1} most (by ${far.divergence!.toFixed(2)} bits)` : first;
 }
