@@ -136,7 +136,7 @@ def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Ex
         run.check_same_vocabularies(folder, vocabularies)
         if session.progress.best is not None:
             check_network(folder / run.MODEL, network)
-    compiles = config.device == "cpu" and will_compile()
+    compiles = not session.progress.finished and config.device == "cpu" and will_compile()
     known = tuple(foreseen(transducer, development))
     built = Built(folder, parameter_count(network), vocabularies, resumed, compiles, covered, known)
     return session, fingerprint, built

@@ -10,6 +10,7 @@ from pellucid.model.network import parameter_count
 from pellucid.processes import Tell
 from pellucid.recipes.following import followed, train_telling
 from pellucid.recipes.recipe import Request
+from pellucid.recipes.reference.differences import differences
 from pellucid.recipes.reference.experiment import Reference, Training, read_pairs, together_name, trainings
 from pellucid.recipes.reference.judging import Worth, Worths, judged
 from pellucid.recipes.reference.run import Run, Together
@@ -40,8 +41,9 @@ def run_reference(reference: Reference, request: Request) -> Iterator[str]:
         for together in followed(conduct_together, members, request):
             yield row_of_together(reference, together)
             ensembles.append(together)
-    yield from lines_told(reference, runs, ensembles)
-    yield write_reports(reference, request, runs, ensembles)
+    found = differences(reference, runs)
+    yield from lines_told(reference, runs, ensembles, found)
+    yield write_reports(reference, request, runs, ensembles, found)
 
 
 def conduct(job: Job, tell: Tell) -> Run:

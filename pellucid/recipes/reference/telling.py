@@ -13,7 +13,7 @@ from pellucid.evaluation.outcomes import Mean, mean_of_groups
 from pellucid.files import write_json
 from pellucid.look.report import Fragment, Report, Table, examples_html, write_report
 from pellucid.recipes.recipe import Request
-from pellucid.recipes.reference.differences import differences, lines_of_differences, table_of_differences
+from pellucid.recipes.reference.differences import Beside, lines_of_differences, table_of_differences
 from pellucid.recipes.reference.experiment import NAMES, Experiment, Measure, Reference
 from pellucid.recipes.reference.judging import BEAM, Worth, Worths
 from pellucid.recipes.reference.run import Run, Together
@@ -56,10 +56,12 @@ def row_of_together(reference: Reference, together: Together) -> str:
     return _row(reference, together)
 
 
-def lines_told(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Together]) -> Iterator[str]:
+def lines_told(
+    reference: Reference, runs: Sequence[Run], ensembles: Sequence[Together], found: Sequence[Beside]
+) -> Iterator[str]:
     """What the rows come to: the means, then the differences between settings."""
     yield from _lines_of_macros(reference, runs, ensembles)
-    yield from lines_of_differences(reference, differences(reference, runs))
+    yield from lines_of_differences(reference, found)
 
 
 def _lines_of_macros(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Together]) -> Iterator[str]:
@@ -88,7 +90,13 @@ def macros(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Togeth
     return [_macro(reference, named, group) for named, group in own.items()]
 
 
-def write_reports(reference: Reference, request: Request, runs: Sequence[Run], ensembles: Sequence[Together]) -> str:
+def write_reports(
+    reference: Reference,
+    request: Request,
+    runs: Sequence[Run],
+    ensembles: Sequence[Together],
+    found: Sequence[Beside],
+) -> str:
     """Write report.json and report.html; the line that says where."""
     means = macros(reference, runs, ensembles)
     names = list(dict.fromkeys(run.experiment for run in runs))
@@ -97,10 +105,10 @@ def write_reports(reference: Reference, request: Request, runs: Sequence[Run], e
         **{"seeds": request.seeds, "samples": request.samples},
         "experiments": [_told(reference.experiment(name), runs, ensembles) for name in names],
         "macro": [macro.told() for macro in means],
-        "differences": [each.told() for each in differences(reference, runs)],
+        "differences": [each.told() for each in found],
     }
     write_json(request.out / "report.json", numbers)
-    write_report(request.out / "report.html", _page(reference, runs, ensembles, means))
+    write_report(request.out / "report.html", _page(reference, runs, ensembles, means, found))
     return f"report: {request.out / 'report.html'}"
 
 
@@ -196,14 +204,19 @@ def _told_worths(worths: Worths) -> dict[str, Any]:
     return {"dev": worths.dev.told(), "test": worths.test.told() if worths.test is not None else None}
 
 
-def _page(reference: Reference, runs: Sequence[Run], ensembles: Sequence[Together], means: Sequence[Macro]) -> Report:
+def _page(
+    reference: Reference,
+    runs: Sequence[Run],
+    ensembles: Sequence[Together],
+    means: Sequence[Macro],
+    found: Sequence[Beside],
+) -> Report:
     """The table beside what is published; decodings and mistakes of the first run."""
     every: list[Run | Together] = [*runs, *ensembles]
     rows = [row for each in every for row in _cells(reference, each)]
     candidates = [f"{k}-best" for k in range(2, reference.candidates + 1)]
     heads = ["experiment", "of", "set", _name(reference), "95 %", *candidates, "SER", "seconds", "published"]
     lines = [f"{_macro_line(reference, macro)}." for macro in means if macro.mean]
-    found = differences(reference, runs)
     beside = [table_of_differences(reference, found)] if found else []
     first = runs[0]
     introduction = f"{reference.introduction}\n\nDrawn below: {first.experiment}, {first.who}."
