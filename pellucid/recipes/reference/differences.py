@@ -95,9 +95,6 @@ def _cell(reference: Reference, comparison: Comparison | None) -> str:
 
 def _difference(measure: Measure, comparison: Comparison) -> str:
     """The difference of the score that is compared, its interval and its p."""
-    found = comparison.exact_match
-    ends = [found.ci95.low, found.ci95.high]
-    value = found.difference
-    if measure == "wer":
-        value, ends = -value, [-end for end in reversed(ends)]
-    return f"{value:+.2f} ({ends[0]:+.2f} to {ends[1]:+.2f}), p {found.p:.3f}"
+    found = comparison.exact_match.rest if measure == "wer" else comparison.exact_match
+    low, high = found.ci95
+    return f"{found.difference:+.2f} ({low:+.2f} to {high:+.2f}), p {found.p:.3f}"
