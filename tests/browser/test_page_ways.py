@@ -20,7 +20,8 @@ from pellucid.viewer.serving import served
 SENTENCE = ".sentence"
 NEVER = "never seen in training"
 SMALL = """all => all.map(each => [each.textContent, each.getBoundingClientRect()])
-    .filter(([, box]) => box.width > 0 && Math.min(box.width, box.height) < 24).map(([text, box]) => [text, box.width, box.height])"""
+    .filter(([, box]) => box.width > 0 && Math.min(box.width, box.height) < 24)
+    .map(([text, box]) => [text, box.width, box.height])"""
 """Buttons that are too small for a finger (WCAG 2.2, 2.5.8)."""
 WALK = 1100
 """Milliseconds after which going to another example is a step of its own."""
