@@ -2,9 +2,11 @@
  * Leaves out of Svelte's runtime what this page never does, so that the bundler finds it dead: taking over markup made
  * on a server (nothing is hydrated), boundaries that catch errors or wait (there are none; an error reaches the console
  * either way), state that is watched in its depths (`$state.raw` alone is used), and changes that wait for promises or
- * are tried beside others (no component awaits). It knows the text of the pinned version, and stops the build where it
- * does not find it, or where a component asks for what is left out.
+ * are tried beside others (no component awaits), lists that move as they are sorted, elements that have a style beside
+ * parts of one, and names of attributes that only a server asks for. It knows the text of the pinned version, and stops
+ * the build where it does not find it, or where a component asks for what is left out.
  */
+import { posix } from "node:path";
 import type { Plugin } from "vite";
 
 const CHANGES: Record<string, [from: string, to: string][]> = {
@@ -25,7 +27,13 @@ const CHANGES: Record<string, [from: string, to: string][]> = {
   "client/runtime.js": [["var is_fork = current_batch?.is_fork;", "const is_fork = false;"]],
   "client/reactivity/async.js": [["if (async.length === 0 && pending.length === 0) {", "if (true) {"]],
   "client/dom/blocks/branches.js": [["var defer = should_defer_append();", "const defer = false;"]],
-  "client/dom/blocks/each.js": [["var defer = should_defer_append();", "const defer = false;"]],
+  "client/dom/blocks/each.js": [
+    ["var defer = should_defer_append();", "const defer = false;"],
+    ["var is_animated = (flags & EACH_IS_ANIMATED) !== 0;", "const is_animated = false;"],
+  ],
+  "../utils.js": [["\t...DOM_BOOLEAN_ATTRIBUTES,\n", ""]],
+  "shared/attributes.js": [["if (value) {\n\t\t\t// strip comments", "if (false) {\n\t\t\t// strip comments"]],
+  "client/dom/reconciler.js": [["policy?.createHTML(html) ?? html", "html"]],
   "client/reactivity/effects.js": [["current_batch?.register_created_effect(effect);", ""]],
   // Without promises no batch is put off, so that none meets an earlier one.
   "client/reactivity/batch.js": [
@@ -62,7 +70,7 @@ const METHODS: Record<string, string[]> = {
   ],
 };
 const END = "\n\t}\n";
-const ABSENT = /\$state\(|\$state<|<svelte:boundary|\{#await|\{await|\bfork\(/;
+const ABSENT = /\$state\(|\$state<|<svelte:boundary|\{#await|\{await|\bfork\(|\b(animate|transition):\w|\sstyle=[^<]*\sstyle:|\sstyle:[^<]*\sstyle=/;
 
 export function lean(): Plugin {
   return {
@@ -71,7 +79,7 @@ export function lean(): Plugin {
     enforce: "pre",
     transform(code, id) {
       if (/\/web\/src\/.*\.svelte(\.ts)?$/.test(id) && ABSENT.test(code)) throw new Error(`${id}: the page is built without deep state and boundaries (web/lean.ts)`);
-      const name = Object.keys(CHANGES).find((each) => id.endsWith(`svelte/src/internal/${each}`));
+      const name = Object.keys(CHANGES).find((each) => id.endsWith(posix.join("svelte/src/internal", each)));
       if (!name) return null;
       const rest = (METHODS[name] ?? []).reduce((text, method) => cut(text, `\n\t${method} {\n`, END, END.length), code);
       const left = (CUTS[name] ?? []).reduce((text, [from, to]) => cut(text, from, to), rest);
