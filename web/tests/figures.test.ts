@@ -95,7 +95,7 @@ test("of many confusions the commonest are in the table, which says so, and none
   const { rows, columns, note } = confused(all);
   expect(rows).toEqual([..."abcdefghijklm"]);
   expect(columns).toEqual([..."ABCDEFGHIJKLM"]);
-  expect(note).toBe("of the 14 commonest; all stand as a list");
+  expect(note).toBe("of 13 wanted and 13 written of the commonest; all stand as a list");
   expect(confused(CONFUSIONS).note).toBe("");
   expect(texts(confusedFiles(all, "written", (symbol) => symbol ?? "nothing").picture as string)).toContain(`Confusions ${note}`);
 });
