@@ -1,10 +1,12 @@
 /**
  * Leaves out of Svelte's runtime what this page never does, so that the bundler finds it dead: taking over markup made
  * on a server (nothing is hydrated), boundaries that catch errors or wait (there are none; an error reaches the console
- * either way), state that is watched in its depths (`$state.raw` alone is used), and changes that wait for promises or
- * are tried beside others (no component awaits). It knows the text of the pinned version, and stops the build where it
+ * either way), state that is watched in its depths (`$state.raw` alone is used), changes that wait for promises or
+ * are tried beside others (no component awaits), rows that move, forms that are reset, `style:` beside a `style` that is
+ * text, and policies of trusted types. It knows the text of the pinned version, and stops the build where it
  * does not find it, or where a component asks for what is left out.
  */
+import { posix } from "node:path";
 import type { Plugin } from "vite";
 
 const CHANGES: Record<string, [from: string, to: string][]> = {
@@ -43,9 +45,19 @@ const CHANGES: Record<string, [from: string, to: string][]> = {
     [" || this.#skipped_branches.has(effect)", ""],
   ],
   "client/reactivity/props.js": [["runes && bindable ? proxy(value) : value", "value"]],
+  "client/constants.js": [["message = 'The reaction that called `getAbortSignal()` was re-run or destroyed';", ""]],
+  "client/dom/reconciler.js": [
+    ["globalThis?.window?.trustedTypes &&", "false &&"],
+    ["policy?.createHTML(html) ?? html", "html"],
+  ],
+  "client/dom/blocks/each.js": [["(flags & EACH_IS_ANIMATED) !== 0", "false"]],
+  "client/dom/elements/bindings/shared.js": [["\tadd_form_reset_listener();", ""]],
+  "shared/attributes.js": [["if (value) {\n\t\t\t// strip comments", "if (false) {\n\t\t\t// strip comments"]],
+  "../utils.js": [["...DOM_BOOLEAN_ATTRIBUTES,", ""]],
 };
 /** What lies between two texts of a file, the first left out too. */
 const CUTS: Record<string, [from: string, to: string][]> = {
+  "client/dom/elements/bindings/shared.js": [["\tconst prev = /** @type {any} */ (element)[FORM_RESET_HANDLER];", "\tadd_form_reset_listener();"]],
   "client/reactivity/batch.js": [
     ["// if the batch has outstanding pending work", "// clear effects. Those that are still needed"],
     ["// defer render effects inside a pending boundary", "this.#scheduled.push(effect);"],
@@ -62,7 +74,7 @@ const METHODS: Record<string, string[]> = {
   ],
 };
 const END = "\n\t}\n";
-const ABSENT = /\$state\(|\$state<|<svelte:boundary|\{#await|\{await|\bfork\(/;
+const ABSENT = /\$state\(|\$state<|<svelte:boundary|\{#await|\{await|\bfork\(|\sanimate:|<form\b|\sstyle:[^>]*\sstyle=|\sstyle=[^>]*\sstyle:|getAbortSignal/;
 
 export function lean(): Plugin {
   return {
@@ -70,8 +82,8 @@ export function lean(): Plugin {
     apply: "build",
     enforce: "pre",
     transform(code, id) {
-      if (/\/web\/src\/.*\.svelte(\.ts)?$/.test(id) && ABSENT.test(code)) throw new Error(`${id}: the page is built without deep state and boundaries (web/lean.ts)`);
-      const name = Object.keys(CHANGES).find((each) => id.endsWith(`svelte/src/internal/${each}`));
+      if (/\/web\/src\/.*\.svelte(\.ts)?$/.test(id) && ABSENT.test(code)) throw new Error(`${id}: the page is built without what web/lean.ts leaves out`);
+      const name = Object.keys(CHANGES).find((each) => id.endsWith(posix.join("svelte/src/internal", each)));
       if (!name) return null;
       const rest = (METHODS[name] ?? []).reduce((text, method) => cut(text, `\n\t${method} {\n`, END, END.length), code);
       const left = (CUTS[name] ?? []).reduce((text, [from, to]) => cut(text, from, to), rest);
