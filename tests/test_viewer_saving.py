@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sample_traces import made, small
+from saved_files import assert_latex
 
 from pellucid.errors import InputError
 from pellucid.search.trace import END
@@ -91,6 +92,13 @@ def test_a_tagger_is_drawn_as_its_tags(tmp_path: Path) -> None:
     assert drawn.count(r"\node") == 4 and drawn.count(r"\fill") == 2 and r"{b\_}" in drawn
     assert r"\draw" not in drawn and drawn.count("{") == drawn.count("}")
     assert json.loads((tmp_path / "a.json").read_text("utf-8"))["attention"] == []
+
+
+def test_a_picture_in_latex_says_what_its_sides_and_its_shades_are() -> None:
+    text = picture(small())
+    assert_latex(text)
+    for words in (r"{reads (source) $\rightarrow$};", r"{$\leftarrow$ writes (output)};", "{darkest: 1};"):
+        assert text.count(words) == 1
 
 
 def test_symbols_that_training_never_held_are_underlined_in_latex() -> None:
