@@ -79,7 +79,7 @@ def test_what_turns_a_line_round_is_seen_in_the_title_and_does_not_act() -> None
 def test_a_picture_in_latex_has_a_square_for_each_weight_that_is_seen() -> None:
     trace, text = small(), picture(small())
     assert text.count(r"\fill") == int((trace.attention >= 0.005).sum())
-    assert text.count(r"\node") == len(trace.source) + len(trace.target)
+    assert text.count(r"\node") == len(trace.source) + len(trace.target) + 3  # its sides and its shade
     assert text.count("{") == text.count("}") and text.count("$") % 2 == 0
 
 

@@ -74,7 +74,9 @@ def test_states_are_no_wider_than_paper(opened: Open, file: str) -> None:
     page.emulate_media(media="print")
     expect(strip).to_have_css("max-width", "100%")
     page.set_viewport_size({"width": 90, "height": 800})
-    inside = strip.evaluate("each => each.scrollWidth <= each.clientWidth && each.clientWidth <= each.parentElement.clientWidth")
+    inside = strip.evaluate(
+        "each => each.scrollWidth <= each.clientWidth && each.clientWidth <= each.parentElement.clientWidth"
+    )
     assert inside
 
 
