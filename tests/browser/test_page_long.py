@@ -82,6 +82,12 @@ def test_a_map_of_200_by_200_answers_the_pointer_at_once(opened: Open, tmp_path:
     waited = hovering(page, "Matrix")
     assert_at_once(waited, MOST)
     expect(panel(page, "Matrix").locator(".readout")).to_contain_text("Step")
+    picture = panel(page, "Matrix").locator("svg[role=application]")
+    last, whole = (
+        each.bounding_box() for each in (picture.locator("text.place").filter(has_text="200").first, picture)
+    )
+    assert last is not None and whole is not None
+    assert last["x"] + last["width"] <= whole["x"] + whole["width"]
 
 
 # Paper is laid out anew, but nothing that measures its place is told: so is this page, from when it is said.

@@ -163,3 +163,16 @@ def test_an_alternative_that_is_pressed_leaves_the_focus_at_its_step(opened: Ope
     ).to_be_focused()
     expect(page.locator("[aria-busy=false]")).to_be_visible()
     expect(output.get_by_role("button", pressed=True)).to_be_focused()
+
+
+def test_what_is_pressed_and_gone_leaves_the_focus_near(opened: Open, address: str) -> None:
+    page = opened(address)
+    for title in ("Links", "Matrix"):
+        picture = panel(page, title).get_by_role("application")
+        picture.focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        panel(page, title).get_by_role("button", name="held: let go").click()
+        expect(picture).to_be_focused()
+    page.get_by_role("button", name=re.compile("^Force ")).first.click()
+    expect(page.get_by_role("tab", name="What if")).to_be_focused()

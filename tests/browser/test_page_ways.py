@@ -19,6 +19,10 @@ from pellucid.viewer.serving import served
 
 SENTENCE = ".sentence"
 NEVER = "never seen in training"
+SMALL = """all => all.map(each => [each.textContent, each.getBoundingClientRect()])
+    .filter(([, box]) => box.width > 0 && Math.min(box.width, box.height) < 24)
+    .map(([text, box]) => [text, box.width, box.height])"""
+"""Buttons that are too small for a finger (WCAG 2.2, 2.5.8)."""
 WALK = 1100
 """Milliseconds after which going to another example is a step of its own."""
 
@@ -211,6 +215,7 @@ def test_every_tab_is_seen_and_reached_on_a_narrow_screen(browser: Browser, addr
         page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         expect(own).to_have_attribute("aria-selected", "true")
         expect(page.get_by_role("tabpanel", name=name)).to_be_visible()
+        assert page.get_by_role("button").evaluate_all(SMALL) == []
         page.evaluate("scrollTo(0, 0)")
     page.get_by_role("tab", selected=True).focus()
     for name in names:

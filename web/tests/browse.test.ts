@@ -66,7 +66,7 @@ describe("what was wrong", () => {
     expect(verdict(items[0]!, ["x"])).toMatch(/^Right/);
     expect(verdict(items[2]!, ["q"])).toMatch(/Nothing says/);
     expect(verdict(items[1]!, ["x", "w", "v"])).toBe(
-      "Wrong: “y” is missing before step 2; step 2 wrote “w” where “z” was wanted; step 3 wrote an extra “v” where “!” was wanted; and 1 more.",
+      "Wrong: “y” is missing before step 2; step 2 wrote “w” where “z” was wanted; step 3 wrote an extra “v” before “!”; and 1 more.",
     );
   });
 });
@@ -82,9 +82,9 @@ describe("a verdict of one error", () => {
     return [verdict(made, target), why(made, ended)[1]];
   };
   const rows: [string, string, string, Edit[], string, string][] = [
-    ["extra first", "qxy", "xy", [extra(0), same(1, "x"), same(2, "y")], "step 1 wrote an extra “q” where “x” was wanted", "“x”, which was wanted, had p = 0.14, place 2."],
-    ["extra last", "xyq", "xy", [same(0, "x"), same(1, "y"), extra(2)], "step 3 wrote an extra “q” where the end was wanted", "“⟨end⟩”, which was wanted, had p = 0.05, place 3."],
-    ["repeated", "xxy", "xy", [same(0, "x"), extra(1), same(2, "y")], "step 2 wrote an extra “x” where “y” was wanted", "“y”, which was wanted, was not among its 3 likeliest."],
+    ["extra first", "qxy", "xy", [extra(0), same(1, "x"), same(2, "y")], "step 1 wrote an extra “q” before “x”", "“x”, which was wanted, had p = 0.14, place 2."],
+    ["extra last", "xyq", "xy", [same(0, "x"), same(1, "y"), extra(2)], "step 3 wrote an extra “q” before the end", "“⟨end⟩”, which was wanted, had p = 0.05, place 3."],
+    ["repeated", "xxy", "xy", [same(0, "x"), extra(1), same(2, "y")], "step 2 wrote an extra “x” before “y”", "“y”, which was wanted, was not among its 3 likeliest."],
     ["missing first", "y", "xy", [missing("x"), same(0, "y")], "“x” is missing before step 1", "“x”, which was wanted, had p = 0.14, place 2."],
     ["missing last", "x", "xy", [same(0, "x"), missing("y")], "“y” is missing at the end", "“y”, which was wanted, was not among its 3 likeliest."],
     ["wrong first", "qy", "xy", [{ kind: "substitution", written: 0, wanted: "x" }, same(1, "y")], "step 1 wrote “q” where “x” was wanted", "“x”, which was wanted, had p = 0.14, place 2."],

@@ -24,7 +24,7 @@ describe("axes", () => {
     expect(thin.every(([x], index) => index === 0 || x > thin[index - 1]![0])).toBe(true);
   });
   it("writes as 1 and 100 only what is 1 and 100", () => {
-    expect([1, 0.99967, -0.99967, 100, 99.9967, 99.2].map(short)).toEqual(["1", "0.9997", "-0.9997", "100", "99.997", "99.2"]);
+    expect([1, 0.99967, -0.99967, 100, 99.9967, 99.2].map(short)).toEqual(["1", "0.9997", "−0.9997", "100", "99.997", "99.2"]);
   });
   it("writes large numbers short", () => expect([75000, 1.2e6, 0.5, 0, 0.00002].map(short)).toEqual(["75k", "1.2M", "0.5", "0", "2e-5"]));
 });

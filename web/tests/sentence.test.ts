@@ -3,7 +3,8 @@ import { block, gridOf } from "../src/data/blocks";
 import type { Difference } from "../src/data/contents";
 import { BLANK, masked, painted } from "../src/selection/question";
 import { probability } from "../src/drawing/scales";
-import { changes, numbered, paired, sentence } from "../src/what-if/sentence";
+import { paired } from "../src/data/steps";
+import { changes, numbered, sentence } from "../src/what-if/sentence";
 import { item, trace } from "./made";
 
 const asked = { ...BLANK, text: "abc" };

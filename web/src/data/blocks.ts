@@ -39,10 +39,6 @@ export function row(of: Grid, index: number): Float32Array {
   return of.values.subarray(index * of.columns, (index + 1) * of.columns);
 }
 
-/** The first `count` rows, without copying. */
-export function firstRows(of: Grid, count: number): Grid {
-  return { ...of, rows: count, values: of.values.subarray(0, count * of.columns) };
-}
 
 /** Rows of numbers as a grid; an empty list has no columns. */
 export function gridOf(rows: ArrayLike<number>[]): Grid {
@@ -51,6 +47,9 @@ export function gridOf(rows: ArrayLike<number>[]): Grid {
   rows.forEach((each, index) => values.set(each, index * columns));
   return { rows: rows.length, columns, values };
 }
+
+/** The rows at these places, in their order. */
+export const rowsAt = (of: Grid, places: readonly number[]): Grid => gridOf(places.map((place) => row(of, place)));
 
 /** a − b, of the same shape. */
 export function difference(a: Grid, b: Grid): Grid {

@@ -88,10 +88,10 @@ export function thinned(points: [number, number][], most: number): [number, numb
 
 /** A large number short: 75,000 → 75k. */
 export function short(value: number): string {
-  const size = Math.abs(value);
-  if (size >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
-  if (size >= 1e4) return `${Number((value / 1e3).toPrecision(3))}k`;
-  return size === 0 || size >= 0.001 ? fine(value, 3) : value.toExponential(0);
+  if (value < 0) return `−${short(-value)}`;
+  if (value >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
+  if (value >= 1e4) return `${Number((value / 1e3).toPrecision(3))}k`;
+  return value === 0 || value >= 0.001 ? fine(value, 3) : value.toExponential(0);
 }
 
 /** A point to draw: its interval, and what the reader is told of it. */

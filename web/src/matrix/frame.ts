@@ -41,7 +41,8 @@ export function frame(reads: readonly string[], writes: readonly string[], colum
   const [across, down] = [Math.max(1, size(columns)), Math.max(1, size(rows))];
   // Words stand aslant and let cells stay narrow; letters want cells as wide as they are.
   const turned = above > MOST - 4 || (above > free / across && above > 1.3 * LETTER);
-  const right = turned ? Math.ceil(Math.min(60, breadth(reads[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : 0;
+  // Where columns are numbered, half of the last number stands over.
+  const right = turned ? Math.ceil(Math.min(60, breadth(reads[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : fits(free / across) ? 0 : NUMBER / 2 - 4;
   const cellWidth = Math.min(MOST, (free - right) / across);
   const cellHeight = Math.min(MOST, Math.max(Math.min(cellWidth, MOST), Math.min(18, TALLEST / down)), TALLEST / down);
   return {

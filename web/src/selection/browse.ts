@@ -135,7 +135,8 @@ export function verdict(item: Item, target: string[]): string {
       const next = item.edits.slice(index).find((each) => each.written !== null)?.written;
       return `${named} is missing ${next == null ? "at the end" : `before step ${next + 1}`}`;
     }
-    return `step ${edit.written + 1} wrote ${edit.kind === "insertion" ? "an extra " : ""}“${shown(target[edit.written] ?? "")}” where ${named} was wanted`;
+    const own = `“${shown(target[edit.written] ?? "")}”`;
+    return `step ${edit.written + 1} wrote ${edit.kind === "insertion" ? `an extra ${own} before ${named}` : `${own} where ${named} was wanted`}`;
   });
   if (words.length === 0) return "Wrong.";
   return `Wrong: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;

@@ -50,3 +50,52 @@ export class Pointer {
     this.hovered = NOTHING;
   }
 }
+
+/** A shared pointer as a picture knows it whose rows are other steps: `steps` holds the shared step of each, null where there is none. */
+export class Along extends Pointer {
+  constructor(
+    private readonly shared: Pointer,
+    private readonly steps: () => readonly (number | null)[],
+  ) {
+    super();
+  }
+
+  /** Its row; one that is no shared step is known here alone. */
+  override get step(): number | null {
+    const { step } = this.shared;
+    if (step === null) return super.step;
+    const row = this.steps().indexOf(step);
+    return row < 0 ? null : row;
+  }
+
+  override get position(): number | null {
+    return this.shared.position;
+  }
+
+  override get locked(): boolean {
+    return this.shared.locked;
+  }
+
+  private of(row: number | null): number | null {
+    return row === null ? null : (this.steps()[row] ?? null);
+  }
+
+  override hover(row: number | null = null, position: number | null = null): void {
+    super.hover(row, position);
+    this.shared.hover(this.of(row), position);
+  }
+
+  override lock(row: number | null, position: number | null): void {
+    this.shared.lock(this.of(row), position);
+  }
+
+  override move(row: number | null, position: number | null): void {
+    super.hover(row, position);
+    this.shared.move(this.of(row), position);
+  }
+
+  override free(): void {
+    super.free();
+    this.shared.free();
+  }
+}

@@ -2,6 +2,7 @@
 
 import { numbers } from "../data/blocks";
 import type { Asked, Difference, Painted, Trace } from "../data/contents";
+import { paired } from "../data/steps";
 import { probability } from "../drawing/scales";
 import { shown, shownText } from "../drawing/symbols";
 
@@ -44,28 +45,6 @@ export function changes({ before, after, same, divergence, along }: Difference):
 /** Steps of two outputs side by side by their numbers. */
 function beside(before: number, after: number): [number | null, number | null][] {
   return Array.from({ length: Math.max(before, after) }, (_, at) => [at < before ? at : null, at < after ? at : null]);
-}
-
-/** Steps of two outputs side by side, by the fewest edits, as early as can be; null stands beside a step that the other has not. */
-export function paired(before: readonly string[], after: readonly string[]): [number | null, number | null][] {
-  const [rows, wide] = [before.length, after.length + 1];
-  // Edits from step i of the one and step j of the other to their ends.
-  const costs = new Uint32Array((rows + 1) * wide);
-  const cost = (i: number, j: number): number => costs[i * wide + j] ?? 0;
-  const swap = (i: number, j: number): number => cost(i + 1, j + 1) + (before[i] === after[j] ? 0 : 1);
-  for (let i = rows; i >= 0; i--) {
-    for (let j = after.length; j >= 0; j--) {
-      const left = rows - i + after.length - j;
-      costs[i * wide + j] = i < rows && j < after.length ? Math.min(swap(i, j), cost(i + 1, j) + 1, cost(i, j + 1) + 1) : left;
-    }
-  }
-  const pairs: [number | null, number | null][] = [];
-  for (let [i, j] = [0, 0]; i < rows || j < after.length; ) {
-    if (i < rows && j < after.length && cost(i, j) === swap(i, j)) pairs.push([i++, j++]);
-    else if (i < rows && cost(i, j) === cost(i + 1, j) + 1) pairs.push([i++, null]);
-    else pairs.push([null, j++]);
-  }
-  return pairs;
 }
 
 /** Whether a step has numbers to compare. */
