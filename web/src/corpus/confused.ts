@@ -62,6 +62,6 @@ export function confusedFiles(of: readonly Confusion[], written: string, name: (
     }]),
     data: of,
     table: [["wanted", "written", "times", "of"], ...of.map((each) => [each.wanted ?? "", each.written ?? "", each.times, each.wanted === null ? "" : each.of])],
-    tex: heatMap(gridOf(cells.map((line) => line.map((times) => times / most))), wanted, heads, cells),
+    tex: heatMap(gridOf(cells.map((line) => line.map((times) => times / most))), wanted, heads, { told: cells, sides: [written, "wanted"], key: "" }),
   };
 }
