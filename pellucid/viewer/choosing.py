@@ -19,6 +19,8 @@ def choose(scored: Sequence[Scored], most: int) -> tuple[list[int], str]:
     room = max(most - len(right), min(len(wrong), most // 2))
     shown_right = evenly(right, most - min(room, len(wrong)))
     chosen = sorted([*wrong[:room], *shown_right])
+    if not wrong:
+        return chosen, f"{most:,} of {len(scored):,} examples, drawn evenly from the file, in which none is wrong"
     few = len(wrong) <= room
     mistaken = f"all {len(wrong):,} wrong ones" if few else f"the {room:,} worst of {len(wrong):,} wrong ones"
     words = f"{len(chosen):,} of {len(scored):,} examples: {mistaken}"
