@@ -27,6 +27,7 @@ Count = Annotated[int, Meta(ge=1, le=2**20)]
 Limit = Annotated[int, Meta(ge=0, le=2**20)]
 Amount = Annotated[float, Meta(ge=0.0)]
 Positive = Annotated[float, Meta(gt=0.0)]
+Made = Annotated[float, Meta(gt=0.0, le=1000.0)]
 Epochs = Annotated[float, Meta(ge=0.0, le=1e6)]
 Interval = Annotated[float, Meta(ge=1e-6)]
 Threads = Annotated[int, Meta(ge=0, le=1024)]
@@ -223,7 +224,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Validations whose weights are averaged (with average = "last")."""
     augmentation: Literal["none", "copy", "hallucinate"] = "none"
     """Made-up pairs beside the training file's: none, targets read as they are written (copy), stems made up."""
-    augmentation_share: Positive = 0.5
+    augmentation_share: Made = 0.5
     """Made-up pairs for each pair of the training file (with augmentation)."""
     validate_every: Interval = 1.0
     """Validate each so many epochs (0.1 is ten times an epoch)."""

@@ -17,6 +17,12 @@ def drawn(file: bytes) -> list[str]:
     assert "var(" not in text and "color-mix" not in text and "NaN" not in text and "undefined" not in text
     assert root.find(f".//{SVG}script") is None and root.find(f".//{SVG}style") is None
     assert all(each.attrib.get("href", "data:").startswith("data:") for each in root.iter())
+    assert root.attrib["role"] == "img" and root[0].tag == f"{SVG}title" and root[0].text
+    live = {
+        name for each in root.iter() for name in each.attrib if name.startswith(("aria-", "data-", "on", "tabindex"))
+    }
+    assert not live and "Arrow keys" not in text and "arrows" not in text
+    assert [each.attrib["role"] for each in root.iter() if "role" in each.attrib] == ["img"]
     return ["".join(each.itertext()) for each in root.iter(f"{SVG}text")]
 
 

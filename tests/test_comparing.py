@@ -139,3 +139,11 @@ def test_of_labels_the_accuracy_is_compared() -> None:
     assert (right.p, right.a_better) == (errors.p, errors.a_better)
     assert list(found.to_dict())[:2] == ["exact_match", "symbol_error_rate"]
     assert list(found._replace(task="classify").to_dict())[:2] == ["exact_match", "accuracy"]
+
+
+def test_the_rest_of_no_difference_is_none_and_not_below_zero() -> None:
+    same = table([(0, 0, 3), (1, 2, 3)])
+    rest = compare([same], [same]).exact_match.rest
+    assert f"{rest.difference} {rest.ci95.low} {rest.ci95.high}" == "0.0 0.0 0.0"
+    worse = compare([same], [table([(1, 1, 3), (1, 2, 3)])]).exact_match
+    assert (worse.rest.difference, worse.rest.ci95) == (-worse.difference, (-worse.ci95.high, -worse.ci95.low))

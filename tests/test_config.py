@@ -189,6 +189,8 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"training": {"learning_rate": 0.0}}, "training.learning_rate: expected a number above 0.0, got 0.0"),
         ({"training": {"learning_rate": math.nan}}, "training.learning_rate: expected a number above 0.0, got nan"),
         ({"training": {"learning_rate": math.inf}}, "training.learning_rate: expected a finite number, got inf"),
+        ({"training": {"augmentation_share": 1e4}},
+         "training.augmentation_share: expected a number of at most 1000.0, got 10000.0"),
         ({"training": {"weight_decay": 0.1}}, "training.weight_decay = 0.1 needs training.optimizer = 'adamw'"),
         ({"device": "cudo"}, "device: expected auto, cpu or cuda, got 'cudo'; did you mean 'cuda'?"),
         ({"precision": "half"}, "precision: expected float32 or bf16, got 'half'"),

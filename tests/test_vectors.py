@@ -43,6 +43,12 @@ def test_nothing_found_is_no_error(tmp_path: Path) -> None:
     assert read(tmp_path, "zz 1 2\n\n").values.shape == (0, 2)
 
 
+@pytest.mark.parametrize("text", ["", "\n\n", "0 2\n"])
+def test_a_file_without_a_vector_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(DataError, match="holds no vector: expected lines of a symbol and 2 numbers"):
+        read(tmp_path, text)
+
+
 def test_compressed_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "v.txt.gz").write_bytes(gzip.compress(b"a 1 2\n"))
     assert read_vectors(tmp_path / "v.txt.gz", SYMBOLS, 2, "encoder.embedding_size").values.tolist() == [[1, 2]]

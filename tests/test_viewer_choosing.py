@@ -57,6 +57,12 @@ def test_of_too_many_that_differ_both_kinds_are_drawn_evenly() -> None:
     assert len(numbers) == len(set(numbers)) == 10 and all(few[at].errors for at in numbers)
 
 
+def test_of_a_file_without_a_wrong_one_that_is_said() -> None:
+    numbers, words = choose([scored(0)] * 50, 20)
+    assert len(numbers) == 20
+    assert words == "20 of 50 examples, drawn evenly from the file, in which none is wrong"
+
+
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 30))
 def test_as_many_as_there_is_room_for_each_once(errors: list[int], most: int) -> None:
     numbers, words = choose([scored(each) for each in errors], most)

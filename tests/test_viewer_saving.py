@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sample_traces import made, small
+from saved_files import assert_latex
 
 from pellucid.errors import InputError
 from pellucid.search.trace import END
@@ -78,7 +79,7 @@ def test_what_turns_a_line_round_is_seen_in_the_title_and_does_not_act() -> None
 def test_a_picture_in_latex_has_a_square_for_each_weight_that_is_seen() -> None:
     trace, text = small(), picture(small())
     assert text.count(r"\fill") == int((trace.attention >= 0.005).sum())
-    assert text.count(r"\node") == len(trace.source) + len(trace.target)
+    assert text.count(r"\node") == len(trace.source) + len(trace.target) + 3  # its sides and its shade
     assert text.count("{") == text.count("}") and text.count("$") % 2 == 0
 
 
@@ -91,6 +92,13 @@ def test_a_tagger_is_drawn_as_its_tags(tmp_path: Path) -> None:
     assert drawn.count(r"\node") == 4 and drawn.count(r"\fill") == 2 and r"{b\_}" in drawn
     assert r"\draw" not in drawn and drawn.count("{") == drawn.count("}")
     assert json.loads((tmp_path / "a.json").read_text("utf-8"))["attention"] == []
+
+
+def test_a_picture_in_latex_says_what_its_sides_and_its_shades_are() -> None:
+    text = picture(small())
+    assert_latex(text)
+    for words in (r"{reads (source) $\rightarrow$};", r"{$\leftarrow$ writes (output)};", "{darkest: 1};"):
+        assert text.count(words) == 1
 
 
 def test_symbols_that_training_never_held_are_underlined_in_latex() -> None:

@@ -11,16 +11,16 @@ import type { Plugin } from "vite";
 const SCRIPT = /<script type="module"[^>]*>([\s\S]*?)<\/script>/;
 const STYLE = /\s*<style[^>]*>([\s\S]*?)<\/style>/;
 
-/** Unpacks the page's script and runs it. `main.ts` takes its element away before anything looks at the document. */
+/**
+ * Unpacks the page's script and runs it; it is short, for it is not packed itself, and elements are globals by their ids.
+ * `main.ts` takes its element away before anything looks at the document.
+ */
 const LOADER = `
-const packed = Uint8Array.from(atob(document.getElementById("packed").textContent), (letter) => letter.charCodeAt(0));
 if (self.DecompressionStream) {
-  const script = document.createElement("script");
-  script.textContent = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"))).text();
-  document.body.append(script);
-} else {
-  document.getElementById("app").textContent = "This page needs a browser of 2023 or newer.";
-}
+const script = document.createElement("script"), bytes = Uint8Array.from(atob(packed.text), (letter) => letter.charCodeAt());
+script.text = await new Response(new Response(bytes).body.pipeThrough(new DecompressionStream("deflate-raw"))).text();
+document.body.append(script);
+} else app.textContent = "This page needs a browser of 2023 or newer.";
 `;
 
 /** The policy for a page of these scripts: by hash, so that nothing else in the page can run. */
@@ -55,8 +55,9 @@ export async function finished(page: string): Promise<string> {
   return page
     .replace(SCRIPT, "")
     .replace(STYLE, "")
-    .replace("</body>", () => `${both}\n  </body>`)
-    .replace('<meta charset="utf-8" />', (found) => `${found}\n    ${meta}`);
+    .replace(/\n +/g, "\n")
+    .replace("</body>", () => `${both}\n</body>`)
+    .replace('<meta charset="utf-8" />', (found) => `${found}\n${meta}`);
 }
 
 export function finish(): Plugin {

@@ -1,10 +1,10 @@
 /**
  * Leaves out of Svelte's runtime what this page never does, so that the bundler finds it dead: taking over markup made
  * on a server (nothing is hydrated), boundaries that catch errors or wait (there are none; an error reaches the console
- * either way), state that is watched in its depths (`$state.raw` alone is used), and changes that wait for promises or
- * are tried beside others (no component awaits), lists that move as they are sorted, elements that have a style beside
- * parts of one, and names of attributes that only a server asks for. It knows the text of the pinned version, and stops
- * the build where it does not find it, or where a component asks for what is left out.
+ * either way), state that is watched in its depths (`$state.raw` alone is used), changes that wait for promises or
+ * are tried beside others (no component awaits), rows that move, transitions, forms that are reset, dates, stores, `style:` beside a
+ * `style` that is text or with `|important`, lists and objects of classes, a page that is taken away, signals that abort, and policies of trusted types. It knows the text of the pinned version, and stops the build where it
+ * does not find it, or where a component asks for what is left out.
  */
 import { posix } from "node:path";
 import type { Plugin } from "vite";
@@ -18,26 +18,40 @@ const CHANGES: Record<string, [from: string, to: string][]> = {
   "client/error-handling.js": [["(effect.f & BOUNDARY_EFFECT) !== 0", "false"]],
   "client/reactivity/sources.js": [
     ["should_proxy ? proxy(value) : value", "value"],
-    ["!batch.is_fork && ", ""],
+    ["!batch.is_fork && eager_effects.size > 0 && !eager_effects_deferred", "false"],
+    ["if ((flags & EAGER_EFFECT) !== 0)", "if (false)"],
+    ["var runes = is_runes();", "const runes = true;"],
   ],
   "client/reactivity/deriveds.js": [
+    ["if (e.ac !== null)", "if (false)"],
     ["!current_batch?.is_fork || derived.deps === null", "true"],
     [" || current_batch?.is_fork", ""],
   ],
-  "client/runtime.js": [["var is_fork = current_batch?.is_fork;", "const is_fork = false;"]],
+  "client/runtime.js": [
+    ["var is_fork = current_batch?.is_fork;", "const is_fork = false;"],
+    ["if (reaction.ac !== null)", "if (false)"],
+    ["if (derived.ac !== null)", "if (false)"],
+  ],
   "client/reactivity/async.js": [["if (async.length === 0 && pending.length === 0) {", "if (true) {"]],
   "client/dom/blocks/branches.js": [["var defer = should_defer_append();", "const defer = false;"]],
   "client/dom/blocks/each.js": [
     ["var defer = should_defer_append();", "const defer = false;"],
-    ["var is_animated = (flags & EACH_IS_ANIMATED) !== 0;", "const is_animated = false;"],
+    ["(flags & EACH_IS_ANIMATED) !== 0", "false"],
   ],
-  "../utils.js": [["\t...DOM_BOOLEAN_ATTRIBUTES,\n", ""]],
-  "shared/attributes.js": [["if (value) {\n\t\t\t// strip comments", "if (false) {\n\t\t\t// strip comments"]],
-  "client/dom/reconciler.js": [["policy?.createHTML(html) ?? html", "html"]],
-  "client/reactivity/effects.js": [["current_batch?.register_created_effect(effect);", ""]],
+  "client/reactivity/effects.js": [
+    ["current_batch?.register_created_effect(effect);", ""],
+    ["if (options.outro)", "if (false)"],
+    ["if (remaining > 0)", "if (false)"],
+    ["const controller = effect.ac;", "const controller = null;"],
+    ["var transitions = effect.nodes && effect.nodes.t;", "const transitions = null;"],
+    ["var t = effect.nodes && effect.nodes.t;", "const t = null;"],
+    ["var t = effect.nodes && effect.nodes.t;", "const t = null;"],
+  ],
   // Without promises no batch is put off, so that none meets an earlier one.
   "client/reactivity/batch.js": [
     ["\tis_fork = false;\n", ""],
+    ["this.#deferred?.resolve();", ""],
+    ["this.#deferred?.resolve();", ""],
     ["for (const fn of this.#commit_callbacks) fn(this);", ""],
     ["this.#commit_callbacks.clear();", ""],
     ["for (const fn of this.#discard_callbacks) fn(this);", ""],
@@ -50,10 +64,39 @@ const CHANGES: Record<string, [from: string, to: string][]> = {
     ["(!this.is_fork && this.prev", "(this.prev"],
     [" || this.#skipped_branches.has(effect)", ""],
   ],
-  "client/reactivity/props.js": [["runes && bindable ? proxy(value) : value", "value"]],
+  "client/reactivity/props.js": [
+    ["runes && bindable ? proxy(value) : value", "value"],
+    ["var runes = !legacy_mode_flag || (flags & PROPS_IS_RUNES) !== 0;", "const runes = true;"],
+    ["[initial_value, is_store_sub] = capture_store_binding(() => /** @type {V} */ (props[key]));", "initial_value = props[key];"],
+    ["var is_store_sub = false;", "const is_store_sub = false;"],
+    ["var is_entry_props = STATE_SYMBOL in props || LEGACY_PROPS in props;", "const is_entry_props = false;"],
+    ["key === STATE_SYMBOL || key === LEGACY_PROPS", "key === STATE_SYMBOL"],
+  ],
+  "client/constants.js": [["STALE_REACTION = new (class", "STALE_REACTION = /* @__PURE__ */ new (class"]],
+  "client/render.js": [["mounted_components.set(component, unmount);", ""]],
+  "client/dom/operations.js": [
+    ["is ? document.createElement(tag, { is }) : document.createElement(tag)", "document.createElement(tag)"],
+    ["is ? document.createElementNS(namespace, tag, { is }) : document.createElementNS(namespace, tag)", "document.createElementNS(namespace, tag)"],
+  ],
+  "client/dom/reconciler.js": [
+    ["globalThis?.window?.trustedTypes &&", "false &&"],
+    ["policy?.createHTML(html) ?? html", "html"],
+  ],
+  "client/dom/elements/bindings/shared.js": [["\tadd_form_reset_listener();", ""]],
+  "client/dom/elements/bindings/input.js": [["input.type === 'date' && !value && !input.value", "false"]],
+  "client/dom/elements/style.js": [["Array.isArray(next_styles)", "false"]],
+  "shared/attributes.js": [
+    ["if (value) {\n\t\t\t// strip comments", "if (false) {\n\t\t\t// strip comments"],
+    ["Array.isArray(styles)", "false"],
+    ["important ? ' !important;' : ';'", "';'"],
+    ["typeof value === 'object'", "false"],
+  ],
+  "../utils.js": [["...DOM_BOOLEAN_ATTRIBUTES,", ""]],
 };
 /** What lies between two texts of a file, the first left out too. */
 const CUTS: Record<string, [from: string, to: string][]> = {
+  "client/render.js": [["\t\treturn () => {\n\t\t\tfor (var event_name of registered_events) {", "\t});\n\n\tmounted_components"]],
+  "client/dom/elements/bindings/shared.js": [["\tconst prev = /** @type {any} */ (element)[FORM_RESET_HANDLER];", "\tadd_form_reset_listener();"]],
   "client/reactivity/batch.js": [
     ["// if the batch has outstanding pending work", "// clear effects. Those that are still needed"],
     ["// defer render effects inside a pending boundary", "this.#scheduled.push(effect);"],
@@ -70,7 +113,7 @@ const METHODS: Record<string, string[]> = {
   ],
 };
 const END = "\n\t}\n";
-const ABSENT = /\$state\(|\$state<|<svelte:boundary|\{#await|\{await|\bfork\(|\b(animate|transition):\w|\sstyle=[^<]*\sstyle:|\sstyle:[^<]*\sstyle=/;
+const ABSENT = /\$state\(|\$state<|<svelte:boundary|\{#await|\{await|\bfork\(|\s(?:animate|in|out|transition):\w+[\s>={]|\|important|\sclass=\{[[{]|type="date"|svelte\/(store|transition)|<form\b|\sstyle:[^>]*\sstyle=|\sstyle=[^>]*\sstyle:|getAbortSignal/;
 
 export function lean(): Plugin {
   return {
@@ -78,7 +121,7 @@ export function lean(): Plugin {
     apply: "build",
     enforce: "pre",
     transform(code, id) {
-      if (/\/web\/src\/.*\.svelte(\.ts)?$/.test(id) && ABSENT.test(code)) throw new Error(`${id}: the page is built without deep state and boundaries (web/lean.ts)`);
+      if (/\/web\/src\/.*\.svelte(\.ts)?$/.test(id) && ABSENT.test(code)) throw new Error(`${id}: the page is built without what web/lean.ts leaves out`);
       const name = Object.keys(CHANGES).find((each) => id.endsWith(posix.join("svelte/src/internal", each)));
       if (!name) return null;
       const rest = (METHODS[name] ?? []).reduce((text, method) => cut(text, `\n\t${method} {\n`, END, END.length), code);

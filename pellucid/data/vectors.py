@@ -26,20 +26,24 @@ def read_vectors(path: Path, vocabulary: Vocabulary, size: int, key: str) -> Vec
     """The vectors of the symbols of a vocabulary, each from the first line that has it.
 
     A first line of two whole numbers (how many lines, how many numbers in each) is a header. Errors: `DataError` with
-    file and line for a vector of another size than `size`, the value of the setting `key`, or of what are no numbers.
+    file and line for a vector of another size than `size`, the value of the setting `key`, or of what are no numbers;
+    with the file for one that holds no vector at all.
     """
-    found: dict[int, list[float]] = {}
+    found, vectors = dict[int, list[float]](), 0
     for number, line in enumerate(file_lines(path), start=1):
         try:
             text = without_end(decoded(line)).rstrip(" ")
             if is_blank(line) or (number == 1 and _is_header(text, size, key)):
                 continue
             symbol, numbers = _parted(text, size, key)
+            vectors += 1
             identity = vocabulary.ids.get(symbol)
             if identity is not None and identity not in found:
                 found[identity] = _numbers(numbers)
         except RecordError as error:
             raise DataError(f"{path}, line {number}: {error}") from error
+    if not vectors:
+        raise DataError(f"{path} holds no vector: expected lines of a symbol and {size} numbers ({key})")
     return Vectors(list(found), np.array(list(found.values()), np.float32).reshape(-1, size))
 
 

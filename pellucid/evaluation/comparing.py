@@ -35,8 +35,9 @@ class Difference(NamedTuple):
     @property
     def rest(self) -> "Difference":
         """Of a rate's difference, that of what the rate leaves of 100."""
-        low, high = self.ci95
-        return Difference(100 - self.a, 100 - self.b, -self.difference, Interval(-high, -low), self.p, self.a_better)
+        # From zero, for −0.0 would be told as such where nothing differs.
+        difference, low, high = (0.0 - each for each in (self.difference, self.ci95.high, self.ci95.low))
+        return Difference(100 - self.a, 100 - self.b, difference, Interval(low, high), self.p, self.a_better)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

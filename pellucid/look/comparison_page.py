@@ -51,8 +51,8 @@ def _summary(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> l
     rows = [(f"{name}, {run.name}", f"{_exact(run):.2f} % ({over})") for run in runs]
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         each = comparison.exact_match
-        told = f"95 %: {each.ci95.low:+.2f} to {each.ci95.high:+.2f}, p {_p(each.p)}"
-        rows.append((f"difference from {run.name}", f"{each.difference:+.2f} points ({told})"))
+        told = f"95 %: {each.ci95.low:+z.2f} to {each.ci95.high:+z.2f}, p {_p(each.p)}"
+        rows.append((f"difference from {run.name}", f"{each.difference:+z.2f} points ({told})"))
     return rows
 
 
@@ -92,8 +92,8 @@ def _tests(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> Ite
     first, rows, words = runs[0], [], []
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         for name, each in differences(comparison):
-            interval = f"{each.ci95.low:+.2f} to {each.ci95.high:+.2f}"
-            cells = (f"{each.difference:+.2f}", interval, text(p_value(each.p)), f"{100 * each.a_better:.1f} %")
+            interval = f"{each.ci95.low:+z.2f} to {each.ci95.high:+z.2f}"
+            cells = (f"{each.difference:+z.2f}", interval, text(p_value(each.p)), f"{100 * each.a_better:.1f} %")
             rows.append([text(f"{name}, {first.name} less {run.name}"), *cells])
             words.append(_in_words(name, each, first.name, run.name))
     heads = ("score", "difference, points", "95 % interval", "p", f"{first.name} better in")

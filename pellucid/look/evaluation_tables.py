@@ -202,7 +202,7 @@ def _tests(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> Tab
     table = _titled(f"{_name(runs[0])} less each other run, {over}", *heads)
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         for name, each in differences(comparison):
-            cells = (f"{each.difference:+.2f}", _interval(each.ci95), p_value(each.p), f"{100 * each.a_better:.1f} %")
+            cells = (f"{each.difference:+z.2f}", _interval(each.ci95), p_value(each.p), f"{100 * each.a_better:.1f} %")
             table.add_row(_name(run), name, *cells)
     return table
 

@@ -26,6 +26,8 @@ def choose(scored: Sequence[Scored], most: int, rivals: Sequence[Sequence[Scored
     shown_right = evenly(right, room - len(shown_wrong))
     chosen = sorted([*differing, *shown_wrong, *shown_right])
     ones = ("that all runs have wrong", "that all have right") if rivals else ("wrong ones", "right ones")
+    if not rivals and not wrong:
+        return chosen, f"{most:,} of {len(scored):,} examples, drawn evenly from the file, in which none is wrong"
     few = len(wrong) == len(shown_wrong)
     mistaken = f"all {len(wrong):,}" if few else f"the {len(shown_wrong):,} worst of {len(wrong):,}"
     words = f"{_differ(len(differing), len(parted)) if rivals else ''}{mistaken} {ones[0]}"

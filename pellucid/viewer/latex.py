@@ -95,9 +95,13 @@ def _squares(trace: Trace) -> Iterator[str]:
 
 
 def _frame(trace: Trace) -> Iterator[str]:
-    """The edge of the picture."""
+    """The edge of the picture, what its sides are, and what its darkest shade is."""
     if trace.source and trace.target:
         yield rf"\draw[black!50] (0,0) rectangle ({len(trace.source)},{len(trace.target)});"
+    yield r"\node[anchor=south west] at (0,0 |- current bounding box.north) {reads (source) $\rightarrow$};"
+    beside = "(current bounding box.west |- 0,0)"
+    yield rf"\node[rotate=90,anchor=south east] at {beside} {{$\leftarrow$ writes (output)}};"
+    yield r"\node[anchor=north west] at (0,0 |- current bounding box.south) {darkest: 1};"
 
 
 def escaped(symbol: str) -> str:

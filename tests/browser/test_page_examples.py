@@ -134,6 +134,16 @@ def test_the_list_is_sorted_filtered_and_walked_through(opened: Open, address: s
     expect(page.get_by_role("alert")).to_contain_text("Not a regular expression yet")
 
 
+def test_filters_say_where_their_bounds_cross_and_what_they_hide(opened: Open, file: str) -> None:
+    page = opened(file)
+    page.get_by_label("Least length").fill("9")
+    page.get_by_label("Greatest length").fill("5")
+    told = page.locator(".filters [role=status]")
+    expect(told).to_contain_text("; the least is above the greatest; the one shown is not among them")
+    page.get_by_role("button", name="Show all").click()
+    expect(told).not_to_contain_text(";")
+
+
 def test_j_and_k_go_through_the_list(opened: Open, address: str) -> None:
     page = opened(address)
     chosen = page.get_by_role("option", selected=True).locator(".source")

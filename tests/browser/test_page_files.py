@@ -29,7 +29,10 @@ def test_a_matrix_and_its_links_are_saved_in_every_form(opened: Open, file: str,
     page, trace = opened(file), contents().items[0].traces[0]
     weights = unblocked(trace.attention)
     for title in ("Matrix", "Links"):
-        assert drawn(saved(page, title, "SVG", tmp_path)), "text stays text"
+        words = drawn(saved(page, title, "SVG", tmp_path))
+        assert {"reads (source) →", "writes (output) →"} <= set(words), "text stays text, and the sides have names"
+        assert words[0].startswith(f"{title} “{trace_text()}” → “")
+        assert title == "Links" or {"weight: 0", "1"} <= set(words), "the colours have a key"
         picture = saved(page, title, "PNG", tmp_path)
         assert picture.startswith(b"\x89PNG") and min(struct.unpack(">II", picture[16:24])) > 100
         told = json.loads(saved(page, title, "JSON", tmp_path))
@@ -37,7 +40,42 @@ def test_a_matrix_and_its_links_are_saved_in_every_form(opened: Open, file: str,
         assert told["weights"] == pytest.approx(weights) if weights.ndim == 1 else len(told["weights"]) == len(weights)
         table = list(csv.reader(io.StringIO(saved(page, title, "CSV", tmp_path).decode("utf-8"))))
         assert table[0] == ["", *trace.source] and float(table[1][1]) == pytest.approx(weights[0, 0], abs=1e-6)
-        assert_latex(saved(page, title, "TikZ", tmp_path).decode("utf-8"))
+        tex = saved(page, title, "TikZ", tmp_path).decode("utf-8")
+        assert_latex(tex)
+        assert "{reads (source) $" in tex and "writes (output)}" in tex and "{darkest: 1}" in tex
+
+
+def trace_text() -> str:
+    """The source that is shown first."""
+    return contents().items[0].text
+
+
+def test_the_plane_of_states_has_words_at_its_axes_when_it_is_saved(opened: Open, file: str, tmp_path: Path) -> None:
+    page = opened(file)
+    tab(page, "Space")
+    words = drawn(saved(page, "States", "SVG", tmp_path))
+    assert words[0].startswith("States of the encoder")
+    assert sum("principal component, " in each and each.endswith("of the variance →") for each in words) == 1
+    assert sum(each.startswith("← second principal component, ") for each in words) == 1
+
+
+def test_a_saved_chart_keeps_the_names_of_its_lines(opened: Open, file: str, tmp_path: Path) -> None:
+    page = opened(file)
+    tab(page, "Training")
+    names = panel(page, "Loss").locator(".legend span").all_inner_texts()
+    assert len(names) > 1 and set(names) <= set(drawn(saved(page, "Loss", "SVG", tmp_path)))
+
+
+def test_states_are_no_wider_than_paper(opened: Open, file: str) -> None:
+    page = opened(file)
+    tab(page, "Space")
+    strip = panel(page, "State by state").locator(".strip").first
+    expect(strip).to_be_visible()
+    page.emulate_media(media="print")
+    expect(strip).to_have_css("max-width", "100%")
+    # As wide as that of a thousand positions.
+    strip.evaluate("each => { each.style.width = '3000px'; }")
+    assert strip.evaluate("each => each.scrollWidth <= each.clientWidth && each.clientWidth <= innerWidth")
 
 
 def test_the_page_saves_itself_and_opens_again(opened: Open, address: str, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(open
     profile = panel(page, "Before").locator("rect:not(.here)")
     drawn = profile.evaluate_all("all => all.map(each => each.height.baseVal.value)")[-before.shape[1] :]
     assert min(drawn) > 0.2 * max(drawn)  # hardly more than an even share each: the bars begin at nothing
-    strip = bars.locator(".room")
+    strip = bars.locator(".scroll")
     page.get_by_role("group", name="Symbols of the source").get_by_role("button").nth(250).click()
     assert strip.evaluate("strip => strip.scrollLeft") > 0
     box = strip.bounding_box()

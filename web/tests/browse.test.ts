@@ -61,6 +61,10 @@ describe("what was wrong", () => {
     expect(kinds.map((each) => mistake(each, "transduce"))).toEqual(["“w” for “z”: 9", "“v” for nothing: 2", "nothing for “!”: 4"]);
     expect(kinds.map((each) => opened(each, items))).toEqual([1, 1, 1].map((times) => `, ${times} of them shown here`));
     expect(opened({ ...kinds[0]!, times: 1 }, items)).toBe("");
+    const twice = { wanted: "y", written: null, times: 2, of: 12, examples: [0] };
+    const missed = { ...items[1]!, edits: [edits[1]!, edits[1]!] };
+    expect(opened(twice, [missed])).toBe(", in 1 example");
+    expect(opened({ ...twice, times: 5 }, [missed])).toBe(", 2 of them shown here, in 1 example");
     expect(opened({ ...kinds[0]!, examples: [] }, items)).toBe(", none of them shown here");
     expect(among(kinds[0]!, items, "transduce")).toBe("“w” for “z”: 9 of 12, 1 of them shown here");
     expect(among({ ...kinds[1]!, times: 1 }, items, "transduce")).toBe("“v” for nothing: 1");

@@ -25,6 +25,18 @@ test("a heat map in TikZ draws what has weight", () => {
   expect(tex).toContain("\\fill[weight!25] (0,0)");
 });
 
+test("a heat map in TikZ says what its sides and its colours are, and underlines what was never seen", () => {
+  const tex = heatMap(gridOf([[0.25, 1]]), ["x"], ["a_", "b"], { unknown: [0], sides: ["100 % {read}", "written"] });
+  expect(tex).toContain("{100 \\% \\{read\\} $\\rightarrow$};");
+  expect(tex).toContain("{$\\leftarrow$ written};");
+  expect(tex).toContain("{darkest: 1; underlined: never seen in training};");
+  expect(tex).toContain("{\\underline{a\\_}};");
+  expect(heatMap(gridOf([[-0.5, 0.25]]), ["x"], ["a", "b"])).toContain("red above zero, blue below; strongest: 0.500");
+  expect(heatMap(gridOf([[1]]), ["x"], ["a"], { key: "" })).not.toContain("darkest");
+  const bare = tex.replaceAll(/\\[\\{}]/g, "");
+  expect(bare.split("{")).toHaveLength(bare.split("}").length);
+});
+
 test("names of files, and contents that no text can end", () => {
   expect(fileName("a/b: c…", "svg")).toBe("a-b-c.svg");
   expect(fileName("///", "svg")).toBe("pellucid.svg");

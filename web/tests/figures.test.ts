@@ -95,9 +95,9 @@ test("of many confusions the commonest are in the table, which says so, and none
   const { rows, columns, note } = confused(all);
   expect(rows).toEqual([..."abcdefghijklm"]);
   expect(columns).toEqual([..."ABCDEFGHIJKLM"]);
-  expect(note).toBe("of the 14 commonest; all stand as a list");
+  expect(note).toBe("of 13 wanted and 13 written of the commonest; all stand as a list");
   expect(confused(CONFUSIONS).note).toBe("");
-  expect(texts(confusedFiles(all, "written", (symbol) => symbol ?? "nothing").picture as string)).toContain(`Confusions ${note}`);
+  expect(texts(confusedFiles(all, "written", (symbol) => symbol ?? "nothing").picture as string).join(" ")).toContain(`Confusions ${note}`);
 });
 
 test("both answers of a what-if stand one above the other, and what changed is marked", () => {

@@ -18,6 +18,16 @@ test("large maps fit, and thin their labels", () => {
   expect(large.every.columns).toBeGreaterThan(5);
 });
 
+test("half of the last number has room beside the cells, however many digits it has", () => {
+  for (const [count, room] of [[1000, 900], [1000, 390], [200, 390], [10000, 900]] as const)
+    for (const symbol of ["a", "ZWJ"]) {
+      const of = frame(letters(count).map(() => symbol), letters(30), all(count), all(30), room);
+      expect(of.turned).toBe(false);
+      expect(of.right + of.cell.width / 2).toBeGreaterThan(3.5 * `${count}`.length);
+      expect(of.left + of.width + of.right).toBeLessThanOrEqual(room);
+    }
+});
+
 test("words stand aslant", () => {
   expect(frame(["somewhere", "over"], ["the"], all(2), all(1), 900).turned).toBe(true);
 });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { bars, figure, type Cell } from "../src/drawing/sheet";
+import { bars, figure, legended, type Cell } from "../src/drawing/sheet";
 
 /** The texts of a figure in their order, as XML has them. */
 const texts = (svg: string): string[] => [...svg.matchAll(/<text [^>]*>([^<]*)<\/text>/g)].map(([, text]) => text!);
@@ -66,6 +66,27 @@ test("a figure of nothing is empty, not wrong", () => {
     expect(svg).toMatch(/^<svg [^>]*>.*<\/svg>$/);
     expect(svg).not.toMatch(/NaN|undefined|Infinity/);
   }
+});
+
+test("a picture has its title, its sides, the key of its colours and its legend around it, inside the file", () => {
+  const told = { above: "reads →", below: "b", down: "writes →", hue: "difference", low: "difference: −0.5", high: "0.5", notes: `${"word ".repeat(40)}end` };
+  const svg = legended("<g/>", [100, 80], "what it shows", told, [["<path/>", "one line"]], false);
+  expect(texts(svg).slice(0, 7)).toEqual(["what it shows", "reads →", "writes →", "b", "one line", "difference: −0.5", "0.5"]);
+  expect(texts(svg).at(-1)).toMatch(/end$/);
+  expect(texts(svg).length).toBeGreaterThan(8);
+  const filled = [...svg.matchAll(/fill="(rgb[^"]+)"/g)].map(([, fill]) => fill);
+  expect(filled).toHaveLength(24);
+  expect([filled[0], filled[23]]).toEqual(["rgb(27,79,145)", "rgb(156,17,39)"]);
+  const [width, height] = size(svg);
+  for (const [, x, y] of svg.matchAll(/<text x="(\d+)" y="(\d+)"/g)) expect(Number(x) < width && Number(y) < height).toBe(true);
+  const bare = legended("<g/>", [100, 80], "t", {}, [], false);
+  expect(texts(bare)).toEqual(["t"]);
+  expect(bare).not.toMatch(/rgb|NaN|undefined/);
+});
+
+test("a long title is hardly wider than what stands below it", () => {
+  const svg = figure([{ title: "word ".repeat(30), rows: [["row", cells(4, { text: "x" })]] }]);
+  expect(size(svg)[0]).toBeLessThan(560);
 });
 
 test("sheets stand one below the other", () => {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { breadth, ordinals, parts, shown, shownText, spoken } from "../src/drawing/symbols";
+import { breadth, ordinals, parts, quoted, shown, shownText, spoken } from "../src/drawing/symbols";
 
 test("what is blank is drawn or named", () => {
   expect(["", " ", "\t", "\n", "\u202e", "\u200f", "\0", "\ufeff"].map(shown)).toEqual([
@@ -29,6 +29,11 @@ test("emoji stay whole, markup stays text", () => {
 test("words for a screen reader, and texts", () => {
   expect(spoken(" ")).toBe("space");
   expect(shownText("a b\u202ec")).toBe("a bRLOc");
+});
+
+test("texts that differ in spaces alone look different, and an empty one is said to be nothing", () => {
+  expect(["a b", " a b", "a b ", "a  b", "   ", ""].map(shownText)).toEqual(["a b", "␣a b", "a b␣", "a␣␣b", "␣␣␣", ""]);
+  expect(["a b", " ", ""].map(quoted)).toEqual(["“a b”", "“␣”", "nothing"]);
 });
 
 test("repeated symbols are numbered", () => {

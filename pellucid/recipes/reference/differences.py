@@ -97,4 +97,4 @@ def _difference(measure: Measure, comparison: Comparison) -> str:
     """The difference of the score that is compared, its interval and its p."""
     found = comparison.exact_match.rest if measure == "wer" else comparison.exact_match
     low, high = found.ci95
-    return f"{found.difference:+.2f} ({low:+.2f} to {high:+.2f}), p {found.p:.3f}"
+    return f"{found.difference:+z.2f} ({low:+z.2f} to {high:+z.2f}), p {found.p:.3f}"

@@ -34,12 +34,14 @@ export function confused(of: readonly Confusion[]): Confused {
   const at = (row: string | null, column: string | null) => cells.get(keyOf(row, column));
   const sides = [counted(of, (each) => each.wanted), counted(of, (each) => each.written)] as const;
   const [wanted, written] = [sides[0].slice(0, MOST), sides[1].slice(0, MOST)];
+  // A symbol may be common for its errors with many rare ones, which are not in the table.
+  const rows = ordered(wanted.filter((row) => written.some((column) => at(row, column))));
+  const columns = ordered(written.filter((column) => wanted.some((row) => at(row, column))));
   return {
-    // A symbol may be common for its errors with many rare ones, which are not in the table.
-    rows: ordered(wanted.filter((row) => written.some((column) => at(row, column)))),
-    columns: ordered(written.filter((column) => wanted.some((row) => at(row, column)))),
+    rows,
+    columns,
     at,
-    note: sides.some((all) => all.length > MOST) ? `of the ${MOST} commonest; all stand as a list` : "",
+    note: sides.some((all) => all.length > MOST) ? `of ${rows.length} wanted and ${columns.length} written of the commonest; all stand as a list` : "",
     most: of.reduce((most, each) => Math.max(most, each.times), 1),
   };
 }
@@ -60,6 +62,6 @@ export function confusedFiles(of: readonly Confusion[], written: string, name: (
     }]),
     data: of,
     table: [["wanted", "written", "times", "of"], ...of.map((each) => [each.wanted ?? "", each.written ?? "", each.times, each.wanted === null ? "" : each.of])],
-    tex: heatMap(gridOf(cells.map((line) => line.map((times) => times / most))), wanted, heads, cells),
+    tex: heatMap(gridOf(cells.map((line) => line.map((times) => times / most))), wanted, heads, { told: cells, sides: [written, "wanted"], key: "" }),
   };
 }

@@ -19,6 +19,9 @@ export function show(strip: HTMLElement, place: number): void {
   if (place < strip.scrollLeft || place > strip.scrollLeft + room) strip.scrollLeft = place - room / 2;
 }
 
+/** What is said below a strip wider than its room. */
+export const sideways = (width: number, room: number): string => (width > room ? "Scroll sideways for the rest." : "");
+
 export const whole = (count: number): Range => ({ from: 0, to: count });
 export const size = (range: Range): number => range.to - range.from;
 

@@ -1,5 +1,6 @@
 /** Figures of cells as the text of an SVG: symbols, bars and shades in rows, wrapped as a text is. Their colours are the page's. */
 import { escaped } from "./film";
+import { colour, type Hue } from "./scales";
 import { breadth } from "./symbols";
 
 export interface Cell {
@@ -28,6 +29,8 @@ export interface Sheet {
   readonly size?: readonly [number, number];
 }
 
+/** Of small letters in sentences, which take less room than symbols. */
+const PROSE = 9.6;
 const [LETTER, SMALL, EDGE, ROOM] = [13, 11, 12, 940];
 /** Cells wider than this are for bars. */
 const BROAD = 240;
@@ -40,8 +43,12 @@ function written(x: number, y: number, text: string, more = ""): string {
   return text === "" ? "" : `<text x="${x}" y="${y}"${more}>${escaped(text)}</text>`;
 }
 const QUIET = ` font-size="${SMALL}" fill="var(--quiet)"`;
+const HEADING = ` font-size="14" font-weight="600" fill="var(--text)"`;
 const plain = (ink = "var(--text)"): string => ` font-size="${LETTER}" fill="${ink}"`;
 const middle = (letter: number, ink: string): string => ` font-size="${letter}" fill="${ink}" text-anchor="middle"`;
+
+/** A text in lines of at most so many letters; what is longer than a line is cut into several. */
+const wrapped = (text: string, most: number): string[] => text.match(new RegExp(`\\S.{0,${Math.floor(most) - 1}}(?!\\S)|\\S{1,${Math.floor(most)}}`, "gu")) ?? [];
 
 /** Places [from, to) of the columns of each line. */
 function lines(widths: readonly number[], room: number): [number, number][] {
@@ -76,10 +83,11 @@ function drawn(sheet: Sheet, top: number): [string, number, number] {
   const shape = (look: string, x: number, y: number, width: number, height: number): unknown =>
     shapes.set(look, `${shapes.get(look) ?? ""}M${+x.toFixed(1)} ${+y.toFixed(1)}h${+width.toFixed(1)}v${+height.toFixed(1)}h${-width.toFixed(1)}z`);
   let [right, y] = [left + wide(across, SMALL) + 16, top];
-  for (const line of title.match(/\S.{0,89}(?!\S)|\S{1,90}/gu) ?? []) {
+  // A title is not much wider than what stands below it.
+  for (const line of wrapped(title, Math.min(90, Math.max(48, (left + widths.reduce((sum, width) => sum + width, 0)) / 9)))) {
     y += 20;
-    inside.push(written(EDGE, y, line, ` font-size="14" font-weight="600" fill="var(--text)"`));
-    right = Math.max(right, EDGE + wide(line, 16));
+    inside.push(written(EDGE, y, line, HEADING));
+    right = Math.max(right, EDGE + wide(line, 14));
   }
   for (const [from, to] of lines(widths, ROOM - left)) {
     y += 10;
@@ -121,6 +129,11 @@ function drawn(sheet: Sheet, top: number): [string, number, number] {
   return [[...shapes].map(([look, path]) => `<path shape-rendering="crispEdges" ${look} d="${path}"/>`).join("") + inside.join(""), right, y];
 }
 
+function whole(inside: string, right: number, y: number): string {
+  const size = `width="${Math.ceil(right + EDGE)}" height="${Math.ceil(y)}"`;
+  return `<svg xmlns="http://www.w3.org/2000/svg" ${size} viewBox="0 0 ${Math.ceil(right + EDGE)} ${Math.ceil(y)}" font-family="var(--symbols)"><rect ${size} fill="var(--ground)"/>${inside}</svg>`;
+}
+
 /** Sheets one below the other. */
 export function figure(sheets: readonly Sheet[]): string {
   let [inside, width, y] = ["", 0, 0];
@@ -128,8 +141,41 @@ export function figure(sheets: readonly Sheet[]): string {
     const [text, right, below] = drawn(sheet, y);
     [inside, width, y] = [inside + text, Math.max(width, right), below + 14];
   }
-  const size = `width="${Math.ceil(width + EDGE)}" height="${Math.ceil(y)}"`;
-  return `<svg xmlns="http://www.w3.org/2000/svg" ${size} viewBox="0 0 ${Math.ceil(width + EDGE)} ${Math.ceil(y)}" font-family="var(--symbols)"><rect ${size} fill="var(--ground)"/>${inside}</svg>`;
+  return whole(inside, width, y);
+}
+
+/**
+ * A picture with what the page says beside it, as its `data-` tell: what its sides are (above from `left` on, below, down from
+ * `top` on), the key of its colours (`hue`, from `low` to `high`), notes; and the lines of its legend, each with its swatch.
+ */
+export function legended(inside: string, [width, height]: readonly [number, number], title: string, told: DOMStringMap, legend: readonly (readonly [string, string])[], dark: boolean): string {
+  const { above = "", below = "", down = "", left = 0, top = 0, hue, low = "", high = "", notes = "" } = told;
+  const x = EDGE + (down ? 16 : 0);
+  let [drawing, y, right] = ["", 0, x + width];
+  const line = (text: string, tall: number, look = QUIET, at = x): void => {
+    drawing += written(at, (y += tall), text, look);
+    right = Math.max(right, at + wide(text, look === QUIET ? PROSE : 14));
+  };
+  const lines = (text: string, tall: number, each: number, look = QUIET): void => wrapped(text, Math.max(400, width) / each).forEach((part) => line(part, tall, look, EDGE));
+  lines(title, 20, 9, HEADING);
+  if (above) line(above, 22, QUIET, x + +left);
+  const start = (y += 8);
+  if (down) drawing += written(0, 0, down, `${QUIET} transform="translate(${EDGE} ${start + +top}) rotate(90)"`);
+  drawing += `<g transform="translate(${x} ${start})">${inside}</g>`;
+  y = Math.max(y + height, start + +top + wide(down, SMALL));
+  if (below) line(below, 16);
+  for (const [swatch, name] of legend) {
+    drawing += `<g transform="translate(${x} ${y + 12})">${swatch}</g>`;
+    line(name, 18, QUIET, x + 30);
+  }
+  if (hue) {
+    line(low, 24);
+    const from = x + wide(low, PROSE);
+    for (let at = 0; at < 24; at++) drawing += `<rect x="${from + 5 * at}" y="${y - 10}" width="5.5" height="12" fill="rgb(${colour(hue === "weight" ? at / 23 : at / 11.5 - 1, hue as Hue, dark).join()})"/>`;
+    line(high, 0, QUIET, from + 128);
+  }
+  lines(notes, 17, 6.5);
+  return whole(drawing, right, y + EDGE);
 }
 
 /** Names with their numbers as bars, the longest of `whole`. */

@@ -61,10 +61,13 @@ export function spoken(symbol: string): string {
 // A mark belongs to the letter before it.
 const letters = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 
-/** A text with its blanks and turns drawn. */
+/** A text with its blanks and turns drawn; a space stays one, unless it begins, ends or doubles: there it would not be seen. */
 export function shownText(text: string): string {
-  return Array.from(letters.segment(text), ({ segment }) => (segment === " " ? " " : shown(segment))).join("").normalize("NFC");
+  return Array.from(letters.segment(text), ({ segment }) => (segment === " " ? " " : shown(segment))).join("").replace(/^ +| +$|  +/g, (run) => "␣".repeat(run.length)).normalize("NFC");
 }
+
+/** The same within a sentence. */
+export const quoted = (text: string): string => (text ? `“${shownText(text)}”` : "nothing");
 
 /** For each symbol its number among its equals, from 1; null where it has none. */
 export function ordinals(symbols: readonly string[]): (number | null)[] {

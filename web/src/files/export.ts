@@ -4,7 +4,7 @@ import { coloured, png, svgText } from "./paper";
 
 /** The forms a panel has; what it does not give, its menu does not show. */
 export interface Files {
-  /** Of the file, without its ending. */
+  /** Of the file, without its ending; the title of its picture. */
   readonly name: string;
   /** What the page draws, or the text of an SVG in the page's colours. */
   readonly picture?: SVGSVGElement | string | undefined;
@@ -32,7 +32,8 @@ export function csv(table: readonly (readonly (string | number)[])[]): string {
 export async function give(files: Files, form: Form): Promise<void> {
   const name = (ending: string): string => fileName(files.name, ending);
   const { picture } = files;
-  const svg = (): string => (typeof picture === "string" ? coloured(picture) : svgText(picture!));
+  const title = files.name.replace(/./u, (first) => first.toUpperCase());
+  const svg = (): string => (typeof picture === "string" ? coloured(picture, title) : svgText(picture!, title));
   if (form === "SVG") save(name("svg"), svg(), "image/svg+xml");
   if (form === "PNG") save(name("png"), await png(svg()));
   if (form === "JSON") save(name("json"), JSON.stringify(files.data, null, 1), "application/json");

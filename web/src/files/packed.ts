@@ -14,7 +14,7 @@ export function weightFiles(name: string, trace: Trace, weights: Grid, picture: 
     picture,
     data: { source: trace.source, target: trace.target, weights: rows },
     table: [["", ...trace.source], ...rows.map((values, step) => [trace.target[step] ?? "", ...values.map((value) => Number(value.toFixed(6)))])],
-    tex: heatMap(weights, trace.target, trace.source),
+    tex: heatMap(weights, trace.target, trace.source, { unknown: trace.unknown }),
   };
 }
 

@@ -1,3 +1,5 @@
+import { escaped } from "../drawing/film";
+import { legended } from "../drawing/sheet";
 /** Pictures as files: an SVG with everything it needs in itself, and a PNG of it. */
 
 // What the page's style sheets give a drawn element; a file has to say it itself.
@@ -9,14 +11,18 @@ const TAKEN = [
 const SPACE = "http://www.w3.org/2000/svg";
 const HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n';
 
+/** What is of the live page alone. */
+const LIVE = /^(class|style|tabindex|role|aria-|data-)/;
+/** The end of a label, which says how the keys move. */
+const HINT = /[.;:] (arrow|left and right).*/i;
+
 function settle(from: Element, to: Element): void {
   const style = getComputedStyle(from);
   for (const name of TAKEN) {
     const value = style.getPropertyValue(name);
     if (value) to.setAttribute(name, value);
   }
-  to.removeAttribute("class");
-  to.removeAttribute("style");
+  for (const name of to.getAttributeNames()) if (LIVE.test(name)) to.removeAttribute(name);
   for (const place of Array.from(from.children).keys()) {
     const [inner, copy] = [from.children[place], to.children[place]];
     if (inner && copy) settle(inner, copy);
@@ -74,27 +80,36 @@ function painted(picture: SVGSVGElement): SVGElement[] {
   });
 }
 
-/** A picture of the page as the text of an SVG file. Text stays text; controls and the pointer's marks are left out. */
-export function svgText(picture: SVGSVGElement): string {
+function copied(picture: SVGSVGElement): SVGSVGElement {
   const copy = picture.cloneNode(true) as SVGSVGElement;
+  const screen = copy.querySelectorAll("[data-screen]");
   settle(picture, copy);
-  for (const each of copy.querySelectorAll("[data-screen]")) each.remove();
+  for (const each of screen) each.remove();
+  return copy;
+}
+
+/**
+ * A picture of the page as the text of an SVG file, with its title and what stands beside it on the page. Text stays text; controls
+ * and the pointer's marks are left out.
+ */
+export function svgText(picture: SVGSVGElement, title: string): string {
+  const copy = copied(picture);
   const box = picture.getBoundingClientRect();
   const [width, height] = [Math.ceil(box.width), Math.ceil(box.height)];
-  copy.setAttribute("xmlns", SPACE);
   copy.setAttribute("width", `${width}`);
   copy.setAttribute("height", `${height}`);
   if (!copy.hasAttribute("viewBox")) copy.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  const ground = made("rect", { width: "100%", height: "100%", fill: getComputedStyle(document.body).backgroundColor });
-  copy.prepend(ground, ...painted(picture));
-  return `${HEAD}${new XMLSerializer().serializeToString(copy)}\n`;
+  copy.prepend(...painted(picture));
+  const text = (svg: Node): string => new XMLSerializer().serializeToString(svg);
+  const legend = Array.from(picture.parentElement?.querySelectorAll(".legend span") ?? [], (each) => [text(copied(each.querySelector("svg")!)), each.textContent!] as const);
+  return coloured(legended(text(copy), [width, height], title, picture.dataset, legend, document.documentElement.dataset.theme === "dark"), title, picture.ariaLabel!.replace(HINT, ""));
 }
 
-/** A made SVG with the page's colours and letters in the place of their names. */
-export function coloured(svg: string): string {
+/** A made SVG with the page's colours and letters in the place of their names, and with what it shows in words. */
+export function coloured(svg: string, title: string, told = ""): string {
   const style = getComputedStyle(document.documentElement);
   const value = (_: string, name: string): string => style.getPropertyValue(name).trim().replaceAll('"', "'");
-  return `${HEAD}${svg.replaceAll(/var\((--[a-z-]+)\)/g, value)}\n`;
+  return `${HEAD}${svg.replaceAll(/var\((--[a-z-]+)\)/g, value).replace(">", () => ` role="img"><title>${escaped(title)}</title>${told && `<desc>${escaped(told)}</desc>`}`)}\n`;
 }
 
 /** The picture as a PNG, twice as fine as on the screen. */

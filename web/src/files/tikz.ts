@@ -1,22 +1,30 @@
 /** A heat map and its labels as TikZ, to stand in a paper. */
 import { farthest, row, type Grid } from "../data/blocks";
-import { shown } from "../drawing/symbols";
+import { decimal } from "../drawing/scales";
+import { NEVER, shown } from "../drawing/symbols";
 
 const SPECIAL: Record<string, string> = {
   "\\": "\\textbackslash{}", "{": "\\{", "}": "\\}", "$": "\\$", "&": "\\&", "#": "\\#", "%": "\\%", "_": "\\_",
   "^": "\\textasciicircum{}", "~": "\\textasciitilde{}", "␣": "\\textvisiblespace{}", "<": "\\textless{}", ">": "\\textgreater{}",
 };
 
-/** A symbol as LaTeX prints it. */
-export function escaped(symbol: string): string {
-  return [...shown(symbol)].map((letter) => SPECIAL[letter] ?? letter).join("");
+/** A text as LaTeX prints it, and a symbol, whose blanks are seen. */
+const escapedText = (text: string): string => [...text].map((letter) => SPECIAL[letter] ?? letter).join("");
+export const escaped = (symbol: string): string => escapedText(shown(symbol));
+
+interface Marks {
+  readonly told?: readonly (readonly number[])[];
+  readonly unknown?: readonly number[];
+  readonly sides?: readonly [across: string, down: string];
+  readonly key?: string;
 }
 
 /**
  * Rows downwards, columns across; a weight below 0.005 is not drawn. Where some are below zero, red is above it and blue below,
- * against the farthest. Of `told` each number that is not zero stands in its cell. Other scripts need XeLaTeX or LuaLaTeX.
+ * against the farthest. Of `told` each number that is not zero stands in its cell. What is `unknown` of what is read is underlined;
+ * the sides are called as `sides` says, and `key` tells what the colours are. Other scripts need XeLaTeX or LuaLaTeX.
  */
-export function heatMap(weights: Grid, writes: readonly string[], reads: readonly string[], told: readonly (readonly number[])[] = []): string {
+export function heatMap(weights: Grid, writes: readonly string[], reads: readonly string[], { told = [], unknown = [], sides = ["reads (source)", "writes (output)"], key }: Marks = {}): string {
   const signed = weights.values.some((value) => value < 0);
   const most = signed ? farthest(weights) : 1;
   const lines = [
@@ -34,7 +42,14 @@ export function heatMap(weights: Grid, writes: readonly string[], reads: readonl
     });
   }
   lines.push(`  \\draw[gray] (0,0) rectangle (${weights.columns},${weights.rows});`);
-  reads.forEach((symbol, position) => lines.push(`  \\node[rotate=60, anchor=west] at (${position}.5,-0.2) {${escaped(symbol)}};`));
+  reads.forEach((symbol, position) => lines.push(`  \\node[rotate=60, anchor=west] at (${position}.5,-0.2) {${unknown.includes(position) ? `\\underline{${escaped(symbol)}}` : escaped(symbol)}};`));
   writes.forEach((symbol, step) => lines.push(`  \\node[anchor=east] at (-0.1,${step}.5) {${escaped(symbol)}};`));
+  const keyed = [key ?? (signed ? `red above zero, blue below; strongest: ${decimal(most)}` : "darkest: 1"), unknown.length ? `underlined: ${NEVER}` : ""].filter(Boolean).join("; ");
+  const [above, beside] = sides.map(escapedText);
+  lines.push(
+    `  \\node[anchor=south west] at (0,0 |- current bounding box.north) {${above} $\\rightarrow$};`,
+    `  \\node[rotate=90, anchor=south east] at (current bounding box.west |- 0,0) {$\\leftarrow$ ${beside}};`,
+    ...(keyed ? [`  \\node[anchor=north west] at (0,0 |- current bounding box.south) {${escapedText(keyed)}};`] : []),
+  );
   return [...lines, "\\end{tikzpicture}", ""].join("\n");
 }

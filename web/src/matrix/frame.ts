@@ -26,6 +26,8 @@ const LEAST = 9.5;
 const NUMBER = 32;
 const MOST = 30;
 const TALLEST = 560;
+/** Half of how wide a digit of such a number is drawn, at most. */
+const DIGIT = 3.7;
 /** Of the sums below the cells. */
 export const SUMS = 34;
 
@@ -40,9 +42,10 @@ export function frame(reads: readonly string[], writes: readonly string[], colum
   const free = Math.max(40, room - left - 2);
   const [across, down] = [Math.max(1, size(columns)), Math.max(1, size(rows))];
   // Words stand aslant and let cells stay narrow; letters want cells as wide as they are.
-  const turned = above > MOST - 4 || (above > free / across && above > 1.3 * LETTER);
+  const numbered = !fits(free / across);
+  const turned = !numbered && (above > MOST - 4 || (above > free / across && above > 1.3 * LETTER));
   // Where columns are numbered, half of the last number stands over.
-  const right = turned ? Math.ceil(Math.min(60, breadth(reads[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : fits(free / across) ? 0 : NUMBER / 2 - 4;
+  const right = turned ? Math.ceil(Math.min(60, breadth(reads[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : numbered ? DIGIT * `${columns.to}`.length : 0;
   const cellWidth = Math.min(MOST, (free - right) / across);
   const cellHeight = Math.min(MOST, Math.max(Math.min(cellWidth, MOST), Math.min(18, TALLEST / down)), TALLEST / down);
   return {

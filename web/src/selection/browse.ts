@@ -191,13 +191,14 @@ export const among = (each: Confusion, items: readonly Item[], task: Trace["task
 const makes = (each: Confusion, { wanted, written }: Edit, trace: Trace | undefined): boolean =>
   each.wanted === wanted && each.written === (written === null ? null : trace?.target[written]);
 
-/** How many of the errors of a kind are in the examples that it opens; "" where all are: the page may hold a part of the file. */
+/** How many of the errors of a kind are in the examples that it opens, for the page may hold a part of the file, and in how many examples; "" where it opens one for each. */
 export function opened(each: Confusion, items: readonly Item[]): string {
   const times = each.examples.reduce((sum, place) => {
     const item = items[place];
     return sum + (item?.edits.filter((edit) => edit.kind !== "same" && makes(each, edit, item.traces[0])).length ?? 0);
   }, 0);
-  return times < each.times ? `, ${times || "none"} of them shown here` : "";
+  const places = each.examples.length;
+  return (times < each.times ? `, ${times || "none"} of them shown here` : "") + (places < times ? `, in ${places} example${places > 1 ? "s" : ""}` : "");
 }
 
 /** The kinds of the first errors of an output, those that were made more than once in all of the file. */

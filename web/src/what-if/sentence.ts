@@ -4,7 +4,7 @@ import { numbers } from "../data/blocks";
 import type { Asked, Difference, Painted, Trace } from "../data/contents";
 import { paired } from "../data/steps";
 import { probability } from "../drawing/scales";
-import { shown, shownText } from "../drawing/symbols";
+import { quoted, shown } from "../drawing/symbols";
 
 /** One step before and after; null, or no symbol, where there is none or nothing is compared. */
 export interface Change {
@@ -63,7 +63,7 @@ export function greatest(all: Change[]): Change | null {
 export function cause(before: Asked, after: Asked, trace: Trace | undefined): string {
   const parts: string[] = [];
   const name = (position: number) => `position ${position + 1}${trace?.source[position] ? ` (“${shown(trace.source[position]!)}”)` : ""}`;
-  if (before.text !== after.text) parts.push(`reading “${shownText(after.text)}” instead of “${shownText(before.text)}”`);
+  if (before.text !== after.text) parts.push(`reading ${quoted(after.text)} instead of ${quoted(before.text)}`);
   const hidden = after.masked.filter((position) => !before.masked.includes(position));
   const bared = before.masked.filter((position) => !after.masked.includes(position));
   if (hidden.length > 0) parts.push(`hiding ${list(hidden.map(name))}`);
@@ -102,10 +102,10 @@ export function sentence(before: Asked, after: Asked, difference: Difference): s
   const all = changes(difference);
   const most = greatest(all);
   const other = difference.along === "after" ? all.find(({ symbol, now }) => symbol !== now) : undefined;
-  const [old, now] = [trace, difference.after.traces[0]].map((each) => shownText(each?.output ?? ""));
+  const [old, now] = [trace, difference.after.traces[0]].map((each) => quoted(each?.output ?? ""));
   const effect = other ? rewritten(other, all) : most && trace && Math.abs(most.move ?? 0) >= 0.0005 ? moved(most, trace) : "";
   const noun = trace?.task === "transduce" ? "output" : trace?.task === "tag" ? "tagging" : "answer";
-  const written = old === now ? `the ${noun} stays “${old}”` : `the ${noun} becomes “${now}” instead of “${old}”`;
+  const written = old === now ? `the ${noun} stays ${old}` : `the ${noun} becomes ${now} instead of ${old}`;
   const start = subject[0]!.toUpperCase() + subject.slice(1);
   if (effect === "" && old === now) return `${start} changes next to nothing: ${written}.`;
   return effect === "" ? `${start}: ${written}.` : `${start} ${effect}; ${written}.`;
