@@ -14,7 +14,7 @@ import pellucid
 from pellucid.data.synthetic import spelled_digits
 from pellucid.errors import InputError, RunError
 from pellucid.toml import flattened
-from pellucid.training.run import append_log, cut_log, has_run, load, locked, read_log
+from pellucid.training.run import append_log, cut_log, has_run, in_use, load, locked, read_log
 
 SOURCES = [example.source for example in spelled_digits(30, 1, 3, seed=7)]
 
@@ -129,7 +129,9 @@ def test_the_lock_is_held_once_and_ends_with_its_process(tmp_path: Path) -> None
             locked(tmp_path / "run"),
         ):
             pass
+        assert in_use(tmp_path / "run")
         holder.kill()
+    assert not in_use(tmp_path / "run") and not in_use(tmp_path / "none")
     for _ in range(2):
         with locked(tmp_path / "run"):
             pass

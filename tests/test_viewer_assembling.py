@@ -12,7 +12,7 @@ from pellucid.data.synthetic import spell
 from pellucid.errors import DataError, RunError
 from pellucid.evaluation.confusion import aligned
 from pellucid.toml import from_settings
-from pellucid.training.run import load, read_log
+from pellucid.training.run import load, locked, read_log
 from pellucid.training.session import Files
 from pellucid.viewer import assembling
 from pellucid.viewer.assembling import assemble
@@ -218,6 +218,18 @@ def test_another_run_is_judged_on_the_whole_file() -> None:
     )
 
 
+def test_examples_on_which_the_runs_differ_are_shown_first(tmp_path: Path) -> None:
+    trained = digits_run()
+    folders = {"run": trained.run, "begun": begun_run(tmp_path / "begun")}
+    models = [open_model(folder, name, "cpu", None) for name, folder in folders.items()]
+    shown = assemble(models, [read_file(trained.files.dev, trained.config.data)], 12, True).contents
+    (beside,) = shown.rivals
+    assert beside.outcomes is not None
+    differ = sum(one.exact != other.exact for one, other in zip(shown.items, beside.items, strict=True))
+    assert differ == min(12, beside.outcomes[1] + beside.outcomes[2]) > 0
+    assert f"{differ} of " in shown.choice and "on which the runs differ" in shown.choice
+
+
 def test_a_file_holds_the_nearest_of_the_states_that_it_shows() -> None:
     shown = digits_shown(served=False)
     space, item = shown.contents.space, shown.contents.items[3]
@@ -241,6 +253,10 @@ def test_an_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
     contents = assemble([open_model(folder, "run", "cpu", None)], [], 30, True).contents
     assert contents.training is not None and not contents.training.done and len(contents.training.frames) == 2
+    assert not contents.training.running
+    with locked(folder):
+        contents = assemble([open_model(folder, "run", "cpu", None)], [], 30, True).contents
+        assert contents.training is not None and contents.training.running
     (folder / "model.safetensors").unlink()
     model = open_model(folder, "run", "cpu", None)
     contents = assemble([model], [], 30, True).contents

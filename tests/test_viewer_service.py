@@ -107,13 +107,15 @@ def test_a_large_question_is_refused(port: int) -> None:
     assert answer.status == 413 and "bytes" in answer.json["error"]
 
 
+@pytest.mark.parametrize("question", [b"{", b"\xff", b'{"features": []}', b'{"text": 3}'])
+def test_what_is_no_question_is_refused(port: int, question: bytes) -> None:
+    answer = ask(port, "/api/decode", question, Content_Type="application/json")
+    assert answer.status == 400 and "not a question" in answer.json["error"]
+
+
 @pytest.mark.parametrize(
     ("question", "words"),
     [
-        (b"{", "not a question"),
-        (b"\xff", "not a question"),
-        (b'{"features": []}', "text"),
-        (b'{"text": 3}', "text"),
         (json.dumps({"text": "one " * 5000}).encode(), "data.maximum_length"),
         (b'{"text": "one", "features": ["V"]}', "features"),
         (b'{"text": "one", "prefix": ["x"]}', "prefix"),
@@ -126,9 +128,12 @@ def test_a_large_question_is_refused(port: int) -> None:
         (b'{"text": "one", "painted": [{"step": 0, "weights": [0, 0, 0]}]}', "painted"),
     ],
 )
-def test_a_persons_mistake_is_told_in_words(port: int, question: bytes, words: str) -> None:
+def test_a_question_without_an_answer_is_no_error_of_the_browser(port: int, question: bytes, words: str) -> None:
     answer = ask(port, "/api/decode", question, Content_Type="application/json")
-    assert answer.status == 400 and words in answer.json["error"]
+    assert answer.status == 200 and list(answer.json) == ["error"] and words in answer.json["error"]
+    changed = b'{"before": {"text": "one"}, "after": ' + question + b"}"
+    answer = ask(port, "/api/what-if", changed, Content_Type="application/json")
+    assert answer.status == 200 and list(answer.json) == ["error"]
 
 
 def test_what_is_not_there(port: int) -> None:
@@ -149,7 +154,7 @@ def test_neighbours_over_the_service(port: int) -> None:
     nearby = {"text": "nine two", "target": ["9", "2", "⟨end⟩"], "side": "decoder", "position": 1, "count": 5}
     answer = post(port, "/api/neighbours", nearby).json
     assert len(answer["neighbours"]) == 5 and answer["searched"] > 40
-    assert post(port, "/api/neighbours", {**nearby, "position": 9}).status == 400
+    assert list(post(port, "/api/neighbours", {**nearby, "position": 9}).json) == ["error"]
 
 
 def test_many_ask_at_once(port: int) -> None:

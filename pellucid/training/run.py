@@ -12,10 +12,11 @@ snapshots/            what the model was at each validation: its outputs for fou
 
 import fcntl
 import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, overload
+from typing import IO, Any, overload
 
 from pellucid.config import Config, Device
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
@@ -160,11 +161,29 @@ def locked(folder: Path) -> Iterator[None]:
     with refusals("write", folder / LOCK):
         file = open(folder / LOCK, "a")  # noqa: SIM115 (closed below, apart from the errors told above)
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RunError(f"{folder} is in use: another training is writing to it") from error
+        # Who only looks whether somebody trains holds the lock for a moment.
+        if not any(_taken(file, fcntl.LOCK_EX, pause) for pause in (0.0, 0.05, 0.2)):
+            raise RunError(f"{folder} is in use: another training is writing to it")
         yield
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a training holds the folder now, on this machine."""
+    try:
+        with open(folder / LOCK, "rb") as file:
+            return not _taken(file, fcntl.LOCK_SH)
+    except OSError:
+        return False
+
+
+def _taken(file: IO[Any], kind: int, pause: float = 0.0) -> bool:
+    """Whether a lock could be taken after so many seconds; it ends when the file is closed."""
+    time.sleep(pause)
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def append_log(folder: Path, record: dict[str, Any]) -> None:

@@ -223,7 +223,7 @@ def _record(event: Event) -> dict[str, Any] | None:
     match event:
         case Started():
             begun = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            return {"event": "started", **counted, "epochs": event.epochs, "time": begun}
+            return {"event": "started", **counted, "epochs": event.epochs, "updates": event.updates, "time": begun}
         case Stepped():
             if event.progress.update % LOSS_WINDOW:
                 return None

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
@@ -53,7 +54,8 @@ class _Chosen(NamedTuple):
 
     numbers: list[int]
     words: str
-    assessment: Assessment | None
+    assessments: list[Assessment | None]
+    """Of every run on the whole file; None where the file has no targets."""
     corpus: Corpus | None
 
 
@@ -88,7 +90,7 @@ def _with_items(empty: Assembled, transducer: Transducer, sources: Sources, most
     """The same with the examples of a file."""
     first, *others = empty.models
     traces = transducer.trace(sources.examples)
-    chosen = _chosen(first, sources, traces, most)
+    chosen = _chosen(empty.models, sources, traces, most)
     places = {number: place for place, number in enumerate(chosen.numbers)}
     found = seen(transducer, traces, places) if first.alone else None
     planes = found[1] if found else None
@@ -102,26 +104,31 @@ def _with_items(empty: Assembled, transducer: Transducer, sources: Sources, most
         corpus=chosen.corpus,
         space=found[0] if found else None,
         rivals=[
-            rival(each, sources, _items(each.ready, sources, chosen.numbers), chosen.assessment) for each in others
+            rival(each, _items(each.ready, sources, chosen.numbers), judged, chosen.assessments[0])
+            for each, judged in zip(others, chosen.assessments[1:], strict=True)
         ],
     )
     return Assembled(contents, empty.models, traces, places, planes)
 
 
-def _chosen(model: Model, sources: Sources, traces: Sequence[Trace], most: int) -> _Chosen:
+def _chosen(models: Sequence[Model], sources: Sources, traces: Sequence[Trace], most: int) -> _Chosen:
     """Which examples are shown: fewer where their attention would be too large for a page."""
-    assessment = assessed(model, sources, traces) if sources.paired else None
-    numbers, words = _picked(assessment, traces, most)
+    model, *others = models
+    judged = list[Assessment]()
+    if sources.paired:
+        outputs = (each.ready.trace(sources.examples) for each in others)
+        judged = [assessed(model, sources, traces), *map(assessed, others, repeat(sources), outputs)]
+    numbers, words = _picked(judged, traces, most)
     cells = sum(_room(traces[number]) for number in numbers)
     if cells > CELLS:
-        numbers, words = _picked(assessment, traces, max(1, int(len(numbers) * CELLS / cells)))
+        numbers, words = _picked(judged, traces, max(1, int(len(numbers) * CELLS / cells)))
         words += "; more would make the page too large"
-    if assessment is None:
-        return _Chosen(numbers, words, None, None)
+    if not judged:
+        return _Chosen(numbers, words, [None] * len(models), None)
     places = {number: place for place, number in enumerate(numbers)}
-    truth = [_truth(sources, trace, each) for trace, each in zip(traces, assessment.scored, strict=True)]
-    found = corpus(assessment, places, alignment(model.ready, traces, truth, model.alone))
-    return _Chosen(numbers, words, assessment, found)
+    truth = [_truth(sources, trace, each) for trace, each in zip(traces, judged[0].scored, strict=True)]
+    found = corpus(judged[0], places, alignment(model.ready, traces, truth, model.alone))
+    return _Chosen(numbers, words, [*judged], found)
 
 
 def _room(trace: Trace) -> int:
@@ -134,10 +141,11 @@ def _truth(sources: Sources, trace: Trace, scored: Scored) -> list[tuple[int, in
     return origins(trace, scored.output, scored.reference) if sources.spelled else None
 
 
-def _picked(assessment: Assessment | None, traces: Sequence[Trace], most: int) -> tuple[list[int], str]:
+def _picked(judged: Sequence[Assessment], traces: Sequence[Trace], most: int) -> tuple[list[int], str]:
     """Which examples are shown, by their scores where they have targets."""
-    if assessment is not None:
-        return choose(assessment.scored, most)
+    if judged:
+        first, *others = [each.scored for each in judged]
+        return choose(first, most, others)
     numbers = evenly(range(len(traces)), most)
     words = f"{len(numbers):,} of {len(traces):,} sources, drawn evenly from the file"
     return numbers, words if len(numbers) < len(traces) else f"all {len(traces):,} sources"

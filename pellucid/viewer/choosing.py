@@ -7,24 +7,45 @@ import numpy as np
 from pellucid.evaluation.metrics import Scored, worst
 
 
-def choose(scored: Sequence[Scored], most: int) -> tuple[list[int], str]:
+def choose(scored: Sequence[Scored], most: int, rivals: Sequence[Sequence[Scored]] = ()) -> tuple[list[int], str]:
     """The numbers of the examples that are shown, in the file's order, and in words which they are.
 
-    All, where there are no more than `most`. Else the worst wrong ones, at most half as many as are shown (more where
-    too few are right), and right ones drawn evenly from the whole file.
+    All, where there are no more than `most`. Else those on which the runs differ, one having right what another has
+    wrong: those that the first has right and those that it has wrong alike, each drawn evenly where they are too many.
+    Of the others the worst wrong ones, at most half as many as there is room for (more where too few are right), and
+    right ones drawn evenly from the whole file.
     """
     if len(scored) <= most:
         return list(range(len(scored))), f"all {len(scored):,} examples"
-    wrong, right = worst(scored, len(scored)), [at for at, each in enumerate(scored) if each.exact]
-    room = max(most - len(right), min(len(wrong), most // 2))
-    shown_right = evenly(right, most - min(room, len(wrong)))
-    chosen = sorted([*wrong[:room], *shown_right])
-    if not wrong:
+    parted = [at for at, own in enumerate(scored) if any(rival[at].exact != own.exact for rival in rivals)]
+    differing, left = _both(scored, parted, most), set(parted)
+    room = most - len(differing)
+    wrong = [at for at in worst(scored, len(scored)) if at not in left]
+    right = [at for at, each in enumerate(scored) if each.exact and at not in left]
+    shown_wrong = wrong[: max(room - len(right), min(len(wrong), room // 2))]
+    shown_right = evenly(right, room - len(shown_wrong))
+    chosen = sorted([*differing, *shown_wrong, *shown_right])
+    ones = ("that all runs have wrong", "that all have right") if rivals else ("wrong ones", "right ones")
+    if not rivals and not wrong:
         return chosen, f"{most:,} of {len(scored):,} examples, drawn evenly from the file, in which none is wrong"
-    few = len(wrong) <= room
-    mistaken = f"all {len(wrong):,} wrong ones" if few else f"the {room:,} worst of {len(wrong):,} wrong ones"
-    words = f"{len(chosen):,} of {len(scored):,} examples: {mistaken}"
-    return chosen, f"{words}, and {len(shown_right):,} of {len(right):,} right ones, drawn evenly from the file"
+    few = len(wrong) == len(shown_wrong)
+    mistaken = f"all {len(wrong):,}" if few else f"the {len(shown_wrong):,} worst of {len(wrong):,}"
+    words = f"{_differ(len(differing), len(parted)) if rivals else ''}{mistaken} {ones[0]}"
+    good = f"{len(shown_right):,} of {len(right):,} {ones[1]}, drawn evenly from the file"
+    return chosen, f"{len(chosen):,} of {len(scored):,} examples: {words}, and {good}"
+
+
+def _both(scored: Sequence[Scored], parted: Sequence[int], most: int) -> list[int]:
+    """Of the examples on which runs differ so many; of those that the first has right and of the others alike many."""
+    first, other = ([at for at in parted if scored[at].exact is right] for right in (True, False))
+    share = max(min(len(first), most // 2), most - len(other))
+    return [*evenly(first, share), *evenly(other, most - min(share, len(first)))]
+
+
+def _differ(shown: int, parted: int) -> str:
+    """How many of the examples on which runs differ are shown."""
+    many = f"{shown:,} of {parted:,} on which the runs differ, drawn evenly"
+    return f"{many if shown < parted else f'all {parted:,} on which the runs differ'}; "
 
 
 def evenly(numbers: Sequence[int], count: int) -> list[int]:

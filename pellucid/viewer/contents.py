@@ -216,8 +216,8 @@ class Training(Struct, frozen=True, kw_only=True):
     source_symbols: list[str]
     """Of the planes' rows."""
     target_symbols: list[str]
-    done: bool
-    """Whether training is over; otherwise the service tells what comes."""
+    done: bool  # whether training is over; otherwise the service tells what comes
+    running: bool  # whether somebody trains now; where training is not over either, it was interrupted
 
 
 class Point(Struct, frozen=True, kw_only=True):

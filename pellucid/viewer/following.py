@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pellucid.training.run import LOG, has_stopped, read_log
+from pellucid.training.run import LOG, has_stopped, in_use, read_log
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.history import frames
 from pellucid.viewer.pages import encoded
@@ -31,6 +31,8 @@ class Cursor:
     """The update whose vectors made the plane in which the page has its frames: it keeps that."""
     ended: bool = False
     """Whether all that is to come has come."""
+    running: bool | None = None
+    """What the page was told of whether somebody trains."""
 
     def over(self) -> bool:
         """Whether the page has all, and training is over."""
@@ -38,7 +40,16 @@ class Cursor:
         return has_stopped(log) and self.line >= len(log)
 
     def news(self) -> list[bytes]:
-        """The events since the last look."""
+        """The events since the last look; whether somebody trains comes last, and not after the end."""
+        running = in_use(self.folder)  # before the log is read: what ends meanwhile has told so there
+        told = self._lines()
+        if running != self.running and not self.ended:
+            told.append(_event("running", msgspec.json.encode(running)))
+        self.running = running
+        return told
+
+    def _lines(self) -> list[bytes]:
+        """New lines and frames."""
         path = self.folder / LOG
         state = path.stat() if path.exists() else None
         now = (state.st_size, state.st_mtime_ns) if state else (-1, -1)

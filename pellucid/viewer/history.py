@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.inspection.plane import plane, turned
-from pellucid.training.run import VOCABULARY, has_stopped, read_log
+from pellucid.training.run import MODEL, VOCABULARY, has_stopped, in_use, read_log
 from pellucid.training.snapshots import SYMBOLS, Snapshot, read_snapshots
 from pellucid.viewer.blocks import block
 from pellucid.viewer.contents import Frame, Training
@@ -22,9 +22,10 @@ METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss", "train
 
 
 def training(folder: Path) -> Training | None:
-    """Of a run's folder; None where there is no log."""
+    """Of a run's folder; None where there is a model without a log."""
+    running = in_use(folder)  # before the log is read: what ends meanwhile has told so there
     log = read_log(folder)
-    if not log:
+    if not (log or running) and (folder / MODEL).exists():
         return None
     known = load_vocabularies(folder / VOCABULARY) if (folder / VOCABULARY).exists() else None
     return Training(
@@ -33,6 +34,7 @@ def training(folder: Path) -> Training | None:
         source_symbols=list(known.source.symbols[:SYMBOLS]) if known else [],
         target_symbols=list(known.target.symbols[:SYMBOLS]) if known else [],
         done=has_stopped(log),
+        running=running,
     )
 
 

@@ -5,23 +5,21 @@ from collections.abc import Sequence
 from pellucid.evaluation.assessment import Assessment
 from pellucid.training.run import members, read_log
 from pellucid.viewer.contents import Item, Rival
-from pellucid.viewer.corpus import assessed, intervals, scores
+from pellucid.viewer.corpus import intervals, scores
 from pellucid.viewer.models import Model, card
-from pellucid.viewer.sources import Sources
 
 
-def rival(model: Model, sources: Sources, items: list[Item], first: Assessment | None) -> Rival:
-    """A run beside one that is assessed: where the file has targets, its outputs for all examples are judged too."""
+def rival(model: Model, items: list[Item], judged: Assessment | None, first: Assessment | None) -> Rival:
+    """A run beside the first: where the file has targets, both are judged on all its examples."""
     log = read_log(model.folder) if members(model.folder) == [model.folder] else []
-    if first is None:
+    if first is None or judged is None:
         return Rival(card=card(model), items=items, log=log)
-    own = assessed(model, sources, model.ready.trace(sources.examples))
-    positions, lengths = intervals(own, {})
+    positions, lengths = intervals(judged, {})
     return Rival(
         card=card(model),
         items=items,
-        outcomes=outcomes([each.exact for each in first.scored], [each.exact for each in own.scored]),
-        scores=scores(own),
+        outcomes=outcomes([each.exact for each in first.scored], [each.exact for each in judged.scored]),
+        scores=scores(judged),
         positions=positions,
         lengths=lengths,
         log=log,

@@ -5,7 +5,8 @@ GET /api/contents   all that it shows
 POST /api/decode, /api/what-if, /api/neighbours   questions, in JSON
 GET /api/training?since=N   the log from line N on, and new frames, as server-sent events
 
-What a person did wrong is answered with 400 and {"error": words}.
+A question that cannot be answered, as of a beginning that the model cannot write, is answered with 200 and
+{"error": words}: a browser counts any other status among its errors. What is no question has one from 400 on.
 """
 
 import logging
@@ -103,9 +104,12 @@ def _answering(service: Service, kind: type[Any], answer: Callable[[Any], msgspe
     """An endpoint that answers questions of one kind."""
 
     def answered(question: msgspec.Struct) -> bytes:
-        """The answer, computed by one thread at a time."""
+        """The answer, computed by one thread at a time; or why there is none."""
         with service.lock:
-            return encoded(answer(question))
+            try:
+                return encoded(answer(question))
+            except InputError as error:
+                return msgspec.json.encode({"error": str(error)})
 
     async def endpoint(request: Request) -> Response:
         """Read, answer, write."""

@@ -1,6 +1,7 @@
 """All examples at once, two runs side by side, and how a model came to be."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -15,10 +16,11 @@ from viewed_kinds import sounds_shown
 from walking import listed, panel, says_its_cell, tab
 
 from pellucid.search.trace import END
+from pellucid.training.run import locked
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.assembling import assemble
 from pellucid.viewer.blocks import unblocked
-from pellucid.viewer.contents import Confusion, Contents, Item
+from pellucid.viewer.contents import Confusion, Contents, Edit, Item
 from pellucid.viewer.models import open_model
 from pellucid.viewer.pages import exported
 from pellucid.viewer.service import application
@@ -163,6 +165,22 @@ def test_two_runs_stand_side_by_side(opened: Open, address: str) -> None:
     assert page.locator(".only").inner_text().endswith("both right")
 
 
+def test_of_a_wrong_output_the_wrong_symbols_alone_are_marked(opened: Open, tmp_path: Path) -> None:
+    trace = alone_told(made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]]))
+    edits = [Edit(kind="same", written=0, wanted="A"), Edit(kind="substitution", written=1, wanted="C")]
+    item = Item(text="ab", features=[], traces=[trace], references=["AC"], edits=edits, errors=1, exact=False)
+    beside = msgspec.structs.replace(contents().rivals[0], items=[item], outcomes=None)
+    shown = msgspec.structs.replace(contents(), items=[item], total=1, rivals=[beside], served=False)
+    path = tmp_path / "page.html"
+    path.write_text(exported(shown), encoding="utf-8")
+    page = opened(path.as_uri())
+    tab(page, "Compare")
+    for row in (page.locator(".listed button[aria-pressed=true]"), panel(page, "run"), panel(page, "rival")):
+        expect(row).to_contain_text("AB")
+        expect(row.locator(".missed").first).to_have_text("B")
+        expect(row.locator(".wrong")).to_have_count(0)
+
+
 def test_steps_of_two_outputs_pair_by_what_was_written(opened: Open, tmp_path: Path) -> None:
     ours = made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]])
     theirs = made("ab", ["A", "X", "C", END], [[0.25, 0.75], [1, 0], [0.5, 0.5], [0, 1]])
@@ -231,7 +249,13 @@ def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> No
         page = opened(address)
         tab(page, "Training")
         state = page.locator(".state")
-        expect(state).to_contain_text("Training:")
+        said = re.compile("interrupted after [0-9]+ of [0-9]+ updates; the same command goes on from there")
+        expect(state).to_contain_text(said)
+        expect(page.locator("header .name")).to_contain_text("This page shows the model of update")
+        expect(page.locator("header .name")).not_to_contain_text("for a newer one")
+        with locked(folder):
+            expect(state).to_contain_text("Training:")
+            expect(page.locator("header .name")).to_contain_text("for a newer one")
         asked = list[str]()
         page.on("request", lambda request: asked.append(request.url))
         frames = len(read_snapshots(folder))
@@ -242,6 +266,27 @@ def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> No
         assert len(read_snapshots(folder)) > frames
         expect(panel(page, "Film").locator(".reel")).to_contain_text(f"of {len(read_snapshots(folder))}")
         assert asked == []  # one stream, opened before: nothing is fetched twice
+
+
+def test_a_training_is_seen_from_before_its_first_record(opened: Open, tmp_path: Path) -> None:
+    folder, whole = tmp_path / "run", begun_run(tmp_path / "whole")
+    folder.mkdir()
+    for name in ("config.toml", "vocabulary.json"):
+        shutil.copy(whole / name, folder)
+    shown = assemble([open_model(folder, "run", "cpu", None)], [], 30, True)
+    with served(application(shown)) as address, locked(folder):
+        page = opened(address)
+        expect(page.locator("main")).to_contain_text("see Training")
+        tab(page, "Training")
+        expect(page.locator(".state")).to_contain_text("Training: 0 updates")
+        shutil.copytree(whole / "snapshots", folder / "snapshots")
+        shutil.copy(whole / "log.jsonl", folder)
+        expect(panel(page, "Loss")).to_be_visible()
+        expect(panel(page, "Film").locator(".reel")).to_contain_text("of 2")
+        page.reload()
+        tab(page, "Training")
+        expect(panel(page, "Film").locator(".reel")).to_contain_text("of 2")
+        page.close()  # before the service that it listens to
 
 
 def test_the_model_card_tells_what_the_model_is(opened: Open, file: str) -> None:

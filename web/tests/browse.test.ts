@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { chosen, coverageDeviation, EVERYTHING, expression, among, mistake, opened, repeated, row, verdict, why, wrongSteps } from "../src/selection/browse";
+import { chosen, coverageDeviation, EVERYTHING, expression, among, mistake, opened, repeated, row, stretches, verdict, why, wrongSteps } from "../src/selection/browse";
 import type { Confusion, Edit } from "../src/data/contents";
 import { item, trace } from "./made";
 
@@ -13,6 +13,11 @@ const edits: Edit[] = [
 const items = [item("abc", "xyz", "xyz"), item("abcd", "xwv", "xyz!", edits), item("b", "q", null)];
 const rows = items.map(row);
 const places = (list: { place: number }[]) => list.map(({ place }) => place);
+
+it("takes an output apart where right symbols end and wrong ones begin", () => {
+  expect(stretches(items[1]!)).toEqual([{ text: "x", wrong: false }, { text: "wv", wrong: true }]);
+  expect(stretches(items[1]!, 2).at(-1)).toEqual({ text: "w", wrong: true });
+});
 
 describe("the list of examples", () => {
   it("keeps the file's order unless told", () => {

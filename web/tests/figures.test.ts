@@ -8,7 +8,7 @@ import { tagFiles, weightFiles } from "../src/files/packed";
 import { heatMap } from "../src/files/tikz";
 import { confused, confusedFiles } from "../src/corpus/confused";
 import { keyOf } from "../src/selection/browse";
-import { changeFigure } from "../src/what-if/figure";
+import { changeFigure, changeTable } from "../src/what-if/figure";
 import { trace } from "./made";
 
 const texts = (svg: string): string[] => [...svg.matchAll(/<text [^>]*>([^<]*)<\/text>/g)].map(([, text]) => text!);
@@ -110,6 +110,15 @@ test("both answers of a what-if stand one above the other, and what changed is m
   expect(svg.match(/fill="var\(--wrong\)" fill-opacity="0.16" d="[^"]*M[^"]*M/g)).toHaveLength(1);
   expect(svg).toContain('stroke="var(--gold)"');
   expect(texts(changeFigure("t", trace("x", "a"), trace("y", "a"), []))).not.toContain("p after");
+});
+
+test("a table of a what-if marks what was given, and names the output that p after goes along", () => {
+  const change = (step: number | null, place: number | null) => ({ step, place, symbol: "x", now: "x", before: 0.5, after: 0.25, move: -0.25, divergence: 1 });
+  const now = { ...trace("xyz", "ab"), forced: [0, 1], painted: [1, 2] };
+  const table = changeTable(now, [change(0, 0), change(1, 1), change(2, 2), change(3, null)], false);
+  expect(table[0]).toEqual(["step", "before", "after", "p before", "p after, along the output before", "KL in bits", "given after"]);
+  expect(table.slice(1).map((line) => line[6])).toEqual(["symbol", "symbol and attention", "attention", ""]);
+  expect(changeTable(now, [], true)[0]![4]).toBe("p after, along its own output");
 });
 
 test("a difference in TikZ has two colours, against the farthest", () => {

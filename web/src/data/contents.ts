@@ -155,6 +155,7 @@ export interface Training {
   source_symbols: string[];
   target_symbols: string[];
   done: boolean;
+  running: boolean;
 }
 
 /** A state of the corpus. */

@@ -12,10 +12,10 @@ async function answer<T>(path: string, init?: RequestInit): Promise<T> {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ServiceError("The service does not answer. It ends with the command that started it.");
   }
-  const body: unknown = await response.json().catch(() => null);
-  if (response.ok && body !== null) return body as T;
-  const said = typeof body === "object" && body !== null && "error" in body ? String(body.error) : "";
-  throw new ServiceError(said || `The service answered ${response.status} and no words.`);
+  const body: { error?: string } | null = await response.json().catch(() => null);
+  // A question that cannot be answered has a good status, too.
+  if (response.ok && body && !body.error) return body as T;
+  throw new ServiceError(body?.error || `The service answered ${response.status} and no words.`);
 }
 
 function ask<T>(path: string, question: unknown, signal?: AbortSignal): Promise<T> {
@@ -56,9 +56,11 @@ export function listen(
   since: number,
   line: (number: number, line: Record<string, unknown>) => void,
   frame: (frame: Frame) => void,
+  running: (running: boolean) => void,
 ): () => void {
   const events = new EventSource(`api/training?since=${since}`);
   events.addEventListener("line", (event) => line(Number(event.lastEventId), JSON.parse(event.data)));
   events.addEventListener("frame", (event) => frame(JSON.parse(event.data)));
+  events.addEventListener("running", (event) => running(JSON.parse(event.data)));
   return () => events.close();
 }

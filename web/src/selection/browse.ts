@@ -2,7 +2,7 @@
 
 import { numbers } from "../data/blocks";
 import type { Confusion, Edit, Item, Trace } from "../data/contents";
-import { due, END } from "../data/steps";
+import { between, due, END } from "../data/steps";
 import { placeOf } from "../data/task";
 import { percent, probability } from "../drawing/scales";
 import { shown, shownText } from "../drawing/symbols";
@@ -119,6 +119,23 @@ export function wrongSteps(edits: Edit[]): { steps: number[]; missed: [number, s
     else if (edit.kind !== "same" && edit.written !== null) steps.push(edit.written);
   }
   return { steps, missed };
+}
+
+/** An output in stretches that are right or wrong: as few elements as can be, for lists are scrolled fast. */
+export function stretches({ edits, traces: [trace] }: Item, most = Infinity): { text: string; wrong: boolean }[] {
+  if (!trace) return [];
+  const named = trace.task === "classify" ? shownText : shown;
+  const wrong = new Set(wrongSteps(edits).steps);
+  const found: { text: string; wrong: boolean }[] = [];
+  const gap = between(trace);
+  trace.target.slice(0, most).forEach((symbol, step) => {
+    if (symbol === END) return;
+    const last = found.at(-1);
+    if (last) last.text += gap;
+    if (last?.wrong === wrong.has(step)) last.text += named(symbol);
+    else found.push({ text: named(symbol), wrong: wrong.has(step) });
+  });
+  return found;
 }
 
 /** The alignment in words: what a person who has read nothing must see first. */

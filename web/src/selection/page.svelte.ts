@@ -1,5 +1,5 @@
 /** What the page was given, and the part of it that is selected. */
-import type { Contents, Item, Trace } from "../data/contents";
+import type { Contents, Frame, Item, Trace, Training } from "../data/contents";
 import { FORMAT } from "../data/contents";
 import { taskOf, type Task } from "../data/task";
 import { contents as fetched } from "../data/service";
@@ -20,6 +20,15 @@ class Page {
 
   /** What was asked about outputs after they came, by what they read and wrote. */
   known = $state.raw<ReadonlyMap<string, Partial<Trace>>>(new Map());
+
+  /** What was heard of a training since the contents came, and whether it goes on. */
+  lines = $state.raw<Training["log"]>([]);
+  frames = $state.raw<Frame[]>([]);
+  heard = $state.raw<boolean | null>(null);
+  readonly log = $derived([...(this.contents.training?.log ?? []), ...this.lines]);
+  readonly reel = $derived([...(this.contents.training?.frames ?? []), ...this.frames]);
+  readonly over = $derived(this.log.some(({ event }) => event === "stopped"));
+  readonly training = $derived(!this.over && (this.heard ?? this.contents.training?.running ?? false));
 
   readonly items: Item[] = $derived(this.contents.items);
   readonly item: Item | null = $derived(this.live ?? this.items[selection.item] ?? null);

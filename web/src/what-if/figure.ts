@@ -6,6 +6,15 @@ import { shown } from "../drawing/symbols";
 import { MARKED } from "../files/figures";
 import { comparable, numbered, type Change } from "./sentence";
 
+/** The same as a table, which also says what was given: a step's symbol, its attention, or both. */
+export function changeTable(now: Trace, all: readonly Change[], own: boolean): (string | number)[][] {
+  const given = ({ place }: Change): string => (place === null ? "" : [now.forced.includes(place) ? "symbol" : [], now.painted.includes(place) ? "attention" : []].flat().join(" and "));
+  return [
+    ["step", "before", "after", "p before", `p after, along ${own ? "its own output" : "the output before"}`, "KL in bits", "given after"],
+    ...all.map((each) => [numbered(each), each.symbol ?? "", each.now ?? "", each.before ?? "", each.after ?? "", each.divergence ?? "", given(each)]),
+  ];
+}
+
 /** Without probabilities where none can be compared. */
 export function changeFigure(title: string, was: Trace, now: Trace, all: readonly Change[]): string {
   const symbol = (of: Trace, place: number | null, other: string | undefined): Cell =>
