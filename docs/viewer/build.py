@@ -79,7 +79,7 @@ def examples(page: Page) -> bytes:
 
 def opening(page: Page) -> bytes:
     """What was wrong and the links, and beside them the matrix, with the wrong step held."""
-    page.locator(".picked .verdict button").nth(1).click()
+    page.locator(".picked .verdict .substitution button").first.click()
     parts = (page.locator(".picked .verdict").first, panel(page, "Links"), panel(page, "Matrix"))
     verdict, links, matrix = (Image.open(BytesIO(part.screenshot())) for part in parts)
     page.keyboard.press("Escape")
