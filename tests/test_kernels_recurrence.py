@@ -43,8 +43,9 @@ def test_runs_equal_plain_ones(
     got, wanted = both_ways(cells, states, {"vectors": vectors}, seed)
     assert_equal(got, wanted)
     with torch.no_grad():
-        for answer, name in zip(states(), ("output 0", "output 1"), strict=True):
-            assert torch.equal(answer, got[name])
+        answers = dict(zip(("output 0", "output 1"), states(), strict=True))
+    # Compiled apart from the one that keeps what the way back needs: some processors' last bits differ.
+    assert_equal(answers, {name: got[name] for name in answers}, tolerance=1e-6)
 
 
 @given(st.data(), CELLS, SEEDS)
