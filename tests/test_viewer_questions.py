@@ -28,6 +28,7 @@ def test_a_prefix_begins_the_output_and_is_told_as_forced() -> None:
 def test_a_prefix_with_its_end_is_scored_and_nothing_is_searched() -> None:
     (trace,) = decode(SHOWN(), Asked(text="nine two", prefix=["4", END])).traces
     assert trace.origin == "given" and trace.output == "4" and trace.target == ["4", END]
+    assert trace.forced == [0, 1]
 
 
 def test_a_painted_row_is_where_the_model_looked() -> None:

@@ -4,6 +4,7 @@ A mistake in a question is an `InputError`.
 """
 
 from collections import Counter
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -149,11 +150,12 @@ def _answer(shown: Assembled, asked: Asked, steps: int = 0) -> tuple[Item, Trace
 
 
 def _outputs(transducer: Transducer, asked: Asked) -> list[Trace]:
-    """The outputs of a question. One whose end is given as well is scored, for there is nothing to search."""
+    """The outputs of a question. One whose end is given as well is scored: there is nothing to search, all is given."""
     example = _example(asked, transducer)
     if asked.prefix[-1:] == [END]:
         text = transducer.segmenters.target.join(asked.prefix[:-1])
-        return transducer.force([example._replace(target=text)])
+        scored = transducer.force([example._replace(target=text)])
+        return [replace(each, forced=tuple(range(len(each.target)))) for each in scored]
     prefixes = [asked.prefix] if asked.prefix else None
     if asked.outputs == 1:
         return transducer.trace([example], prefixes=prefixes)
