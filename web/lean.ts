@@ -2,9 +2,10 @@
  * Leaves out of Svelte's runtime what this page never does, so that the bundler finds it dead: taking over markup made
  * on a server (nothing is hydrated), boundaries that catch errors or wait (there are none; an error reaches the console
  * either way), state that is watched in its depths (`$state.raw` alone is used), changes that wait for promises or
- * are tried beside others (no component awaits), rows that move, transitions, forms that are reset, dates, stores, `style:` beside a
- * `style` that is text or with `|important`, lists and objects of classes, a page that is taken away, signals that abort, and policies of trusted types. It knows the text of the pinned version, and stops the build where it
- * does not find it, or where a component asks for what is left out.
+ * are tried beside others (no component awaits), rows that move, transitions, forms that are reset, dates, stores, `style:`
+ * beside a `style` that is text or with `|important`, lists and objects of classes, a page that is taken away, signals that
+ * abort, and policies of trusted types. It knows the text of the pinned version, and stops the build where it does not find
+ * it, or where a component asks for what is left out.
  */
 import { posix } from "node:path";
 import type { Plugin } from "vite";

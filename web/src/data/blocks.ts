@@ -39,7 +39,6 @@ export function row(of: Grid, index: number): Float32Array {
   return of.values.subarray(index * of.columns, (index + 1) * of.columns);
 }
 
-
 /** Rows of numbers as a grid; an empty list has no columns. */
 export function gridOf(rows: ArrayLike<number>[]): Grid {
   const columns = rows[0]?.length ?? 0;
