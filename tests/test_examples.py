@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from published import DATA
 
 from pellucid.config import DataConfig, Format
 from pellucid.data.examples import (
@@ -30,7 +31,6 @@ from pellucid.data.examples import (
 )
 from pellucid.errors import ConfigError, DataError
 
-DATA = Path(os.environ.get("PELLUCID_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
 CONFIG = DataConfig()
 SKIPPING = DataConfig(on_bad_line="skip")
 TAGGED = DataConfig(features_column="3")

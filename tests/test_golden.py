@@ -1,7 +1,6 @@
 """The protein networks of 2016: their published numbers again, and what happens where they do not come out."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -9,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 from command_line import complaint, pellucid
+from published import DATA
 from torch import nn
 
 from pellucid.model.peephole import Cell, Peepholes, peephole_step
 from pellucid.recipes.protein_golden import ATTENTION, Check, read_proteins
 from pellucid.recipes.proteins.imported import decoder_of, masked_lstm
 
-DATA = Path(os.environ.get("PELLUCID_DATA", "../shared/data"))
 FOLDER = DATA / "protein-golden"
 has_weights = pytest.mark.skipif(
     not FOLDER.is_dir(), reason=f"{FOLDER} is not there: the weights of 2016 are not at hand"
