@@ -20,13 +20,18 @@ SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': r"\texttt{\char34}",
+    "'": r"\textquotesingle{}",
+    "`": r"\textasciigrave{}",
+    "-": "-{}",
+    ",": ",{}",
     "⟨": r"$\langle$",
     "⟩": r"$\rangle$",
     "␣": r"\textvisiblespace{}",
     "→": r"$\rightarrow$",
     "·": r"$\cdot$",
 }
+"""A quotation mark that is straight in every font, and -- no dash: TeX would join them to other letters."""
 SMALLEST = 0.005
 """A weight below this would be white."""
 

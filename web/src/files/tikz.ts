@@ -6,6 +6,9 @@ import { NEVER, shown } from "../drawing/symbols";
 const SPECIAL: Record<string, string> = {
   "\\": "\\textbackslash{}", "{": "\\{", "}": "\\}", "$": "\\$", "&": "\\&", "#": "\\#", "%": "\\%", "_": "\\_",
   "^": "\\textasciicircum{}", "~": "\\textasciitilde{}", "␣": "\\textvisiblespace{}", "<": "\\textless{}", ">": "\\textgreater{}",
+  // Straight in every font, and joined to no other letter: -- is no dash.
+  "|": "\\textbar{}", '"': "\\texttt{\\char34}", "'": "\\textquotesingle{}", "`": "\\textasciigrave{}", "-": "-{}", ",": ",{}",
+  "⟨": "$\\langle$", "⟩": "$\\rangle$", "−": "$-$", "→": "$\\rightarrow$", "·": "$\\cdot$",
 };
 
 /** A text as LaTeX prints it, and a symbol, whose blanks are seen. */
