@@ -268,7 +268,7 @@ class Rival(Struct, frozen=True, kw_only=True):
     """In the order of `Contents.items`."""
     outcomes: tuple[int, int, int, int] | None = None
     differing: int | None = None
-    """Examples of the whole file that both have right, the first alone, this one, and neither; with different outputs."""
+    """Examples of the file that both have right, the first alone, this one alone, neither; with different outputs."""
     scores: list[Statistic] = []
     """Of the whole file, as in `Corpus`."""
     positions: list[Interval] = []
