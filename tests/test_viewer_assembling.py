@@ -207,7 +207,7 @@ def test_another_run_is_judged_on_the_whole_file() -> None:
     assert contents.corpus is not None
     (rival,) = contents.rivals
     right = round(contents.corpus.scores[0].value / 100 * 40)
-    assert rival.outcomes == (right, 0, 0, 40 - right)  # it is the same run
+    assert rival.outcomes == (right, 0, 0, 40 - right) and rival.differing == 0  # it is the same run
     assert [each.right for each in rival.positions] == [each.right for each in contents.corpus.positions]
     assert [each.value for each in rival.scores] == [each.value for each in contents.corpus.scores]
     assert rival.log == read_log(digits_run().run) and outcomes([True, True, False], [True, False, True]) == (
@@ -227,7 +227,8 @@ def test_examples_on_which_the_runs_differ_are_shown_first(tmp_path: Path) -> No
     assert beside.outcomes is not None
     differ = sum(one.exact != other.exact for one, other in zip(shown.items, beside.items, strict=True))
     assert differ == min(12, beside.outcomes[1] + beside.outcomes[2]) > 0
-    assert f"{differ} of " in shown.choice and "on which the runs differ" in shown.choice
+    assert f"{differ} of " in shown.choice and "that one run has right and another wrong" in shown.choice
+    assert beside.differing is not None and beside.differing >= sum(beside.outcomes[1:3])
 
 
 def test_a_file_holds_the_nearest_of_the_states_that_it_shows() -> None:

@@ -40,18 +40,20 @@ def test_beside_another_run_examples_on_which_they_differ_come_first() -> None:
     assert len(numbers) == 11 and {0, 30, 1, 2, 44} < set(numbers) and numbers == sorted(numbers)
     assert sum(at % 3 == 0 for at in numbers if at not in (0, 30)) == 3
     assert words == (
-        "11 of 90 examples: all 5 on which the runs differ; the 3 worst of 28 that all runs have wrong, "
-        "and 3 of 57 that all have right, drawn evenly from the file"
+        "11 of 90 examples: all 5 that one run has right and another wrong; the 3 worst of 28 that all runs have "
+        "wrong, and 3 of 57 that all have right, drawn evenly from the file"
     )
     assert choose(ours, 11, [ours])[0] == choose(ours, 11)[0]
-    assert "all 0 on which the runs differ" in choose(ours, 11, [ours])[1]
+    assert "all 0 that one run has right and another wrong" in choose(ours, 11, [ours])[1]
 
 
 def test_of_too_many_that_differ_both_kinds_are_drawn_evenly() -> None:
     ours = [scored(at % 2) for at in range(100)]
     numbers, words = choose(ours, 10, [[scored(1 - at % 2) for at in range(100)], ours])
     assert [at % 2 for at in numbers].count(0) == 5 and {0, 1, 98, 99} < set(numbers)
-    assert words.startswith("10 of 100 examples: 10 of 100 on which the runs differ, drawn evenly; all 0 that all runs")
+    assert words.startswith(
+        "10 of 100 examples: 10 of 100 that one run has right and another wrong, drawn evenly; all 0 that all runs"
+    )
     few = [scored(1 if at == 7 else at % 2) for at in range(100)]
     numbers, _ = choose(few, 10, [[scored(0)] * 100])
     assert len(numbers) == len(set(numbers)) == 10 and all(few[at].errors for at in numbers)

@@ -118,7 +118,7 @@ def test_what_is_no_question_is_refused(port: int, question: bytes) -> None:
     [
         (json.dumps({"text": "one " * 5000}).encode(), "data.maximum_length"),
         (b'{"text": "one", "features": ["V"]}', "features"),
-        (b'{"text": "one", "prefix": ["x"]}', "prefix"),
+        (b'{"text": "one", "prefix": ["x"]}', "begin with: the model never writes"),
         (b'{"text": "one", "beam_width": 0}', "beam_width"),
         (b'{"text": "one", "outputs": 1000}', "outputs"),
         (b'{"text": "one", "rival": 7}', "rival"),

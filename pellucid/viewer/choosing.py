@@ -43,9 +43,10 @@ def _both(scored: Sequence[Scored], parted: Sequence[int], most: int) -> list[in
 
 
 def _differ(shown: int, parted: int) -> str:
-    """How many of the examples on which runs differ are shown."""
-    many = f"{shown:,} of {parted:,} on which the runs differ, drawn evenly"
-    return f"{many if shown < parted else f'all {parted:,} on which the runs differ'}; "
+    """How many of the examples that a run has right and another wrong are shown."""
+    those = "that one run has right and another wrong"
+    many = f"{shown:,} of {parted:,} {those}, drawn evenly"
+    return f"{many if shown < parted else f'all {parted:,} {those}'}; "
 
 
 def evenly(numbers: Sequence[int], count: int) -> list[int]:

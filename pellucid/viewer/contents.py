@@ -233,10 +233,9 @@ class Point(Struct, frozen=True, kw_only=True):
 
 
 class Cloud(Struct, frozen=True, kw_only=True):
-    """States of the corpus in the plane of their two greatest principal components."""
+    """States of the corpus in the plane (n × 2) of their two greatest principal components."""
 
     plane: Block
-    """n × 2."""
     points: list[Point]
     explained: tuple[float, float]
     """Shares of the variance."""
@@ -268,7 +267,8 @@ class Rival(Struct, frozen=True, kw_only=True):
     items: list[Item]
     """In the order of `Contents.items`."""
     outcomes: tuple[int, int, int, int] | None = None
-    """Examples of the whole file that both have right, the first alone, this one alone, and neither."""
+    differing: int | None = None
+    """Examples of the file that both have right, the first alone, this one alone, neither; with different outputs."""
     scores: list[Statistic] = []
     """Of the whole file, as in `Corpus`."""
     positions: list[Interval] = []

@@ -28,14 +28,21 @@ def built() -> str:
 
 def policy(page: str, connect: str) -> str:
     """What a browser may load: what the page itself holds, and what it may `connect` to; only its own scripts run."""
-    unpacked = [zlib.decompress(base64.b64decode(packed), -zlib.MAX_WBITS) for packed in PACKED.findall(page)]
-    own = [*(script.encode("utf-8") for script in SCRIPT.findall(page)), *unpacked]
-    digests = [hashlib.sha256(script).digest() for script in own]
+    own = [*SCRIPT.findall(page), *map(unpacked, PACKED.findall(page))]
+    digests = [hashlib.sha256(script.encode("utf-8")).digest() for script in own]
     scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {scripts or chr(39) + 'none' + chr(39)}; style-src 'unsafe-inline'; "
         f"img-src data: blob:; font-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
+
+
+def unpacked(packed: str) -> str:
+    """A script as it runs: words that stand before it, each after a letter, are put back for their letters."""
+    *words, script = zlib.decompress(base64.b64decode(packed), -zlib.MAX_WBITS).decode("utf-8").split("\0")
+    for word in reversed(words):
+        script = script.replace(word[0], word[1:])
+    return script
 
 
 def exported(contents: Contents) -> str:

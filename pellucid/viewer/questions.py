@@ -3,6 +3,7 @@
 A mistake in a question is an `InputError`.
 """
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -157,9 +158,13 @@ def _outputs(transducer: Transducer, asked: Asked) -> list[Trace]:
         scored = transducer.force([example._replace(target=text)])
         return [replace(each, forced=tuple(range(len(each.target)))) for each in scored]
     prefixes = [asked.prefix] if asked.prefix else None
-    if asked.outputs == 1:
-        return transducer.trace([example], prefixes=prefixes)
-    (found,) = transducer.hypotheses([example], asked.outputs, prefixes=prefixes)
+    try:
+        if asked.outputs == 1:
+            return transducer.trace([example], prefixes=prefixes)
+        (found,) = transducer.hypotheses([example], asked.outputs, prefixes=prefixes)
+    except InputError as error:
+        # The page has a field of this name where other programs have a prefix.
+        raise InputError(re.sub("^prefix:", "begin with:", f"{error}")) from None
     return found
 
 

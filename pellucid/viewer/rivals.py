@@ -19,6 +19,7 @@ def rival(model: Model, items: list[Item], judged: Assessment | None, first: Ass
         card=card(model),
         items=items,
         outcomes=outcomes([each.exact for each in first.scored], [each.exact for each in judged.scored]),
+        differing=sum(one.output != two.output for one, two in zip(first.traces, judged.traces, strict=True)),
         scores=scores(judged),
         positions=positions,
         lengths=lengths,

@@ -1,4 +1,4 @@
-"""All examples at once, two runs side by side, and how a model came to be."""
+"""All examples at once, and how a model came to be."""
 
 import re
 import shutil
@@ -6,26 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 
-import msgspec
 import pytest
 from chromium import Open
 from playwright.sync_api import expect
-from sample_traces import made
 from viewed import begun_run, digits_shown, resume
 from viewed_kinds import sounds_shown
 from walking import listed, panel, says_its_cell, tab
 
-from pellucid.search.trace import END
 from pellucid.training.run import locked
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.assembling import assemble
 from pellucid.viewer.blocks import unblocked
-from pellucid.viewer.contents import Confusion, Contents, Edit, Item
+from pellucid.viewer.contents import Confusion, Contents
 from pellucid.viewer.models import open_model
 from pellucid.viewer.pages import exported
 from pellucid.viewer.service import application
 from pellucid.viewer.serving import served
-from pellucid.viewer.traces import alone_told
 
 
 def contents() -> Contents:
@@ -144,73 +140,6 @@ def test_the_statistics_of_attention_stand_with_their_definitions(opened: Open, 
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)
     expect(own.locator("[aria-live]")).to_have_text(f"Tenth 2 of the source, tenth 2 of the output: {mean[1, 1]:.4f}.")
-
-
-def test_two_runs_stand_side_by_side(opened: Open, address: str) -> None:
-    page = opened(address)
-    tab(page, "Compare")
-    wins = page.get_by_role("group", name="Outcomes").get_by_role("button")
-    judged = [int(each) for each in wins.locator("b").all_inner_texts()]
-    (rival,) = contents().rivals
-    assert judged == list(rival.outcomes or ()) and sum(judged) == contents().total > len(contents().items)
-    own = panel(page, "Who wins where")
-    expect(own).to_contain_text(f"both right ({sum(item.exact or False for item in contents().items)} shown)")
-    expect(own).to_contain_text("chance would split the 0 differing examples")
-    expect(own.get_by_role("row", name="exact match")).to_contain_text(f"{rival.scores[0].value:.2f} %")
-    assert panel(page, "Difference").locator("canvas").is_visible()
-    says_its_cell(page, "Difference")
-    wins.first.click()
-    page.get_by_role("button", name=re.compile("^Open these")).click()
-    expect(page.get_by_role("listbox")).to_be_focused()
-    assert page.locator(".only").inner_text().endswith("both right")
-
-
-def test_of_a_wrong_output_the_wrong_symbols_alone_are_marked(opened: Open, tmp_path: Path) -> None:
-    trace = alone_told(made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]]))
-    edits = [Edit(kind="same", written=0, wanted="A"), Edit(kind="substitution", written=1, wanted="C")]
-    item = Item(text="ab", features=[], traces=[trace], references=["AC"], edits=edits, errors=1, exact=False)
-    beside = msgspec.structs.replace(contents().rivals[0], items=[item], outcomes=None)
-    shown = msgspec.structs.replace(contents(), items=[item], total=1, rivals=[beside], served=False)
-    path = tmp_path / "page.html"
-    path.write_text(exported(shown), encoding="utf-8")
-    page = opened(path.as_uri())
-    tab(page, "Compare")
-    for row in (page.locator(".listed button[aria-pressed=true]"), panel(page, "run"), panel(page, "rival")):
-        expect(row).to_contain_text("AB")
-        expect(row.locator(".missed").first).to_have_text("B")
-        expect(row.locator(".wrong")).to_have_count(0)
-
-
-def test_steps_of_two_outputs_pair_by_what_was_written(opened: Open, tmp_path: Path) -> None:
-    ours = made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]])
-    theirs = made("ab", ["A", "X", "C", END], [[0.25, 0.75], [1, 0], [0.5, 0.5], [0, 1]])
-    items = [Item(text="ab", features=[], traces=[alone_told(each)], references=[]) for each in (ours, theirs)]
-    (rival,) = contents().rivals
-    beside = msgspec.structs.replace(rival, items=items[1:], outcomes=None)
-    shown = msgspec.structs.replace(contents(), items=items[:1], total=1, rivals=[beside], served=False)
-    path = tmp_path / "page.html"
-    path.write_text(exported(shown), encoding="utf-8")
-    page = opened(path.as_uri())
-    tab(page, "Compare")
-    apart, other = panel(page, "Difference"), panel(page, "rival")
-    expect(apart.locator(".caption")).to_contain_text("; 1 that only one of them wrote is left out")
-    expect(apart).to_contain_text("the strongest colour is 0.75")
-    expect(apart.locator("svg .symbol, svg text").filter(has_text="B/X")).to_have_count(1)
-    apart.get_by_role("application").focus()
-    page.keyboard.press("ArrowRight")
-    expect(apart.locator("[aria-live]")).to_have_text(re.compile("−0.7500|0.7500"))
-    # What is pointed at in one is the same step in all: the last of three is the last of four.
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
-    expect(panel(page, "run").locator("[aria-live]")).to_contain_text("Step 3 writes")
-    expect(other.locator("[aria-live]")).to_contain_text("Step 4 writes")
-    other.get_by_role("application").focus()
-    page.keyboard.press("ArrowUp")
-    expect(other.locator("[aria-live]")).to_contain_text("Step 3 writes ⁨C⁩")
-    expect(panel(page, "run").locator("[aria-live]")).not_to_contain_text("Step")
-    page.keyboard.press("ArrowUp")
-    expect(other.locator("[aria-live]")).to_contain_text("Step 2 writes ⁨X⁩")
-    expect(panel(page, "run").locator("[aria-live]")).to_contain_text("Step 2 writes ⁨B⁩")
 
 
 def test_the_film_goes_through_the_snapshots_of_the_training(opened: Open, file: str, tmp_path: Path) -> None:

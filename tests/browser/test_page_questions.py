@@ -3,15 +3,13 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from chromium import Open
 from playwright.sync_api import Page, expect
-from saved_files import table
-from viewed import chained, digits_shown
+from viewed import chained
 from viewed_kinds import sounds_shown
-from walking import panel, saved, tab
+from walking import panel, tab
 
 from pellucid.viewer.asking import Asked, Painted
 from pellucid.viewer.contents import Item
@@ -97,55 +95,6 @@ def test_another_symbol_is_forced_by_a_click_and_looks_forced(opened: Open, lang
     page.get_by_role("button", name="step 2", exact=True).click()
     panel(page, "Output").locator("button.other").first.click()
     expect(steps.nth(1)).to_have_accessible_name("step 2, given")
-
-
-def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
-    opened: Open, address: str, tmp_path: Path
-) -> None:
-    page = opened(f"{address}#item=0")
-    what_if(page)
-    page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
-    other = panel(page, "Output").locator("button.other").first
-    symbol = other.locator(".symbol, span").first.inner_text()
-    with page.expect_response("**/api/what-if") as answered:
-        other.click()
-    told = json.loads(answered.value.body())
-    before, after = (told[name]["traces"][0]["target"] for name in ("before", "after"))
-    expect(page.locator(SENTENCE)).to_contain_text(f"writes “{symbol}” (p = ")
-    became = panel(page, "What became of it")
-    expect(became.locator("tbody tr")).to_have_count(max(len(before), len(after)))
-    expect(became.locator(".caption")).to_contain_text("each answer goes along its own output")
-    assert panel(page, "Difference").locator("canvas").evaluate(SHADES) > 1
-    head, *lines = table(saved(page, "What became of it", "CSV", tmp_path))
-    assert head == ["step", "before", "after", "p before", "p after, along its own output", "KL in bits", "given after"]
-    assert [line[6] for line in lines] == ["symbol", *[""] * (len(lines) - 1)]
-    assert [line[2] for line in lines[: len(after)]] == after and [line[1] for line in lines[: len(before)]] == before
-    assert float(lines[0][4]) < float(lines[0][3]) and float(lines[0][5]) == 0 < float(lines[1][5])
-    rows = table(saved(page, "Difference", "CSV", tmp_path))[1:]
-    assert len(rows) == min(len(before), len(after)) and rows[0][0] == f"{before[0]}/{after[0]}"
-    page.get_by_role("button", name="Everywhere alike").click()
-    page.get_by_role("group", name="Symbols of the source").get_by_role("button").last.click()
-    with page.expect_response("**/api/what-if"):
-        page.get_by_role("button", name="Hide from attention").click()
-    expect(page.locator(SENTENCE)).to_contain_text("Hiding")
-    given = [line[6] for line in table(saved(page, "What became of it", "CSV", tmp_path))]
-    assert given[1] == "symbol and attention"
-    change = json.loads(saved(page, "What became of it", "JSON", tmp_path))
-    first = digits_shown(beam=3).contents.items[0]
-    assert change["difference"]["before"]["text"] == change["asked"]["text"] == first.text
-    assert change["asked"]["prefix"] == after[:1] and change["asked"]["painted"][0]["step"] == 0
-    assert change["asked"]["masked"] == [len(first.traces[0].source) - 1]
-
-
-def test_a_step_that_is_forced_among_the_examples_is_the_one_that_opens(opened: Open, address: str) -> None:
-    page = opened(f"{address}#item=0")
-    panel(page, "Steps").locator(".step").nth(1).click()
-    page.get_by_role("button", name=re.compile("^Force .* at step 2$")).first.click()
-    expect(page.locator(SENTENCE)).to_contain_text("Forcing the output to begin with")
-    steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
-    expect(steps.nth(1)).to_have_attribute("aria-pressed", "true")
-    expect(panel(page, "Attention of step 2")).to_be_visible()
-    expect(panel(page, "Output")).to_contain_text("Step 2 could also write")
 
 
 def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -> None:
@@ -273,12 +222,3 @@ def test_a_symbol_never_seen_is_read_and_told(opened: Open, language: str) -> No
     page = opened(language)
     page.get_by_role("searchbox", name="A source to decode").fill("ca☃o")
     expect(panel(page, "Links")).to_contain_text("☃")
-
-
-def test_a_beginning_that_cannot_be_written_is_told_and_is_no_error(opened: Open, address: str) -> None:
-    page = opened(f"{address}#item=0")
-    what_if(page)
-    page.get_by_role("textbox", name="begin with").fill("☃")
-    expect(page.locator(f"{SENTENCE} .wrong")).to_contain_text("prefix")
-    page.get_by_role("button", name="Undo").click()
-    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")

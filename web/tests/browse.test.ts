@@ -15,8 +15,11 @@ const rows = items.map(row);
 const places = (list: { place: number }[]) => list.map(({ place }) => place);
 
 it("takes an output apart where right symbols end and wrong ones begin", () => {
-  expect(stretches(items[1]!)).toEqual([{ text: "x", wrong: false }, { text: "wv", wrong: true }]);
-  expect(stretches(items[1]!, 2).at(-1)).toEqual({ text: "w", wrong: true });
+  expect(stretches(items[1]!)).toEqual([{ text: "x", wrong: false }, { text: "–wv–", wrong: true }]);
+  expect(stretches(items[1]!, 2).at(-1)).toEqual({ text: "–w", wrong: true });
+  const short = item("ab", "x", "xy", [edits[0]!, edits[1]!]);
+  expect(stretches(short)).toEqual([{ text: "x", wrong: false }, { text: "–", wrong: true }]);
+  expect(stretches(item("ab", "", "x", [edits[1]!]))).toEqual([]);
 });
 
 describe("the list of examples", () => {

@@ -3,11 +3,20 @@ import { gridOf } from "../src/data/blocks";
 import { csv, offered } from "../src/files/export";
 import { runs } from "../src/files/paper";
 import { embedded, fileName } from "../src/files/file";
+import { weightFiles } from "../src/files/packed";
 import { escaped, heatMap } from "../src/files/tikz";
 import type { Contents } from "../src/data/contents";
+import { trace } from "./made";
 
 test("CSV keeps commas, quotes and blanks", () => {
   expect(csv([["a", 1], ["b,c", 'd"e'], [" ", ""]])).toBe('a,1\r\n"b,c","d""e"\r\n" ",""\r\n');
+});
+
+test("weights say in every form of what they are", () => {
+  const files = weightFiles("one less other: “x”", trace("x", "ab"), gridOf([[-0.5, 0.25]]), "");
+  expect(files.data).toMatchObject({ title: "one less other: “x”", weights: [[-0.5, 0.25]] });
+  expect(files.table![0]).toEqual(["one less other: “x”", "a", "b"]);
+  expect(files.tex!.split("\n")[0]).toBe("% one less other: “x”");
 });
 
 test("a menu shows only what there is", () => {

@@ -107,7 +107,7 @@ test("both answers of a what-if stand one above the other, and what changed is m
   const told = texts(svg);
   for (const text of ["hiding b", "before", "after", "p before", "p after", "KL, bits", "z", "–"]) expect(told).toContain(text);
   expect([times(told, "x"), times(told, "0.25"), times(told, "1.50")]).toEqual([2, 2, 2]);
-  expect(svg.match(/fill="var\(--wrong\)" fill-opacity="0.16" d="[^"]*M[^"]*M/g)).toHaveLength(1);
+  expect(svg.match(/fill="var\(--accent\)" fill-opacity="0.16" d="[^"]*M[^"]*M/g)).toHaveLength(1);
   expect(svg).toContain('stroke="var(--gold)"');
   expect(texts(changeFigure("t", trace("x", "a"), trace("y", "a"), []))).not.toContain("p after");
 });

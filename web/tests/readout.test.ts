@@ -11,6 +11,8 @@ test("a cell, a step, a position and nothing, in words", () => {
   expect(plain(sentence(read, 1, null))).toBe("Step 2 writes y; it looks nowhere.");
   expect(plain(sentence(read, null, 0))).toBe("Position 1, a: most in writing x (1) 90 %.");
   expect(plain(sentence({ ...read, unknown: new Set([0]) }, null, 0))).toBe("Position 1, a, never seen in training: most in writing x (1) 90 %.");
+  const apart = { ...read, weights: gridOf([[-0.31, 0.1], [0.2, 0]]), quantity: "difference of weights", shares: false };
+  expect(plain(sentence(apart, null, 0))).toBe("Position 1, a: greatest difference of weights, up or down, in writing x (1) −0.310, y (2) 0.200.");
   expect(sentence(read, null, null)).toBe("");
   expect(sentence(read, 9, 9)).toBe("");
   const spread = { ...read, weights: gridOf([new Array<number>(300).fill(1 / 300)]), reads: new Array<string>(300).fill("a") };

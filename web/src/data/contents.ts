@@ -167,7 +167,7 @@ export interface Point {
   following: string;
 }
 
-/** States of the corpus in the plane of their two greatest principal components. */
+/** States of the corpus in the plane (n × 2) of their two greatest principal components. */
 export interface Cloud {
   plane: Block;
   points: Point[];
@@ -194,6 +194,7 @@ export interface Rival {
   card: Card;
   items: Item[];
   outcomes: [number, number, number, number] | null;
+  differing: number | null;
   scores: Statistic[];
   positions: Interval[];
   lengths: Interval[];

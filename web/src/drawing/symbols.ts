@@ -69,6 +69,9 @@ export function shownText(text: string): string {
 /** The same within a sentence. */
 export const quoted = (text: string): string => (text ? `“${shownText(text)}”` : "nothing");
 
+/** The label of two steps side by side: their symbol, or both where they differ. */
+export const either = (one: string, other: string): string => (one === other ? one : `${shown(one)}/${shown(other)}`);
+
 /** For each symbol its number among its equals, from 1; null where it has none. */
 export function ordinals(symbols: readonly string[]): (number | null)[] {
   const counts = new Map<string, number>();

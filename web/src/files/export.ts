@@ -4,8 +4,10 @@ import { coloured, png, svgText } from "./paper";
 
 /** The forms a panel has; what it does not give, its menu does not show. */
 export interface Files {
-  /** Of the file, without its ending; the title of its picture. */
+  /** Of the file, without its ending; with a capital the title of its picture. */
   readonly name: string;
+  /** The title, where it stays as it is: it may begin with the name of a run. */
+  readonly title?: string;
   /** What the page draws, or the text of an SVG in the page's colours. */
   readonly picture?: SVGSVGElement | string | undefined;
   readonly data?: unknown;
@@ -32,7 +34,7 @@ export function csv(table: readonly (readonly (string | number)[])[]): string {
 export async function give(files: Files, form: Form): Promise<void> {
   const name = (ending: string): string => fileName(files.name, ending);
   const { picture } = files;
-  const title = files.name.replace(/./u, (first) => first.toUpperCase());
+  const title = files.title ?? files.name.replace(/./u, (first) => first.toUpperCase());
   const svg = (): string => (typeof picture === "string" ? coloured(picture, title) : svgText(picture!, title));
   if (form === "SVG") save(name("svg"), svg(), "image/svg+xml");
   if (form === "PNG") save(name("png"), await png(svg()));

@@ -14,7 +14,7 @@ const WRONG = "var(--wrong)";
 export const tinted = (value: number, hue: Hue, dark: boolean): Cell => ({ fill: `rgb(${colour(value, hue, dark).join()})`, ink: ink(value, hue, dark) });
 const erred = ({ kind }: Step): boolean => kind === "substitution" || kind === "insertion";
 /** What is red. */
-export const MARKED: Cell = { fill: WRONG, shade: 0.16, ink: WRONG };
+const MARKED: Cell = { fill: WRONG, shade: 0.16, ink: WRONG };
 
 /** What was written step by step, what was wanted, and the likeliest symbols of each step as bars. */
 export function stepFigure(title: string, all: readonly Step[], least = false): string {

@@ -6,15 +6,15 @@ import { steps, type Step } from "../data/steps";
 import { tagFigure } from "./figures";
 import { heatMap } from "./tikz";
 
-/** Weights with their symbols, as every form. */
+/** Weights with their symbols, as every form; each says what it is. */
 export function weightFiles(name: string, trace: Trace, weights: Grid, picture: Files["picture"]): Files {
   const rows = Array.from({ length: weights.rows }, (_, step) => Array.from(row(weights, step)));
   return {
     name,
     picture,
-    data: { source: trace.source, target: trace.target, weights: rows },
-    table: [["", ...trace.source], ...rows.map((values, step) => [trace.target[step] ?? "", ...values.map((value) => Number(value.toFixed(6)))])],
-    tex: heatMap(weights, trace.target, trace.source, { unknown: trace.unknown }),
+    data: { title: name, source: trace.source, target: trace.target, weights: rows },
+    table: [[name, ...trace.source], ...rows.map((values, step) => [trace.target[step] ?? "", ...values.map((value) => Number(value.toFixed(6)))])],
+    tex: `% ${name}\n${heatMap(weights, trace.target, trace.source, { unknown: trace.unknown })}`,
   };
 }
 
@@ -38,5 +38,5 @@ export function stepFiles(name: string, all: readonly Step[], picture: string): 
 /** The tags of one source; those unlike `beside` are framed. */
 export function tagFiles(name: string, trace: Trace, edits: readonly Edit[], beside: readonly string[] | null = null): Files {
   const all = steps(trace, edits);
-  return stepFiles(`${name} ${trace.output}`, all, tagFigure(name, all, trace.source.slice(trace.features), beside));
+  return { ...stepFiles(`${name} ${trace.output}`, all, tagFigure(name, all, trace.source.slice(trace.features), beside)), title: name };
 }

@@ -60,5 +60,5 @@ export function sentence(of: Read, step: number | null, position: number | null)
   if (!reading || position === null) return "";
   const column = Array.from({ length: weights.rows }, (_, each) => weights.values[each * weights.columns + position] ?? 0);
   const most = list(column, writes, shares);
-  return `P${reading.slice(1)}: ${most ? `most in writing ${most}` : "read by no step"}.`;
+  return `P${reading.slice(1)}: ${most ? `${shares ? "most" : `greatest ${of.quantity}, up or down,`} in writing ${most}` : "read by no step"}.`;
 }

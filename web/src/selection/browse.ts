@@ -121,19 +121,23 @@ export function wrongSteps(edits: Edit[]): { steps: number[]; missed: [number, s
   return { steps, missed };
 }
 
-/** An output in stretches that are right or wrong: as few elements as can be, for lists are scrolled fast. */
+/** An output in stretches that are right or wrong, “–” where symbols are missing: as few elements as can be, for lists are scrolled fast. */
 export function stretches({ edits, traces: [trace] }: Item, most = Infinity): { text: string; wrong: boolean }[] {
   if (!trace) return [];
   const named = trace.task === "classify" ? shownText : shown;
-  const wrong = new Set(wrongSteps(edits).steps);
+  const { steps, missed } = wrongSteps(edits);
+  const wrong = new Set(steps);
   const found: { text: string; wrong: boolean }[] = [];
   const gap = between(trace);
-  trace.target.slice(0, most).forEach((symbol, step) => {
-    if (symbol === END) return;
+  const add = (text: string, wrong: boolean): void => {
     const last = found.at(-1);
     if (last) last.text += gap;
-    if (last?.wrong === wrong.has(step)) last.text += named(symbol);
-    else found.push({ text: named(symbol), wrong: wrong.has(step) });
+    if (last?.wrong === wrong) last.text += text;
+    else found.push({ text, wrong });
+  };
+  [...trace.target, END].slice(0, most).forEach((symbol, step) => {
+    if (trace.output) for (const [at] of missed) if (at === step) add("–", true);
+    if (symbol !== END) add(named(symbol), wrong.has(step));
   });
   return found;
 }

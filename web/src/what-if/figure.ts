@@ -3,8 +3,10 @@ import type { Trace } from "../data/contents";
 import { probability } from "../drawing/scales";
 import { figure, type Cell } from "../drawing/sheet";
 import { shown } from "../drawing/symbols";
-import { MARKED } from "../files/figures";
 import { comparable, numbered, type Change } from "./sentence";
+
+/** What changed: new, and not wrong for that. */
+const MARKED: Cell = { fill: "var(--accent)", shade: 0.16, ink: "var(--accent)" };
 
 /** The same as a table, which also says what was given: a step's symbol, its attention, or both. */
 export function changeTable(now: Trace, all: readonly Change[], own: boolean): (string | number)[][] {

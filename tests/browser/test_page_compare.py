@@ -1,0 +1,174 @@
+"""Two runs side by side: who wins where, the list of examples with both outputs, the difference and its files."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from chromium import Open
+from playwright.sync_api import Page, expect
+from sample_traces import made
+from saved_files import drawn, table
+from viewed import digits_shown
+from walking import panel, saved, says_its_cell, tab
+
+from pellucid.search.trace import END
+from pellucid.viewer.contents import Contents, Edit, Item
+from pellucid.viewer.pages import exported
+from pellucid.viewer.traces import alone_told
+
+
+def contents() -> Contents:
+    """What the page shows."""
+    return digits_shown(beam=3).contents
+
+
+def compared(opened: Open, to: Path, ours: list[Item], theirs: list[Item], counts: Sequence[int] = ()) -> Page:
+    """A page that compares two runs by these examples; `counts` are the file's four and how many outputs differ."""
+    told = {"outcomes": tuple(counts[:4]) if counts else None, "differing": counts[4] if counts else None}
+    rival = msgspec.structs.replace(contents().rivals[0], items=theirs, **told)
+    shown = msgspec.structs.replace(contents(), items=ours, total=len(ours), rivals=[rival], served=False)
+    path = to / "page.html"
+    path.write_text(exported(shown), encoding="utf-8")
+    page = opened(path.as_uri())
+    tab(page, "Compare")
+    return page
+
+
+def written(output: str, wanted: str, edits: Sequence[Edit]) -> Item:
+    """What a run wrote of the source “ab”."""
+    trace = alone_told(made("ab", [*output, END], [[1, 0]] * (len(output) + 1)))
+    wrong = sum(edit.kind != "same" for edit in edits)
+    return Item(
+        text="ab", features=[], traces=[trace], references=[wanted], edits=list(edits), errors=wrong, exact=not wrong
+    )
+
+
+def same(*steps: int) -> list[Edit]:
+    """Steps that wrote what was wanted."""
+    return [Edit(kind="same", written=step, wanted="A") for step in steps]
+
+
+MISSING = Edit(kind="deletion", written=None, wanted="B")
+OTHER = Edit(kind="substitution", written=1, wanted="B")
+
+
+def test_two_runs_stand_side_by_side(opened: Open, address: str) -> None:
+    page = opened(address)
+    tab(page, "Compare")
+    wins = page.get_by_role("group", name="Outcomes").get_by_role("button")
+    judged = [int(each) for each in wins.locator("b").all_inner_texts()]
+    (rival,) = contents().rivals
+    assert judged == list(rival.outcomes or ()) and sum(judged) == contents().total > len(contents().items)
+    own = panel(page, "Who wins where")
+    expect(own).to_contain_text(f"both right ({sum(item.exact or False for item in contents().items)} shown)")
+    expect(own).to_contain_text("the outputs differ on 0; on 0 of them one run alone is right")
+    expect(own).to_contain_text("chance would split these 0 as unevenly")
+    expect(own.get_by_role("row", name="exact match")).to_contain_text(f"{rival.scores[0].value:.2f} %")
+    assert panel(page, "Difference").locator("canvas").is_visible()
+    says_its_cell(page, "Difference")
+    wins.first.click()
+    page.get_by_role("button", name=re.compile("^Open these")).click()
+    expect(page.get_by_role("listbox")).to_be_focused()
+    assert page.locator(".only").inner_text().endswith("both right")
+
+
+def test_of_a_wrong_output_the_wrong_symbols_alone_are_marked(opened: Open, tmp_path: Path) -> None:
+    trace = alone_told(made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]]))
+    edits = [Edit(kind="same", written=0, wanted="A"), Edit(kind="substitution", written=1, wanted="C")]
+    item = Item(text="ab", features=[], traces=[trace], references=["AC"], edits=edits, errors=1, exact=False)
+    page = compared(opened, tmp_path, [item], [item])
+    for row in (page.get_by_role("option", selected=True), panel(page, "run"), panel(page, "rival")):
+        expect(row).to_contain_text("AB")
+        expect(row.locator(".missed").first).to_have_text("B")
+        expect(row.locator(".output .wrong, p .wrong")).to_have_count(0)
+
+
+def test_steps_of_two_outputs_pair_by_what_was_written(opened: Open, tmp_path: Path) -> None:
+    ours = made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]])
+    theirs = made("ab", ["A", "X", "C", END], [[0.25, 0.75], [1, 0], [0.5, 0.5], [0, 1]])
+    items = [Item(text="ab", features=[], traces=[alone_told(each)], references=[]) for each in (ours, theirs)]
+    page = compared(opened, tmp_path, items[:1], items[1:])
+    apart, other = panel(page, "Difference"), panel(page, "rival")
+    expect(apart.locator(".caption")).to_contain_text("; 1 step that only one of them wrote is left out")
+    expect(apart).to_contain_text("the strongest colour is 0.75")
+    expect(apart.locator("svg .symbol, svg text").filter(has_text="B/X")).to_have_count(1)
+    apart.get_by_role("application").focus()
+    page.keyboard.press("ArrowRight")
+    expect(apart.locator("[aria-live]")).to_have_text(re.compile("−0.7500|0.7500"))
+    # What is pointed at in one is the same step in all: the last of three is the last of four.
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(panel(page, "run").locator("[aria-live]")).to_contain_text("Step 3 writes")
+    expect(other.locator("[aria-live]")).to_contain_text("Step 4 writes")
+    other.get_by_role("application").focus()
+    page.keyboard.press("ArrowUp")
+    expect(other.locator("[aria-live]")).to_contain_text("Step 3 writes ⁨C⁩")
+    expect(panel(page, "run").locator("[aria-live]")).not_to_contain_text("Step")
+    page.keyboard.press("ArrowUp")
+    expect(other.locator("[aria-live]")).to_contain_text("Step 2 writes ⁨X⁩")
+    expect(panel(page, "run").locator("[aria-live]")).to_contain_text("Step 2 writes ⁨B⁩")
+
+
+def test_what_is_saved_of_the_difference_names_both_runs_and_what_is_left_out(opened: Open, tmp_path: Path) -> None:
+    ours = made("ab", ["A", "B", END], [[1, 0], [0.5, 0.5], [0, 1]])
+    theirs = made("ab", ["A", "X", "C", END], [[0.25, 0.75], [1, 0], [0.5, 0.5], [0, 1]])
+    items = [Item(text="ab", features=[], traces=[alone_told(each)], references=[]) for each in (ours, theirs)]
+    page = compared(opened, tmp_path, items[:1], items[1:])
+    expect(panel(page, "Difference").locator("canvas")).to_be_visible()
+    told = "rival less run, reading “ab”: “AXC” less “AB”; 1 step that only one of them wrote is left out"
+    picture = saved(page, "Difference", "SVG", tmp_path)
+    assert f"<title>{told}</title>" in picture.decode("utf-8") and told in " ".join(drawn(picture))
+    assert json.loads(saved(page, "Difference", "JSON", tmp_path))["title"] == told
+    assert table(saved(page, "Difference", "CSV", tmp_path))[0] == [told, "a", "b"]
+    assert saved(page, "Difference", "TikZ", tmp_path).decode("utf-8").startswith(f"% {told}\n")
+    # The name of a run is written as it is.
+    assert drawn(saved(page, "run", "SVG", tmp_path))[0] == "run: “AB”"
+    assert "<title>rival: “AXC”</title>" in saved(page, "rival", "SVG", tmp_path).decode("utf-8")
+
+
+def test_who_wins_where_is_saved_with_the_counts_of_the_file(opened: Open, tmp_path: Path) -> None:
+    ours, theirs = written("A", "AB", [*same(0), MISSING]), written("AB", "AB", same(0, 1))
+    page = compared(opened, tmp_path, [ours], [theirs], [372, 14, 10, 54, 28])
+    said = "Of all 450 examples of the file the outputs differ on 28; on 24 of them one run alone is right."
+    expect(panel(page, "Who wins where")).to_contain_text(said)
+    told = json.loads(saved(page, "Who wins where", "JSON", tmp_path))
+    assert told["runs"] == ["run", "rival"] and told["examples"] == 450 and told["differing"] == 28
+    assert told["outcomes"] == {"both right": 372, "only run right": 14, "only rival right": 10, "both wrong": 54}
+    assert 0.5 < told["p"] < 0.6 and len(told["scores"][0]) == len(told["scores"][1]) > 0
+    (one,) = told["examples shown here"]["only rival right"]
+    assert one["source"] == "ab" and one["outputs"] == ["A", "AB"]
+    texts = drawn(saved(page, "Who wins where", "SVG", tmp_path))
+    rate = contents().rivals[0].scores[0]
+    assert any(f"{rate.value:.2f} %" in text for text in texts) and "exact match" in texts
+    assert said in " ".join(texts) and "with probability 0.54." in " ".join(texts)
+
+
+def test_the_list_marks_what_is_missing_and_what_both_have_wrong_differently(opened: Open, tmp_path: Path) -> None:
+    short, other = written("A", "AB", [*same(0), MISSING]), written("AX", "AB", [*same(0), OTHER])
+    page = compared(opened, tmp_path, [short, short, other], [short, other, other])
+    rows = page.get_by_role("option")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(0).locator(".missed")).to_have_text(["–", "–"])
+    expect(rows.nth(1)).to_contain_text("≠")
+    expect(rows.nth(1)).to_have_accessible_name("wrong, 1 error: ab, written A, the other run AX")
+    for same_twice in (0, 2):
+        expect(rows.nth(same_twice)).not_to_contain_text("≠")
+        expect(rows.nth(same_twice)).to_have_accessible_name(re.compile("the other run the same$"))
+    tab(page, "Examples")
+    expect(page.locator(".row .missed").first).to_have_text("–")
+
+
+def test_the_list_of_two_runs_is_one_stop_of_tab_and_keys_go_along_it(opened: Open, tmp_path: Path) -> None:
+    item = written("A", "AB", [*same(0), MISSING])
+    page = compared(opened, tmp_path, [item] * 30, [item] * 30)
+    chosen = page.get_by_role("option", selected=True)
+    page.get_by_role("button", name=re.compile("both wrong$")).focus()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("listbox")).to_be_focused()
+    for key, place in (("ArrowDown", 2), ("j", 3), ("k", 2), ("End", 30), ("Home", 1)):
+        page.keyboard.press(key)
+        expect(chosen).to_have_attribute("aria-posinset", f"{place}")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name=re.compile("^Open these 30"))).to_be_focused()
