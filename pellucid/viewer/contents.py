@@ -218,6 +218,10 @@ class Training(Struct, frozen=True, kw_only=True):
     target_symbols: list[str]
     done: bool  # whether training is over; otherwise the service tells what comes
     running: bool  # whether somebody trains now; where training is not over either, it was interrupted
+    unit: str = ""
+    """What the losses are a mean over, in words."""
+    caption: str = ""
+    """What the losses are, and why they may stand apart."""
 
 
 class Point(Struct, frozen=True, kw_only=True):
@@ -296,5 +300,5 @@ class Contents(Struct, frozen=True, kw_only=True):
     rivals: list[Rival] = []
     update: int | None = None
     """Of the model shown, where training went on when it was read: newer ones are not shown."""
-    awaited: str | None = None
-    """Where the run has no model yet, the file to be shown with it ("" for none); None where there is a model."""
+    awaited: bool = False
+    """Whether the run has no model yet; `choice` then says what comes with it."""
