@@ -50,7 +50,8 @@ def _caption(config: Config) -> str:
     dropped = any(each.dropout or each.embedding_dropout or each.recurrent_dropout for each in sides)
     harder = [*([f"label smoothing of {smoothing:g}"] if smoothing else []), *(["dropout"] if dropped else [])]
     what = f"Cross-entropy in nats {UNITS[config.task]}, on a logarithmic axis"
-    apart = f" Training has {' and '.join(harder)}, development has not: the training loss may stand above."
+    taken = f" The training loss is taken with {' and '.join(harder)}, the development loss without"
+    apart = f"{taken}: the training loss may stand above it."
     told = f"{what}: of each update’s batch, and of the development data at each validation."
     return told + (apart if harder else "")
 

@@ -28,7 +28,7 @@ export function decades(low: number, high: number): number[] {
 }
 
 /** The least and the greatest that an axis tells: never one alone. */
-export function bounds(heights: number[], logarithmic: boolean, most?: number): [number, number] {
+export function extent(heights: number[], logarithmic: boolean, most?: number): [number, number] {
   const [low, high] = [Math.min(...heights), Math.max(...heights)];
   if (logarithmic) return low < high ? [low, high] : [low / 2, high * 2];
   return [Math.min(0, low), most ?? (Math.max(0, high) || Number(low === 0))];
