@@ -147,6 +147,14 @@ def test_a_file_that_is_neither_pairs_nor_sources_is_told(tmp_path: Path) -> Non
     assert "--on-bad-line" not in message and "look shows files whose lines are all good" in message
 
 
+def test_a_file_that_cannot_be_shown_is_told_before_there_is_a_model(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / CONFIG).write_bytes((digits_run().run / CONFIG).read_bytes())
+    (tmp_path / "mixed.tsv").write_text("one\t1\ntwo\n")
+    assert "mixed.tsv:2: expected 2 columns, got 1" in complaint(pellucid("look", run, tmp_path / "mixed.tsv"))
+
+
 def test_a_run_that_skips_bad_lines_tells_how_many(tmp_path: Path) -> None:
     run, path = copy_of(digits_run().run, tmp_path / "run"), tmp_path / "mixed.txt"
     config = load_config(run / CONFIG)

@@ -26,8 +26,9 @@ from pellucid.config import Config
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
 from pellucid.toml import load_config
+from pellucid.training import session
 from pellucid.training.loop import Started, Stepped, Stopped
-from pellucid.training.run import locked
+from pellucid.training.run import locked, read_log
 from pellucid.training.session import Built, Files, Read, Saved
 
 
@@ -52,6 +53,17 @@ def test_the_saved_settings_are_those_given() -> None:
     saved = load_config(copies_run().run / "config.toml")
     given = msgspec.structs.replace(copies_run().config.data, format=saved.data.format)
     assert saved == msgspec.structs.replace(copies_run().config, data=given)
+
+
+def test_the_log_tells_that_kernels_are_compiled_before_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[str]()
+    monkeypatch.setattr(session, "will_compile", lambda: True)
+    monkeypatch.setattr(session, "available", lambda: told.extend(each["event"] for each in read_log(tmp_path / "run")))
+    train_to_end(copy_files(tmp_path), tmp_path / "run", small_config({"epochs": 1}))
+    assert told == ["compiling"]
+    assert [each["event"] for each in read_log(tmp_path / "run")][:4] == ["compiling", "read", "read", "started"]
 
 
 def test_the_order_of_events(tmp_path: Path) -> None:

@@ -5,19 +5,20 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from trained_runs import copies_run, digits_run, train_to_end
+from trained_runs import copies_run, digits_run, small_config, train_to_end
 from viewed import begun_run, digits_shown
 
 from pellucid.data.synthetic import spell
 from pellucid.errors import DataError, RunError
 from pellucid.evaluation.confusion import aligned
-from pellucid.toml import from_settings
+from pellucid.toml import from_settings, to_toml
 from pellucid.training.run import load, locked, read_log
 from pellucid.training.session import Files
 from pellucid.viewer import assembling
 from pellucid.viewer.assembling import assemble
 from pellucid.viewer.blocks import unblocked
 from pellucid.viewer.contents import Contents
+from pellucid.viewer.history import training
 from pellucid.viewer.models import open_model, own_file
 from pellucid.viewer.rivals import outcomes
 from pellucid.viewer.sources import read_file
@@ -121,6 +122,26 @@ def test_the_training_has_a_frame_of_each_validation() -> None:
     for frame in training.frames:
         assert frame.source_plane is not None and frame.source_plane.shape == [len(training.source_symbols), 2]
         assert len(frame.probes) == 4 and "exact_match" in frame.metrics
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "dropout", "taken"),
+    [
+        (0.0, 0.0, ""),
+        (0.1, 0.0, "label smoothing of 0.1"),
+        (0.0, 0.2, "dropout"),
+        (0.1, 0.2, "label smoothing of 0.1 and dropout"),
+    ],
+)
+def test_the_caption_of_the_losses_tells_what_sets_them_apart(
+    tmp_path: Path, smoothing: float, dropout: float, taken: str
+) -> None:
+    config = to_toml(small_config({"label_smoothing": smoothing}, dropout))
+    (tmp_path / "config.toml").write_text(config, encoding="utf-8")
+    course = training(tmp_path)
+    caption = course.caption if course else ""
+    told = f"The training loss is taken with {taken}, the development loss without"
+    assert (told in caption) if taken else caption.endswith("at each validation.")
 
 
 def test_large_attention_makes_fewer_items(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from trained_runs import digits_run
-from viewed import begun_run, digits_shown, resume
+from viewed import bare_run, begun_run, digits_shown, reach_model, resume, waiting
 
 from pellucid.errors import InputError
 from pellucid.training.run import load, read_log
@@ -211,11 +211,29 @@ def test_a_training_is_told_as_it_goes_and_nothing_twice(tmp_path: Path) -> None
         lines = [(number, data) for name, number, data in events if name == "line"]
         assert [number for number, _ in lines] == list(range(len(told.log), len(log)))
         assert [data for _, data in lines] == log[len(told.log) :]
+        cards = [dict(data["facts"]) for name, _, data in events if name == "card"]
+        assert cards[-1]["training"].startswith(f"{log[-1]['update']:,} updates")
         updates = [data["update"] for name, _, data in events if name == "frame"]
         assert [frame.update for frame in told.frames] + updates == [each.update for each in read_snapshots(folder)]
         again = ask(found, "/api/training?since=0", Last_Event_ID=str(len(log) - 2))
-        assert [number for _, number, _ in events_of(again.body)] == [len(log) - 1]
+        assert [number for name, number, _ in events_of(again.body) if name == "line"] == [len(log) - 1]
         assert ask(found, "/api/contents").json["training"]["done"] is True
+
+
+def test_the_first_model_is_taken_up_when_it_is_there(tmp_path: Path) -> None:
+    whole = begun_run(tmp_path / "whole")
+    folder = bare_run(tmp_path / "run", whole)
+    with served(application(waiting(folder), lambda: waiting(folder))) as address:
+        found = urlsplit(address).port
+        assert found
+        before = ask(found, "/api/contents").json
+        assert before["awaited"] and before["title"] == "run on dev.tsv" and "examples of dev.tsv" in before["choice"]
+        assert "no model yet" in post(found, "/api/decode", {"text": "one"}).json["error"]
+        reach_model(folder, whole)
+        after = ask(found, "/api/contents").json
+        assert not after["awaited"] and len(after["items"]) == 30 and after["title"] == "run on dev.tsv"
+        (trace,) = load(folder).predict(["one"])
+        assert post(found, "/api/decode", {"text": "one"}).json["traces"][0]["output"] == trace.output
 
 
 def test_a_port_in_use_is_told() -> None:

@@ -140,10 +140,10 @@ def flags(config: Config) -> list[str]:
 
 
 def records(run: Path) -> list[dict[str, Any]]:
-    """The log without what tells the time and how often training was begun."""
+    """The log without what tells the time and of how training was begun."""
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
     timeless = [{k: v for k, v in line.items() if k not in ("seconds", "time")} for line in lines]
-    return [line for line in timeless if line["event"] != "started"]
+    return [line for line in timeless if line["event"] not in ("started", "compiling")]
 
 
 def tensors(path: Path) -> tuple[dict[str, bytes], dict[str, str]]:

@@ -1,5 +1,6 @@
 """What the tests of the page share: contents of a trained run, made once."""
 
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -65,6 +66,28 @@ def begun_run(folder: Path) -> Path:
             break
     events.close()
     return folder
+
+
+def bare_run(folder: Path, whole: Path) -> Path:
+    """A run folder as it stands before the first validation of that training."""
+    folder.mkdir()
+    for name in ("config.toml", "vocabulary.json"):
+        shutil.copy(whole / name, folder)
+    return folder
+
+
+def reach_model(folder: Path, whole: Path) -> None:
+    """Bring it as far as that training."""
+    shutil.copytree(whole / "snapshots", folder / "snapshots")
+    shutil.copy(whole / "model.safetensors", folder)
+    shutil.copy(whole / "log.jsonl", folder)
+
+
+def waiting(folder: Path) -> Assembled:
+    """All that a page shows of it on the digits run's development file: without a model the name of the file alone."""
+    model, trained = open_model(folder, "run", "cpu", None), digits_run()
+    sources = [read_file(trained.files.dev, trained.config.data)] if model.transducer else []
+    return assemble([model], sources, 30, True, awaited=trained.files.dev.name)
 
 
 def resume(folder: Path) -> None:

@@ -105,7 +105,7 @@ def _serve(given: Arguments) -> None:
     from pellucid.viewer.serving import address, listening, serve
 
     opened = listening(given.port)
-    app = application(_assembled(given, served=True))
+    app = application(_assembled(given, served=True), again=lambda: _assembled(given, served=True))
     where = address(opened)
     print(where, flush=True)
     say("Ctrl-C ends it")
@@ -157,10 +157,16 @@ def _assembled(given: Arguments, served: bool) -> "Assembled":
 
 def _sources(given: Arguments, model: "Model") -> "list[Sources]":
     """The file to show: the one given, else the run's own; none where there is neither, or no model yet."""
+    from pellucid.toml import load_config
+    from pellucid.training.run import CONFIG
     from pellucid.viewer.models import own_file
     from pellucid.viewer.sources import read_file, sources_alone
 
     if model.transducer is None:
+        if given.file and given.file != STANDARD_INPUT:
+            read_file(
+                given.file, load_config(model.folder / CONFIG).data, given.target
+            )  # its mistakes are told at once
         return []
     data = model.transducer.config.data
     if given.file == STANDARD_INPUT:

@@ -45,6 +45,7 @@ COUNTED = ("update", "samples", "epoch", "seconds")
 SCORES = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss")
 NUMBERS = {
     "read": (),
+    "compiling": (),
     "augmented": ("examples", "made"),
     "started": COUNTED,
     "stepped": (*COUNTED, "loss"),

@@ -110,6 +110,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
         del corpus
         yield built
         if built.compiles:
+            run.append_log(folder, {"event": "compiling"})
             available()  # before the first update: an interruption has nothing to wait for here
         if session.progress.finished:
             _conclude(session, folder)

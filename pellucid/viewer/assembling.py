@@ -64,8 +64,8 @@ def assemble(
 ) -> Assembled:
     """The contents of a page about the first of the models, on the sources' first file, if there is one.
 
-    The other models are its rivals, on the same examples. At most `most` examples are shown. `awaited` names the file
-    that is shown once there is a model.
+    The other models are its rivals, on the same examples. At most `most` examples are shown. Where the first has no
+    model yet, `awaited` names the file that is shown once it has.
     """
     first = models[0]
     course = training(first.folder) if members(first.folder) == [first.folder] else None
@@ -79,11 +79,20 @@ def assemble(
     )
     empty = Assembled(contents, list(models), [], {}, None)
     if first.transducer is None:
-        return empty._replace(contents=msgspec.structs.replace(contents, awaited=awaited))
+        return empty._replace(contents=_awaiting(contents, awaited))
     if not sources:
         rivals = [Rival(card=card(model), items=[]) for model in models[1:]]
         return empty._replace(contents=msgspec.structs.replace(contents, rivals=rivals))
     return _with_items(empty, first.transducer, sources[0], most)
+
+
+def _awaiting(contents: Contents, file: str) -> Contents:
+    """The same, told that there is no model yet, and what comes with it."""
+    name = visible_text(file)
+    examples = f"the examples of {name}" if file else "examples"
+    told = f"No model yet: it comes with the first validation (see Training), and {examples} with it."
+    title = f"{contents.title} on {name}" if file else contents.title
+    return msgspec.structs.replace(contents, title=title, choice=told, awaited=True)
 
 
 def _with_items(empty: Assembled, transducer: Transducer, sources: Sources, most: int) -> Assembled:

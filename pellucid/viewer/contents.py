@@ -218,6 +218,8 @@ class Training(Struct, frozen=True, kw_only=True):
     target_symbols: list[str]
     done: bool  # whether training is over; otherwise the service tells what comes
     running: bool  # whether somebody trains now; where training is not over either, it was interrupted
+    unit: str = ""  # what the losses are a mean over
+    caption: str = ""  # what the losses are, and why they may stand apart
 
 
 class Point(Struct, frozen=True, kw_only=True):
@@ -294,7 +296,5 @@ class Contents(Struct, frozen=True, kw_only=True):
     training: Training | None = None
     space: Space | None = None
     rivals: list[Rival] = []
-    update: int | None = None
-    """Of the model shown, where training went on when it was read: newer ones are not shown."""
-    awaited: str | None = None
-    """Where the run has no model yet, the file to be shown with it ("" for none); None where there is a model."""
+    update: int | None = None  # of the model shown, where training went on when it was read: none newer is shown
+    awaited: bool = False  # whether the run has no model yet; `choice` then says what comes with it

@@ -1,9 +1,8 @@
-"""The log of a training as it grows, and the frames of its validations, as server-sent events."""
+"""The log of a training as it grows, the model card, and the frames of its validations, as server-sent events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from pellucid.training.run import LOG, has_stopped, in_use, read_log
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.history import frames
+from pellucid.viewer.models import Model, card
 from pellucid.viewer.pages import encoded
 
 SECONDS = 0.5
@@ -23,7 +23,7 @@ QUIET = 20
 class Cursor:
     """Where a page stands in a log: what comes before line `line` it has, and the frames of these lines."""
 
-    folder: Path
+    model: Model
     line: int
     seen: tuple[int, int] = (-1, -1)
     """Size and time of the log when it was last read."""
@@ -36,12 +36,12 @@ class Cursor:
 
     def over(self) -> bool:
         """Whether the page has all, and training is over."""
-        log = read_log(self.folder)
+        log = read_log(self.model.folder)
         return has_stopped(log) and self.line >= len(log)
 
     def news(self) -> list[bytes]:
         """The events since the last look; whether somebody trains comes last, and not after the end."""
-        running = in_use(self.folder)  # before the log is read: what ends meanwhile has told so there
+        running = in_use(self.model.folder)  # before the log is read: what ends meanwhile has told so there
         told = self._lines()
         if running != self.running and not self.ended:
             told.append(_event("running", msgspec.json.encode(running)))
@@ -50,21 +50,23 @@ class Cursor:
 
     def _lines(self) -> list[bytes]:
         """New lines and frames."""
-        path = self.folder / LOG
+        path = self.model.folder / LOG
         state = path.stat() if path.exists() else None
         now = (state.st_size, state.st_mtime_ns) if state else (-1, -1)
         if now == self.seen:
             return []
         self.seen = now
-        log = read_log(self.folder)
+        log = read_log(self.model.folder)
         told = [_event("line", msgspec.json.encode(record), at) for at, record in enumerate(log)][self.line :]
+        if told:
+            told.insert(0, _event("card", encoded(card(self.model))))
         # A validation's snapshot is written before its line: whoever has the line can have the frame. Frames go first,
         # for the page stops listening at the line that ends the training.
         fresh = _validated(log[self.line :])
         if fresh:
             if self.base is None:
                 self.base = (_validated(log[: self.line]) or fresh[:1])[-1]
-            film = frames(read_snapshots(self.folder), log, self.base)
+            film = frames(read_snapshots(self.model.folder), log, self.base)
             told = [_event("frame", encoded(frame)) for frame in film if frame.update in fresh] + told
         self.line = max(self.line, len(log))
         self.ended = has_stopped(log)

@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from pellucid.config import Config
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.inspection.plane import plane, turned
-from pellucid.training.run import MODEL, VOCABULARY, has_stopped, in_use, read_log
+from pellucid.toml import load_config
+from pellucid.training.run import CONFIG, MODEL, VOCABULARY, has_stopped, in_use, read_log
 from pellucid.training.snapshots import SYMBOLS, Snapshot, read_snapshots
 from pellucid.viewer.blocks import block
 from pellucid.viewer.contents import Frame, Training
 from pellucid.viewer.traces import trace_told
 
+UNITS = {"transduce": "a symbol", "tag": "a tag", "classify": "an answer", "point": "an answer"}
 METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss", "training_loss")
 
 
@@ -28,6 +31,7 @@ def training(folder: Path) -> Training | None:
     if not (log or running) and (folder / MODEL).exists():
         return None
     known = load_vocabularies(folder / VOCABULARY) if (folder / VOCABULARY).exists() else None
+    config = load_config(folder / CONFIG)
     return Training(
         log=log,
         frames=frames(read_snapshots(folder), log),
@@ -35,7 +39,21 @@ def training(folder: Path) -> Training | None:
         target_symbols=list(known.target.symbols[:SYMBOLS]) if known else [],
         done=has_stopped(log),
         running=running,
+        unit=UNITS[config.task],
+        caption=_caption(config),
     )
+
+
+def _caption(config: Config) -> str:
+    """What the two losses are, and what stands in the way of comparing them, where something does."""
+    sides, smoothing = (config.encoder, config.decoder), config.training.label_smoothing
+    dropped = any(each.dropout or each.embedding_dropout or each.recurrent_dropout for each in sides)
+    harder = [*([f"label smoothing of {smoothing:g}"] if smoothing else []), *(["dropout"] if dropped else [])]
+    what = f"Cross-entropy in nats {UNITS[config.task]}, on a logarithmic axis"
+    taken = f" The training loss is taken with {' and '.join(harder)}, the development loss without"
+    apart = f"{taken}: the training loss may stand above it."
+    told = f"{what}: of each update’s batch, and of the development data at each validation."
+    return told + (apart if harder else "")
 
 
 def best_update(course: Training | None) -> int | None:

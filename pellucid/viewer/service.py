@@ -3,7 +3,7 @@
 GET /               the page
 GET /api/contents   all that it shows
 POST /api/decode, /api/what-if, /api/neighbours   questions, in JSON
-GET /api/training?since=N   the log from line N on, and new frames, as server-sent events
+GET /api/training?since=N   the log from line N on, new frames and the model card, as server-sent events
 
 A question that cannot be answered, as of a beginning that the model cannot write, is answered with 200 and
 {"error": words}: a browser counts any other status among its errors. What is no question has one from 400 on.
@@ -27,6 +27,7 @@ from starlette.routing import Route
 
 from pellucid.errors import InputError
 from pellucid.inspection.neighbours import Gathered
+from pellucid.training.run import MODEL
 from pellucid.viewer import questions
 from pellucid.viewer.asking import Asked, Changed, Nearby, Neighbours
 from pellucid.viewer.assembling import Assembled
@@ -34,6 +35,7 @@ from pellucid.viewer.contents import Contents
 from pellucid.viewer.following import Cursor, follow
 from pellucid.viewer.guard import Guard
 from pellucid.viewer.history import training
+from pellucid.viewer.models import card
 from pellucid.viewer.pages import built, encoded, policy
 
 LARGEST = 1 << 20
@@ -50,13 +52,24 @@ class Service:
     """Held by whoever computes: one question at a time."""
     among: Gathered | None = None
     """The states in which neighbours are looked for, gathered when first asked for."""
+    again: Callable[[], Assembled] | None = None
+    """How all is assembled anew, once a run that had no model has one."""
 
     def contents(self) -> Contents:
         """All that is shown; how a training stands is looked up each time while it is not over."""
-        contents = self.shown.contents
+        if self.again and self._awaited():
+            with self.lock:
+                if self._awaited():  # nobody else has assembled it meanwhile
+                    self.shown = self.again()
+        contents, first = self.shown.contents, self.shown.models[0]
         if contents.training is None or contents.training.done:
             return contents
-        return msgspec.structs.replace(contents, training=training(self.shown.models[0].folder))
+        return msgspec.structs.replace(contents, training=training(first.folder), card=card(first))
+
+    def _awaited(self) -> bool:
+        """Whether the first model was awaited, and all that are shown are there now."""
+        there = (each.transducer is not None or (each.folder / MODEL).exists() for each in self.shown.models)
+        return self.shown.contents.awaited and all(there)
 
     def neighbours(self, nearby: Nearby) -> Neighbours:
         """The nearest states."""
@@ -65,9 +78,9 @@ class Service:
         return questions.neighbours(self.shown, self.among, nearby)
 
 
-def application(shown: Assembled) -> Starlette:
-    """The service of one page."""
-    service, page = Service(shown), built()
+def application(shown: Assembled, again: Callable[[], Assembled] | None = None) -> Starlette:
+    """The service of one page; `again` assembles it anew once a run that has no model yet has one."""
+    service, page = Service(shown, again=again), built()
 
     async def index(request: Request) -> Response:
         """The page."""
@@ -86,11 +99,13 @@ def application(shown: Assembled) -> Starlette:
         Route("/api/contents", contents),
         Route("/api/training", live),
         Route(
-            "/api/decode", _answering(service, Asked, lambda asked: questions.decode(shown, asked)), methods=["POST"]
+            "/api/decode",
+            _answering(service, Asked, lambda asked: questions.decode(service.shown, asked)),
+            methods=["POST"],
         ),
         Route(
             "/api/what-if",
-            _answering(service, Changed, lambda asked: questions.what_if(shown, asked)),
+            _answering(service, Changed, lambda asked: questions.what_if(service.shown, asked)),
             methods=["POST"],
         ),
         Route("/api/neighbours", _answering(service, Nearby, service.neighbours), methods=["POST"]),
@@ -143,7 +158,7 @@ def _stream(service: Service, request: Request) -> Response:
         raise HTTPException(400, "since: expected the number of a line") from None
     if told is None or since < 0:
         raise HTTPException(400, "there is no such place in a log" if told else "there is no log to follow")
-    cursor = Cursor(service.shown.models[0].folder, since)
+    cursor = Cursor(service.shown.models[0], since)
     if cursor.over():
         return Response(status_code=204)
 

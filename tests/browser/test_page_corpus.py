@@ -1,5 +1,6 @@
 """All examples at once, and how a model came to be."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -9,11 +10,11 @@ from threading import Thread
 import pytest
 from chromium import Open
 from playwright.sync_api import expect
-from viewed import begun_run, digits_shown, resume
+from viewed import bare_run, begun_run, digits_shown, reach_model, resume, waiting
 from viewed_kinds import sounds_shown
 from walking import listed, panel, says_its_cell, tab
 
-from pellucid.training.run import locked
+from pellucid.training.run import locked, read_log
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.assembling import assemble
 from pellucid.viewer.blocks import unblocked
@@ -198,16 +199,16 @@ def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> No
 
 
 def test_a_training_is_seen_from_before_its_first_record(opened: Open, tmp_path: Path) -> None:
-    folder, whole = tmp_path / "run", begun_run(tmp_path / "whole")
-    folder.mkdir()
-    for name in ("config.toml", "vocabulary.json"):
-        shutil.copy(whole / name, folder)
+    whole = begun_run(tmp_path / "whole")
+    folder = bare_run(tmp_path / "run", whole)
     shown = assemble([open_model(folder, "run", "cpu", None)], [], 30, True)
     with served(application(shown)) as address, locked(folder):
         page = opened(address)
         expect(page.locator("main")).to_contain_text("see Training")
         tab(page, "Training")
-        expect(page.locator(".state")).to_contain_text("Training: 0 updates")
+        expect(page.locator(".state")).to_have_text("Training: 0 updates; the first record comes by update 50.")
+        (folder / "log.jsonl").write_text('{"event": "compiling"}\n', encoding="utf-8")
+        expect(page.locator(".state")).to_contain_text("compiling kernels")
         shutil.copytree(whole / "snapshots", folder / "snapshots")
         shutil.copy(whole / "log.jsonl", folder)
         expect(panel(page, "Loss")).to_be_visible()
@@ -216,6 +217,59 @@ def test_a_training_is_seen_from_before_its_first_record(opened: Open, tmp_path:
         tab(page, "Training")
         expect(panel(page, "Film").locator(".reel")).to_contain_text("of 2")
         page.close()  # before the service that it listens to
+
+
+def test_the_first_model_is_loaded_when_it_comes(opened: Open, tmp_path: Path) -> None:
+    whole = begun_run(tmp_path / "whole")
+    folder = bare_run(tmp_path / "run", whole)
+    with served(application(waiting(folder), lambda: waiting(folder))) as address, locked(folder):
+        one, other = opened(address), opened(address)
+        expect(one.locator("h1")).to_have_text("run on dev.tsv")
+        for name in ("Beam", "What if", "Space", "Examples"):
+            tab(one, name)
+            expect(one.locator("main")).to_contain_text("No model yet: it comes with the first validation")
+            expect(one.locator("main")).to_contain_text("the examples of dev.tsv")
+        tab(other, "About")
+        expect(other.get_by_role("row", name="best validation")).to_have_count(0)
+        tab(other, "Training")
+        reach_model(folder, whole)
+        expect(listed(one).first).to_be_visible()
+        expect(one.locator("header .name")).not_to_contain_text("No model yet")
+        expect(other.get_by_role("tab", name="Training")).to_have_attribute("aria-selected", "true")
+        expect(panel(other, "Film").locator(".reel")).to_contain_text("of 2")
+        validated = [line for line in read_log(folder) if line["event"] == "validated"]
+        lines = (folder / "log.jsonl").read_text("utf-8")
+        later = {**validated[-1], "update": 99_999, "best": True}
+        (folder / "log.jsonl").write_text(f"{lines}{json.dumps(later)}\n", encoding="utf-8")
+        tab(other, "About")
+        expect(other.get_by_role("row", name="best validation").first).to_contain_text("at update 99,999")
+        tab(one, "What if")
+        expect(panel(one, "What became of it")).to_be_visible()  # the model answers
+        one.close()
+        other.close()
+
+
+def test_an_axis_has_two_numbers_after_one_validation_of_nothing(opened: Open, tmp_path: Path) -> None:
+    training = contents().training
+    assert training is not None
+    (first, *_) = [line for line in training.log if line["event"] == "validated"]
+    first = {**first, "exact_match": 0.0, "symbol_accuracy": 0.0, "symbol_error_rate": 0.0}
+    shown = msgspec.structs.replace(
+        contents(), rivals=[], served=False, training=msgspec.structs.replace(training, log=[first], frames=[])
+    )
+    path = tmp_path / "page.html"
+    path.write_text(exported(shown), encoding="utf-8")
+    page = opened(path.as_uri())
+    tab(page, "Training")
+    expect(panel(page, "Loss").locator("text[text-anchor=end]").nth(2)).to_be_visible()
+    expect(panel(page, "Other measures")).to_have_count(0)
+    assert panel(page, "Scores").locator("text[x='40']").all_text_contents() == ["0", "0.5", "1"]
+    # A swatch stands before its name, not above it.
+    entry = panel(page, "Loss").locator(".legend span").first
+    whole, swatch = entry.bounding_box(), entry.locator("svg").bounding_box()
+    assert whole and swatch and swatch["x"] < whole["x"] + 5
+    assert abs(swatch["y"] + swatch["height"] / 2 - whole["y"] - whole["height"] / 2) < 3
+    expect(panel(page, "Loss").locator(".caption")).to_have_text(training.caption)
 
 
 def test_the_model_card_tells_what_the_model_is(opened: Open, file: str) -> None:

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { decades, path, scale, series, short, thinned, ticks } from "../src/drawing/curves";
+import { decades, extent, path, scale, series, short, thinned, ticks } from "../src/drawing/curves";
 import { attentionSvg, between, bounds, escaped, planeSvg } from "../src/drawing/film";
 import { chance, outcomes } from "../src/data/rivalry";
 import { item } from "./made";
@@ -10,6 +10,26 @@ describe("axes", () => {
     expect(ticks(3, 3)).toEqual([3]);
     expect(decades(0.001, 3)).toEqual([0.001, 0.01, 0.1, 1]);
     expect(decades(0.2, 0.5)).toEqual([0.2, 0.5]);
+  });
+  it("has two labels at least on a logarithmic axis", () => {
+    expect(decades(0.4, 3.1)).toEqual([0.5, 1, 2]);
+    expect(decades(2.1, 4.5)).toEqual([2.5, 3, 3.5, 4, 4.5]);
+    for (const low of [1e-4, 0.03, 0.7, 1, 1.01, 2.1, 44]) {
+      for (const times of [1.001, 1.2, 2, 3, 9, 50, 120, 1e9]) {
+        const levels = decades(low, low * times);
+        expect(new Set(levels.map(String)).size).toBeGreaterThan(1);
+        expect(levels.length).toBeLessThan(9);
+        expect(levels[0]).toBeGreaterThanOrEqual(low * 0.999);
+      }
+    }
+  });
+  it("tells more than one value of nothing, and of one", () => {
+    expect(extent([0], false)).toEqual([0, 1]);
+    expect(extent([3, 3], false)).toEqual([0, 3]);
+    expect(extent([-3], false)).toEqual([-3, 0]);
+    expect(extent([5], false, 100)).toEqual([0, 100]);
+    expect(extent([4], true)).toEqual([2, 8]);
+    expect(extent([1, 4], true)).toEqual([1, 4]);
   });
   it("maps ends to ends and a point to the middle", () => {
     expect(scale(0, 10, 100, 0)(10)).toBe(0);

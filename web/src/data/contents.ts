@@ -156,6 +156,8 @@ export interface Training {
   target_symbols: string[];
   done: boolean;
   running: boolean;
+  unit: string;
+  caption: string;
 }
 
 /** A state of the corpus. */
@@ -216,7 +218,7 @@ export interface Contents {
   space: Space | null;
   rivals: Rival[];
   update: number | null;
-  awaited: string | null;
+  awaited: boolean;
 }
 
 /** A row of attention that a person gives. */

@@ -1,5 +1,5 @@
 /** The questions that a served page may ask, and its answers; every error is a sentence. */
-import type { Asked, Changed, Contents, Difference, Frame, Item, Nearby, Neighbours } from "./contents";
+import type { Asked, Card, Changed, Contents, Difference, Frame, Item, Nearby, Neighbours } from "./contents";
 
 /** What went wrong, in words for the reader. */
 export class ServiceError extends Error {}
@@ -51,16 +51,17 @@ export function later<T>(pause: number, ask: (signal: AbortSignal) => Promise<T>
   };
 }
 
+/** What is told of a training: lines of its log, frames of its film, whether somebody trains, and the model card. */
+export interface Heard {
+  line: (line: Record<string, unknown>) => void;
+  frame: (frame: Frame) => void;
+  running: (running: boolean) => void;
+  card: (card: Card) => void;
+}
+
 /** Training as it goes on, from line `since` of the log; returns how to stop listening. */
-export function listen(
-  since: number,
-  line: (number: number, line: Record<string, unknown>) => void,
-  frame: (frame: Frame) => void,
-  running: (running: boolean) => void,
-): () => void {
+export function listen(since: number, heard: Heard): () => void {
   const events = new EventSource(`api/training?since=${since}`);
-  events.addEventListener("line", (event) => line(Number(event.lastEventId), JSON.parse(event.data)));
-  events.addEventListener("frame", (event) => frame(JSON.parse(event.data)));
-  events.addEventListener("running", (event) => running(JSON.parse(event.data)));
+  for (const [name, hear] of Object.entries(heard)) events.addEventListener(name, (event) => hear(JSON.parse(event.data)));
   return () => events.close();
 }

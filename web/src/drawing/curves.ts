@@ -13,12 +13,25 @@ export function ticks(low: number, high: number, count = 5): number[] {
   return Array.from({ length: last - first + 1 }, (_, index) => Number(((first + index) * step).toPrecision(12)));
 }
 
-/** Powers of ten from low to high. */
+/** Powers of ten from low to high, not all of many; 2 and 5 of each too below two decades; or else round numbers. */
 export function decades(low: number, high: number): number[] {
-  const [first, last] = [Math.ceil(Math.log10(low) - 1e-9), Math.floor(Math.log10(high) + 1e-9)];
-  if (last < first) return [low, high];
-  const every = Math.ceil((last - first + 1) / 6);
-  return Array.from({ length: last - first + 1 }, (_, index) => 10 ** (first + index)).filter((_, index) => index % every === 0);
+  const [first, last] = [Math.floor(Math.log10(low)), Math.log10(high)];
+  const every = Math.ceil((last - first) / 6);
+  const found: number[] = [];
+  for (let power = first; power <= last + 1; power++) {
+    for (const step of high < 100 * low ? [1, 2, 5] : power % every ? [] : [1]) {
+      const level = Number(`${step}e${power}`);
+      if (level >= low * 0.999 && level <= high * 1.001) found.push(level);
+    }
+  }
+  return found.length > 1 ? found : ticks(low, high);
+}
+
+/** The least and the greatest that an axis tells: never one alone. */
+export function extent(heights: number[], logarithmic: boolean, most?: number): [number, number] {
+  const [low, high] = [Math.min(...heights), Math.max(...heights)];
+  if (logarithmic) return low < high ? [low, high] : [low / 2, high * 2];
+  return [Math.min(0, low), most ?? (Math.max(0, high) || Number(low === 0))];
 }
 
 /** From a value to its place: domain [a, b] onto range [c, d]. */

@@ -7,7 +7,7 @@ import { selection } from "./selection.svelte";
 
 const EMPTY: Contents = {
   format: FORMAT, version: "", title: "Pellucid", served: false, card: null, items: [], total: 0, choice: "",
-  corpus: null, training: null, space: null, rivals: [], update: null, awaited: null,
+  corpus: null, training: null, space: null, rivals: [], update: null, awaited: false,
 };
 
 /** Two traces are one where they read and wrote the same. */
