@@ -173,15 +173,14 @@ def test_what_is_left_out_of_a_file_is_told_with_its_count(tmp_path: Path) -> No
     contents = assemble([open_model(trained.run, "run", "cpu", None)], [sources], 30, True).contents
     assert contents.choice == (
         "all 2 examples; the file has 3 columns, read are 1 as source, 2 as target; "
-        "2 bad lines skipped, the first: line 2: expected 3 columns as in line 1, got 2"
+        "2 bad lines skipped, the first: line 2: expected 3 columns as in line 1, got 2; 1 blank line left out"
     )
     with pytest.raises(DataError, match=r"wide.tsv:2: .*\nlook shows files whose lines are all good"):
         read_file(path, trained.config.data)
-    (tmp_path / "sources.txt").write_bytes(b"one\n\xff\nnine\n")
+    (tmp_path / "sources.txt").write_bytes(b"one\n\xff\n\n \nnine\n")
     alone = read_file(tmp_path / "sources.txt", skipping)
-    assert len(alone.examples) == 2 and alone.left_out.startswith(
-        "1 bad line skipped, the first: line 2: invalid UTF-8"
-    )
+    assert len(alone.examples) == 2 and alone.left_out.endswith("; 2 blank lines left out")
+    assert alone.left_out.startswith("1 bad line skipped, the first: line 2: invalid UTF-8")
 
 
 def test_a_run_finds_its_own_development_file(tmp_path: Path) -> None:

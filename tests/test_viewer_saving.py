@@ -114,6 +114,7 @@ def test_symbols_that_training_never_held_are_underlined_in_latex() -> None:
 def test_latex_is_told_no_commands() -> None:
     assert escaped("a_b") == r"a\_b" and escaped("\\input{x}") == r"\textbackslash{}input\{x\}"
     assert escaped("50%") == r"50\%" and escaped(END) == r"$\langle$end$\rangle$"
+    assert escaped('it\'s "-"') == r"it\textquotesingle{}s \texttt{\char34}-{}\texttt{\char34}"
     assert escaped("<s>") == r"\textless{}s\textgreater{}"
 
 

@@ -26,7 +26,7 @@ class Sources(NamedTuple):
     spelled: bool = False
     """Whether every source is its target's digits in words, so that where each symbol comes from is known."""
     left_out: str = ""
-    """What the file holds beside, in words: columns that are not read, bad lines that are skipped."""
+    """What the file holds beside, in words: columns that are not read, bad lines that are skipped, blank ones."""
 
 
 def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sources:
@@ -43,7 +43,7 @@ def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sourc
     truth = spelled(reading.examples)
     known = [Known((each.target,), line, truth) for each, line in pairs]
     columns = ignored_columns(path, data) if target is None else ""
-    left_out = "; ".join(each for each in (columns, skipped(reading.bad)) if each)
+    left_out = "; ".join(each for each in (columns, skipped(reading.bad), blank(reading.blank)) if each)
     return Sources(path.name, reading.examples, known, paired=True, spelled=truth, left_out=left_out)
 
 
@@ -52,7 +52,7 @@ def sources_alone(name: str, lines: Iterable[Example | BadLine], data: DataConfi
 
     `DataError` where there is none, and for a bad line unless such are skipped.
     """
-    listed, known, bad = list[Example](), list[Known](), list[BadLine]()
+    listed, known, bad, empty = list[Example](), list[Known](), list[BadLine](), 0
     for number, each in enumerate(lines, start=1):
         if isinstance(each, BadLine):
             if data.on_bad_line == "stop":
@@ -61,15 +61,23 @@ def sources_alone(name: str, lines: Iterable[Example | BadLine], data: DataConfi
         elif each.source:
             listed.append(each)
             known.append(Known(line=number))
+        else:
+            empty += 1
     if not listed:
         raise DataError(f"{name} holds no source" + (f": {skipped(bad)}" if bad else ""))
-    return Sources(name, listed, known, paired=False, left_out=skipped(bad))
+    left_out = "; ".join(each for each in (skipped(bad), blank(empty)) if each)
+    return Sources(name, listed, known, paired=False, left_out=left_out)
 
 
 def skipped(bad: Sequence[BadLine]) -> str:
     """How many bad lines were left out, and the first of them; "" where none was."""
     lines = "bad line" if len(bad) == 1 else "bad lines"
     return f"{len(bad):,} {lines} skipped, the first: line {bad[0].line}: {bad[0].reason}" if bad else ""
+
+
+def blank(lines: int) -> str:
+    """How many blank lines were left out; "" where none was."""
+    return f"{lines:,} blank {'line' if lines == 1 else 'lines'} left out" if lines else ""
 
 
 def _alone(path: Path, data: DataConfig) -> bool:

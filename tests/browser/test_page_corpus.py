@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 
+import msgspec
 import pytest
 from chromium import Open
 from playwright.sync_api import expect

@@ -39,7 +39,8 @@ def test_a_matrix_and_its_links_are_saved_in_every_form(opened: Open, file: str,
         assert told["source"] == trace.source and told["target"] == trace.target
         assert told["weights"] == pytest.approx(weights) if weights.ndim == 1 else len(told["weights"]) == len(weights)
         table = list(csv.reader(io.StringIO(saved(page, title, "CSV", tmp_path).decode("utf-8"))))
-        assert table[0] == ["", *trace.source] and float(table[1][1]) == pytest.approx(weights[0, 0], abs=1e-6)
+        assert table[0][0].startswith(f"{title.lower()} “{trace_text()}” → “") and table[0][1:] == list(trace.source)
+        assert float(table[1][1]) == pytest.approx(weights[0, 0], abs=1e-6)
         tex = saved(page, title, "TikZ", tmp_path).decode("utf-8")
         assert_latex(tex)
         assert "{reads (source) $" in tex and "writes (output)}" in tex and "{darkest: 1}" in tex
@@ -159,6 +160,7 @@ def test_dark_is_dark_and_paper_is_white(opened: Open, file: str) -> None:
     assert shade(page, "backgroundColor") == 765 and shade(page, "color") == 0
     for name in ("tablist", "listbox"):
         expect(page.get_by_role(name)).to_be_hidden()
+    assert not page.get_by_text("Point at a").locator("visible=true").count()
     expect(panel(page, "Links")).to_be_visible()
     expect(panel(page, "Links").locator("svg")).to_have_css("max-width", "100%")
     expect(panel(page, "Steps").locator("ol")).to_have_css("flex-wrap", "wrap")

@@ -10,7 +10,7 @@ from chromium import Open
 from playwright.sync_api import CDPSession, Page, expect
 from sample_traces import made
 from viewed_kinds import LONGEST, long_shown
-from walking import panel
+from walking import panel, tab
 
 from pellucid.search.trace import END
 from pellucid.viewer.pages import exported
@@ -161,6 +161,26 @@ def test_a_thousand_symbols_are_drawn_pointed_at_and_zoomed(opened: Open, longes
     page.keyboard.press("ArrowDown")
     panel(page, "Matrix").get_by_role("button", name="all", exact=True).click()
     expect(strip).to_have_attribute("aria-valuetext", f"positions 1 to {LONGEST} of {LONGEST}")
+
+
+def test_of_a_thousand_symbols_the_last_is_numbered_and_the_rest_is_found(opened: Open, longest: str) -> None:
+    contents = long_shown(served=False).contents
+    place = next(at for at, item in enumerate(contents.items) if len(item.text) == LONGEST)
+    page = opened(f"{longest}#item={place}")
+    numbers = panel(page, "Links").locator("text.place")
+    for width in (1400, 1180, 820):
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(numbers.filter(has_text=re.compile(rf"^{LONGEST}$")).first).to_be_visible()
+        boxes = sorted(
+            (round(box["y"]), box["x"], box["width"]) for each in numbers.all() if (box := each.bounding_box())
+        )
+        beside = zip(boxes, boxes[1:], strict=False)
+        assert all(one[0] != other[0] or one[1] + one[2] <= other[1] for one, other in beside)
+    expect(panel(page, "Steps")).to_contain_text("Scroll sideways for the rest.")
+    tab(page, "Space")
+    states = panel(page, "States")
+    assert len(states.locator("p").first.inner_text()) < 300
+    assert states.locator("svg text").count() < 20
 
 
 def test_one_row_is_a_profile(opened: Open, longest: str) -> None:

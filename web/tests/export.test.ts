@@ -40,7 +40,7 @@ test("a heat map in TikZ says what its sides and its colours are, and underlines
   expect(tex).toContain("{$\\leftarrow$ written};");
   expect(tex).toContain("{darkest: 1; underlined: never seen in training};");
   expect(tex).toContain("{\\underline{a\\_}};");
-  expect(heatMap(gridOf([[-0.5, 0.25]]), ["x"], ["a", "b"])).toContain("red above zero, blue below; strongest: 0.500");
+  expect(heatMap(gridOf([[-0.5, 0.25]]), ["x"], ["a", "b"])).toContain("red above zero,{} blue below; strongest: 0.500");
   expect(heatMap(gridOf([[1]]), ["x"], ["a"], { key: "" })).not.toContain("darkest");
   const bare = tex.replaceAll(/\\[\\{}]/g, "");
   expect(bare.split("{")).toHaveLength(bare.split("}").length);

@@ -62,7 +62,7 @@ test("states stand in the order of their units, signed or as gates", () => {
   expect(signed.rows[0]![1]).toHaveLength(3);
   expect(signed.rows[0]![1][0]!.fill).toBe(signed.rows[1]![1][2]!.fill);
   expect(signed.title).toContain("red +");
-  expect(stateSheet("decoder update", gridOf([[0, 1]]), [0, 1], ["a"], false).title).toBe("decoder update, 2 units; darkest: 1");
+  expect(stateSheet("decoder update", gridOf([[0, 1]]), [0, 1], ["a"], false).title).toBe("decoder update, 2 units; strongest: 1");
   const large = stateSheet("encoder", gridOf(Array.from({ length: 300 }, () => Array(512).fill(0.1))), [...Array(512).keys()], Array(300).fill("a"), false);
   expect(large.rows.length * 300).toBeLessThanOrEqual(30_000);
   expect(texts(figure([large]))).toContain("reads (source) →");

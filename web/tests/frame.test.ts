@@ -28,6 +28,12 @@ test("half of the last number has room beside the cells, however many digits it 
     }
 });
 
+test("labels of rows have room for their numbers, of two digits too", () => {
+  const left = (count: number): number => frame(letters(8), Array.from({ length: count }, () => "wide"), all(8), all(count), 900).left;
+  expect(left(12)).toBeGreaterThanOrEqual(9 + 4 * 0.6 * 14 + 2 * 5);
+  expect([left(9) - left(1), left(12) - left(9)]).toEqual([5, 5]);
+});
+
 test("words stand aslant", () => {
   expect(frame(["somewhere", "over"], ["the"], all(2), all(1), 900).turned).toBe(true);
 });

@@ -86,8 +86,11 @@ export interface Pruned {
   readonly share: number;
 }
 
+/** No more are drawn: they would hide each other. */
+export const LINKS = 600;
+
 /** Of each row the fewest links that hold `mass` of its weight, and at most `most` in all: first each row's heaviest. */
-export function pruned(weights: Grid, mass: number, most = 600): Pruned {
+export function pruned(weights: Grid, mass: number, most = LINKS): Pruned {
   const links: (Link & { rank: number })[] = [];
   let total = 0;
   for (let step = 0; step < weights.rows; step++) {

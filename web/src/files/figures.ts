@@ -68,7 +68,7 @@ export function stateSheet(title: string, of: Grid, order: readonly number[], sy
   const many = of.rows > 120;
   const width = symbols.reduce((top, symbol) => Math.max(top, breadth(shown(symbol)) * 13 + 6), 16);
   return {
-    title: `${title}, ${order.length} units${cells.rows < order.length ? ` in ${cells.rows} rows, the greatest of each` : ""}; ${gate ? "darkest: 1" : `red +, blue −, darkest: ${decimal(most)}`}`,
+    title: `${title}, ${order.length} units${cells.rows < order.length ? ` in ${cells.rows} rows, the greatest of each` : ""}; ${gate ? "strongest: 1" : `red +, blue −, strongest: ${decimal(most)}`}`,
     across: title.startsWith("encoder") ? "reads (source)" : "writes (output)",
     down: "units",
     heads: symbols.slice(0, of.rows).map((symbol, at) => (many ? ((at + 1) % 50 ? "" : `${at + 1}`) : shown(symbol))),

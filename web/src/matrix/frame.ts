@@ -1,6 +1,6 @@
 /** Where the parts of a heat map lie: labels left and above, cells, sums below. */
 import { size, thinned, type Range } from "../drawing/layout";
-import { breadth } from "../drawing/symbols";
+import { breadth, ordinals } from "../drawing/symbols";
 
 export interface Frame {
   /** Of the cells' upper left corner. */
@@ -31,21 +31,26 @@ const DIGIT = 3.7;
 /** Of the sums below the cells. */
 export const SUMS = 34;
 
+/** How wide the small number of a symbol that comes several times is, a digit. */
+const ORDINAL = 5.1;
 const longest = (symbols: readonly string[]): number => symbols.reduce((most, symbol) => Math.max(most, breadth(symbol) * LETTER), 0);
+
+const numbered = (symbols: readonly string[]): number =>
+  ordinals(symbols).reduce<number>((most, number, at) => Math.max(most, breadth(symbols[at]!) * LETTER + ORDINAL * `${number ?? ""}`.length), 0);
 
 const letter = (cell: number): number => Math.max(LEAST, Math.min(LETTER, cell * 1.1));
 const fits = (cell: number): boolean => cell >= 0.85 * LEAST;
 
 export function frame(reads: readonly string[], writes: readonly string[], columns: Range, rows: Range, room: number): Frame {
-  const left = Math.ceil(Math.min(Math.max(26, longest(writes) + 14), room * 0.3, 150));
+  const left = Math.ceil(Math.min(Math.max(26, numbered(writes) + 10), room * 0.3, 150));
   const above = longest(reads);
   const free = Math.max(40, room - left - 2);
   const [across, down] = [Math.max(1, size(columns)), Math.max(1, size(rows))];
   // Words stand aslant and let cells stay narrow; letters want cells as wide as they are.
-  const numbered = !fits(free / across);
-  const turned = !numbered && (above > MOST - 4 || (above > free / across && above > 1.3 * LETTER));
+  const crowded = !fits(free / across);
+  const turned = !crowded && (above > MOST - 4 || (above > free / across && above > 1.3 * LETTER));
   // Where columns are numbered, half of the last number stands over.
-  const right = turned ? Math.ceil(Math.min(60, breadth(reads[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : numbered ? DIGIT * `${columns.to}`.length : 0;
+  const right = turned ? Math.ceil(Math.min(60, breadth(reads[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : crowded ? DIGIT * `${columns.to}`.length : 0;
   const cellWidth = Math.min(MOST, (free - right) / across);
   const cellHeight = Math.min(MOST, Math.max(Math.min(cellWidth, MOST), Math.min(18, TALLEST / down)), TALLEST / down);
   return {
