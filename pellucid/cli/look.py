@@ -164,9 +164,8 @@ def _sources(given: Arguments, model: "Model") -> "list[Sources]":
 
     if model.transducer is None:
         if given.file and given.file != STANDARD_INPUT:
-            read_file(
-                given.file, load_config(model.folder / CONFIG).data, given.target
-            )  # its mistakes are told at once
+            # Its mistakes are told at once, and not when there is a model to show it with.
+            read_file(given.file, load_config(model.folder / CONFIG).data, given.target)
         return []
     data = model.transducer.config.data
     if given.file == STANDARD_INPUT:
