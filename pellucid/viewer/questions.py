@@ -3,7 +3,6 @@
 A mistake in a question is an `InputError`.
 """
 
-import re
 from collections import Counter
 from dataclasses import replace
 
@@ -163,8 +162,10 @@ def _outputs(transducer: Transducer, asked: Asked) -> list[Trace]:
             return transducer.trace([example], prefixes=prefixes)
         (found,) = transducer.hypotheses([example], asked.outputs, prefixes=prefixes)
     except InputError as error:
+        if not f"{error}".startswith("prefix:"):
+            raise
         # The page has a field of this name where other programs have a prefix.
-        raise InputError(re.sub("^prefix:", "begin with:", f"{error}")) from None
+        raise InputError(f"{error}".replace("prefix", "begin with", 1)) from None
     return found
 
 
