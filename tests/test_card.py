@@ -31,7 +31,7 @@ def test_the_card_tells_the_model_and_its_data() -> None:
     assert f"with additive attention: both-ways {cell} encoder of 1 layer(s) of 16 units a direction" in card()
     assert "Source: 16 symbols ('characters'), longest 17." in card()
     assert "Target: 10 symbols ('characters'), longest 3." in card()
-    assert "Stopped because the longest training has passed." in card()
+    assert "Stopped because all its passes over the data are done." in card()
 
 
 def test_the_card_is_markdown_without_paths_of_this_machine() -> None:

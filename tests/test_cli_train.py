@@ -45,13 +45,13 @@ def test_the_command_line_trains_to_the_bits_that_python_does(tmp_path: Path) ->
     assert own_files(tmp_path / "run") == RUN_FILES
     assert "40 examples" in done.err and "new run" in done.err
     assert sum(line.startswith("epoch") for line in done.err.splitlines()) == 6
-    assert done.err.splitlines()[-1].startswith("stopped: the longest training has passed; best at update ")
+    assert done.err.splitlines()[-1].startswith("stopped: all its passes over the data are done; best at update ")
 
 
 def test_a_finished_run_says_so_and_stays_as_it_is() -> None:
     before = contents(copies_run().run)
     done = pellucid(*given(copies_run(), copies_run().run))
-    assert done.code == 0 and "stopped: the longest training has passed" in done.err
+    assert done.code == 0 and "stopped: all its passes over the data are done" in done.err
     assert contents(copies_run().run) == before
 
 

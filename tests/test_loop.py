@@ -77,7 +77,7 @@ def test_updates_and_validations_come_when_they_are_due(epochs: float, every: fl
     """20 examples in batches of 8 are 3 updates an epoch."""
     events = list(fit(new_session(small_config({"epochs": epochs, "validate_every": every}))))
     assert isinstance(events[0], Started) and events[0].updates == math.ceil(3 * epochs)
-    assert isinstance(events[-1], Stopped) and events[-1].progress.finished == "the longest training has passed"
+    assert isinstance(events[-1], Stopped) and events[-1].progress.finished == "all its passes over the data are done"
     assert [e.progress.update for e in events if isinstance(e, Stepped)] == list(range(1, at[-1] + 1))
     assert [e.progress.update for e in validated(iter(events))] == at
     assert not any(isinstance(event, Started | Stopped) for event in events[1:-1])

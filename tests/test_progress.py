@@ -127,7 +127,7 @@ def test_a_whole_training_is_told_a_line_a_validation(tmp_path: Path) -> None:
     lines = told(*events).splitlines()
     assert [line.partition(":")[0].rpartition("/")[2] for line in lines[:3]] == ["train.tsv", "dev.tsv", "  note"]
     assert sum(line.startswith("epoch") for line in lines) == 6
-    assert lines[-1].startswith("stopped: the longest training has passed; best at update ")
+    assert lines[-1].startswith("stopped: all its passes over the data are done; best at update ")
 
 
 def test_standard_error_is_the_one_of_the_moment(capsys: pytest.CaptureFixture[str]) -> None:

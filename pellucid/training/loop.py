@@ -224,7 +224,7 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
     better = progress.best is None or rank(metrics, config.metric) > progress.best
     stale = 0 if better else progress.stale + 1
     lowered = config.schedule == "plateau" and stale and stale % PLATEAU_PATIENCE == 0
-    finished = "the longest training has passed" if over else ""
+    finished = "all its passes over the data are done" if over else ""
     if config.patience and stale >= config.patience:
         finished = f"{config.metric} did not get better in {stale} validations"
     session.progress = msgspec.structs.replace(

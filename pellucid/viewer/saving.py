@@ -19,6 +19,8 @@ from pellucid.viewer.traces import alone_told
 ENDINGS = (".html", ".svg", ".png", ".json", ".tex")
 HEIGHT = 640
 """Pixels of the page in a notebook."""
+LINE = 80
+"""Letters of a text in a heading."""
 
 
 def save(trace: Trace, path: Path) -> None:
@@ -67,5 +69,10 @@ def framed(trace: Trace) -> str:
 
 
 def _title(trace: Trace) -> str:
-    """What was read and what was written, with nothing in them that could turn the line round."""
-    return f"{visible_text(trace.text)} → {visible_text(trace.output)}"
+    """What was read and what was written, as far as a line has room, with nothing that could turn it round."""
+    return " → ".join(_short(visible_text(text)) for text in (trace.text, trace.output))
+
+
+def _short(text: str) -> str:
+    """The beginning and the end of a long text."""
+    return text if len(text) <= LINE else f"{text[: LINE - 20]} … {text[-17:]}"

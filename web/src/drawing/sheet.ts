@@ -47,6 +47,9 @@ const HEADING = ` font-size="14" font-weight="600" fill="var(--text)"`;
 const plain = (ink = "var(--text)"): string => ` font-size="${LETTER}" fill="${ink}"`;
 const middle = (letter: number, ink: string): string => ` font-size="${letter}" fill="${ink}" text-anchor="middle"`;
 
+/** What stands above a picture: of long sequences the beginning and the end. */
+const headline = (title: string): string => (title.length > 240 ? `${title.slice(0, 150)} … ${title.slice(-60)}` : title);
+
 /** A text in lines of at most so many letters; what is longer than a line is cut into several. */
 const wrapped = (text: string, most: number): string[] => text.match(new RegExp(`\\S.{0,${Math.floor(most) - 1}}(?!\\S)|\\S{1,${Math.floor(most)}}`, "gu")) ?? [];
 
@@ -84,7 +87,7 @@ function drawn(sheet: Sheet, top: number): [string, number, number] {
     shapes.set(look, `${shapes.get(look) ?? ""}M${+x.toFixed(1)} ${+y.toFixed(1)}h${+width.toFixed(1)}v${+height.toFixed(1)}h${-width.toFixed(1)}z`);
   let [right, y] = [left + wide(across, SMALL) + 16, top];
   // A title is not much wider than what stands below it.
-  for (const line of wrapped(title, Math.min(90, Math.max(48, (left + widths.reduce((sum, width) => sum + width, 0)) / 9)))) {
+  for (const line of wrapped(headline(title), Math.min(90, Math.max(48, (left + widths.reduce((sum, width) => sum + width, 0)) / 9)))) {
     y += 20;
     inside.push(written(EDGE, y, line, HEADING));
     right = Math.max(right, EDGE + wide(line, 14));
@@ -157,7 +160,7 @@ export function legended(inside: string, [width, height]: readonly [number, numb
     right = Math.max(right, at + wide(text, look === QUIET ? PROSE : 14));
   };
   const lines = (text: string, tall: number, each: number, look = QUIET): void => wrapped(text, Math.max(400, width) / each).forEach((part) => line(part, tall, look, EDGE));
-  lines(title, 20, 9, HEADING);
+  lines(headline(title), 20, 9, HEADING);
   if (above) line(above, 22, QUIET, x + +left);
   const start = (y += 8);
   if (down) drawing += written(0, 0, down, `${QUIET} transform="translate(${EDGE} ${start + +top}) rotate(90)"`);
