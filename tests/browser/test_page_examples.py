@@ -1,14 +1,20 @@
 """The first view on a served run: one selection for all pictures, the list, typing, the beam, keys, the address."""
 
 import re
+from pathlib import Path
 
+import msgspec
 from chromium import Open
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
+from sample_traces import made
 from viewed import digits_shown
 from walking import cell, listed, panel, says_its_cell, tab, texts
 
+from pellucid.search.trace import END
 from pellucid.viewer.blocks import unblocked
-from pellucid.viewer.contents import Item
+from pellucid.viewer.contents import Edit, Item
+from pellucid.viewer.pages import exported
+from pellucid.viewer.traces import alone_told
 
 
 def items() -> list[Item]:
@@ -107,10 +113,38 @@ def test_why_an_output_is_wrong_is_said_first(opened: Open, address: str) -> Non
     expect(said).to_contain_text("It looked most at position")
 
 
+def test_the_first_error_of_a_long_output_is_in_sight(opened: Open, tmp_path: Path) -> None:
+    size = 80
+    trace = alone_told(made("a" * size, [*"b" * (size - 1), END], [[1 / size] * size] * size))
+    edits = [Edit(kind="same", written=step, wanted=symbol) for step, symbol in enumerate(trace.target)]
+    edits[60] = Edit(kind="substitution", written=60, wanted="c")
+    wanted = "b" * 60 + "c" + "b" * 18
+    item = Item(text="a" * size, features=[], traces=[trace], references=[wanted], edits=edits, errors=1, exact=False)
+    shown = msgspec.structs.replace(digits_shown(served=False, beam=3).contents, items=[item])
+    (tmp_path / "page.html").write_text(exported(shown), encoding="utf-8")
+    page = opened((tmp_path / "page.html").as_uri())
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.reload()
+        expect(page.locator(".verdict td.substitution").first).to_be_in_viewport()
+        expect(panel(page, "Steps").locator(".step.here")).to_have_attribute("aria-label", re.compile("^Step 61:"))
+        assert in_strip(panel(page, "Steps").locator(".step.here"))
+
+
+def in_strip(place: Locator) -> bool:
+    """Whether it lies within the strip that scrolls it."""
+    script = """each => {
+        const [inner, outer] = [each, each.closest('.scroll')].map(one => one.getBoundingClientRect());
+        return inner.left >= outer.left && inner.right <= outer.right;
+    }"""
+    return bool(place.evaluate(script))
+
+
 def test_typing_a_source_answers_while_one_types(opened: Open, address: str) -> None:
     page, item = opened(address), items()[3]
     page.get_by_role("searchbox", name="A source to decode").press_sequentially(item.text)
     expect(page.get_by_role("radio").first).to_contain_text(item.traces[0].output)
+    expect(page.locator(".picked .verdict")).to_have_text(f"written {item.traces[0].output}")
     expect(panel(page, "Links").get_by_role("application")).to_have_attribute(
         "aria-label", re.compile(f"^Links from {len(item.text)} source positions")
     )

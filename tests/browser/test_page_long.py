@@ -1,5 +1,6 @@
 """Long sources: they are drawn, zoomed and pointed at without a wait."""
 
+import itertools
 import os
 import re
 from pathlib import Path
@@ -176,7 +177,7 @@ def test_of_a_thousand_symbols_the_last_is_numbered_and_the_rest_is_found(opened
         page.set_viewport_size({"width": width, "height": 900})
         expect(numbers.filter(has_text=re.compile(rf"^{LONGEST}$")).first).to_be_visible()
         boxes = sorted(map(tuple, numbers.evaluate_all(BOXES)))
-        beside = zip(boxes, boxes[1:], strict=False)
+        beside = itertools.pairwise(boxes)
         assert not [pair for pair in beside if pair[0][0] == pair[1][0] and pair[0][1] + pair[0][2] > pair[1][1]]
     tab(page, "Space")
     states = panel(page, "States")
