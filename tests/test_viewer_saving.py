@@ -83,6 +83,15 @@ def test_a_picture_in_latex_has_a_square_for_each_weight_that_is_seen() -> None:
     assert text.count("{") == text.count("}") and text.count("$") % 2 == 0
 
 
+def test_a_picture_in_latex_of_a_long_source_fits_a_page_and_numbers_its_places() -> None:
+    size = 1000
+    long = picture(made("a" * size, ["A", "B", END], [[1 / size] * size] * 3))
+    assert "[x=0.16mm,y=-4mm," in long and "{1000};" in long and "{950};" in long and "{a}" not in long
+    assert_latex(long)
+    both = picture(made("a" * 80, ["b"] * 80, [[1 / 80] * 80] * 80))
+    assert "[x=2mm,y=-2mm," in both and both.count("{80};") == 2 and both.count("{78};") == 0
+
+
 def test_a_tagger_is_drawn_as_its_tags(tmp_path: Path) -> None:
     trace = replace(made(["a", "b_"], ["X", "Y"], [[1, 0], [0, 1]], [1.0, 0.5]), task="tag")
     for ending in ENDINGS:

@@ -38,7 +38,9 @@ SMALLEST = 0.005
 
 UNSEEN = r"\underline{underlined}: never seen in training"
 LINE = 160
-"""Millimetres of a line of tags."""
+"""Millimetres of a line of tags, and the most of a picture."""
+CELL, LEAST = 4.0, 2.5
+"""Millimetres of a square, and of the smallest that has room for a symbol: beside smaller ones stand numbers."""
 
 
 def picture(trace: Trace) -> str:
@@ -46,12 +48,15 @@ def picture(trace: Trace) -> str:
 
     Of tags, which have no weights, the symbols in lines, each with its tag and a bar as long as its probability below.
     """
+    tags = trace.task == "tag"
+    wide, high = (CELL, CELL) if tags else (_cell(len(trace.source)), _cell(len(trace.target)))
     drawn = _tags(trace) if trace.task == "tag" else [*_labels(trace), *_squares(trace), *_frame(trace)]
     told = [rf"\node[anchor=north west] at (current bounding box.south west) {{{UNSEEN}}};"] if trace.unknown else []
     return "\n".join(
         [
             r"% \usepackage{tikz} in the preamble; xelatex or lualatex where symbols are beyond Latin.",
-            r"\begin{tikzpicture}[x=4mm,y=-4mm,every node/.style={font=\footnotesize,inner sep=1pt}]",
+            rf"\begin{{tikzpicture}}[x={wide:.4g}mm,y=-{high:.4g}mm,"
+            r"every node/.style={font=\footnotesize,inner sep=1pt}]",
             *drawn,
             *told,
             r"\end{tikzpicture}",
@@ -74,12 +79,29 @@ def _tags(trace: Trace) -> Iterator[str]:
         yield rf"\fill[black!50] ({x:g},{y + 1.6:g}) rectangle +({bar:.2f},0.3);"
 
 
+def _cell(count: int) -> float:
+    """Millimetres of a square, so that all of them fit."""
+    return min(CELL, LINE / max(1, count))
+
+
 def _labels(trace: Trace) -> Iterator[str]:
-    """The symbols of both sides."""
+    """The symbols of both sides, or numbers of places where these have no room."""
+    across, down = _every(len(trace.source), 8), _every(len(trace.target), 4)
     for at, name in enumerate(_named(trace)):
-        yield rf"\node[rotate=90,anchor=west] at ({at + 0.5:g},-0.1) {{{name}}};"
+        if across == 1:
+            yield rf"\node[rotate=90,anchor=west] at ({at + 0.5:g},-0.1) {{{name}}};"
+        elif (at + 1) % across == 0:
+            yield rf"\node[anchor=south] at ({at + 0.5:g},0) {{{at + 1}}};"
     for at, symbol in enumerate(trace.target):
-        yield rf"\node[anchor=east] at (-0.1,{at + 0.5:g}) {{{escaped(symbol)}}};"
+        if (at + 1) % down == 0:
+            yield rf"\node[anchor=east] at (-0.1,{at + 0.5:g}) {{{escaped(symbol) if down == 1 else at + 1}}};"
+
+
+def _every(count: int, label: int) -> int:
+    """Every so many squares carry a label of so many millimetres."""
+    cell = _cell(count)
+    steps = (step * 10**power for power in range(1, 9) for step in (0.5, 1, 2))
+    return 1 if cell >= LEAST else next(round(step) for step in steps if cell * step >= label)
 
 
 def _named(trace: Trace) -> list[str]:

@@ -74,6 +74,10 @@ describe("films", () => {
     const svg = attentionSvg(film, 0.5, "#123456");
     expect(svg).toContain('values="0.25;1.00"');
     expect(svg).not.toContain("<s>");
+    const long = attentionSvg({ sources: Array.from({ length: 1000 }, () => "q"), frames: [{ target: ["x"], weights: new Float32Array(1000).fill(0.5), caption: "a" }] }, 0.5, "#123456");
+    expect(Number(/width="(\d+)"/.exec(long)![1])).toBeLessThan(960);
+    expect(long).toContain(">1000</text>");
+    expect(long).not.toContain(">q</text>");
     expect(planeSvg(["<"], [plane, plane], 1, "red")).toContain("animateTransform");
   });
 });

@@ -46,6 +46,13 @@ test("a heat map in TikZ says what its sides and its colours are, and underlines
   expect(bare.split("{")).toHaveLength(bare.split("}").length);
 });
 
+test("TikZ of a long source fits a page and numbers its places", () => {
+  const tex = heatMap(gridOf([Array.from({ length: 1000 }, () => 0.001)]), ["x"], Array.from({ length: 1000 }, () => "a"));
+  expect(tex).toContain("[x=0.16mm, y=-4mm,");
+  expect(tex).toContain("(999.5,0) {1000};");
+  expect(tex).not.toContain("{a}");
+});
+
 test("names of files, and contents that no text can end", () => {
   expect(fileName("a/b: c…", "svg")).toBe("a-b-c.svg");
   expect(fileName("///", "svg")).toBe("pellucid.svg");

@@ -1,5 +1,6 @@
 // Films as values: what lies between two frames, and a whole film as one animated SVG text (SMIL: no script in it).
 
+import { thinned } from "./layout";
 import { shown } from "./symbols";
 
 /** Between two frames of points, n × 2 each. */
@@ -36,16 +37,21 @@ export interface AttentionFilm {
   frames: { target: string[]; weights: Float32Array; caption: string }[];
 }
 
-const CELL = 18;
+const [CELL, ROOM] = [18, 860];
+/** The room that the number of a place takes. */
+const NUMBER = 34;
 
 /** One frame stands for `seconds`; the film repeats for ever. */
 export function attentionSvg(film: AttentionFilm, seconds: number, colour: string): string {
   const sources = film.sources.length;
   const steps = Math.max(1, ...film.frames.map((frame) => frame.target.length));
-  const [left, top] = [70, 74];
+  // As narrow as a page: where symbols have no room, numbers stand for places.
+  const wide = Math.min(CELL, ROOM / Math.max(1, sources));
+  const every = wide < 10 ? Math.max(5, thinned(wide, NUMBER)) : 1;
+  const [left, top] = [70, every > 1 ? 44 : 74];
   // As wide as the longest caption, too: a letter of this size is about 7.4 wide.
   const words = Math.max(...film.frames.map((frame) => frame.caption.length));
-  const [width, height] = [Math.max(left + sources * CELL, 8 + 7.4 * words) + 10, top + steps * CELL + 10];
+  const [width, height] = [Math.max(left + sources * wide, 8 + 7.4 * words) + 10, top + steps * CELL + 10];
   const length = film.frames.length * seconds;
   const cells: string[] = [];
   for (let step = 0; step < steps; step++) {
@@ -53,20 +59,22 @@ export function attentionSvg(film: AttentionFilm, seconds: number, colour: strin
       const values = film.frames.map(({ weights }) => (weights[step * sources + source] ?? 0).toFixed(2));
       if (values.every((value) => value === "0.00")) continue;
       cells.push(
-        `<rect x="${left + source * CELL}" y="${top + step * CELL}" width="${CELL - 1}" height="${CELL - 1}" opacity="${values.at(-1)}">` +
+        `<rect x="${+(left + source * wide).toFixed(2)}" y="${top + step * CELL}" width="${+Math.max(0.9 * wide, wide - 1).toFixed(2)}" height="${CELL - 1}" opacity="${values.at(-1)}">` +
           `${animated("opacity", values, length)}</rect>`,
       );
     }
   }
   const heads = film.sources.map((symbol, index) => {
-    const x = left + index * CELL + CELL / 2;
+    const x = +(left + (index + 0.5) * wide).toFixed(2);
+    if (every > 1) return (index + 1) % every ? "" : `<text x="${x}" y="${top - 6}" text-anchor="middle">${index + 1}</text>`;
     return `<text x="${x}" y="${top - 6}" text-anchor="start" transform="rotate(-60 ${x} ${top - 6})">${escaped(shown(symbol))}</text>`;
   });
   const shots = film.frames.map((frame, index) => {
     const lines = frame.target.map((symbol, step) => `<text x="${left - 6}" y="${top + step * CELL + 13}" text-anchor="end">${escaped(shown(symbol))}</text>`);
     return `<g>${during(index, film.frames.length, length)}<text x="8" y="16">${escaped(frame.caption)}</text>${lines.join("")}</g>`;
   });
-  return framed(width, height, `<g fill="${colour}">${cells.join("")}</g>${heads.join("")}${shots.join("")}`);
+  const edge = `<rect x="${left - 0.5}" y="${top - 0.5}" width="${+(sources * wide + 1).toFixed(2)}" height="${steps * CELL + 1}" fill="none" stroke="#bbb"/>`;
+  return framed(width, height, `<g fill="${colour}">${cells.join("")}</g>${edge}${heads.join("")}${shots.join("")}`);
 }
 
 /** Symbols moving in their plane. */

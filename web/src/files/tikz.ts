@@ -1,5 +1,6 @@
 /** A heat map and its labels as TikZ, to stand in a paper. */
 import { farthest, row, type Grid } from "../data/blocks";
+import { thinned } from "../drawing/layout";
 import { decimal } from "../drawing/scales";
 import { NEVER, shown } from "../drawing/symbols";
 
@@ -14,6 +15,14 @@ const SPECIAL: Record<string, string> = {
 /** A text as LaTeX prints it, and a symbol, whose blanks are seen. */
 const escapedText = (text: string): string => [...text].map((letter) => SPECIAL[letter] ?? letter).join("");
 export const escaped = (symbol: string): string => escapedText(shown(symbol));
+
+/** Millimetres of a cell, of a picture, and of a cell that has room for a symbol. */
+const [CELL, PAPER, LEAST] = [4, 160, 2.5];
+/** How large a cell is so that all fit, and every so many of them carry a label: numbers where symbols have no room. */
+const fitted = (count: number, label: number): [number, number] => {
+  const cell = Math.min(CELL, PAPER / count);
+  return [+cell.toFixed(4), cell < LEAST ? Math.max(5, thinned(cell, label)) : 1];
+};
 
 interface Marks {
   readonly told?: readonly (readonly number[])[];
@@ -30,9 +39,10 @@ interface Marks {
 export function heatMap(weights: Grid, writes: readonly string[], reads: readonly string[], { told = [], unknown = [], sides = ["reads (source)", "writes (output)"], key }: Marks = {}): string {
   const signed = weights.values.some((value) => value < 0);
   const most = signed ? farthest(weights) : 1;
+  const [[wide, across], [high, down]] = [fitted(weights.columns, 8), fitted(weights.rows, 4)];
   const lines = [
     "% \\usepackage{tikz}; other scripts than Latin need XeLaTeX or LuaLaTeX.",
-    "\\begin{tikzpicture}[x=4mm, y=-4mm, every node/.style={font=\\footnotesize}]",
+    `\\begin{tikzpicture}[x=${wide}mm, y=-${high}mm, every node/.style={font=\\footnotesize}]`,
     `  \\definecolor{weight}{RGB}{${signed ? "156,17,39" : "8,48,107"}}`,
     ...(signed ? ["  \\definecolor{less}{RGB}{27,79,145}"] : []),
   ];
@@ -45,8 +55,9 @@ export function heatMap(weights: Grid, writes: readonly string[], reads: readonl
     });
   }
   lines.push(`  \\draw[gray] (0,0) rectangle (${weights.columns},${weights.rows});`);
-  reads.forEach((symbol, position) => lines.push(`  \\node[rotate=60, anchor=west] at (${position}.5,-0.2) {${unknown.includes(position) ? `\\underline{${escaped(symbol)}}` : escaped(symbol)}};`));
-  writes.forEach((symbol, step) => lines.push(`  \\node[anchor=east] at (-0.1,${step}.5) {${escaped(symbol)}};`));
+  const named = (place: number, every: number): boolean => every === 1 || (place + 1) % every === 0;
+  reads.forEach((symbol, position) => named(position, across) && lines.push(across > 1 ? `  \\node[anchor=south] at (${position}.5,0) {${position + 1}};` : `  \\node[rotate=60, anchor=west] at (${position}.5,-0.2) {${unknown.includes(position) ? `\\underline{${escaped(symbol)}}` : escaped(symbol)}};`));
+  writes.forEach((symbol, step) => named(step, down) && lines.push(`  \\node[anchor=east] at (0,${step}.5) {${down > 1 ? step + 1 : escaped(symbol)}};`));
   const keyed = [key ?? (signed ? `red above zero, blue below; strongest: ${decimal(most)}` : "darkest: 1"), unknown.length ? `underlined: ${NEVER}` : ""].filter(Boolean).join("; ");
   const [above, beside] = sides.map(escapedText);
   lines.push(
