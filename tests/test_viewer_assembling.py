@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from trained_runs import copies_run, digits_run, small_config, train_to_end
 from viewed import begun_run, digits_shown
+from viewed_kinds import long_shown
 
 from pellucid.data.synthetic import spell
 from pellucid.errors import DataError, RunError
@@ -66,7 +67,8 @@ def test_the_corpus_counts_all_examples_and_leads_to_those_shown() -> None:
         output = items[place].traces[0].output
         assert (first.wanted, first.written) in aligned(list(output), list(items[place].references[0]))
     exact = corpus.scores[0]
-    assert exact.low is not None and exact.high is not None and exact.low <= exact.value <= exact.high
+    assert exact.low is not None and exact.value is not None and exact.high is not None
+    assert exact.low <= exact.value <= exact.high
 
 
 def test_points_of_the_space_name_the_symbol_they_are_of() -> None:
@@ -222,11 +224,21 @@ def test_the_truth_of_spelled_digits_is_told() -> None:
     assert "alignment error" in {each.name for each in contents.corpus.alignment}
 
 
+def test_what_is_not_computed_of_long_sources_says_so() -> None:
+    corpus = long_shown().contents.corpus
+    assert corpus is not None
+    (shuffled,) = (each for each in corpus.alignment if each.name == "change when shuffled")
+    assert shuffled.value is None
+    assert shuffled.definition == "Not computed: sources of more than 200 symbols."
+
+
 def test_another_run_is_judged_on_the_whole_file() -> None:
     contents = digits_shown().contents
     assert contents.corpus is not None
     (rival,) = contents.rivals
-    right = round(contents.corpus.scores[0].value / 100 * 40)
+    share = contents.corpus.scores[0].value
+    assert share is not None
+    right = round(share / 100 * 40)
     assert rival.outcomes == (right, 0, 0, 40 - right) and rival.differing == 0  # it is the same run
     assert [each.right for each in rival.positions] == [each.right for each in contents.corpus.positions]
     assert [each.value for each in rival.scores] == [each.value for each in contents.corpus.scores]

@@ -91,12 +91,15 @@ def _conicity(transducer: Transducer, sample: Sequence[Trace]) -> list[Statistic
 def _shuffling(transducer: Transducer, sample: Sequence[Trace]) -> list[Statistic]:
     """Whether it matters where attention looked."""
     short = [trace for trace in sample if 1 < len(trace.source) <= LONGEST]
+    long = any(len(trace.source) > LONGEST for trace in sample)
+    if long and not short:
+        return [_plain("change when shuffled", None, "share", f"Not computed: sources of more than {LONGEST} symbols.")]
     picked = [short[at] for at in evenly(range(len(short)), SHUFFLED)]
     changes = list(chain.from_iterable(permutation(transducer, trace).change.tolist() for trace in picked))
     words = (
         "Mean over steps of the median change of the next symbol's distribution (total variation) when the step's "
         "weights are shuffled (Jain & Wallace 2019): near 0, the weights do not explain the output. "
-        f"Of {len(picked)} outputs."
+        f"Of {len(picked)} outputs{f', none of more than {LONGEST} source symbols' if long else ''}."
     )
     return [_plain("change when shuffled", float(np.mean(changes)), "share", words)] if changes else []
 
@@ -116,8 +119,8 @@ def _drive(transducer: Transducer, sample: Sequence[Trace]) -> list[Statistic]:
     ]
 
 
-def _plain(name: str, value: float, unit: str, definition: str) -> Statistic:
-    """A number without an interval."""
+def _plain(name: str, value: float | None, unit: str, definition: str) -> Statistic:
+    """A number without an interval; None was not computed, as the definition says."""
     return Statistic(name=name, value=value, unit=unit, low=None, high=None, definition=definition)
 
 

@@ -264,7 +264,7 @@ def test_an_axis_has_two_numbers_after_one_validation_of_nothing(opened: Open, t
     tab(page, "Training")
     expect(panel(page, "Loss").locator("text[text-anchor=end]").nth(2)).to_be_visible()
     expect(panel(page, "Other measures")).to_have_count(0)
-    assert panel(page, "Scores").locator("text[x='40']").all_text_contents() == ["0", "0.5", "1"]
+    assert panel(page, "Scores").locator("text[x='40']").all_text_contents() == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
     # A swatch stands before its name, not above it.
     entry = panel(page, "Loss").locator(".legend span").first
     whole, swatch = entry.bounding_box(), entry.locator("svg").bounding_box()

@@ -25,6 +25,12 @@ describe("a what-if in a sentence", () => {
       "Forcing step 2 to look at position 3 (“c”) lowers p(8) at step 2 from 0.98 to 0.03; the output becomes “719” instead of “789”.",
     );
   });
+  it("names the step from which the outputs differ where another one moved more", () => {
+    const first = difference([Math.log(0.4), Math.log(0.03), Math.log(0.5)], "189");
+    expect(sentence(asked, masked(asked, 0), first)).toBe(
+      "Hiding position 1 (“a”) lowers p(8) at step 2 from 0.98 to 0.03; the output becomes “189” instead of “789” from step 1 on, where p(7) goes from 0.90 to 0.40.",
+    );
+  });
   it("says when nothing was changed, and when a change changed nothing", () => {
     expect(sentence(asked, asked, equal)).toBe("Nothing was changed, so nothing changes.");
     expect(sentence(asked, masked(asked, 0), equal)).toBe("Hiding position 1 (“a”) changes next to nothing: the output stays “789”.");

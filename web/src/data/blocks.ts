@@ -56,6 +56,9 @@ export function difference(a: Grid, b: Grid): Grid {
   return { ...a, values: a.values.map((value, place) => value - (b.values[place] ?? 0)) };
 }
 
+/** What differs by less does not differ: it is told as 0. */
+export const NOTHING = 5e-5;
+
 /** How far the farthest number is from zero. */
 export function farthest(of: Grid): number {
   return of.values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);

@@ -102,7 +102,7 @@ export interface Item {
 /** One number about the attention of a corpus. */
 export interface Statistic {
   name: string;
-  value: number;
+  value: number | null;
   unit: string;
   low: number | null;
   high: number | null;

@@ -102,22 +102,63 @@ export function same(left: Asked, right: Asked): boolean {
 const LONGEST = 2000;
 const CHANGED = ["text", "features", "prefix", "masked", "painted"] as const;
 
+/** Numbers of five digits in runs of equal ones, a number and how often: `0*57_1_0*42`. */
+function runs(values: readonly number[]): string {
+  const found: [number, number][] = [];
+  for (const each of values) {
+    const [value, last] = [Number(each.toPrecision(5)), found.at(-1)];
+    if (last?.[0] === value) last[1]++;
+    else found.push([value, 1]);
+  }
+  return found.map(([value, times]) => (times > 1 ? `${value}*${times}` : `${value}`)).join("_");
+}
+
+/** Rows of weights, each after its step; one that steps share after the first of them and their number, as `3*14`. */
+function rowsTold(rows: readonly Painted[]): string {
+  const found: { first: number; times: number; row: string }[] = [];
+  for (const { step, weights } of rows) {
+    const [row, last] = [runs(weights), found.at(-1)];
+    if (last?.row === row && last.first + last.times === step) last.times++;
+    else found.push({ first: step, times: 1, row });
+  }
+  return found.map(({ first, times, row }) => `${first}${times > 1 ? `*${times}` : ""}_${row}`).join("__");
+}
+
+/** More weights than any page asks for: an address may be of anybody. */
+const MOST = 1e7;
+
+/** The rows that `rowsTold` wrote; null where they cannot be meant. */
+function rowsRead(text: string): Painted[] | null {
+  let size = 0;
+  const rows: Painted[] = [];
+  for (const told of text ? text.split("__") : []) {
+    const [steps, ...values] = told.split("_").map((run) => run.split("*").map(parseFloat)).map(([value, times = 1]) => ({ value: value!, times }));
+    const all = [steps!, ...values];
+    size += steps!.times * values.reduce((sum, { times }) => sum + times, 0);
+    if (!(size <= MOST && values.length > 0 && all.every(({ value, times }) => value >= 0 && value < MOST && times >= 1 && times % 1 === 0) && steps!.value % 1 === 0)) return null;
+    const weights = values.flatMap(({ value, times }) => Array<number>(times).fill(value));
+    for (let step = 0; step < steps!.times; step++) rows.push({ step: steps!.value + step, weights });
+  }
+  return rows;
+}
+
 /** What an address says of a change; "" where there is none, null where it is too long. */
 export function addressed(before: Asked, asked: Asked): string | null {
-  const told = CHANGED.filter((name) => JSON.stringify(asked[name]) !== JSON.stringify(before[name])).map((name) => [name, asked[name]]);
+  const told = CHANGED.filter((name) => JSON.stringify(asked[name]) !== JSON.stringify(before[name])).map((name) => [name, name === "painted" ? rowsTold(asked.painted) : asked[name]]);
   if (told.length === 0) return "";
-  const text = JSON.stringify(Object.fromEntries(told), (_, value: unknown) => (typeof value === "number" ? Number(value.toPrecision(5)) : value));
+  const text = JSON.stringify(Object.fromEntries(told));
   return encodeURIComponent(text).length > LONGEST ? null : text;
 }
 
-/** The change that an address tells; what cannot be meant changes nothing. */
+/** The change that an address tells; what cannot be meant changes nothing. Older addresses tell all weights one by one. */
 export function readdressed(before: Asked, edit: string): Asked {
   const meant = (name: string, value: unknown): boolean =>
     name === "text"
       ? typeof value === "string"
       : Array.isArray(value) && value.every((each) => (name === "painted" ? Array.isArray(each?.weights) && each.step >= 0 : typeof each === (name === "masked" ? "number" : "string")));
   try {
-    const told = JSON.parse(edit) as Asked;
+    const told = JSON.parse(edit);
+    if (typeof told.painted === "string") told.painted = rowsRead(told.painted);
     return { ...before, ...Object.fromEntries(CHANGED.filter((name) => meant(name, told[name])).map((name) => [name, told[name]])) };
   } catch {
     return before;

@@ -105,10 +105,19 @@ export function sentence(before: Asked, after: Asked, difference: Difference): s
   const [old, now] = [trace, difference.after.traces[0]].map((each) => quoted(each?.output ?? ""));
   const effect = other ? rewritten(other, all) : most && trace && Math.abs(most.move ?? 0) >= 0.0005 ? moved(most, trace) : "";
   const noun = trace?.task === "transduce" ? "output" : trace?.task === "tag" ? "tagging" : "answer";
-  const written = old === now ? `the ${noun} stays ${old}` : `the ${noun} becomes ${now} instead of ${old}`;
+  const written = old === now ? `the ${noun} stays ${old}` : `the ${noun} becomes ${now} instead of ${old}${other || trace?.task !== "transduce" ? "" : departed(all, difference, effect && most)}`;
   const start = subject[0]!.toUpperCase() + subject.slice(1);
   if (effect === "" && old === now) return `${start} changes next to nothing: ${written}.`;
   return effect === "" ? `${start}: ${written}.` : `${start} ${effect}; ${written}.`;
+}
+
+/** Where the new output leaves the old one, if no other words name that step: what moved most may be but a consequence. */
+function departed(all: Change[], { before, after }: Difference, told: Change | null | ""): string {
+  const other = after.traces[0]?.target;
+  const at = before.traces[0]!.target.findIndex((symbol, step) => symbol !== other?.[step]);
+  const change = all.find(({ step }) => step === at);
+  if (!change || change === told || change.move === null) return "";
+  return ` from step ${at + 1} on, where p(${shown(change.symbol!)}) goes from ${probability(change.before!)} to ${probability(change.after!)}`;
 }
 
 function moved({ step, symbol, before, after, move }: Change, { task }: Trace): string {
