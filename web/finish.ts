@@ -28,14 +28,17 @@ document.body.append(script);
 const WORDS = [
   "return", "function", "()=>", ' class="', "var ", ".length", "null", "let ", "this.", "Math.", "weight", "===", "tion", "get", "columns",
   "symbol", "text", ".map(", "(){", "ent", "step", "ing", "line", "button", "height", "width",
+  "=>{", "span", "source",
 ];
+/** Letters that no text holds: the control letters but for tab and ends of lines, which texts do hold. */
+const LETTERS = Array.from({ length: 32 }, (_, code) => String.fromCharCode(code || 127)).filter((letter) => !"\t\n\r".includes(letter));
 
 /**
  * A text in which a control letter stands for each of these words, which makes it smaller when it is deflated; it begins with
  * the words, each after its letter. Throws where the text has such a letter itself.
  */
 export function shortened(text: string): string {
-  const letters = WORDS.map((_, place) => String.fromCharCode(place < 8 ? place + 1 : place + 6));
+  const letters = LETTERS.slice(0, WORDS.length);
   if (letters.concat("\0").some((letter) => text.includes(letter))) throw new Error("the page has a control letter of its own");
   const body = WORDS.reduce((rest, word, place) => rest.replaceAll(word, letters[place]!), text);
   return [...WORDS.map((word, place) => letters[place] + word), body].join("\0");
