@@ -128,7 +128,7 @@ def test_progress_is_told_on_standard_error(tmp_path: Path, capsys: pytest.Captu
     files = copy_files(tmp_path)
     pellucid.train(files.train, files.dev, tmp_path / "run", SETTINGS)
     said = capsys.readouterr()
-    assert said.out == "" and "40 examples" in said.err and "stopped: the longest training" in said.err
+    assert said.out == "" and "40 examples" in said.err and "stopped: all its passes" in said.err
 
 
 def test_mistakes_are_input_errors(tmp_path: Path) -> None:

@@ -152,8 +152,7 @@ class Statistic(Struct, frozen=True, kw_only=True):
     """One number about the attention of a corpus."""
 
     name: str
-    value: float | None
-    """None where it was not computed; the definition then says why."""
+    value: float | None  # None where it was not computed: the definition then says why
     unit: str
     low: float | None
     high: float | None

@@ -135,6 +135,8 @@ def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(open
     dragged = page.get_by_role("slider", name="Attention of step 1").get_attribute("aria-valuenow")
     assert 0.0005 < float(dragged or 0) < 0.005  # the scale stays while one drags
     page.get_by_role("button", name="Everywhere alike").click()
+    expect(page).to_have_url(re.compile("edit="))  # one number, and how often
+    page.get_by_role("button", name="Permuted").click()
     expect(page.get_by_role("group", name="Changes")).to_contain_text("too long for an address")
     assert "edit=" not in page.url
 
