@@ -154,13 +154,24 @@ def tensors(path: Path) -> tuple[dict[str, bytes], dict[str, str]]:
         return {name: told[name] + read[name].numpy().tobytes() for name in read}, file.metadata() or {}
 
 
+def shot(path: Path) -> tuple[dict[str, bytes], dict[str, str]]:
+    """A snapshot: its vectors to the bit, and what the probes came to to four digits.
+
+    How a probe is decoded may differ in the last bit from process to process, by where its numbers lie in memory.
+    """
+    vectors, notes = tensors(path)
+    return vectors, {name: re.sub(r"(\.\d{4})\d+", r"\1", note) for name, note in notes.items()}
+
+
 def outcome(run: Path) -> dict[str, Any]:
     """All that two trainings to the same bits must have alike: every file of the run, but for the time it took."""
     moments, notes = tensors(run / "training.safetensors")
     progress = {key: value for key, value in json.loads(notes.pop("progress")).items() if key != "seconds"}
-    kept = {name: (run / name).read_bytes() for name in ("model.safetensors", "config.toml", "vocabulary.json")}
+    kept: dict[str, Any] = {
+        name: (run / name).read_bytes() for name in ("model.safetensors", "config.toml", "vocabulary.json")
+    }
     card = re.sub(r"[\d,]+ seconds", "", (run / "card.md").read_text("utf-8"))
-    kept |= {path.name: path.read_bytes() for path in sorted((run / SNAPSHOTS).glob("*"))}
+    kept |= {path.name: shot(path) for path in sorted((run / SNAPSHOTS).glob("*"))}
     return {**kept, "moments": moments, "progress": progress, "log": records(run), "card": card}
 
 
