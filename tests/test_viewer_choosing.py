@@ -56,7 +56,20 @@ def test_of_too_many_that_differ_both_kinds_are_drawn_evenly() -> None:
     )
     few = [scored(1 if at == 7 else at % 2) for at in range(100)]
     numbers, _ = choose(few, 10, [[scored(0)] * 100])
-    assert len(numbers) == len(set(numbers)) == 10 and all(few[at].errors for at in numbers)
+    assert len(numbers) == len(set(numbers)) == 10 and sum(few[at].errors > 0 for at in numbers) == 8
+
+
+def test_a_fifth_is_kept_for_those_on_which_runs_do_not_differ() -> None:
+    ours = [scored(at % 2) for at in range(100)]
+    theirs = [scored(1 if at < 5 else 0 if at >= 90 else 1 - at % 2) for at in range(100)]
+    numbers, words = choose(ours, 20, [theirs])
+    alike = [at for at in numbers if bool(ours[at].errors) == bool(theirs[at].errors)]
+    assert len(numbers) == 20 and len(alike) == 4 and sum(ours[at].errors > 0 for at in alike) == 2
+    assert words == (
+        "20 of 100 examples: 16 of 93 that one run has right and another wrong, drawn evenly; all 2 that all runs have "
+        "wrong, and 2 of 5 that all have right, drawn evenly from the file"
+    )
+    assert "; none of 2 that all runs have wrong, and none of 5 that all have right" in choose(ours, 4, [theirs])[1]
 
 
 def test_of_a_file_without_a_wrong_one_that_is_said() -> None:

@@ -114,7 +114,7 @@ const METHODS: Record<string, string[]> = {
   ],
 };
 const END = "\n\t}\n";
-const ABSENT = /\$state\(|\$state<|<svelte:boundary|\{#await|\{await|\bfork\(|\s(?:animate|in|out|transition):\w+[\s>={]|\|important|\sclass=\{[[{]|type="date"|svelte\/(store|transition)|<form\b|\sstyle:[^>]*\sstyle=|\sstyle=[^>]*\sstyle:|getAbortSignal/;
+const ABSENT = /\$\$slots|<slot\b|\$state\(|\$state<|<svelte:boundary|\{#await|\{await|\bfork\(|\s(?:animate|in|out|transition):\w+[\s>={]|\|important|\sclass=\{[[{]|type="date"|svelte\/(store|transition)|<form\b|\sstyle:[^>]*\sstyle=|\sstyle=[^>]*\sstyle:|getAbortSignal/;
 
 export function lean(): Plugin {
   return {
@@ -129,6 +129,16 @@ export function lean(): Plugin {
       const left = (CUTS[name] ?? []).reduce((text, [from, to]) => cut(text, from, to), rest);
       return { code: CHANGES[name]!.reduce(changed, left), map: null };
     },
+  };
+}
+
+/** Leaves out of each component which snippets it gives to others by name: only slots, which this page has none of, ask for that. */
+export function slotless(): Plugin {
+  return {
+    name: "slotless",
+    apply: "build",
+    enforce: "post",
+    transform: (code, id) => (id.endsWith(".svelte") ? { code: code.replace(/,\s*\$\$slots: \{[^}]*\}/g, ""), map: null } : null),
   };
 }
 

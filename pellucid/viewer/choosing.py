@@ -11,14 +11,15 @@ def choose(scored: Sequence[Scored], most: int, rivals: Sequence[Sequence[Scored
     """The numbers of the examples that are shown, in the file's order, and in words which they are.
 
     All, where there are no more than `most`. Else those on which the runs differ, one having right what another has
-    wrong: those that the first has right and those that it has wrong alike, each drawn evenly where they are too many.
-    Of the others the worst wrong ones, at most half as many as there is room for (more where too few are right), and
-    right ones drawn evenly from the whole file.
+    wrong, up to four fifths of `most` (more where the others are fewer): those that the first has right and those that
+    it has wrong alike, each drawn evenly where they are too many. Of the others the worst wrong ones, at most half as
+    many as there is room for (more where too few are right), and right ones drawn evenly from the whole file.
     """
     if len(scored) <= most:
         return list(range(len(scored))), f"all {len(scored):,} examples"
     parted = [at for at, own in enumerate(scored) if any(rival[at].exact != own.exact for rival in rivals)]
-    differing, left = _both(scored, parted, most), set(parted)
+    others = min(most // 5, len(scored) - len(parted))
+    differing, left = _both(scored, parted, most - others), set(parted)
     room = most - len(differing)
     wrong = [at for at in worst(scored, len(scored)) if at not in left]
     right = [at for at, each in enumerate(scored) if each.exact and at not in left]
@@ -28,11 +29,12 @@ def choose(scored: Sequence[Scored], most: int, rivals: Sequence[Sequence[Scored
     ones = ("that all runs have wrong", "that all have right") if rivals else ("wrong ones", "right ones")
     if not rivals and not wrong:
         return chosen, f"{most:,} of {len(scored):,} examples, drawn evenly from the file, in which none is wrong"
-    few = len(wrong) == len(shown_wrong)
-    mistaken = f"all {len(wrong):,}" if few else f"the {len(shown_wrong):,} worst of {len(wrong):,}"
+    mistaken = _many(len(shown_wrong), len(wrong), f"the {len(shown_wrong):,} worst of {len(wrong):,}")
     words = f"{_differ(len(differing), len(parted)) if rivals else ''}{mistaken} {ones[0]}"
-    good = f"{len(shown_right):,} of {len(right):,} {ones[1]}, drawn evenly from the file"
-    return chosen, f"{len(chosen):,} of {len(scored):,} examples: {words}, and {good}"
+    drawn = f"{len(shown_right):,} of {len(right):,}"
+    good = f"{_many(len(shown_right), len(right), drawn)} {ones[1]}"
+    even = ", drawn evenly from the file" if 0 < len(shown_right) < len(right) else ""
+    return chosen, f"{len(chosen):,} of {len(scored):,} examples: {words}, and {good}{even}"
 
 
 def _both(scored: Sequence[Scored], parted: Sequence[int], most: int) -> list[int]:
@@ -40,6 +42,11 @@ def _both(scored: Sequence[Scored], parted: Sequence[int], most: int) -> list[in
     first, other = ([at for at in parted if scored[at].exact is right] for right in (True, False))
     share = max(min(len(first), most // 2), most - len(other))
     return [*evenly(first, share), *evenly(other, most - min(share, len(first)))]
+
+
+def _many(shown: int, there: int, some: str) -> str:
+    """How many are shown: all, none, or `some`."""
+    return f"all {there:,}" if shown == there else some if shown else f"none of {there:,}"
 
 
 def _differ(shown: int, parted: int) -> str:

@@ -144,6 +144,17 @@ def test_the_statistics_of_attention_stand_with_their_definitions(opened: Open, 
     expect(own.locator("[aria-live]")).to_have_text(f"Tenth 2 of the source, tenth 2 of the output: {mean[1, 1]:.4f}.")
 
 
+def test_tables_of_numbers_are_whole_on_a_narrow_page(opened: Open, address: str) -> None:
+    page = opened(address)
+    page.set_viewport_size({"width": 390, "height": 800})
+    for view, title, cell in (("Corpus", "How it reads", ".interval"), ("What if", "What became of it", "td")):
+        tab(page, view)
+        expect(panel(page, title).locator(cell).first).to_be_visible()
+        expect(panel(page, title)).to_contain_text("absentmindedness, output" if view == "Corpus" else "KL")
+        over = panel(page, title).locator(".scroll").first.evaluate("each => each.scrollWidth - each.clientWidth")
+        assert over <= 0
+
+
 def test_the_film_goes_through_the_snapshots_of_the_training(opened: Open, file: str, tmp_path: Path) -> None:
     training = contents().training
     assert training is not None and len(training.frames) > 2

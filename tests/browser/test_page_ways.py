@@ -270,7 +270,12 @@ def test_what_numbers_are_shares_of_is_said(opened: Open, address: str) -> None:
     wins = page.get_by_role("group", name="Outcomes")
     expect(wins).to_contain_text("only run right")
     expect(wins).to_contain_text("only rival right")
-    expect(panel(page, "Difference").locator(".caption")).to_contain_text("rival less run: red where it looks more")
+    expect(panel(page, "Difference").locator(".caption")).to_contain_text("Red where rival looks more")
+    expect(panel(page, "Difference")).to_contain_text("rival less run")
+    # Three maps that are read together stand at one height, where there is room for them beside each other.
+    page.set_viewport_size({"width": 1600, "height": 900})
+    tops = page.locator(".pair canvas").evaluate_all("all => all.map((one) => one.getBoundingClientRect().top)")
+    assert len(tops) >= 3 and max(tops[:3]) - min(tops[:3]) < 1
 
 
 def test_what_was_written_is_one_stop_of_tab_and_arrows_go_along_it(opened: Open, file: str) -> None:

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { gridOf } from "../src/data/blocks";
-import { cellAt, curve, edges, greatest, inside, peak, pruned, spread, thinned, zoomed } from "../src/drawing/layout";
+import { cellAt, curve, edges, greatest, inside, labelled, nth, peak, pruned, spread, thinned, zoomed } from "../src/drawing/layout";
 
 test("links hold the mass asked for with the fewest", () => {
   const weights = gridOf([[0.5, 0.3, 0.15, 0.05], [0.97, 0.01, 0.01, 0.01]]);
@@ -32,6 +32,8 @@ test("cells share the room, and are found again", () => {
 
 test("labels keep round numbers", () => {
   expect([20, 9, 4, 1, 0.3].map((cell) => thinned(cell, 16))).toEqual([1, 2, 5, 20, 100]);
+  expect([10, 9.9, 4, 1].map((cell) => labelled(cell, 10, 16))).toEqual([1, 5, 5, 20]);
+  expect([0, 1, 4, 9, 10].map((place) => [nth(place, 1), nth(place, 5)])).toEqual([[true, false], [true, false], [true, true], [true, true], [true, false]]);
 });
 
 test("ranges stay inside, zooming keeps the place under the pointer", () => {

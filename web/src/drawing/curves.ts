@@ -2,7 +2,7 @@
 import { fine } from "./scales";
 import { metricName, type Task } from "../data/task";
 
-/** Round numbers from low to high, about `count` of them. */
+/** Round numbers from low to high, about `count` of them and two at least. */
 export function ticks(low: number, high: number, count = 5): number[] {
   if (!(high > low)) return [low];
   const rough = (high - low) / count;
@@ -10,6 +10,7 @@ export function ticks(low: number, high: number, count = 5): number[] {
   const step = [1, 2, 5, 10].find((multiple) => multiple * power >= rough)! * power;
   const first = Math.ceil(low / step - 1e-9);
   const last = Math.floor(high / step + 1e-9);
+  if (first >= last) return ticks(low, high, count + 1);
   return Array.from({ length: last - first + 1 }, (_, index) => Number(((first + index) * step).toPrecision(12)));
 }
 

@@ -1,6 +1,6 @@
 // Films as values: what lies between two frames, and a whole film as one animated SVG text (SMIL: no script in it).
 
-import { thinned } from "./layout";
+import { labelled, nth } from "./layout";
 import { shown } from "./symbols";
 
 /** Between two frames of points, n × 2 each. */
@@ -47,7 +47,7 @@ export function attentionSvg(film: AttentionFilm, seconds: number, colour: strin
   const steps = Math.max(1, ...film.frames.map((frame) => frame.target.length));
   // As narrow as a page: where symbols have no room, numbers stand for places.
   const wide = Math.min(CELL, ROOM / Math.max(1, sources));
-  const every = wide < 10 ? Math.max(5, thinned(wide, NUMBER)) : 1;
+  const every = labelled(wide, 10, NUMBER);
   const [left, top] = [70, every > 1 ? 44 : 74];
   // As wide as the longest caption, too: a letter of this size is about 7.4 wide.
   const words = Math.max(...film.frames.map((frame) => frame.caption.length));
@@ -66,7 +66,7 @@ export function attentionSvg(film: AttentionFilm, seconds: number, colour: strin
   }
   const heads = film.sources.map((symbol, index) => {
     const x = +(left + (index + 0.5) * wide).toFixed(2);
-    if (every > 1) return (index + 1) % every ? "" : `<text x="${x}" y="${top - 6}" text-anchor="middle">${index + 1}</text>`;
+    if (every > 1) return nth(index, every) ? `<text x="${x}" y="${top - 6}" text-anchor="middle">${index + 1}</text>` : "";
     return `<text x="${x}" y="${top - 6}" text-anchor="start" transform="rotate(-60 ${x} ${top - 6})">${escaped(shown(symbol))}</text>`;
   });
   const shots = film.frames.map((frame, index) => {

@@ -73,6 +73,12 @@ export function thinned(cell: number, label: number): number {
   for (let ten = 1; ; ten *= 10) for (const step of [1, 2, 5]) if (cell * step * ten >= label) return step * ten;
 }
 
+/** Every so many places are labelled: each where a cell has `least`; else numbers stand, far enough apart for `label`. */
+export const labelled = (cell: number, least: number, label: number): number => (cell >= least ? 1 : Math.max(5, thinned(cell, label)));
+
+/** Whether a place is an n-th, as people count. */
+export const nth = (place: number, every: number): boolean => (place + 1) % every === 0;
+
 /** A link from a source position to an output step. */
 export interface Link {
   readonly step: number;

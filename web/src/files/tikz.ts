@@ -1,6 +1,6 @@
 /** A heat map and its labels as TikZ, to stand in a paper. */
 import { farthest, row, type Grid } from "../data/blocks";
-import { thinned } from "../drawing/layout";
+import { labelled, nth } from "../drawing/layout";
 import { decimal } from "../drawing/scales";
 import { NEVER, shown } from "../drawing/symbols";
 
@@ -21,7 +21,7 @@ const [CELL, PAPER, LEAST] = [4, 160, 2.5];
 /** How large a cell is so that all fit, and every so many of them carry a label: numbers where symbols have no room. */
 const fitted = (count: number, label: number): [number, number] => {
   const cell = Math.min(CELL, PAPER / count);
-  return [+cell.toFixed(4), cell < LEAST ? Math.max(5, thinned(cell, label)) : 1];
+  return [+cell.toFixed(4), labelled(cell, LEAST, label)];
 };
 
 interface Marks {
@@ -55,9 +55,8 @@ export function heatMap(weights: Grid, writes: readonly string[], reads: readonl
     });
   }
   lines.push(`  \\draw[gray] (0,0) rectangle (${weights.columns},${weights.rows});`);
-  const named = (place: number, every: number): boolean => every === 1 || (place + 1) % every === 0;
-  reads.forEach((symbol, position) => named(position, across) && lines.push(across > 1 ? `  \\node[anchor=south] at (${position}.5,0) {${position + 1}};` : `  \\node[rotate=60, anchor=west] at (${position}.5,-0.2) {${unknown.includes(position) ? `\\underline{${escaped(symbol)}}` : escaped(symbol)}};`));
-  writes.forEach((symbol, step) => named(step, down) && lines.push(`  \\node[anchor=east] at (0,${step}.5) {${down > 1 ? step + 1 : escaped(symbol)}};`));
+  reads.forEach((symbol, position) => nth(position, across) && lines.push(across > 1 ? `  \\node[anchor=south] at (${position}.5,0) {${position + 1}};` : `  \\node[rotate=60, anchor=west] at (${position}.5,-0.2) {${unknown.includes(position) ? `\\underline{${escaped(symbol)}}` : escaped(symbol)}};`));
+  writes.forEach((symbol, step) => nth(step, down) && lines.push(`  \\node[anchor=east] at (0,${step}.5) {${down > 1 ? step + 1 : escaped(symbol)}};`));
   const keyed = [key ?? (signed ? `red above zero, blue below; strongest: ${decimal(most)}` : "darkest: 1"), unknown.length ? `underlined: ${NEVER}` : ""].filter(Boolean).join("; ");
   const [above, beside] = sides.map(escapedText);
   lines.push(

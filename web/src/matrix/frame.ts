@@ -1,5 +1,5 @@
 /** Where the parts of a heat map lie: labels left and above, cells, sums below. */
-import { size, thinned, type Range } from "../drawing/layout";
+import { labelled, size, type Range } from "../drawing/layout";
 import { breadth, ordinals } from "../drawing/symbols";
 
 export interface Frame {
@@ -33,21 +33,20 @@ export const SUMS = 34;
 
 /** How wide the small number of a symbol that comes several times is, a digit. */
 const ORDINAL = 5.1;
-const longest = (symbols: readonly string[]): number => symbols.reduce((most, symbol) => Math.max(most, breadth(symbol) * LETTER), 0);
-
-const numbered = (symbols: readonly string[]): number =>
-  ordinals(symbols).reduce<number>((most, number, at) => Math.max(most, breadth(symbols[at]!) * LETTER + ORDINAL * `${number ?? ""}`.length), 0);
+const widest = (symbols: readonly string[], numbers: readonly (number | null)[] = []): number =>
+  symbols.reduce((most, symbol, at) => Math.max(most, breadth(symbol) * LETTER + ORDINAL * `${numbers[at] ?? ""}`.length), 0);
 
 const letter = (cell: number): number => Math.max(LEAST, Math.min(LETTER, cell * 1.1));
-const fits = (cell: number): boolean => cell >= 0.85 * LEAST;
+/** The narrowest cell that has room for a letter. */
+const FITTING = 0.85 * LEAST;
 
 export function frame(reads: readonly string[], writes: readonly string[], columns: Range, rows: Range, room: number): Frame {
-  const left = Math.ceil(Math.min(Math.max(26, numbered(writes) + 10), room * 0.3, 150));
-  const above = longest(reads);
+  const left = Math.ceil(Math.min(Math.max(26, widest(writes, ordinals(writes)) + 10), room * 0.3, 150));
+  const above = widest(reads);
   const free = Math.max(40, room - left - 2);
   const [across, down] = [Math.max(1, size(columns)), Math.max(1, size(rows))];
   // Words stand aslant and let cells stay narrow; letters want cells as wide as they are.
-  const crowded = !fits(free / across);
+  const crowded = free / across < FITTING;
   const turned = !crowded && (above > MOST - 4 || (above > free / across && above > 1.3 * LETTER));
   // Where columns are numbered, half of the last number stands over.
   const right = turned ? Math.ceil(Math.min(60, breadth(reads[columns.to - 1] ?? "") * LETTER * 0.5 + 6, free / 4)) : crowded ? DIGIT * `${columns.to}`.length : 0;
@@ -60,7 +59,7 @@ export function frame(reads: readonly string[], writes: readonly string[], colum
     cell: { width: cellWidth, height: cellHeight },
     width: cellWidth * across,
     height: cellHeight * down,
-    every: { columns: fits(cellWidth) ? 1 : Math.max(5, thinned(cellWidth, NUMBER)), rows: fits(cellHeight) ? 1 : Math.max(5, thinned(cellHeight, 14)) },
+    every: { columns: labelled(cellWidth, FITTING, NUMBER), rows: labelled(cellHeight, FITTING, 14) },
     letter: { columns: letter(cellWidth), rows: letter(cellHeight) },
     turned,
   };
