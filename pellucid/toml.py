@@ -5,8 +5,10 @@ import inspect
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal, cast, get_args, get_origin
 
 import msgspec
@@ -113,9 +115,15 @@ def _line(name: str, value: object) -> str:
     return tomli_w.dumps({name: value}).strip()
 
 
+_PARSING = Lock()
+"""Held while Python is parsed: in Python 3.11 two threads that parse at once may each meet a SystemError."""
+
+
+@cache
 def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
     """The string below each field of a struct, by field name."""
-    body = cast(ast.ClassDef, ast.parse(inspect.getsource(struct)).body[0]).body
+    with _PARSING:
+        body = cast(ast.ClassDef, ast.parse(inspect.getsource(struct)).body[0]).body
     return {
         cast(ast.Name, field.target).id: cast(str, cast(ast.Constant, text.value).value)
         for field, text in pairwise(body)

@@ -1,6 +1,9 @@
+import gc
 import math
 import re
+import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -12,7 +15,16 @@ from hypothesis import strategies as st
 from pellucid.config import Config, SearchConfig, Settings, Size, memory_size
 from pellucid.errors import ConfigError
 from pellucid.sizes import PRESETS
-from pellucid.toml import checked, differences, flattened, from_settings, load_config, preset, to_toml
+from pellucid.toml import (
+    _field_docstrings,
+    checked,
+    differences,
+    flattened,
+    from_settings,
+    load_config,
+    preset,
+    to_toml,
+)
 
 SIZES = list(PRESETS)
 
@@ -129,6 +141,31 @@ def test_a_shortest_output_beyond_the_longest_is_refused() -> None:
 @given(CONFIGS)
 def test_any_configuration_survives_toml(config: Config) -> None:
     assert from_settings(tomllib.loads(to_toml(config)), "run") == config
+
+
+def test_threads_may_write_toml_at_once() -> None:
+    def turn(*_: object) -> None:
+        """Time for another thread, in the middle of whatever is collected."""
+        sum(range(50))
+
+    before, interval = gc.get_threshold(), sys.getswitchinterval()
+    gc.callbacks.append(turn)
+    gc.set_threshold(20)
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            texts = list(pool.map(lambda _: _anew("tiny"), range(12)))
+    finally:
+        gc.callbacks.remove(turn)
+        gc.set_threshold(*before)
+        sys.setswitchinterval(interval)
+    assert texts == [to_toml(preset("tiny"))] * 12
+
+
+def _anew(size: Size) -> str:
+    """A preset as TOML, what is known of the fields forgotten."""
+    _field_docstrings.cache_clear()
+    return to_toml(preset(size))
 
 
 @pytest.mark.parametrize("size", SIZES)

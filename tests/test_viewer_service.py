@@ -3,6 +3,7 @@
 import gzip
 import http.client
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -107,15 +108,41 @@ def test_a_large_question_is_refused(port: int) -> None:
     assert answer.status == 413 and "bytes" in answer.json["error"]
 
 
-@pytest.mark.parametrize("question", [b"{", b"\xff", b'{"features": []}', b'{"text": 3}'])
+DEEP = b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        b"{",
+        b"\xff",
+        b'{"features": []}',
+        b'{"text": 3}',
+        b'{"text": "one", "texts": 1}',
+        DEEP,
+        DEEP.replace(b"text", b"zzz"),
+    ],
+)
 def test_what_is_no_question_is_refused(port: int, question: bytes) -> None:
     answer = ask(port, "/api/decode", question, Content_Type="application/json")
     assert answer.status == 400 and "not a question" in answer.json["error"]
 
 
+def test_a_question_that_breaks_off_is_nobodys_fault(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    head = (
+        b"POST /api/decode HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
+        line.sendall(head + b'{"tex')
+    assert post(port, "/api/decode", {"text": "one"}).status == 200
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
 @pytest.mark.parametrize(
     ("question", "words"),
     [
+        (json.dumps({"text": "one", "prefix": ["1"] * 5000 + ["⟨end⟩"]}).encode(), "begin with: expected at most"),
+        (json.dumps({"text": "one", "prefix": ["1"] * 5000}).encode(), "what it begins with"),
         (json.dumps({"text": "one " * 5000}).encode(), "data.maximum_length"),
         (b'{"text": "one", "features": ["V"]}', "features"),
         (b'{"text": "one", "prefix": ["x"]}', "begin with: the model never writes"),
@@ -152,6 +179,8 @@ def test_a_what_if_that_changes_nothing(port: int) -> None:
 
 def test_neighbours_over_the_service(port: int) -> None:
     nearby = {"text": "nine two", "target": ["9", "2", "⟨end⟩"], "side": "decoder", "position": 1, "count": 5}
+    for wrong, words in (({"count": 0}, "count"), ({"count": 10**30}, "count"), ({"target": ["1"] * 5000}, "target")):
+        assert words in post(port, "/api/neighbours", {**nearby, **wrong}).json["error"]
     answer = post(port, "/api/neighbours", nearby).json
     assert len(answer["neighbours"]) == 5 and answer["searched"] > 40
     assert list(post(port, "/api/neighbours", {**nearby, "position": 9}).json) == ["error"]

@@ -10,7 +10,7 @@ from msgspec import field
 from pellucid.viewer.contents import Block, Item, Point, Struct, Trace
 
 
-class Painted(Struct, frozen=True, kw_only=True):
+class Painted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A row of attention that a person gives."""
 
     step: int
@@ -18,7 +18,7 @@ class Painted(Struct, frozen=True, kw_only=True):
     """S shares; they are scaled to sum to one."""
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class Asked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A source to decode, and what is given of its output and its attention."""
 
     text: str
@@ -38,7 +38,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     """Which run is asked: −1 this one, else a place in `Contents.rivals`."""
 
 
-class Changed(Struct, frozen=True, kw_only=True):
+class Changed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A what-if: two questions of one model."""
 
     before: Asked
@@ -65,7 +65,7 @@ class Difference(Struct, frozen=True, kw_only=True):
     """T: KL(before ‖ after), in bits, of each step's distribution; as many steps as pair."""
 
 
-class Nearby(Struct, frozen=True, kw_only=True):
+class Nearby(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A state, to find those nearest to it."""
 
     text: str

@@ -4,6 +4,7 @@ A mistake in a question is an `InputError`.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -104,18 +105,20 @@ def neighbours(shown: Assembled, among: Gathered, nearby: Nearby) -> Neighbours:
     model = shown.models[0].ready
     example = Example(nearby.text, "", model.segmenters.features.join(nearby.features))
     written = nearby.target[:-1] if nearby.target[-1:] == [END] else nearby.target
+    _check_length("target", written, max(model.maximum_length, model.config.data.maximum_length))
+    if not 1 <= nearby.count <= NEAREST:
+        raise InputError(f"count: expected 1 to {NEAREST}, got {nearby.count}")
     (trace,) = model.force([example._replace(target=model.segmenters.target.join(written))])
     (own,) = states(model, [trace])
     vectors, side = (own.encoder, among.encoder) if nearby.side == "encoder" else (own.decoder, among.decoder)
     if not 0 <= nearby.position < len(vectors):
         raise InputError(f"position: expected 0 to {len(vectors) - 1}, got {nearby.position}")
-    count = min(max(nearby.count, 1), NEAREST)
-    found = nearest(side, vectors[nearby.position], count + 1)
+    found = nearest(side, vectors[nearby.position], nearby.count + 1)
     told = [
         _neighbour(shown, nearby.side, near)
         for near in found
         if not (near[1] == nearby.position and _same(shown.traces[near[0]], trace, nearby.side))
-    ][:count]
+    ][: nearby.count]
     following = Counter(each.following for each in told if each.following)
     return Neighbours(searched=len(side.vectors), neighbours=told, following=following.most_common())
 
@@ -153,6 +156,7 @@ def _outputs(transducer: Transducer, asked: Asked) -> list[Trace]:
     """The outputs of a question. One whose end is given as well is scored: there is nothing to search, all is given."""
     example = _example(asked, transducer)
     if asked.prefix[-1:] == [END]:
+        _check_length("begin with", asked.prefix[:-1], transducer.maximum_length)
         text = transducer.segmenters.target.join(asked.prefix[:-1])
         scored = transducer.force([example._replace(target=text)])
         return [replace(each, forced=tuple(range(len(each.target)))) for each in scored]
@@ -162,11 +166,17 @@ def _outputs(transducer: Transducer, asked: Asked) -> list[Trace]:
             return transducer.trace([example], prefixes=prefixes)
         (found,) = transducer.hypotheses([example], asked.outputs, prefixes=prefixes)
     except InputError as error:
-        if not f"{error}".startswith("prefix:"):
-            raise
         # The page has a field of this name where other programs have a prefix.
-        raise InputError(f"{error}".replace("prefix", "begin with", 1)) from None
+        raise InputError(
+            f"{error}".replace("the prefix", "what it begins with").replace("prefix", "begin with", 1)
+        ) from None
     return found
+
+
+def _check_length(name: str, symbols: Sequence[str], longest: int) -> None:
+    """`InputError` for more symbols than the model may write: nobody else is answered while they are computed."""
+    if len(symbols) > longest:
+        raise InputError(f"{name}: expected at most {longest} symbols, got {len(symbols)}")
 
 
 def _check_painted(model: Transducer, asked: Asked, steps: int) -> None:

@@ -21,7 +21,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -138,13 +138,15 @@ async def _question(request: Request, kind: type[Any]) -> Any:  # noqa: ANN401 (
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "a question is asked in JSON: Content-Type: application/json")
     body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > LARGEST:
-            raise HTTPException(413, f"a question has at most {LARGEST:,} bytes")
     try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > LARGEST:
+                raise HTTPException(413, f"a question has at most {LARGEST:,} bytes")
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except ClientDisconnect as error:  # nobody will read this
+        raise HTTPException(400, "not a question: it broke off") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HTTPException(400, f"not a question: {error}") from error
 
 
