@@ -132,13 +132,13 @@ export function lean(): Plugin {
   };
 }
 
-/** Leaves out of each component which snippets it gives to others by name: only slots, which this page has none of, ask for that. */
-export function slotless(): Plugin {
+/** What all files are without: which snippets a component gives others by name, that only slots ask for, and where errors are explained. */
+export function brief(): Plugin {
   return {
-    name: "slotless",
+    name: "brief",
     apply: "build",
     enforce: "post",
-    transform: (code, id) => (id.endsWith(".svelte") ? { code: code.replace(/,\s*\$\$slots: \{[^}]*\}/g, ""), map: null } : null),
+    transform: (code) => ({ code: code.replace(/,\s*\$\$slots: \{[^}]*\}|https:\/\/svelte\.dev\/e\//g, ""), map: null }),
   };
 }
 

@@ -2,10 +2,10 @@ import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { viteSingleFile } from "vite-plugin-singlefile";
 import { defineConfig } from "vitest/config";
 import { finish } from "./finish.ts";
-import { lean, slotless } from "./lean.ts";
+import { lean, brief } from "./lean.ts";
 
 export default defineConfig({
-  plugins: [lean(), svelte(), slotless(), viteSingleFile({ removeViteModuleLoader: true }), finish()],
+  plugins: [lean(), svelte(), brief(), viteSingleFile({ removeViteModuleLoader: true }), finish()],
   build: {
     outDir: "../pellucid/viewer/page",
     emptyOutDir: true,

@@ -263,14 +263,14 @@ class Card(Struct, frozen=True, kw_only=True):
 
 
 class Rival(Struct, frozen=True, kw_only=True):
-    """Another run (or checkpoint) on the same sources."""
+    """Another run (or checkpoint) on the same sources; on `differing` of the file the two outputs are not the same."""
 
     card: Card
     items: list[Item]
     """In the order of `Contents.items`."""
     outcomes: tuple[int, int, int, int] | None = None
+    """Examples of the file that both have right, the first alone, this one alone, neither."""
     differing: int | None = None
-    """Examples of the file that both have right, the first alone, this one alone, neither; with different outputs."""
     scores: list[Statistic] = []
     """Of the whole file, as in `Corpus`."""
     positions: list[Interval] = []

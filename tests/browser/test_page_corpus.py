@@ -11,10 +11,12 @@ import msgspec
 import pytest
 from chromium import Open
 from playwright.sync_api import expect
+from sample_traces import made
 from viewed import bare_run, begun_run, digits_shown, reach_model, resume, waiting
 from viewed_kinds import sounds_shown
 from walking import listed, panel, says_its_cell, tab
 
+from pellucid.search.trace import END
 from pellucid.training.run import locked, read_log
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.assembling import assemble
@@ -24,6 +26,7 @@ from pellucid.viewer.models import open_model
 from pellucid.viewer.pages import exported
 from pellucid.viewer.service import application
 from pellucid.viewer.serving import served
+from pellucid.viewer.traces import alone_told
 
 
 def contents() -> Contents:
@@ -182,6 +185,25 @@ def test_the_film_goes_through_the_snapshots_of_the_training(opened: Open, file:
         assert (tmp_path / name).read_text("utf-8").count("<animate") > 0
     film.get_by_role("button", name="Play").click()
     expect(film).to_contain_text(f"{len(training.frames)} of {len(training.frames)}")
+
+
+def test_a_film_of_small_weights_is_saved_as_it_is_seen(opened: Open, tmp_path: Path) -> None:
+    shown = digits_shown(served=False, beam=3).contents
+    assert shown.training is not None
+    trace = alone_told(made("abcdefghij" * 2, ["x", END], [[0.24] + [0.04] * 19] * 2))
+    frames = [msgspec.structs.replace(each, probes=[trace]) for each in shown.training.frames]
+    training = msgspec.structs.replace(shown.training, frames=frames)
+    (tmp_path / "page.html").write_text(exported(msgspec.structs.replace(shown, training=training)), encoding="utf-8")
+    page = opened((tmp_path / "page.html").as_uri())
+    tab(page, "Training")
+    film = panel(page, "Film")
+    expect(film).to_contain_text("strongest: the row’s maximum")
+    with page.expect_download() as download:
+        film.get_by_role("button", name="Save frame").click()
+    download.value.save_as(tmp_path / "frame.svg")
+    saved = (tmp_path / "frame.svg").read_text("utf-8")
+    assert "strongest: the row’s maximum" in saved
+    assert set(re.findall(r' opacity="([\d.]+)"', saved)) == {"1.00", "0.17"}
 
 
 def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> None:

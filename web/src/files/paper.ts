@@ -112,13 +112,15 @@ export function coloured(svg: string, title: string, told = ""): string {
   return `${HEAD}${svg.replaceAll(/var\((--[a-z-]+)\)/g, value).replace(">", () => ` role="img"><title>${escaped(title)}</title>${told && `<desc>${escaped(told)}</desc>`}`)}\n`;
 }
 
-/** The picture as a PNG, twice as fine as on the screen. */
+/** The picture as a PNG, twice as fine as on the screen where that is not too wide. */
 export async function png(svg: string): Promise<Blob> {
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
   await image.decode();
   const canvas = document.createElement("canvas");
-  [canvas.width, canvas.height] = [2 * image.naturalWidth, 2 * image.naturalHeight];
+  // Some browsers draw nothing wider than this.
+  const fine = Math.min(2, 16_000 / image.naturalWidth);
+  [canvas.width, canvas.height] = [fine * image.naturalWidth, fine * image.naturalHeight];
   canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
   return new Promise((done, fail) =>
     canvas.toBlob((blob) => (blob ? done(blob) : fail(new Error("The browser makes no PNG of this size."))), "image/png"),
