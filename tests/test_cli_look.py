@@ -1,6 +1,7 @@
 """pellucid look: the page, files and the terminal view."""
 
 import json
+import os
 import re
 import signal
 import socket
@@ -131,6 +132,18 @@ def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
     message = complaint(look("-", "--export", tmp_path / name, stdin=b"one\n"))
     assert message.startswith("--export takes a file that ends with .html, .png, .svg, .json or .tex, got ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_written_is_not_shown_here_too(tmp_path: Path) -> None:
+    message = complaint(look(digits_run().files.dev, "--terminal", "--export", tmp_path / "a.html"))
+    assert message == "--terminal shows FILE here and --export writes it: expected one of them"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    message = complaint(look(tmp_path / "pipe", "--export", tmp_path / "a.html"))
+    assert message == f"{tmp_path / 'pipe'} is a pipe, and look reads a file more than once: write it to a file first"
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg", "a.html", "a.json", "a.tex"])

@@ -258,7 +258,8 @@ def test_examples_on_which_the_runs_differ_are_shown_first(tmp_path: Path) -> No
     (beside,) = shown.rivals
     assert beside.outcomes is not None
     differ = sum(one.exact != other.exact for one, other in zip(shown.items, beside.items, strict=True))
-    assert differ == min(12, beside.outcomes[1] + beside.outcomes[2]) > 0
+    # A fifth is left for those on which they do not.
+    assert differ == min(10, beside.outcomes[1] + beside.outcomes[2]) > 0
     assert f"{differ} of " in shown.choice and "that one run has right and another wrong" in shown.choice
     assert beside.differing is not None and beside.differing >= sum(beside.outcomes[1:3])
 

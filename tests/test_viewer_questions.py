@@ -1,19 +1,21 @@
 """What a page may ask of its models."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
 import pytest
 from trained_runs import digits_run
 from viewed import chained, digits_shown
+from viewed_kinds import sounds_shown
 
 from pellucid.errors import InputError
 from pellucid.search.trace import END
 from pellucid.training.run import load
 from pellucid.viewer.asking import Asked, Changed, Nearby, Painted
 from pellucid.viewer.blocks import unblocked
-from pellucid.viewer.questions import decode, gathered, neighbours, what_if
+from pellucid.viewer.questions import decode, gathered, kept, neighbours, what_if
+from pellucid.viewer.space import point, spacing
 
 Side = Literal["encoder", "decoder"]
 SHOWN = digits_shown
@@ -192,3 +194,20 @@ def test_decoding_equals_the_runs_own_to_the_bit() -> None:
     (trace,) = load(digits_run().run).predict(["nine two"])
     (told,) = decode(SHOWN(), PLAIN).traces
     np.testing.assert_array_equal(unblocked(told.attention), trace.attention)
+
+
+def test_neighbours_are_all_told_with_spaces_or_all_without() -> None:
+    shown = SHOWN()
+    for side in get_args(Side):
+        assert spacing(shown.models[0].ready, side) == ""
+    assert point(["d͡z", "ɑ", END], 1, 0, " ").text == "d͡z‹ɑ›⟨end⟩"
+    assert point(["v", "ɔ", "ɾ", END], 1, 0, " ").text == "v‹ɔ›ɾ ⟨end⟩"
+    assert spacing(sounds_shown().models[0].ready, "encoder") == ""
+    assert spacing(sounds_shown().models[0].ready, "decoder") == " "
+
+
+def test_what_is_kept_is_what_a_file_holds() -> None:
+    items = kept(SHOWN()).items
+    alone = digits_shown(served=False).contents.items[: len(items)]
+    assert len(items) == min(20, len(SHOWN().contents.items)) and items == alone
+    assert items[0].traces[0].evidence is not None and SHOWN().contents.items[0].traces[0].evidence is None

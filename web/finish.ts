@@ -24,11 +24,11 @@ document.body.append(script);
 } else app.textContent = "This page needs a browser of 2023 or newer.";
 `;
 
-/** What comes often in the page. */
+/** What comes often in the page: of many choices tried, the one that makes it smallest. */
 const WORDS = [
-  "return", "function", "()=>", ' class="', "var ", ".length", "null", "let ", "this.", "Math.", "weight", "===", "tion", "get", "columns",
-  "symbol", "text", ".map(", "(){", "ent", "step", "ing", "line", "button", "height", "width",
-  "=>{", "span", "source",
+  "return", "function", "=j(()=>", "),U(e,", ")=>", "Math.", "null", "=V(`<", "this.", ' class="', "weight", "width",
+  "columns", "get", "tion", "height", "text", ".map(", "var ", "ent", "let ", "ing", "(e,", "===", "symbol", "source",
+  "e=>", "step", ".length",
 ];
 /** Letters that no text holds: the control letters but for tab and ends of lines, which texts do hold. */
 const LETTERS = Array.from({ length: 32 }, (_, code) => String.fromCharCode(code || 127)).filter((letter) => !"\t\n\r".includes(letter));

@@ -88,6 +88,8 @@ def _check(given: Arguments) -> None:
     if not given.paths:
         raise InputError("the folder of a run is required: pellucid look DIR [FILE]")
     check_order(given.paths, "look")
+    if given.export is not None and given.terminal:
+        raise InputError("--terminal shows FILE here and --export writes it: expected one of them")
     for name, value in (("most", given.most), ("items", given.items)):
         if value < 1:
             raise InputError(f"--{name}: expected 1 or more, got {value}")

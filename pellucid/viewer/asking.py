@@ -77,6 +77,12 @@ class Nearby(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     count: int = 20
 
 
+class Kept(Struct, frozen=True, kw_only=True):
+    """The first items with all that a page in a file holds of them: it has nobody who could be asked."""
+
+    items: list[Item]
+
+
 class Neighbour(Struct, frozen=True, kw_only=True):
     """A state of the corpus near to the one asked for."""
 

@@ -20,14 +20,14 @@ from pellucid.search.answering import Answerer
 from pellucid.search.options import Options, Painted
 from pellucid.search.trace import END, Trace
 from pellucid.search.transducer import Transducer
-from pellucid.viewer.asking import Asked, Changed, Difference, Nearby, Neighbour, Neighbours
+from pellucid.viewer.asking import Asked, Changed, Difference, Kept, Nearby, Neighbour, Neighbours
 from pellucid.viewer.assembling import Assembled, slim
 from pellucid.viewer.blocks import block
 from pellucid.viewer.contents import Item
-from pellucid.viewer.details import with_details
+from pellucid.viewer.details import DETAILED, detailed, with_details
 from pellucid.viewer.items import Known, entropies, items
 from pellucid.viewer.models import chosen
-from pellucid.viewer.space import point
+from pellucid.viewer.space import point, spacing
 from pellucid.viewer.traces import trace_told
 
 WIDEST = 64
@@ -100,6 +100,14 @@ def gathered(shown: Assembled) -> Gathered:
     return gather(model.ready, shown.traces)
 
 
+def kept(shown: Assembled) -> Kept:
+    """What a page that is saved holds beside what it shows."""
+    items = shown.contents.items[:DETAILED]
+    numbers = {place: number for number, place in shown.places.items()}
+    listed = [(item, shown.traces[numbers[place]]) for place, item in enumerate(items)]
+    return Kept(items=detailed(shown.models[0], listed, shown.planes, kept=True))
+
+
 def neighbours(shown: Assembled, among: Gathered, nearby: Nearby) -> Neighbours:
     """The states of the file nearest to one that is asked for, less that state itself."""
     model = shown.models[0].ready
@@ -129,8 +137,9 @@ def _neighbour(shown: Assembled, side: str, near: tuple[int, int, float]) -> Nei
     trace = shown.traces[number]
     symbols = trace.source if side == "encoder" else trace.target
     following = symbols[position + 1] if position + 1 < len(symbols) else ""
-    place = shown.places.get(number, -1)
-    return Neighbour(point=point(symbols, position, place), similarity=similarity, following=following)
+    space = spacing(shown.models[0].ready, side)
+    own = point(symbols, position, shown.places.get(number, -1), space)
+    return Neighbour(point=own, similarity=similarity, following=following)
 
 
 def _same(one: Trace, other: Trace, side: str) -> bool:

@@ -2,6 +2,7 @@
 
 GET /               the page
 GET /api/contents   all that it shows
+GET /api/kept       what a file of it holds of its first examples beside that
 POST /api/decode, /api/what-if, /api/neighbours   questions, in JSON
 GET /api/training?since=N   the log from line N on, new frames and the model card, as server-sent events
 
@@ -71,6 +72,11 @@ class Service:
         there = (each.transducer is not None or (each.folder / MODEL).exists() for each in self.shown.models)
         return self.shown.contents.awaited and all(there)
 
+    def kept(self) -> bytes:
+        """What a file holds beside the contents."""
+        with self.lock:
+            return encoded(questions.kept(self.shown))
+
     def neighbours(self, nearby: Nearby) -> Neighbours:
         """The nearest states."""
         if self.among is None:
@@ -90,6 +96,10 @@ def application(shown: Assembled, again: Callable[[], Assembled] | None = None) 
         """All that it shows."""
         return _json(await run_in_threadpool(lambda: encoded(service.contents())))
 
+    async def kept(request: Request) -> Response:
+        """What a file of it holds beside that."""
+        return _json(await run_in_threadpool(service.kept))
+
     async def live(request: Request) -> Response:
         """The log as it grows."""
         return _stream(service, request)
@@ -97,6 +107,7 @@ def application(shown: Assembled, again: Callable[[], Assembled] | None = None) 
     routes = [
         Route("/", index),
         Route("/api/contents", contents),
+        Route("/api/kept", kept),
         Route("/api/training", live),
         Route(
             "/api/decode",

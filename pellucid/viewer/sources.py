@@ -34,6 +34,9 @@ def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sourc
 
     `DataError` names what cannot be read, and its line.
     """
+    for each in (path, target):
+        if each is not None and each.is_fifo():
+            raise DataError(f"{each} is a pipe, and look reads a file more than once: write it to a file first")
     if target is None and _alone(path, data):
         return sources_alone(path.name, read_sources(path, data), data)
     reading = read_examples(path, msgspec.structs.replace(data, on_bad_line="skip"), target)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from pellucid.inspection.plane import Plane, plane
-from pellucid.inspection.states import States, states
+from pellucid.inspection.states import states
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.viewer.blocks import block
@@ -62,8 +62,10 @@ def seen(transducer: Transducer, traces: Sequence[Trace], places: dict[int, int]
         return None
     own = [traces[number] for number in picked]
     found = states(transducer, own)
-    encoder, one = _cloud(own, found, "encoder", [places.get(number, -1) for number in picked])
-    decoder, other = _cloud(own, found, "decoder", [places.get(number, -1) for number in picked])
+    items = [places.get(number, -1) for number in picked]
+    read, written = spacing(transducer, "encoder"), spacing(transducer, "decoder")
+    encoder, one = _cloud([each.source for each in own], [each.encoder for each in found], items, read)
+    decoder, other = _cloud([each.target for each in own], [each.decoder for each in found], items, written)
     return Space(encoder=encoder, decoder=decoder), Planes(one, other)
 
 
@@ -86,28 +88,33 @@ def _unit(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
     return unit
 
 
-def _cloud(traces: Sequence[Trace], found: Sequence[States], side: str, shown: Sequence[int]) -> tuple[Cloud, Stored]:
-    """One side's states."""
-    vectors: list[Float[np.ndarray, "n D"]] = [each.encoder if side == "encoder" else each.decoder for each in found]
+def _cloud(
+    sequences: Sequence[Sequence[str]], vectors: Sequence[Float[np.ndarray, "_ D"]], items: Sequence[int], space: str
+) -> tuple[Cloud, Stored]:
+    """One side's states: of each example its symbols, their vectors and its place among the items."""
     all_placed = [Placed(number, position) for number, own in enumerate(vectors) for position in range(len(own))]
     picked = evenly(range(len(all_placed)), POINTS)
     joined = np.concatenate(vectors)
     fitted = plane(joined)
-    points = []
-    for at in picked:
-        number, position = all_placed[at]
-        symbols = traces[number].source if side == "encoder" else traces[number].target
-        points.append(point(symbols, position, shown[number]))
+    placed = (all_placed[at] for at in picked)
+    points = [point(sequences[number], position, items[number], space) for number, position in placed]
     first, second = (float(share) for share in fitted.explained)
     cloud = Cloud(plane=block(fitted.project(joined[picked])), points=points, explained=(first, second))
     return cloud, Stored(fitted, _unit(joined[picked]), points)
 
 
-def point(symbols: Sequence[str], position: int, item: int) -> Point:
-    """A symbol with those around it."""
-    between = "" if all(len(symbol) == 1 for symbol in symbols[:-1]) else " "
-    before = between.join(symbols[max(0, position - AROUND) : position])
-    after = between.join(symbols[position + 1 : position + 1 + AROUND])
+def spacing(transducer: Transducer, side: str) -> str:
+    """What stands between the symbols of a side, for each example alike: nothing where each symbol is a letter."""
+    segmenters = transducer.segmenters
+    kind = segmenters.source.kind if side == "encoder" else segmenters.target.kind
+    features = side == "encoder" and transducer.config.data.features_column
+    return "" if kind == "characters" and not features else " "
+
+
+def point(symbols: Sequence[str], position: int, item: int, space: str) -> Point:
+    """A symbol with those around it, and `space` between them."""
+    before = space.join(symbols[max(0, position - AROUND) : position])
+    after = space.join(symbols[position + 1 : position + 1 + AROUND])
     text = f"{before}‹{symbols[position]}›{after}"
     following = symbols[position + 1] if position + 1 < len(symbols) else ""
     return Point(item=item, text=text, symbol=symbols[position], position=position, following=following)

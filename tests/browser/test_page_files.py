@@ -89,6 +89,10 @@ def test_the_page_saves_itself_and_opens_again(opened: Open, address: str, tmp_p
     expect(again.locator(".source")).to_contain_text(contents().items[2].text)
     tab(again, "What if")
     expect(again.locator("#view")).to_contain_text("this page is a file")
+    # Nobody can be asked there: what a file holds came along.
+    tab(again, "Space")
+    expect(panel(again, "State by state").locator("canvas").first).to_be_visible()
+    expect(panel(again, "Nearest states").locator("ol li").first).to_be_visible()
 
 
 def test_a_link_opens_the_same_view_of_a_file(opened: Open, file: str) -> None:

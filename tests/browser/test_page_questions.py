@@ -12,6 +12,7 @@ from viewed_kinds import sounds_shown
 from walking import panel, tab
 
 from pellucid.viewer.asking import Asked, Painted
+from pellucid.viewer.blocks import unblocked
 from pellucid.viewer.contents import Item
 from pellucid.viewer.questions import decode
 from pellucid.viewer.service import application
@@ -114,6 +115,14 @@ def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -
     page.mouse.move(box["x"] + 5, box["y"] + 8, steps=4)
     page.mouse.up()
     expect(page.locator(SENTENCE)).to_contain_text("Forcing step 1 to look at position 1")
+    # What was read most is what the model read, and not what was just given.
+    page.get_by_role("button", name="Everywhere alike").click()
+    page.get_by_role("button", name="Its greatest alone").click()
+    most = int(unblocked(opening().traces[0].attention)[0].argmax()) + 1
+    expect(page.locator(SENTENCE)).to_contain_text(f"Forcing step 1 to look at position {most} ")
+    expect(page.get_by_role("slider", name="Attention of step 1")).to_have_attribute(
+        "aria-valuetext", re.compile(f"^position {most}, .*: 1.00")
+    )
     for name in ("Its greatest alone", "Permuted", "Diagonal", "Its own again"):
         page.get_by_role("button", name=name).click()
     page.get_by_role("checkbox", name="every step").check()

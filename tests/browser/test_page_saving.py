@@ -184,6 +184,10 @@ def test_what_a_model_is_asked_for_is_saved_too(opened: Open, address: str, tmp_
     states = taken(page, "Space", ASKED["Space"], tmp_path)
     assert_states(states["State by state"], len(trace.source), len(trace.target))
     near = drawn(states["Nearest states"]["SVG"])
+    assert json.loads(states["Nearest states"]["JSON"])["title"].startswith("Nearest to the decoder’s state at step ")
+    assert table(states["Nearest states"]["CSV"])[0] == ["cosine", "nearest", "following", "line of the file"]
+    encoder = json.loads(states["State by state"]["JSON"])["encoder"]
+    assert len(encoder) == len(trace.source) and all(isinstance(each, float) for each in encoder[0])
     assert "What follows them" in near and any(text.startswith("Nearest to the decoder’s state") for text in near)
 
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { block, columnSums, difference, grid, gridOf, numbers, row } from "../src/data/blocks";
+import { block, columnSums, difference, grid, gridOf, numbers, plain, row } from "../src/data/blocks";
 
 test("a block is little-endian float32 in base64", () => {
   // Written by hand: 1.0 is 0x3f800000, −2.5 is 0xc0200000.
@@ -12,6 +12,12 @@ test("rows and columns come from the shape; a vector is one row", () => {
   expect([...row(grid(square), 1)]).toEqual([3, 4]);
   expect(grid({ shape: [4], data: square.data })).toMatchObject({ rows: 1, columns: 4 });
   expect(grid({ shape: [0, 3], data: "" })).toMatchObject({ rows: 0, columns: 3 });
+});
+
+test("for people a block is its numbers", () => {
+  const square = block(gridOf([[1, 2], [3, 4]]));
+  const told = { name: "map", of: [square, { shape: [4], data: square.data }, { shape: [0, 3], data: "" }], none: null };
+  expect(JSON.parse(JSON.stringify(told, (_, value: unknown) => plain(value)))).toEqual({ name: "map", of: [[[1, 2], [3, 4]], [1, 2, 3, 4], []], none: null });
 });
 
 test("a shape that does not fit the data is refused in words", () => {

@@ -27,6 +27,14 @@ export function numbers(block: Block): Float32Array {
   return values;
 }
 
+/** A block as plain numbers, in rows where it has rows; for JSON that people read. Any other value stays. */
+export function plain(value: unknown): unknown {
+  if (!(value && typeof value === "object" && "shape" in value && "data" in value)) return value;
+  const of = grid(value as Block);
+  const rows = Array.from({ length: of.rows }, (_, at) => [...row(of, at)]);
+  return (value as Block).shape.length > 1 ? rows : rows[0];
+}
+
 /** A block of one or two dimensions as rows and columns. */
 export function grid(block: Block): Grid {
   const [first = 0, second] = block.shape;

@@ -191,7 +191,7 @@ export interface Card {
   task: "classify" | "point" | "tag" | "transduce";
 }
 
-/** Another run (or checkpoint) on the same sources. */
+/** Another run (or checkpoint) on the same sources; on `differing` of the file the two outputs are not the same. */
 export interface Rival {
   card: Card;
   items: Item[];
@@ -266,6 +266,11 @@ export interface Nearby {
   side: "decoder" | "encoder";
   position: number;
   count: number;
+}
+
+/** The first items with all that a page in a file holds of them: it has nobody who could be asked. */
+export interface Kept {
+  items: Item[];
 }
 
 /** A state of the corpus near to the one asked for. */

@@ -1,5 +1,5 @@
 /** The questions that a served page may ask, and its answers; every error is a sentence. */
-import type { Asked, Card, Changed, Contents, Difference, Frame, Item, Nearby, Neighbours } from "./contents";
+import type { Asked, Card, Changed, Contents, Difference, Frame, Item, Kept, Nearby, Neighbours } from "./contents";
 
 /** What went wrong, in words for the reader. */
 export class ServiceError extends Error {}
@@ -24,6 +24,7 @@ function ask<T>(path: string, question: unknown, signal?: AbortSignal): Promise<
 }
 
 export const contents = (): Promise<Contents> => answer<Contents>("contents");
+export const kept = (): Promise<Kept> => answer<Kept>("kept");
 export const decode = (asked: Asked, signal?: AbortSignal): Promise<Item> => ask("decode", asked, signal);
 export const whatIf = (changed: Changed, signal?: AbortSignal): Promise<Difference> => ask("what-if", changed, signal);
 export const neighbours = (nearby: Nearby, signal?: AbortSignal): Promise<Neighbours> =>

@@ -1,4 +1,5 @@
 /** What a panel gives as files. */
+import { plain } from "../data/blocks";
 import { fileName, save } from "./file";
 import { coloured, png, svgText } from "./paper";
 
@@ -38,7 +39,7 @@ export async function give(files: Files, form: Form): Promise<void> {
   const svg = (): string => (typeof picture === "string" ? coloured(picture, title) : svgText(picture!, title));
   if (form === "SVG") save(name("svg"), svg(), "image/svg+xml");
   if (form === "PNG") save(name("png"), await png(svg()));
-  if (form === "JSON") save(name("json"), JSON.stringify(files.data, null, 1), "application/json");
+  if (form === "JSON") save(name("json"), JSON.stringify(files.data, (_, value: unknown) => plain(value), 1), "application/json");
   if (form === "CSV" && files.table) save(name("csv"), csv(files.table), "text/csv");
   if (form === "TikZ" && files.tex !== undefined) save(name("tex"), files.tex, "text/x-tex");
 }
