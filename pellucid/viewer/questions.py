@@ -3,6 +3,7 @@
 A mistake in a question is an `InputError`.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -175,10 +176,11 @@ def _outputs(transducer: Transducer, asked: Asked) -> list[Trace]:
             return transducer.trace([example], prefixes=prefixes)
         (found,) = transducer.hypotheses([example], asked.outputs, prefixes=prefixes)
     except InputError as error:
+        if not (about := re.match("(prefix:|the prefix )", f"{error}")):
+            raise
         # The page has a field of this name where other programs have a prefix.
-        raise InputError(
-            f"{error}".replace("the prefix", "what it begins with").replace("prefix", "begin with", 1)
-        ) from None
+        said = "begin with:" if about[1] == "prefix:" else "what it begins with "
+        raise InputError(said + f"{error}"[about.end() :]) from None
     return found
 
 

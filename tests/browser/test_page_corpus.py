@@ -240,7 +240,7 @@ def test_a_training_is_seen_from_before_its_first_record(opened: Open, tmp_path:
         page = opened(address)
         expect(page.locator("main")).to_contain_text("see Training")
         tab(page, "Training")
-        expect(page.locator(".state")).to_have_text("Training: 0 updates; the first record comes by update 50.")
+        expect(page.locator(".state")).to_have_text("Training: 0 updates; no record yet.")
         (folder / "log.jsonl").write_text('{"event": "compiling"}\n', encoding="utf-8")
         expect(page.locator(".state")).to_contain_text("compiling kernels")
         shutil.copytree(whole / "snapshots", folder / "snapshots")

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { breadth, ordinals, parts, quoted, shown, shownText, spoken } from "../src/drawing/symbols";
+import { breadth, cited, ordinals, parts, quoted, shown, shownText, spoken } from "../src/drawing/symbols";
 
 test("what is blank is drawn or named", () => {
   expect(["", " ", "\t", "\n", "\u202e", "\u200f", "\0", "\ufeff"].map(shown)).toEqual([
@@ -28,12 +28,14 @@ test("emoji stay whole, markup stays text", () => {
 
 test("words for a screen reader, and texts", () => {
   expect(spoken(" ")).toBe("space");
-  expect(shownText("a b\u202ec")).toBe("a bRLOc");
+  expect(shownText("a b\u202ec")).toBe("a b⟨RLO⟩c");
 });
 
 test("texts that differ in spaces alone look different, and an empty one is said to be nothing", () => {
   expect(["a b", " a b", "a b ", "a  b", "   ", ""].map(shownText)).toEqual(["a b", "␣a b", "a b␣", "a␣␣b", "␣␣␣", ""]);
   expect(["a b", " ", ""].map(quoted)).toEqual(["“a b”", "“␣”", "nothing"]);
+  // What is written leftward does not turn the sentence around it.
+  expect([quoted("שלום"), cited("ش"), cited("d͡z"), cited("")]).toEqual(["“\u2068שלום\u2069”", "“\u2068ش\u2069”", "“d͡z”", "“∅”"]);
 });
 
 test("repeated symbols are numbered", () => {

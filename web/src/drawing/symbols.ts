@@ -49,9 +49,10 @@ export function parts(symbol: string): Part[] {
 }
 
 /** A symbol in one piece of text. */
-export function shown(symbol: string): string {
-  return parts(symbol).map((part) => part.text).join("");
-}
+export const shown = (symbol: string): string => parts(symbol).map((part) => part.text).join("");
+
+/** The same among other letters: a name of letters is set off from them. */
+const among = (symbol: string): string => parts(symbol).map(({ text, kind }) => (kind === "name" ? `⟨${text}⟩` : text)).join("");
 
 /** A symbol as it is read aloud. */
 export function spoken(symbol: string): string {
@@ -63,11 +64,15 @@ const letters = new Intl.Segmenter(undefined, { granularity: "grapheme" });
 
 /** A text with its blanks and turns drawn; a space stays one, unless it begins, ends or doubles: there it would not be seen. */
 export function shownText(text: string): string {
-  return Array.from(letters.segment(text), ({ segment }) => (segment === " " ? " " : shown(segment))).join("").replace(/^ +| +$|  +/g, (run) => "␣".repeat(run.length)).normalize("NFC");
+  return Array.from(letters.segment(text), ({ segment }) => (segment === " " ? " " : among(segment))).join("").replace(/^ +| +$|  +/g, (run) => "␣".repeat(run.length)).normalize("NFC");
 }
 
-/** The same within a sentence. */
-export const quoted = (text: string): string => (text ? `“${shownText(text)}”` : "nothing");
+/** Hebrew, Arabic and their neighbours, which turn what stands around them. */
+const LEFTWARD = /[\u0590-\u08ff\ufb1d-\ufefc]/;
+const alone = (told: string): string => `“${LEFTWARD.test(told) ? `\u2068${told}\u2069` : told}”`;
+/** A symbol, and a text, within a sentence. */
+export const cited = (symbol: string): string => alone(shown(symbol));
+export const quoted = (text: string): string => (text ? alone(shownText(text)) : "nothing");
 
 /** The label of two steps side by side: their symbol, or both where they differ. */
 export const either = (one: string, other: string): string => (one === other ? one : `${shown(one)}/${shown(other)}`);

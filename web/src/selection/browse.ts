@@ -5,7 +5,7 @@ import type { Confusion, Edit, Item, Trace } from "../data/contents";
 import { between, due, END } from "../data/steps";
 import { placeOf } from "../data/task";
 import { percent, probability } from "../drawing/scales";
-import { shown, shownText } from "../drawing/symbols";
+import { cited, shown, shownText } from "../drawing/symbols";
 
 export type Order = "file" | "loss" | "entropy" | "errors" | "coverage" | "length";
 
@@ -151,12 +151,12 @@ export function verdict(item: Item, target: string[]): string {
   const wrong = [...item.edits.entries()].filter(([, edit]) => edit.kind !== "same");
   const words = wrong.slice(0, 3).map(([index, edit]) => {
     const wanted = due(item.edits, index);
-    const named = wanted === END ? "the end" : `“${shown(wanted)}”`;
+    const named = wanted === END ? "the end" : cited(wanted);
     if (edit.written === null) {
       const next = item.edits.slice(index).find((each) => each.written !== null)?.written;
       return `${named} is missing ${next == null ? "at the end" : `before step ${next + 1}`}`;
     }
-    const own = `“${shown(target[edit.written] ?? "")}”`;
+    const own = cited(target[edit.written] ?? "");
     return `step ${edit.written + 1} wrote ${edit.kind === "insertion" ? `an extra ${own} before ${named}` : `${own} where ${named} was wanted`}`;
   });
   if (words.length === 0) return "Wrong.";
@@ -166,7 +166,7 @@ export function verdict(item: Item, target: string[]): string {
 /** The same of tags, of a class, of a position. */
 function answered(item: Item, trace: Trace): string {
   const wrong = item.edits.filter((edit) => edit.kind !== "same");
-  const wanted = (edit: Edit): string => `“${shown(edit.wanted ?? "")}”`;
+  const wanted = (edit: Edit): string => cited(edit.wanted ?? "");
   const place = (position: string | null | undefined): string => `position ${position}, ${symbolAt(trace, placeOf(trace, position))}`;
   const [first] = wrong;
   if (!first) return "Wrong.";
@@ -174,7 +174,7 @@ function answered(item: Item, trace: Trace): string {
   if (trace.task === "point") return `Wrong: it pointed at ${place(trace.target[0])}; ${place(first.wanted)}, was wanted.`;
   const words = wrong.slice(0, 3).map((edit) => {
     const step = edit.written ?? 0;
-    return `position ${step + 1}, ${symbolAt(trace, step + trace.features)}, got “${shown(trace.target[step] ?? "")}” where ${wanted(edit)} was wanted`;
+    return `position ${step + 1}, ${symbolAt(trace, step + trace.features)}, got ${cited(trace.target[step] ?? "")} where ${wanted(edit)} was wanted`;
   });
   return `Wrong: ${wrong.length} of ${trace.target.length} tags: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
 }
@@ -214,7 +214,7 @@ export function repeated(item: Item, trace: Trace, all: readonly Confusion[]): C
 }
 
 function symbolAt(trace: Trace, place: number | null): string {
-  return place === null ? "beyond the source" : `“${shown(trace.source[place] ?? "")}”`;
+  return place === null ? "beyond the source" : cited(trace.source[place] ?? "");
 }
 
 /** Why the first wrong step was wrong, as far as the model's own numbers tell: where it looked, and what else it thought of. */
@@ -238,7 +238,7 @@ export function why(item: Item, trace: Trace): string[] {
     const wanted = `“${named(right)}”, which was wanted,`;
     said.push(rank < 0 ? `${wanted} was not among its ${trace.top[step]?.length ?? 0} likeliest.` : `${wanted} had p = ${p(trace.top[step]![rank]![1])}, place ${rank + 1}.`);
   }
-  const unseen = trace.unknown.map((at) => `“${shown(trace.source[at] ?? "")}” (position ${at + 1})`);
+  const unseen = trace.unknown.map((at) => `${cited(trace.source[at] ?? "")} (position ${at + 1})`);
   if (unseen.length > 0) said.push(`The model never saw ${unseen.slice(0, 5).join(", ")}${unseen.length > 5 ? ", …" : ""} in training.`);
   const peak = weights.indexOf(Math.max(...weights));
   // Of a position the weights are the answer; tags have none.
@@ -256,7 +256,7 @@ export function why(item: Item, trace: Trace): string[] {
 /** Where a step looked most; what is little more than an even share is called spread out, for there the place tells little. */
 function looked(trace: Trace, at: number, weight: number): string {
   const times = weight * trace.source.length;
-  const place = `position ${at + 1}, “${shown(trace.source[at]!)}”`;
+  const place = `position ${at + 1}, ${cited(trace.source[at]!)}`;
   if (weight >= 0.2 || trace.source.length === 1) return `It looked most at ${place} (${percent(weight)}).`;
   const much = times < 2 ? "hardly more than" : `${times.toFixed(times < 10 ? 1 : 0)} times`;
   return `It looked at no one place: the most, ${percent(weight)}, lay on ${place}, ${much} an even share.`;

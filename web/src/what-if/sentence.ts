@@ -4,7 +4,7 @@ import { numbers } from "../data/blocks";
 import type { Asked, Difference, Painted, Trace } from "../data/contents";
 import { paired } from "../data/steps";
 import { probability } from "../drawing/scales";
-import { quoted, shown } from "../drawing/symbols";
+import { cited, quoted, shown } from "../drawing/symbols";
 
 /** One step before and after; null, or no symbol, where there is none or nothing is compared. */
 export interface Change {
@@ -62,7 +62,7 @@ export function greatest(all: Change[]): Change | null {
 /** What was asked differently, as the subject of a sentence; "" where nothing was. */
 export function cause(before: Asked, after: Asked, trace: Trace | undefined): string {
   const parts: string[] = [];
-  const name = (position: number) => `position ${position + 1}${trace?.source[position] ? ` (“${shown(trace.source[position]!)}”)` : ""}`;
+  const name = (position: number) => `position ${position + 1}${trace?.source[position] ? ` (${cited(trace.source[position]!)})` : ""}`;
   if (before.text !== after.text) parts.push(`reading ${quoted(after.text)} instead of ${quoted(before.text)}`);
   const hidden = after.masked.filter((position) => !before.masked.includes(position));
   const bared = before.masked.filter((position) => !after.masked.includes(position));
@@ -127,7 +127,7 @@ function moved({ step, symbol, before, after, move }: Change, { task }: Trace): 
 
 /** What two outputs write at the first step at which they differ, and the step whose distribution moves most. */
 function rewritten({ step, place, symbol, now, before, after }: Change, all: Change[]): string {
-  const first = now === undefined ? `ends before step ${step! + 1}` : `writes “${shown(now)}” (p = ${probability(after!)})${symbol === undefined ? "" : ` instead of “${shown(symbol)}” (p = ${probability(before!)})`} at step ${place! + 1}`;
+  const first = now === undefined ? `ends before step ${step! + 1}` : `writes ${cited(now)} (p = ${probability(after!)})${symbol === undefined ? "" : ` instead of ${cited(symbol)} (p = ${probability(before!)})`} at step ${place! + 1}`;
   const far = all.reduce((best, each) => ((each.divergence ?? 0) > (best.divergence ?? 0) ? each : best));
   return (far.divergence ?? 0) >= 0.005 ? `${first} and moves the distribution of step ${far.step! + 1} most (by ${far.divergence!.toFixed(2)} bits)` : first;
 }
