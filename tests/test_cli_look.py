@@ -41,7 +41,12 @@ def test_the_view_keeps_to_its_width_and_to_ascii() -> None:
 
 def test_as_many_are_shown_as_asked() -> None:
     assert look("-", "--most", "2", stdin=b"one\n" * 5).out.count("one →") == 2
-    assert look(digits_run().files.dev, "--terminal").out.count("→") >= 10
+    done = look(digits_run().files.dev, "--terminal")
+    count = len(digits_run().files.dev.read_text("utf-8").splitlines())
+    assert done.out.count("→") >= 10 and f"10 of {count:,} sources are shown: --most shows more" in done.err
+    done = look("-", "--most", 2, stdin=b"one\ntwo\nsix\n")
+    assert "2 sources are shown, and no more are read" in done.err
+    assert "shown" not in look("-", "--most", 4, stdin=b"one\ntwo\nsix\n").err
 
 
 @pytest.mark.parametrize("flag", ["most", "items"])

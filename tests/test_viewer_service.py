@@ -3,7 +3,10 @@
 import gzip
 import http.client
 import json
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -17,10 +20,11 @@ from viewed import bare_run, begun_run, digits_shown, reach_model, resume, waiti
 from pellucid.errors import InputError
 from pellucid.training.run import load, read_log
 from pellucid.training.snapshots import read_snapshots
-from pellucid.viewer.assembling import assemble
+from pellucid.viewer.assembling import Assembled, assemble
 from pellucid.viewer.models import open_model
 from pellucid.viewer.service import LARGEST, application
 from pellucid.viewer.serving import listening, served
+from pellucid.viewer.sources import read_file
 
 
 class Answer(NamedTuple):
@@ -249,6 +253,36 @@ def test_a_training_is_told_as_it_goes_and_nothing_twice(tmp_path: Path) -> None
         assert ask(found, "/api/contents").json["training"]["done"] is True
 
 
+def test_the_newest_model_is_shown_when_it_is_asked_for(tmp_path: Path) -> None:
+    folder = begun_run(tmp_path / "run")
+
+    def shown() -> Assembled:
+        """The run as it is now."""
+        return assemble(
+            [open_model(folder, "run", "cpu", None)],
+            [read_file(digits_run().files.dev, digits_run().config.data)],
+            30,
+            True,
+        )
+
+    with served(application(shown(), shown)) as address:
+        found = urlsplit(address).port
+        assert found
+        before = ask(found, "/api/contents").json
+        resume(folder)
+        assert post(found, "/api/newest", {}).json == {"update": None}
+        after = ask(found, "/api/contents").json
+        assert after["training"]["done"] and after["items"] != before["items"]
+        assert before["identity"] != after["identity"]
+        # A page of before is told, and is not answered by another model than it shows.
+        body, own = b'{"text": "one two"}', {"Content_Type": "application/json"}
+        assert "load the page again" in ask(found, "/api/decode", body, X_Page=before["identity"], **own).json["error"]
+        assert ask(found, "/api/decode", body, X_Page=after["identity"], **own).json["text"] == "one two"
+    with served(application(shown())) as address:
+        alone = urlsplit(address).port
+        assert alone and "start pellucid look again" in post(alone, "/api/newest", {}).json["error"]
+
+
 def test_the_first_model_is_taken_up_when_it_is_there(tmp_path: Path) -> None:
     whole = begun_run(tmp_path / "whole")
     folder = bare_run(tmp_path / "run", whole)
@@ -270,3 +304,36 @@ def test_a_port_in_use_is_told() -> None:
         listening(taken.getsockname()[1])
     with pytest.raises(InputError, match="--port 70000"):
         listening(70_000)
+
+
+SLOW = """
+import time
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from pellucid.viewer.serving import abandon, address, listening, serve
+
+def slow(request):
+    print("asked", flush=True)
+    time.sleep(30)
+    return PlainTextResponse("late")
+
+opened = listening(0)
+print(address(opened), flush=True)
+serve(Starlette(routes=[Route("/", slow)]), opened)
+print("ended")
+abandon()
+"""
+
+
+def test_the_end_waits_for_no_answer_that_nobody_gets() -> None:
+    with subprocess.Popen([sys.executable, "-c", SLOW], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        found = urlsplit(process.stdout.readline().strip()).port
+        assert found
+        with socket.create_connection(("127.0.0.1", found), timeout=60) as line:
+            line.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert process.stdout.readline() == "asked\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+        assert process.stdout.read() == "ended\n"

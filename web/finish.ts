@@ -26,9 +26,9 @@ document.body.append(script);
 
 /** What comes often in the page: of many choices tried, the one that makes it smallest. */
 const WORDS = [
-  "return", "function", "=j(()=>", "),U(e,", ")=>", "Math.", "null", "=V(`<", "this.", ' class="', "weight", "width",
-  "columns", "get", "tion", "height", "text", ".map(", "var ", "ent", "let ", "ing", "(e,", "===", "symbol", "source",
-  "e=>", "step", ".length",
+  "in", "get", "=j(()=>", "),", ")=>", "===", "step", "e=>", "Math.", ' class="', "=V(`<", "this.", "columns",
+  "(){return ", "let ", "function ", "eight", "position", "var ", "ro", "(e,", "return", "null", "z(", "symbol", "${",
+  "&&", "er", ".length",
 ];
 /** Letters that no text holds: the control letters but for tab and ends of lines, which texts do hold. */
 const LETTERS = Array.from({ length: 32 }, (_, code) => String.fromCharCode(code || 127)).filter((letter) => !"\t\n\r".includes(letter));

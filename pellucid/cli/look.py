@@ -104,7 +104,7 @@ def _check(given: Arguments) -> None:
 def _serve(given: Arguments) -> None:
     """The page, until Ctrl-C."""
     from pellucid.viewer.service import application
-    from pellucid.viewer.serving import address, listening, serve
+    from pellucid.viewer.serving import abandon, address, listening, serve
 
     opened = listening(given.port)
     app = application(_assembled(given, served=True), again=lambda: _assembled(given, served=True))
@@ -117,6 +117,7 @@ def _serve(given: Arguments) -> None:
         webbrowser.open(where)
     serve(app, opened)
     say("ended")
+    abandon()
 
 
 def _graphical() -> bool:
@@ -132,7 +133,8 @@ def _export(given: Arguments, path: Path) -> None:
 
         write_text(path, exported(_assembled(given, served=False).contents))
     else:
-        _traces(given, 1)[0].save(path)
+        (trace,), _ = _traces(given, 1)
+        trace.save(path)
 
 
 def _assembled(given: Arguments, served: bool) -> "Assembled":
@@ -182,16 +184,20 @@ def _show(given: Arguments) -> None:
 
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not given.ascii
     width = given.width or shutil.get_terminal_size((120, 24)).columns
-    traces = _traces(given, given.most)
+    traces, left = _traces(given, given.most)
     for trace in traces:
         print(render(trace, width=width, color=color, ascii_only=given.ascii), end="\n\n")
     if traces[0].task != "tag":  # which has no shades
         print(legend(color=color, ascii_only=given.ascii))
     print(caption_of(traces[0]))
+    if left:
+        say(f"{len(traces):,} of {len(traces) + left:,} sources are shown: --most shows more")
+    elif given.file == STANDARD_INPUT and len(traces) == given.most:
+        say(f"{len(traces):,} sources are shown, and no more are read: --most shows more")
 
 
-def _traces(given: Arguments, most: int) -> "list[Trace]":
-    """The first sources of the input, decoded; an unreadable one is an error."""
+def _traces(given: Arguments, most: int) -> "tuple[list[Trace], int]":
+    """The first sources of the input, decoded, and how many more a file has; an unreadable one is an error."""
     from pellucid.model.threads import use_threads
     from pellucid.training.run import load
     from pellucid.viewer.sources import skipped
@@ -210,7 +216,8 @@ def _traces(given: Arguments, most: int) -> "list[Trace]":
         raise DataError(f"{given.file} holds no source" + (f": {told}" if told else ""))
     if told:
         say(told)
-    return transducer.trace(examples)
+    left = 0 if given.file == STANDARD_INPUT else sum(isinstance(each, Example) for each in lines)
+    return transducer.trace(examples), left
 
 
 def _good(lines: Iterable[Example | BadLine], data: DataConfig, bad: list[BadLine]) -> Iterator[Example]:

@@ -77,6 +77,17 @@ class Nearby(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     count: int = 20
 
 
+class Renewal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A wish that the service show the newest model of the run."""
+
+
+class Renewed(Struct, frozen=True, kw_only=True):
+    """It does: whoever loads the page anew sees it."""
+
+    update: int | None
+    """Of that model, where training goes on."""
+
+
 class Kept(Struct, frozen=True, kw_only=True):
     """The first items with all that a page in a file holds of them: it has nobody who could be asked."""
 

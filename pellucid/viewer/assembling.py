@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
+from secrets import token_hex
 from typing import NamedTuple
 
 import msgspec
@@ -73,6 +74,7 @@ def assemble(
         version=__version__,
         title=visible_text(first.name),
         served=served,
+        identity=token_hex(8) if served else "",
         card=card(first),
         training=course,
         update=best_update(course),

@@ -286,12 +286,12 @@ class Contents(Struct, frozen=True, kw_only=True):
     title: str
     served: bool
     """Whether a service answers questions; a file has none."""
+    identity: str = ""  # of what a service shows: a page of another one asks in vain
     card: Card | None = None
     items: list[Item] = []
     total: int = 0
     """How many examples the file had; more than `items` where only some are shown."""
-    choice: str = ""
-    """Which of them are shown, in words."""
+    choice: str = ""  # which of them are shown, in words
     corpus: Corpus | None = None
     training: Training | None = None
     space: Space | None = None

@@ -60,9 +60,11 @@ def _begun(folder: Path) -> bool:
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
-    """A short name for each: that of its folder, or the whole path where two have one name."""
+    """A short name for each: that of its folder, the whole path where two have one name; one folder's are numbered."""
     short = [folder.resolve().name for folder in folders]
-    return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
+    names = short if len(set(short)) == len(short) else [str(folder) for folder in folders]
+    before = [names[:at].count(name) for at, name in enumerate(names)]
+    return [f"{name} ({times + 1})" if times else name for name, times in zip(names, before, strict=True)]
 
 
 def own_file(model: Model) -> tuple[Path, Path | None] | None:

@@ -4,6 +4,7 @@ GET /               the page
 GET /api/contents   all that it shows
 GET /api/kept       what a file of it holds of its first examples beside that
 POST /api/decode, /api/what-if, /api/neighbours   questions, in JSON
+POST /api/newest    the newest model of the run is shown from now on
 GET /api/training?since=N   the log from line N on, new frames and the model card, as server-sent events
 
 A question that cannot be answered, as of a beginning that the model cannot write, is answered with 200 and
@@ -30,7 +31,7 @@ from pellucid.errors import InputError
 from pellucid.inspection.neighbours import Gathered
 from pellucid.training.run import MODEL
 from pellucid.viewer import questions
-from pellucid.viewer.asking import Asked, Changed, Nearby, Neighbours
+from pellucid.viewer.asking import Asked, Changed, Nearby, Neighbours, Renewal, Renewed
 from pellucid.viewer.assembling import Assembled
 from pellucid.viewer.contents import Contents
 from pellucid.viewer.following import Cursor, follow
@@ -54,7 +55,7 @@ class Service:
     among: Gathered | None = None
     """The states in which neighbours are looked for, gathered when first asked for."""
     again: Callable[[], Assembled] | None = None
-    """How all is assembled anew, once a run that had no model has one."""
+    """How all is assembled anew, once a run has a model, or a newer one."""
 
     def contents(self) -> Contents:
         """All that is shown; how a training stands is looked up each time while it is not over."""
@@ -72,6 +73,13 @@ class Service:
         there = (each.transducer is not None or (each.folder / MODEL).exists() for each in self.shown.models)
         return self.shown.contents.awaited and all(there)
 
+    def renew(self, asked: Renewal) -> Renewed:
+        """All is assembled anew."""
+        if self.again is None:
+            raise InputError("this page cannot be assembled anew: start pellucid look again")
+        self.shown, self.among = self.again(), None
+        return Renewed(update=self.shown.contents.update)
+
     def kept(self) -> bytes:
         """What a file holds beside the contents."""
         with self.lock:
@@ -85,7 +93,7 @@ class Service:
 
 
 def application(shown: Assembled, again: Callable[[], Assembled] | None = None) -> Starlette:
-    """The service of one page; `again` assembles it anew once a run that has no model yet has one."""
+    """The service of one page; `again` assembles it anew once a run has a model, or a newer one."""
     service, page = Service(shown, again=again), built()
 
     async def index(request: Request) -> Response:
@@ -119,6 +127,7 @@ def application(shown: Assembled, again: Callable[[], Assembled] | None = None) 
             _answering(service, Changed, lambda asked: questions.what_if(service.shown, asked)),
             methods=["POST"],
         ),
+        Route("/api/newest", _answering(service, Renewal, service.renew), methods=["POST"]),
         Route("/api/neighbours", _answering(service, Nearby, service.neighbours), methods=["POST"]),
     ]
     middleware = [Middleware(Guard, policy=policy(page, "'self'")), Middleware(GZipMiddleware, minimum_size=1000)]
@@ -129,17 +138,20 @@ def application(shown: Assembled, again: Callable[[], Assembled] | None = None) 
 def _answering(service: Service, kind: type[Any], answer: Callable[[Any], msgspec.Struct]) -> Endpoint:
     """An endpoint that answers questions of one kind."""
 
-    def answered(question: msgspec.Struct) -> bytes:
+    def answered(question: msgspec.Struct, page: str) -> bytes:
         """The answer, computed by one thread at a time; or why there is none."""
         with service.lock:
             try:
+                if page not in ("", service.shown.contents.identity):
+                    raise InputError("The service now shows another model or file than this page: load the page again.")
                 return encoded(answer(question))
             except InputError as error:
                 return msgspec.json.encode({"error": str(error)})
 
     async def endpoint(request: Request) -> Response:
         """Read, answer, write."""
-        return _json(await run_in_threadpool(answered, await _question(request, kind)))
+        question = await _question(request, kind)
+        return _json(await run_in_threadpool(answered, question, request.headers.get("x-page", "")))
 
     return endpoint
 

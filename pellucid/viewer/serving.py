@@ -1,9 +1,12 @@
 """The service on a port of this machine, until somebody ends it."""
 
+import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Thread
+from threading import Thread, main_thread
+from threading import enumerate as enumerate_threads
 
 import uvicorn
 from starlette.applications import Starlette
@@ -40,6 +43,14 @@ def serve(app: Starlette, opened: socket.socket) -> None:
     """Answer until Ctrl-C."""
     with suppress(KeyboardInterrupt):  # the server has ended well, and hands on what it was ended by
         _server(app).run(sockets=[opened])
+
+
+def abandon() -> None:
+    """End the process at once where an answer is still being computed, for nobody: Python would wait for its thread."""
+    if any(not each.daemon for each in enumerate_threads() if each is not main_thread()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 @contextmanager

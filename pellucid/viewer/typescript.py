@@ -15,7 +15,15 @@ import msgspec
 
 from pellucid.viewer import asking, contents
 
-SEEN = (contents.Contents, asking.Changed, asking.Difference, asking.Nearby, asking.Neighbours, asking.Kept)
+SEEN = (
+    contents.Contents,
+    asking.Changed,
+    asking.Difference,
+    asking.Nearby,
+    asking.Neighbours,
+    asking.Kept,
+    asking.Renewed,
+)
 """The structs that cross the seam; what they hold is found from them."""
 
 HEAD = f"""// Made from pellucid/viewer/contents.py and asking.py by `make page`; not to be edited.

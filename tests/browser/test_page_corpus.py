@@ -19,7 +19,7 @@ from walking import listed, panel, says_its_cell, tab
 from pellucid.search.trace import END
 from pellucid.training.run import locked, read_log
 from pellucid.training.snapshots import read_snapshots
-from pellucid.viewer.assembling import assemble
+from pellucid.viewer.assembling import Assembled, assemble
 from pellucid.viewer.blocks import unblocked
 from pellucid.viewer.contents import Confusion, Contents
 from pellucid.viewer.models import open_model
@@ -208,18 +208,22 @@ def test_a_film_of_small_weights_is_saved_as_it_is_seen(opened: Open, tmp_path: 
 
 def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> None:
     folder = begun_run(tmp_path / "run")
-    shown = assemble([open_model(folder, "run", "cpu", None)], [], 30, True)
-    with served(application(shown)) as address:
+
+    def shown() -> Assembled:
+        """The run as it is now."""
+        return assemble([open_model(folder, "run", "cpu", None)], [], 30, True)
+
+    with served(application(shown(), shown)) as address:
         page = opened(address)
         tab(page, "Training")
         state = page.locator(".state")
+        newest = page.get_by_role("button", name="Show the newest")
         said = re.compile("interrupted after [0-9]+ of [0-9]+ updates; the same command goes on from there")
         expect(state).to_contain_text(said)
         expect(page.locator("header .name")).to_contain_text("This page shows the model of update")
-        expect(page.locator("header .name")).not_to_contain_text("for a newer one")
         with locked(folder):
             expect(state).to_contain_text("Training:")
-            expect(page.locator("header .name")).to_contain_text("for a newer one")
+        expect(newest).to_have_count(0)
         asked = list[str]()
         page.on("request", lambda request: asked.append(request.url))
         frames = len(read_snapshots(folder))
@@ -230,6 +234,9 @@ def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> No
         assert len(read_snapshots(folder)) > frames
         expect(panel(page, "Film").locator(".reel")).to_contain_text(f"of {len(read_snapshots(folder))}")
         assert asked == []  # one stream, opened before: nothing is fetched twice
+        newest.click()
+        expect(page.locator("header .name")).not_to_contain_text("This page shows the model of update")
+        expect(state).to_contain_text("Training is over")
 
 
 def test_a_training_is_seen_from_before_its_first_record(opened: Open, tmp_path: Path) -> None:

@@ -209,6 +209,7 @@ export interface Contents {
   version: string;
   title: string;
   served: boolean;
+  identity: string;
   card: Card | null;
   items: Item[];
   total: number;
@@ -266,6 +267,11 @@ export interface Nearby {
   side: "decoder" | "encoder";
   position: number;
   count: number;
+}
+
+/** It does: whoever loads the page anew sees it. */
+export interface Renewed {
+  update: number | null;
 }
 
 /** The first items with all that a page in a file holds of them: it has nobody who could be asked. */

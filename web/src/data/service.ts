@@ -1,8 +1,11 @@
 /** The questions that a served page may ask, and its answers; every error is a sentence. */
-import type { Asked, Card, Changed, Contents, Difference, Frame, Item, Kept, Nearby, Neighbours } from "./contents";
+import type { Asked, Card, Changed, Contents, Difference, Frame, Item, Kept, Nearby, Neighbours, Renewed } from "./contents";
 
 /** What went wrong, in words for the reader. */
 export class ServiceError extends Error {}
+
+/** Of what the page shows: a service that shows something else answers none of its questions. */
+let identity = "";
 
 async function answer<T>(path: string, init?: RequestInit): Promise<T> {
   let response: Response;
@@ -19,11 +22,17 @@ async function answer<T>(path: string, init?: RequestInit): Promise<T> {
 }
 
 function ask<T>(path: string, question: unknown, signal?: AbortSignal): Promise<T> {
-  const headers = { "content-type": "application/json" };
+  const headers = { "content-type": "application/json", "x-page": identity };
   return answer<T>(path, { method: "POST", headers, body: JSON.stringify(question), signal: signal ?? null });
 }
 
-export const contents = (): Promise<Contents> => answer<Contents>("contents");
+export async function contents(): Promise<Contents> {
+  const told = await answer<Contents>("contents");
+  identity = told.identity;
+  return told;
+}
+/** That the newest model is shown from now on: whoever loads the page again sees it. */
+export const newest = (): Promise<Renewed> => ask("newest", {});
 export const kept = (): Promise<Kept> => answer<Kept>("kept");
 export const decode = (asked: Asked, signal?: AbortSignal): Promise<Item> => ask("decode", asked, signal);
 export const whatIf = (changed: Changed, signal?: AbortSignal): Promise<Difference> => ask("what-if", changed, signal);

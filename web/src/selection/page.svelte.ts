@@ -6,7 +6,7 @@ import { contents as fetched } from "../data/service";
 import { selection } from "./selection.svelte";
 
 const EMPTY: Contents = {
-  format: FORMAT, version: "", title: "Pellucid", served: false, card: null, items: [], total: 0, choice: "",
+  format: FORMAT, version: "", title: "Pellucid", served: false, identity: "", card: null, items: [], total: 0, choice: "",
   corpus: null, training: null, space: null, rivals: [], update: null, awaited: false,
 };
 
