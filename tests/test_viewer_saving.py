@@ -1,6 +1,7 @@
 """A trace as a page, in a notebook, and as files."""
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -90,6 +91,15 @@ def test_a_picture_in_latex_of_a_long_source_fits_a_page_and_numbers_its_places(
     assert_latex(long)
     both = picture(made("a" * 80, ["b"] * 80, [[1 / 80] * 80] * 80))
     assert "[x=2mm,y=-2mm," in both and both.count("{80};") == 2 and both.count("{78};") == 0
+
+
+def test_small_weights_are_drawn_against_the_greatest_of_their_row() -> None:
+    drawn = picture(made("ab", ["x", END], [[0.2, 0.1], [0.1, 0.0]]))
+    assert re.findall(r"fill\[black!(\d+)", drawn) == ["100", "50", "100"] and "darkest: the row" in drawn
+    even = [[0.02] * 30 + [0.04] + [0.0] * 30]
+    drawn = picture(made("a" * 61, ["x"], even))
+    assert re.findall(r"fill\[black!(\d+)", drawn)[30] == "100" and drawn.count(r"\fill") == 31
+    assert_latex(drawn)
 
 
 def test_a_tagger_is_drawn_as_its_tags(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from pellucid.look.visible import visible_text
 from pellucid.search.trace import Trace
 
@@ -34,6 +36,8 @@ SPECIAL = {
 """A quotation mark that is straight in every font, and -- no dash: TeX would join them to other letters."""
 SMALLEST = 0.005
 """A weight below this would be white."""
+FAINT, MANY = 0.35, 60
+"""A greatest weight below which each row has its own shades; positions beyond which an even share is white."""
 
 
 UNSEEN = r"\underline{underlined}: never seen in training"
@@ -113,9 +117,18 @@ def _named(trace: Trace) -> list[str]:
     ]
 
 
+def _faint(trace: Trace) -> bool:
+    """Whether all weights are so small that each row is drawn against its greatest: against 1 nothing would be seen."""
+    return trace.attention.size > 0 and float(trace.attention.max()) < FAINT
+
+
 def _squares(trace: Trace) -> Iterator[str]:
     """A square for each weight that can be seen."""
-    for row, weights in enumerate(trace.attention.tolist()):
+    drawn = trace.attention
+    if _faint(trace):
+        above = drawn.mean(axis=1, keepdims=True) if drawn.shape[1] > MANY else 0
+        drawn = np.maximum(0, drawn - above) / np.maximum(drawn.max(axis=1, keepdims=True) - above, 1e-30)
+    for row, weights in enumerate(drawn.tolist()):
         for column, weight in enumerate(weights):
             if weight >= SMALLEST:
                 yield rf"\fill[black!{100 * weight:.0f}] ({column},{row}) rectangle +(1,1);"
@@ -128,7 +141,8 @@ def _frame(trace: Trace) -> Iterator[str]:
     yield r"\node[anchor=south west] at (0,0 |- current bounding box.north) {reads (source) $\rightarrow$};"
     beside = "(current bounding box.west |- 0,0)"
     yield rf"\node[rotate=90,anchor=south east] at {beside} {{$\leftarrow$ writes (output)}};"
-    yield r"\node[anchor=north west] at (0,0 |- current bounding box.south) {darkest: 1};"
+    darkest = "the row's maximum" if _faint(trace) else "1"
+    yield rf"\node[anchor=north west] at (0,0 |- current bounding box.south) {{darkest: {escaped(darkest)}}};"
 
 
 def escaped(symbol: str) -> str:

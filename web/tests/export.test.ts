@@ -42,6 +42,9 @@ test("a heat map in TikZ says what its sides and its colours are, and underlines
   expect(tex).toContain("{\\underline{a\\_}};");
   expect(heatMap(gridOf([[-0.5, 0.25]]), ["x"], ["a", "b"])).toContain("red above zero,{} blue below; strongest: 0.500");
   expect(heatMap(gridOf([[1]]), ["x"], ["a"], { key: "" })).not.toContain("darkest");
+  const faint = heatMap(gridOf([[0.2, 0.1], [0.1, 0]]), ["x", "y"], ["a", "b"]);
+  expect(faint.match(/weight!\d+/g)).toEqual(["weight!100", "weight!50", "weight!100"]);
+  expect(faint).toContain("{darkest: the row\\textquotesingle{}s maximum};");
   const bare = tex.replaceAll(/\\[\\{}]/g, "");
   expect(bare.split("{")).toHaveLength(bare.split("}").length);
 });

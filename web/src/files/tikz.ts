@@ -1,6 +1,7 @@
 /** A heat map and its labels as TikZ, to stand in a paper. */
 import { farthest, row, type Grid } from "../data/blocks";
 import { labelled, nth } from "../drawing/layout";
+import { byRow, MANY, scaleOf } from "../drawing/raster";
 import { decimal } from "../drawing/scales";
 import { NEVER, shown } from "../drawing/symbols";
 
@@ -33,11 +34,14 @@ interface Marks {
 
 /**
  * Rows downwards, columns across; a weight below 0.005 is not drawn. Where some are below zero, red is above it and blue below,
- * against the farthest. Of `told` each number that is not zero stands in its cell. What is `unknown` of what is read is underlined;
+ * against the farthest; where all are small, each row is drawn against its greatest. Of `told` each number that is not zero stands in its cell. What is `unknown` of what is read is underlined;
  * the sides are called as `sides` says, and `key` tells what the colours are. Other scripts need XeLaTeX or LuaLaTeX.
  */
 export function heatMap(weights: Grid, writes: readonly string[], reads: readonly string[], { told = [], unknown = [], sides = ["reads (source)", "writes (output)"], key }: Marks = {}): string {
   const signed = weights.values.some((value) => value < 0);
+  // Where all are small, each row against its greatest: against 1 nothing would be seen.
+  const faint = !signed && key === undefined && scaleOf(weights) === "row";
+  const drawn = faint ? byRow(weights, weights.columns > MANY) : weights;
   const most = signed ? farthest(weights) : 1;
   const [[wide, across], [high, down]] = [fitted(weights.columns, 8), fitted(weights.rows, 4)];
   const lines = [
@@ -47,7 +51,7 @@ export function heatMap(weights: Grid, writes: readonly string[], reads: readonl
     ...(signed ? ["  \\definecolor{less}{RGB}{27,79,145}"] : []),
   ];
   for (let step = 0; step < weights.rows; step++) {
-    row(weights, step).forEach((value, position) => {
+    row(drawn, step).forEach((value, position) => {
       const share = Math.round(100 * Math.min(1, Math.abs(value) / most));
       if (share > 0) lines.push(`  \\fill[${value < 0 ? "less" : "weight"}!${share}] (${position},${step}) rectangle ++(1,1);`);
       const number = told[step]?.[position];
@@ -57,7 +61,7 @@ export function heatMap(weights: Grid, writes: readonly string[], reads: readonl
   lines.push(`  \\draw[gray] (0,0) rectangle (${weights.columns},${weights.rows});`);
   reads.forEach((symbol, position) => nth(position, across) && lines.push(across > 1 ? `  \\node[anchor=south] at (${position}.5,0) {${position + 1}};` : `  \\node[rotate=60, anchor=west] at (${position}.5,-0.2) {${unknown.includes(position) ? `\\underline{${escaped(symbol)}}` : escaped(symbol)}};`));
   writes.forEach((symbol, step) => nth(step, down) && lines.push(`  \\node[anchor=east] at (0,${step}.5) {${down > 1 ? step + 1 : escaped(symbol)}};`));
-  const keyed = [key ?? (signed ? `red above zero, blue below; strongest: ${decimal(most)}` : "darkest: 1"), unknown.length ? `underlined: ${NEVER}` : ""].filter(Boolean).join("; ");
+  const keyed = [key ?? (signed ? `red above zero, blue below; strongest: ${decimal(most)}` : `darkest: ${faint ? "the row's maximum" : 1}`), unknown.length ? `underlined: ${NEVER}` : ""].filter(Boolean).join("; ");
   const [above, beside] = sides.map(escapedText);
   lines.push(
     `  \\node[anchor=south west] at (0,0 |- current bounding box.north) {${above} $\\rightarrow$};`,
