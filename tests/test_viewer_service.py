@@ -278,6 +278,8 @@ def test_the_newest_model_is_shown_when_it_is_asked_for(tmp_path: Path) -> None:
         body, own = b'{"text": "one two"}', {"Content_Type": "application/json"}
         assert "load the page again" in ask(found, "/api/decode", body, X_Page=before["identity"], **own).json["error"]
         assert ask(found, "/api/decode", body, X_Page=after["identity"], **own).json["text"] == "one two"
+        assert "load the page again" in ask(found, "/api/kept", b"{}", X_Page=before["identity"], **own).json["error"]
+        assert ask(found, "/api/kept", b"{}", **own).json["items"][0]["text"] == after["items"][0]["text"]
     with served(application(shown())) as address:
         alone = urlsplit(address).port
         assert alone and "start pellucid look again" in post(alone, "/api/newest", {}).json["error"]

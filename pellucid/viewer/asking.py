@@ -77,12 +77,12 @@ class Nearby(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     count: int = 20
 
 
-class Renewal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A wish that the service show the newest model of the run."""
+class Wish(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A question that its address says whole."""
 
 
 class Renewed(Struct, frozen=True, kw_only=True):
-    """It does: whoever loads the page anew sees it."""
+    """The newest model of the run is shown: whoever loads the page anew sees it."""
 
     update: int | None
     """Of that model, where training goes on."""

@@ -2,8 +2,8 @@
 
 GET /               the page
 GET /api/contents   all that it shows
-GET /api/kept       what a file of it holds of its first examples beside that
 POST /api/decode, /api/what-if, /api/neighbours   questions, in JSON
+POST /api/kept      what a file of it holds of its first examples beside what it shows
 POST /api/newest    the newest model of the run is shown from now on
 GET /api/training?since=N   the log from line N on, new frames and the model card, as server-sent events
 
@@ -31,7 +31,7 @@ from pellucid.errors import InputError
 from pellucid.inspection.neighbours import Gathered
 from pellucid.training.run import MODEL
 from pellucid.viewer import questions
-from pellucid.viewer.asking import Asked, Changed, Nearby, Neighbours, Renewal, Renewed
+from pellucid.viewer.asking import Asked, Changed, Nearby, Neighbours, Renewed, Wish
 from pellucid.viewer.assembling import Assembled
 from pellucid.viewer.contents import Contents
 from pellucid.viewer.following import Cursor, follow
@@ -73,17 +73,12 @@ class Service:
         there = (each.transducer is not None or (each.folder / MODEL).exists() for each in self.shown.models)
         return self.shown.contents.awaited and all(there)
 
-    def renew(self, asked: Renewal) -> Renewed:
+    def renew(self, _: Wish) -> Renewed:
         """All is assembled anew."""
         if self.again is None:
             raise InputError("this page cannot be assembled anew: start pellucid look again")
         self.shown, self.among = self.again(), None
         return Renewed(update=self.shown.contents.update)
-
-    def kept(self) -> bytes:
-        """What a file holds beside the contents."""
-        with self.lock:
-            return encoded(questions.kept(self.shown))
 
     def neighbours(self, nearby: Nearby) -> Neighbours:
         """The nearest states."""
@@ -104,10 +99,6 @@ def application(shown: Assembled, again: Callable[[], Assembled] | None = None) 
         """All that it shows."""
         return _json(await run_in_threadpool(lambda: encoded(service.contents())))
 
-    async def kept(request: Request) -> Response:
-        """What a file of it holds beside that."""
-        return _json(await run_in_threadpool(service.kept))
-
     async def live(request: Request) -> Response:
         """The log as it grows."""
         return _stream(service, request)
@@ -115,7 +106,6 @@ def application(shown: Assembled, again: Callable[[], Assembled] | None = None) 
     routes = [
         Route("/", index),
         Route("/api/contents", contents),
-        Route("/api/kept", kept),
         Route("/api/training", live),
         Route(
             "/api/decode",
@@ -127,7 +117,8 @@ def application(shown: Assembled, again: Callable[[], Assembled] | None = None) 
             _answering(service, Changed, lambda asked: questions.what_if(service.shown, asked)),
             methods=["POST"],
         ),
-        Route("/api/newest", _answering(service, Renewal, service.renew), methods=["POST"]),
+        Route("/api/kept", _answering(service, Wish, lambda _: questions.kept(service.shown)), methods=["POST"]),
+        Route("/api/newest", _answering(service, Wish, service.renew), methods=["POST"]),
         Route("/api/neighbours", _answering(service, Nearby, service.neighbours), methods=["POST"]),
     ]
     middleware = [Middleware(Guard, policy=policy(page, "'self'")), Middleware(GZipMiddleware, minimum_size=1000)]

@@ -95,6 +95,17 @@ def test_the_page_saves_itself_and_opens_again(opened: Open, address: str, tmp_p
     expect(panel(again, "Nearest states").locator("ol li").first).to_be_visible()
 
 
+def test_a_page_is_saved_though_the_service_does_not_answer(opened: Open, address: str, tmp_path: Path) -> None:
+    page = opened(address)
+    page.route("**/api/kept", lambda route: route.fulfill(json={"error": "It ended."}))
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save page").click()
+    download.value.save_as(tmp_path / "page.html")
+    expect(page.locator("header [role=status]")).to_have_text("Saved without states: It ended.")
+    again = opened((tmp_path / "page.html").as_uri())
+    expect(again.get_by_role("option")).to_have_count(len(contents().items))
+
+
 def test_a_link_opens_the_same_view_of_a_file(opened: Open, file: str) -> None:
     page = opened(file)
     panel(page, "Steps").locator(".step").nth(1).click()

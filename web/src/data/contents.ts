@@ -269,7 +269,7 @@ export interface Nearby {
   count: number;
 }
 
-/** It does: whoever loads the page anew sees it. */
+/** The newest model of the run is shown: whoever loads the page anew sees it. */
 export interface Renewed {
   update: number | null;
 }

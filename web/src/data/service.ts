@@ -33,7 +33,7 @@ export async function contents(): Promise<Contents> {
 }
 /** That the newest model is shown from now on: whoever loads the page again sees it. */
 export const newest = (): Promise<Renewed> => ask("newest", {});
-export const kept = (): Promise<Kept> => answer<Kept>("kept");
+export const kept = (): Promise<Kept> => ask("kept", {});
 export const decode = (asked: Asked, signal?: AbortSignal): Promise<Item> => ask("decode", asked, signal);
 export const whatIf = (changed: Changed, signal?: AbortSignal): Promise<Difference> => ask("what-if", changed, signal);
 export const neighbours = (nearby: Nearby, signal?: AbortSignal): Promise<Neighbours> =>
