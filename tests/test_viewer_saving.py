@@ -99,6 +99,8 @@ def test_small_weights_are_drawn_against_the_greatest_of_their_row() -> None:
     even = [[0.02] * 30 + [0.04] + [0.0] * 30]
     drawn = picture(made("a" * 61, ["x"], even))
     assert re.findall(r"fill\[black!(\d+)", drawn)[30] == "100" and drawn.count(r"\fill") == 31
+    narrow = picture(made("a" * 201, ["x"], [[0.5] + [0.0025] * 200]))
+    assert re.findall(r"fill\[black!(\d+)", narrow) == ["100"] and "darkest: the row" in narrow
     assert_latex(drawn)
 
 

@@ -36,8 +36,10 @@ SPECIAL = {
 """A quotation mark that is straight in every font, and -- no dash: TeX would join them to other letters."""
 SMALLEST = 0.005
 """A weight below this would be white."""
-FAINT, MANY = 0.35, 60
-"""A greatest weight below which each row has its own shades; positions beyond which an even share is white."""
+FAINT, NARROW = 0.35, 200
+"""A greatest weight below which, and positions beyond which, each row has its own shades."""
+MANY = 60
+"""Positions beyond which an even share is white then."""
 
 
 UNSEEN = r"\underline{underlined}: never seen in training"
@@ -118,8 +120,8 @@ def _named(trace: Trace) -> list[str]:
 
 
 def _faint(trace: Trace) -> bool:
-    """Whether all weights are so small that each row is drawn against its greatest: against 1 nothing would be seen."""
-    return trace.attention.size > 0 and float(trace.attention.max()) < FAINT
+    """Whether all weights are so small, or narrow, that each row is drawn against its greatest, to be seen."""
+    return trace.attention.size > 0 and (len(trace.source) > NARROW or float(trace.attention.max()) < FAINT)
 
 
 def _squares(trace: Trace) -> Iterator[str]:

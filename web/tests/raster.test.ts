@@ -60,6 +60,8 @@ test("of weights over many positions, what lies above an even share stands out, 
 test("what stands side by side has one scale", () => {
   const [sharp, spread] = [gridOf([[0.9, 0.1]]), gridOf([[0.2, 0.2]])];
   expect([scaleOf(sharp, spread), scaleOf(spread, spread), scaleOf(sharp)]).toEqual(["unit", "row", "unit"]);
+  // A cell that is hardly wider than a pixel is seen where it is the darkest of its row alone.
+  expect([200, 201].map((columns) => scaleOf(gridOf([Array.from({ length: columns }, (_, at) => (at ? 0 : 0.5))])))).toEqual(["unit", "row"]);
 });
 
 test("rows of many positions differ by what lies above an even share, not by their size", () => {

@@ -13,8 +13,10 @@ export function lifted(weights: Float32Array): Float32Array {
 /** The greatest weight, of the first rows at least. */
 export const greatestOf = (grid: Grid): number => Math.max(0, ...grid.values.subarray(0, 100_000));
 
-/** What weights are drawn against so that they show: 1, or where all are small in all grids, the greatest of their row. */
-export const scaleOf = (...grids: Grid[]): Scale => (Math.max(...grids.map(greatestOf)) < 0.35 ? "row" : "unit");
+/** Columns beyond which a cell is hardly wider than a pixel. */
+const NARROW = 200;
+/** What weights are drawn against so that they show: 1, or where all are small or narrow in all grids, the greatest of their row. */
+export const scaleOf = (...grids: Grid[]): Scale => (grids.every((grid) => grid.columns > NARROW || greatestOf(grid) < 0.35) ? "row" : "unit");
 
 /** Positions beyond which weights, hardly more than an even share each, all look like the greatest of their row. */
 export const MANY = 60;
