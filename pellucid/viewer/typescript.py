@@ -22,6 +22,7 @@ SEEN = (
     asking.Nearby,
     asking.Neighbours,
     asking.Kept,
+    asking.Wish,
     asking.Renewed,
 )
 """The structs that cross the seam; what they hold is found from them."""

@@ -269,6 +269,10 @@ export interface Nearby {
   count: number;
 }
 
+/** A question that its address says whole. */
+export interface Wish {
+}
+
 /** The newest model of the run is shown: whoever loads the page anew sees it. */
 export interface Renewed {
   update: number | null;
