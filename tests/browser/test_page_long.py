@@ -168,6 +168,24 @@ def test_a_thousand_symbols_are_drawn_pointed_at_and_zoomed(opened: Open, longes
     expect(strip).to_have_attribute("aria-valuetext", f"positions 1 to {LONGEST} of {LONGEST}")
 
 
+def test_the_strip_of_the_whole_stands_over_the_map_and_stays_where_one_zooms(opened: Open, longest: str) -> None:
+    items = long_shown(served=False).contents.items
+    place = next(at for at, item in enumerate(items) if len(item.traces[0].target) > 1 and len(item.text) > 100)
+    page = opened(f"{longest}#item={place}")
+    matrix = panel(page, "Matrix")
+    strip = page.get_by_role("slider", name="Window of the source").first
+    expect(matrix.locator("canvas").first).to_be_visible()
+    above, below = strip.bounding_box(), matrix.locator("canvas").first.bounding_box()
+    assert above and below
+    assert abs(above["x"] - below["x"]) < 1 and abs(above["width"] - below["width"]) < 1
+    strip.focus()
+    for _ in range(8):
+        page.keyboard.press("ArrowUp")
+    expect(strip).not_to_have_attribute("aria-valuetext", re.compile("^positions 1 to"))
+    after = strip.bounding_box()
+    assert after and abs(after["width"] - above["width"]) < 1
+
+
 def test_of_a_thousand_symbols_the_last_is_numbered_and_the_rest_is_found(opened: Open, longest: str) -> None:
     contents = long_shown(served=False).contents
     place = next(at for at, item in enumerate(contents.items) if len(item.text) == LONGEST)
