@@ -24,11 +24,11 @@ document.body.append(script);
 } else app.textContent = "This page needs a browser of 2023 or newer.";
 `;
 
-/** What comes often in the page: of many choices tried, the one that makes it smallest. */
+/** What comes often in the page, of many choices one that makes it small; no name that the minifier gave, for these change with the code. */
 const WORDS = [
-  "in", "get", "=j(()=>", "),", ")=>", "===", "step", "e=>", "Math.", ' class="', "=V(`<", "this.", "columns",
-  "(){return ", "let ", "function ", "eight", "position", "var ", "ro", "(e,", "return", "null", "z(", "symbol", "${",
-  "&&", "er", ".length",
+  "return", "Math.max(", "null", "line", "var ", ' class="', "()=>", "let ", "),", "Math.", "&&", "===", ".length",
+  "${", "(e,", "it", "text", "weight", "symbol", "this.", "height", "function", "ion", "button", "in", "width", "=>{",
+  "columns", "get",
 ];
 /** Letters that no text holds: the control letters but for tab and ends of lines, which texts do hold. */
 const LETTERS = Array.from({ length: 32 }, (_, code) => String.fromCharCode(code || 127)).filter((letter) => !"\t\n\r".includes(letter));

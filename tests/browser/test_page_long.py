@@ -159,6 +159,10 @@ def test_a_thousand_symbols_are_drawn_pointed_at_and_zoomed(opened: Open, longes
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 10, steps=3)
     page.mouse.up()
     expect(strip).to_have_attribute("aria-valuetext", re.compile(r"^positions (39|40)\d to (49|50)\d of 1000"))
+    # Of what is left out beside the window no share is claimed.
+    told = panel(page, "Links").locator(".share").inner_text()
+    share = re.search(r"with (< )?([\d.]+) % of the weight", told)
+    assert share and float(share[2]) < 60, told
     page.keyboard.press("Tab")
     strip.focus()
     page.keyboard.press("ArrowRight")

@@ -102,6 +102,15 @@ describe("a verdict of one error", () => {
     ["wrong first", "qy", "xy", [{ kind: "substitution", written: 0, wanted: "x" }, same(1, "y")], "step 1 wrote “q” where “x” was wanted", "“x”, which was wanted, had p = 0.14, place 2."],
     ["wrong last", "xq", "xy", [same(0, "x"), { kind: "substitution", written: 1, wanted: "y" }], "step 2 wrote “q” where “y” was wanted", "“y”, which was wanted, was not among its 3 likeliest."],
   ];
+  it("names the places that share the weight, and calls the rest no one place", () => {
+    const wrong: Edit[] = [{ kind: "substitution", written: 0, wanted: "x" }];
+    const [source, rest] = ["ab".repeat(50), Array.from({ length: 94 }, () => 0.04 / 94)];
+    const reading = (weights: number[]) => why(item(source, "q", "x", wrong), trace("q", source, [weights])).at(-1);
+    expect(reading([0.19, 0.15, 0.15, 0.16, 0.17, 0.14, ...rest])).toBe(
+      "It looked at several places: position 1, “a” (19 %); position 5, “a” (17 %); position 4, “b” (16 %); position 2, “b” (15 %); position 3, “a” (15 %); position 6, “b” (14 %).",
+    );
+    expect(reading([0.15, ...Array.from({ length: 99 }, () => 0.85 / 99)])).toBe("It looked at no one place: the most, 15 %, lay on position 1, “a”, 15 times an even share.");
+  });
   it.each(rows)("%s", (_, output, reference, of, said, reason) => {
     expect(told(output, reference, of)).toEqual([`Wrong: ${said}.`, reason]);
   });

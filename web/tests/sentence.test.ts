@@ -20,6 +20,13 @@ const equal = difference([Math.log(0.9), Math.log(0.98), Math.log(0.5)]);
 const lower = difference([Math.log(0.9), Math.log(0.03), Math.log(0.5)], "719");
 
 describe("a what-if in a sentence", () => {
+  it("quotes of a long source what is no longer as it was", () => {
+    const long = { ...BLANK, text: "a".repeat(70) };
+    const cause = (text: string) => sentence(long, { ...long, text }, lower).split(" lowers")[0];
+    expect(cause(`${"a".repeat(30)}b${"a".repeat(39)}`)).toBe("Reading “b” instead of “a” from letter 31 on");
+    expect(cause(`${"a".repeat(30)}b${"a".repeat(40)}`)).toBe("Reading “b” instead of nothing from letter 31 on");
+    expect(cause("a".repeat(69))).toBe("Reading nothing instead of “a” from letter 70 on");
+  });
   it("names the step, the symbol and both probabilities", () => {
     expect(sentence(asked, painted(asked, 1, [0, 0, 1]), lower)).toBe(
       "Forcing step 2 to look at position 3 (“c”) lowers p(8) at step 2 from 0.98 to 0.03; the output becomes “719” instead of “789”.",

@@ -4,6 +4,7 @@ import { numbers } from "../data/blocks";
 import type { Confusion, Edit, Item, Trace } from "../data/contents";
 import { between, due, END } from "../data/steps";
 import { placeOf } from "../data/task";
+import { greatest } from "../drawing/layout";
 import { percent, probability } from "../drawing/scales";
 import { cited, shown, shownText } from "../drawing/symbols";
 
@@ -243,7 +244,7 @@ export function why(item: Item, trace: Trace): string[] {
   const peak = weights.indexOf(Math.max(...weights));
   // Of a position the weights are the answer; tags have none.
   if (trace.task === "point") return said;
-  if (weights[peak]! > 0) said.push(looked(trace, peak, weights[peak]!));
+  if (weights[peak]! > 0) said.push(looked(trace, weights, peak));
   const [from, to] = item.gold?.[step] ?? [0, 0];
   if (edit.written !== null && to > from && weights[peak]! > 0) {
     const inside = peak >= from && peak < to;
@@ -254,10 +255,15 @@ export function why(item: Item, trace: Trace): string[] {
 }
 
 /** Where a step looked most; what is little more than an even share is called spread out, for there the place tells little. */
-function looked(trace: Trace, at: number, weight: number): string {
+function looked(trace: Trace, weights: Float32Array, at: number): string {
+  const weight = weights[at]!;
   const times = weight * trace.source.length;
   const place = `position ${at + 1}, ${cited(trace.source[at]!)}`;
   if (weight >= 0.2 || trace.source.length === 1) return `It looked most at ${place} (${percent(weight)}).`;
+  // Some places that share the weight are no haze.
+  const several = greatest(weights, 6).filter(({ value }) => value > weight / 2);
+  if (times >= 10 && several.reduce((sum, { value }) => sum + value, 0) > 0.5)
+    return `It looked at several places: ${several.map(({ place, value }) => `position ${place + 1}, ${cited(trace.source[place]!)} (${percent(value)})`).join("; ")}.`;
   const much = times < 2 ? "hardly more than" : `${times.toFixed(times < 10 ? 1 : 0)} times`;
   return `It looked at no one place: the most, ${percent(weight)}, lay on ${place}, ${much} an even share.`;
 }

@@ -59,11 +59,25 @@ export function greatest(all: Change[]): Change | null {
   return all.reduce<Change | null>((best, change) => (size(change) > (best ? size(best) : 0) ? change : best), null);
 }
 
+/** Sources longer than this are not quoted whole. */
+const SHORT = 60;
+/** Another source: of a long one what is no longer as it was. */
+function read(before: string, after: string): string {
+  const [was, now] = [[...before], [...after]];
+  const least = Math.min(was.length, now.length);
+  if (least <= SHORT) return `reading ${quoted(after)} instead of ${quoted(before)}`;
+  let [start, end] = [0, 0];
+  while (start < least && was[start] === now[start]) start++;
+  while (end < least - start && was.at(-1 - end) === now.at(-1 - end)) end++;
+  const [there, here] = [was, now].map((all) => quoted(all.slice(start, all.length - end).join("")));
+  return `reading ${here} instead of ${there} from letter ${start + 1} on`;
+}
+
 /** What was asked differently, as the subject of a sentence; "" where nothing was. */
 export function cause(before: Asked, after: Asked, trace: Trace | undefined): string {
   const parts: string[] = [];
   const name = (position: number) => `position ${position + 1}${trace?.source[position] ? ` (${cited(trace.source[position]!)})` : ""}`;
-  if (before.text !== after.text) parts.push(`reading ${quoted(after.text)} instead of ${quoted(before.text)}`);
+  if (before.text !== after.text) parts.push(read(before.text, after.text));
   const hidden = after.masked.filter((position) => !before.masked.includes(position));
   const bared = before.masked.filter((position) => !after.masked.includes(position));
   if (hidden.length > 0) parts.push(`hiding ${list(hidden.map(name))}`);
