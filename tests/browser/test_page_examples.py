@@ -219,6 +219,28 @@ def test_any_node_of_the_beam_shows_its_own_attention(opened: Open, address: str
         panel(page, "Beam").locator(f"g[data-node='{index}']").click()
 
 
+def test_the_beam_tells_what_became_of_the_output_that_was_wanted(opened: Open, address: str) -> None:
+    place, wrong = a_wrong_one()
+    beam, wanted = wrong.traces[0].beam, [edit.wanted for edit in wrong.edits if edit.wanted is not None]
+    assert beam is not None
+    begun = [way(beam.parents, node) for node in range(len(beam.symbols))]
+    shared = max((nodes for nodes in begun if wanted[: len(nodes)] == [beam.symbols[at] for at in nodes]), key=len)
+    page = opened(at(address, place))
+    tab(page, "Beam")
+    said = panel(page, "Beam").get_by_text("What was wanted")
+    fate = (
+        "is here too" if len(shared) == len(wanted) else "pruned" if beam.fates[shared[-1]] == "pruned" else "left the"
+    )
+    expect(said).to_contain_text(fate)
+    # The end of an output is one node more.
+    expect(panel(page, "Beam").locator("path.wanted")).to_have_count(len(shared) + (fate == "is here too"))
+    expect(panel(page, "Beam").locator(f"g[data-node='{shared[0]}'] path.wanted")).to_have_count(1)
+    right = next(at for at, item in enumerate(items()) if item.exact and item.traces[0].beam)
+    page = opened(f"{at(address, right)}&tab=beam")
+    expect(panel(page, "Beam").locator("g[data-node]").first).to_be_visible()
+    expect(panel(page, "Beam").get_by_text("What was wanted")).to_have_count(0)
+
+
 def way(parents: list[int], node: int) -> list[int]:
     """From a node to its first."""
     return [node] if parents[node] < 0 else [*way(parents, parents[node]), node]

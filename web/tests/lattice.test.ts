@@ -1,19 +1,7 @@
 import { expect, test } from "vitest";
-import { block, gridOf } from "../src/data/blocks";
-import type { Beam, Trace } from "../src/data/contents";
+import type { Trace } from "../src/data/contents";
 import { along, neighbour, nodes, normalised, path } from "../src/data/lattice";
-
-const vector = (values: number[]) => ({ ...block(gridOf([values])), shape: [values.length] });
-const beam: Beam = {
-  symbols: ["a", "b", "c", "⟨end⟩", "d"],
-  parents: [-1, -1, 0, 1, 0],
-  log_probabilities: vector([-0.5, -1, -0.25, -0.5, -3]),
-  scores: vector([-0.5, -1, -0.75, -1.5, -3.5]),
-  fates: ["kept", "kept", "kept", "ended", "pruned"],
-  looks: [0, 0, 1, 2, 1],
-  attention: block(gridOf([[1, 0], [0.25, 0.75], [0, 1]])),
-  leaf: 2,
-};
+import { beam } from "./made";
 
 test("nodes stand in columns, best first, pruned last", () => {
   expect(nodes(beam).map(({ index, depth, rank, chosen }) => [index, depth, rank, chosen])).toEqual([

@@ -1,7 +1,7 @@
 // Small traces and items, made by hand.
 
 import { block, gridOf } from "../src/data/blocks";
-import type { Edit, Item, Trace } from "../src/data/contents";
+import type { Beam, Edit, Item, Trace } from "../src/data/contents";
 
 export function trace(target: string, source: string, weights?: number[][]): Trace {
   const symbols = [...target];
@@ -49,3 +49,16 @@ export function item(text: string, output: string, reference: string | null, edi
     gold: null,
   };
 }
+
+const vector = (values: number[]) => ({ ...block(gridOf([values])), shape: [values.length] });
+/** “ac” is its best; “b” ended too. */
+export const beam: Beam = {
+  symbols: ["a", "b", "c", "⟨end⟩", "d"],
+  parents: [-1, -1, 0, 1, 0],
+  log_probabilities: vector([-0.5, -1, -0.25, -0.5, -3]),
+  scores: vector([-0.5, -1, -0.75, -1.5, -3.5]),
+  fates: ["kept", "kept", "kept", "ended", "pruned"],
+  looks: [0, 0, 1, 2, 1],
+  attention: block(gridOf([[1, 0], [0.25, 0.75], [0, 1]])),
+  leaf: 2,
+};

@@ -1,0 +1,32 @@
+// What became of the output that was wanted: whether the model liked it less, or the search lost it.
+import { numbers } from "../data/blocks";
+import type { Beam } from "../data/contents";
+import { END } from "../data/steps";
+import { decimal } from "../drawing/scales";
+import { cited } from "../drawing/symbols";
+
+/** How far an output went with the beam: its nodes, and the symbol that is not among them; null where all of it is. */
+export function followed({ symbols, parents, fates }: Beam, wanted: readonly string[]): { way: number[]; lacks: string | null } {
+  const way: number[] = [];
+  let last = -1;
+  for (const symbol of [...wanted, END]) {
+    const node = parents.findIndex((parent, index) => parent === last && symbols[index] === symbol);
+    // Outputs that may be no longer end without a symbol for it.
+    if (node < 0) return { way, lacks: symbol === END && fates[last] === "ended" ? null : symbol };
+    way.push((last = node));
+  }
+  return { way, lacks: null };
+}
+
+/** The same in a sentence. */
+export function parted({ symbols, parents, fates, leaf, scores }: Beam, { way, lacks }: ReturnType<typeof followed>): string {
+  const last = way.at(-1) ?? -1;
+  const reached = (node: number): string => decimal(numbers(scores)[node] ?? 0);
+  const marked = last < 0 ? "" : " (underlined)";
+  const fate =
+    fates[last] === "pruned" ? `was pruned at step ${way.length} with ${cited(symbols[last]!)}: ln p ${reached(last)} so far`
+    : lacks === null ? `is here too: of all its symbols ln p ${reached(last)}, of those written ${reached(leaf)}`
+    : last >= 0 && !parents.includes(last) ? `was still kept at step ${way.length}, where the search was over: ln p ${reached(last)} so far`
+    : `left the beam at step ${way.length + 1}: ${cited(lacks)} was not considered there`;
+  return `What was wanted${marked} ${fate}.`;
+}
