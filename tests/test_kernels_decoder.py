@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from pellucid.config import AttentionConfig, Cell, DecoderConfig
 from pellucid.data.batches import encode
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import learn_vocabularies
-from pellucid.kernels import choice, parallel
+from pellucid.kernels import cache, choice, parallel
 from pellucid.kernels.choice import plain
 from pellucid.kernels.decoding import unroll_decoder
 from pellucid.kernels.operands import Looked, Parameters
@@ -194,7 +195,14 @@ def test_what_no_kernel_covers_goes_the_plain_way(monkeypatch: pytest.MonkeyPatc
         covered.float().unroll(symbols, covered.start(memory), covered.prepare(memory))
 
 
-def test_without_a_compiler_plain_pytorch_runs_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_plain_pytorch_runs_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = cache.cache_folder()
+    assert folder is not None
+    compiled = set(folder.rglob("*.nbc"))  # by other tests: kernels that fail are removed
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+
     def fail() -> None:
         raise RuntimeError("no such processor\nand more")
 
@@ -211,6 +219,8 @@ def test_without_a_compiler_plain_pytorch_runs_and_says_so_once(monkeypatch: pyt
         torch.autograd.grad(logits.sum(), list(covered.parameters()))
     finally:
         choice.available.cache_clear()
+    monkeypatch.undo()
+    assert compiled <= set(folder.rglob("*.nbc"))
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
