@@ -34,6 +34,26 @@ def contents() -> Contents:
     return digits_shown(beam=3).contents
 
 
+@pytest.mark.parametrize("width", [1400, 390])
+def test_the_shortest_and_the_longest_sources_are_named(opened: Open, tmp_path: Path, width: int) -> None:
+    corpus = contents().corpus
+    assert corpus is not None
+    labels = ["84–94", "95–96", "97", "102–103", "104–1111"]
+    lengths = [
+        msgspec.structs.replace(group, label=label) for group, label in zip(corpus.lengths, labels, strict=False)
+    ]
+    shown = msgspec.structs.replace(contents(), rivals=[], corpus=msgspec.structs.replace(corpus, lengths=lengths))
+    (tmp_path / "page.html").write_text(exported(msgspec.structs.replace(shown, served=False)), encoding="utf-8")
+    page = opened((tmp_path / "page.html").as_uri())
+    page.set_viewport_size({"width": width, "height": 900})
+    tab(page, "Corpus")
+    drawn = panel(page, "Accuracy by length").get_by_role("slider")
+    own = drawn.bounding_box()
+    for label in (labels[0], labels[-1]):
+        box = drawn.get_by_text(label, exact=True).bounding_box()
+        assert own and box and own["x"] <= box["x"] and box["x"] + box["width"] <= own["x"] + own["width"] + 1
+
+
 def test_a_mark_of_a_chart_opens_the_examples_behind_it(opened: Open, file: str) -> None:
     corpus = contents().corpus
     assert corpus is not None
