@@ -6,6 +6,9 @@ The public names, loaded when first used so that importing the package costs not
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pellucid.version import __version__
+from pellucid.viewer.registration import register_viewer as _register_viewer
+
 if TYPE_CHECKING:
     from pellucid.api import train
     from pellucid.config import Config
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from pellucid.toml import load_config, preset
     from pellucid.training.run import load
 
-__version__ = "0.1.0"
+_register_viewer()
 
 _HOMES = {
     "Config": "pellucid.config",
@@ -60,7 +63,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's attributes are of any type)
     """Import a public name when it is first asked for."""
     if name not in _HOMES:
-        raise AttributeError(f"module 'pellucid' has no attribute {name!r}")
+        raise AttributeError(f"module 'pellucid' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)
 
 

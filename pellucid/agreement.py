@@ -12,7 +12,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.config import Config, SearchConfig, memory_size
-from pellucid.errors import ConfigError
+from pellucid.errors import ConfigError, quote
+
+MAX_CONVOLUTIONS = 32
+"""Widths of convolutions side by side."""
 
 
 class Need(NamedTuple):
@@ -33,7 +36,7 @@ class Need(NamedTuple):
     def told(self, config: Config) -> str:
         """encoder.residual = true needs encoder.layers of 2 or more."""
         value = _value(config, self.key)
-        return f"{self.key} = {str(value).lower() if isinstance(value, bool) else repr(value)} needs {self.needs}"
+        return f"{self.key} = {str(value).lower() if isinstance(value, bool) else quote(value)} needs {self.needs}"
 
 
 def _attends(config: Config) -> bool:
@@ -159,13 +162,18 @@ def check_agreement(config: Config) -> None:
             raise ConfigError(need.told(config))
     if config.attention.score in ("dot", "scaled-dot") and memory_size(config.encoder) != config.decoder.hidden_size:
         raise ConfigError(
-            f"attention.score = {config.attention.score!r} compares states of equal size, but decoder.hidden_size is "
-            f"{config.decoder.hidden_size} and the encoder's states have {memory_size(config.encoder)} units "
-            f"(encoder.hidden_size, twice that where two directions are concatenated)"
+            f"attention.score = {quote(config.attention.score)} compares states of equal size, but "
+            f"decoder.hidden_size is {config.decoder.hidden_size} and the encoder's states have "
+            f"{memory_size(config.encoder)} units (encoder.hidden_size, twice that where two directions are "
+            f"concatenated)"
         )
     heads, units = config.attention.heads, config.attention.units
     if units % heads:
         raise ConfigError(f"attention.heads = {heads} does not divide attention.units = {units}")
+    if len(config.encoder.convolutions) > MAX_CONVOLUTIONS:
+        raise ConfigError(
+            f"encoder.convolutions: expected at most {MAX_CONVOLUTIONS} widths, got {len(config.encoder.convolutions)}"
+        )
     _check_task(config)
     _check_lengths(config.search, config.data.maximum_length)
 
@@ -196,17 +204,17 @@ def _check_task(config: Config) -> None:
     task, data = config.task, config.data
     wanted = {"classify": "whole", "point": "position"}.get(task, "")
     if wanted != data.target_symbols and (wanted or data.target_symbols == "position"):
-        asked = f"data.target_symbols = {wanted!r}" if wanted else "data.target_symbols other than 'position'"
-        raise ConfigError(f"task = {task!r} needs {asked}, got {data.target_symbols!r}")
+        asked = f"data.target_symbols = {quote(wanted)}" if wanted else "data.target_symbols other than 'position'"
+        raise ConfigError(f"task = {quote(task)} needs {asked}, got {quote(data.target_symbols)}")
     if task == "tag" and (data.target_symbols == "whole" or not data.aligned):
         raise ConfigError("task = 'tag' needs data.aligned = true, and targets that are cut (data.target_symbols)")
     if data.unscored and task != "tag":
-        raise ConfigError(f"data.unscored needs task = 'tag', but it is {task!r}")
+        raise ConfigError(f"data.unscored needs task = 'tag', but it is {quote(task)}")
     if task in ("tag", "point") and data.features_column and config.encoder.features == "prefix":
-        raise ConfigError(f"task = {task!r} with features needs encoder.features = 'sum': they are no positions")
+        raise ConfigError(f"task = {quote(task)} with features needs encoder.features = 'sum': they are no positions")
     if task == "point" and config.attention.score in ("none", "monotonic"):
         raise ConfigError(
-            f"task = 'point' needs an attention that points, got attention.score = {config.attention.score!r}"
+            f"task = 'point' needs an attention that points, got attention.score = {quote(config.attention.score)}"
         )
 
 

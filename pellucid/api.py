@@ -6,19 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.agreement import refuse_idle
+from pellucid.arguments import convert_argument
 from pellucid.config import Config
 from pellucid.look.progress import shown
 from pellucid.look.rows import rows
 from pellucid.search.transducer import Transducer
-from pellucid.toml import from_settings
+from pellucid.toml import checked, from_settings
 from pellucid.training.members import jobs_at_once, plan_ensemble, train_ensemble
 from pellucid.training.run import load
 from pellucid.training.session import Files, train_run
 
+Pairs = str | Path | tuple[str | Path, str | Path]
+"""A file of pairs, or two parallel files."""
+
 
 def train(
-    train: str | Path | tuple[str | Path, str | Path],
-    dev: str | Path | tuple[str | Path, str | Path],
+    train: Pairs,
+    dev: Pairs,
     run: str | Path,
     config: Config | Mapping[str, Any] | None = None,
     ensemble: int = 1,
@@ -31,16 +35,20 @@ def train(
     `ensemble` runs that differ in their seed alone are trained side by side, each in a folder of its own in `run`, and
     are returned as one. They train in processes of their own: a script calls this under `if __name__ == "__main__":`.
     """
-    settings = config if isinstance(config, Config) else from_settings(config or {}, origin="config")
+    given = convert_argument("config", config, Config | Mapping[str, Any] | None)
+    settings = checked(given) if isinstance(given, Config) else from_settings(given or {}, origin="config")
     refuse_idle(settings)
-    files = Files(*_pair(train)[:1], *_pair(dev)[:1], _pair(train)[1], _pair(dev)[1])
-    if ensemble != 1:
-        _train_ensemble(files, Path(run), settings, ensemble)
-        return load(run, settings.device)
+    folder: Path = convert_argument("run", run, str | Path)
+    size: int = convert_argument("ensemble", ensemble, int)
+    (source, target), (dev_source, dev_target) = _pair("train", train), _pair("dev", dev)
+    files = Files(source, dev_source, target, dev_target)
+    if size != 1:
+        _train_ensemble(files, folder, settings, size)
+        return load(folder, settings.device)
     with shown() as teller:
-        for event in train_run(files, Path(run), settings):
+        for event in train_run(files, folder, settings):
             teller.tell(event)
-    return load(run, settings.device)
+    return load(folder, settings.device)
 
 
 def _train_ensemble(files: Files, folder: Path, config: Config, size: int) -> None:
@@ -53,8 +61,7 @@ def _train_ensemble(files: Files, folder: Path, config: Config, size: int) -> No
                 seen.tell(heard.folder.name, heard.event)
 
 
-def _pair(paths: str | Path | tuple[str | Path, str | Path]) -> tuple[Path, Path | None]:
+def _pair(name: str, paths: Pairs) -> tuple[Path, Path | None]:
     """One file, or a source and a target file."""
-    if isinstance(paths, tuple):
-        return Path(paths[0]), Path(paths[1])
-    return Path(paths), None
+    found: Path | tuple[Path, Path] = convert_argument(name, paths, Pairs)
+    return (found, None) if isinstance(found, Path) else found

@@ -13,6 +13,7 @@ Size = Literal["tiny", "small", "base", "large"]
 Task = Literal["transduce", "tag", "classify", "point"]
 Cell = Literal["gru", "lstm"]
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
+Header = bool | Literal["auto"]
 Embedding = Literal["learnt", "frozen", "one-hot"]
 Feedback = Literal["learnt", "frozen", "one-hot", "none"]
 Normalisation = Literal["none", "nfc", "nfd"]
@@ -24,9 +25,13 @@ RecurrentDropout = Literal["weights", "states"]
 Schedule = Literal["none", "linear", "exponential", "inverse-sigmoid"]
 Metric = Literal["exact_match", "symbol_error_rate", "symbol_accuracy", "loss"]
 Count = Annotated[int, Meta(ge=1, le=2**20)]
+Layers = Annotated[int, Meta(ge=1, le=100)]
 Limit = Annotated[int, Meta(ge=0, le=2**20)]
-Amount = Annotated[float, Meta(ge=0.0)]
-Positive = Annotated[float, Meta(gt=0.0)]
+Amount = Annotated[float, Meta(ge=0.0, le=1e6)]
+Rate = Annotated[float, Meta(gt=0.0, le=3.4e38)]
+"""Learning rate: no step of Adam is beyond it, and float32 holds the greatest one."""
+Exponent = Annotated[float, Meta(ge=0.0, le=5.0)]
+"""Exponent of a length: float32 holds that power of 2^20 symbols."""
 Made = Annotated[float, Meta(gt=0.0, le=1000.0)]
 Epochs = Annotated[float, Meta(ge=0.0, le=1e6)]
 Interval = Annotated[float, Meta(ge=1e-6)]
@@ -37,6 +42,8 @@ Width = Annotated[int, Meta(ge=1, le=WIDEST)]
 Radius = Annotated[int, Meta(ge=0, le=1024)]
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
+Ratio = Annotated[float, Meta(ge=0.0, le=2.0**20)]
+Penalty = Annotated[float, Meta(ge=0.0, le=1e6)]
 Offset = Annotated[int, Meta(ge=-(2**20), le=2**20)]
 
 
@@ -49,8 +56,8 @@ class DataConfig(Settings, frozen=True, kw_only=True):
 
     format: Format = "auto"
     """File format: tsv, csv, jsonl, parquet, text (whole lines); auto goes by the name (other names are TSV)."""
-    header: bool = False
-    """The first line of a TSV or CSV file names the columns."""
+    header: Header = "auto"
+    """Whether the first line of a TSV or CSV file names the columns: true, false, or auto, which asks in doubt."""
     source_column: str = "1"
     """Column of the source: a name, or a number from 1."""
     target_column: str = "2"
@@ -88,7 +95,7 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
     """Recurrent cell: gru or lstm."""
     hidden_size: Count
     """Hidden units of each direction."""
-    layers: Count = 1
+    layers: Layers = 1
     """Stacked layers."""
     directions: Literal["forward", "both"] = "both"
     """Read the source forward only, or both ways."""
@@ -149,7 +156,7 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     """Recurrent cell: gru or lstm."""
     hidden_size: Count
     """Hidden units."""
-    layers: Count = 1
+    layers: Layers = 1
     """Stacked layers."""
     steps: Width = 1
     """Looks that task = "classify" takes, a step of the cell after each, before it tells the class."""
@@ -194,7 +201,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Unit of batch_size; tokens counts padded source and target positions."""
     optimizer: Literal["adam", "adamw"] = "adam"
     """Update rule."""
-    learning_rate: Positive
+    learning_rate: Rate
     """Highest learning rate."""
     weight_decay: Amount = 0.0
     """Decoupled weight decay (adamw only)."""
@@ -243,11 +250,11 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     """Longest output, in symbols; 0 derives it from the longest training target."""
     minimum_length: Limit = 0
     """Shortest output, in symbols: before it, no output ends."""
-    maximum_ratio: Amount = 0.0
+    maximum_ratio: Ratio = 0.0
     """Longest output in symbols for each source symbol, beside maximum_length; 0 is off."""
     maximum_offset: Offset = 0
     """Symbols added to what maximum_ratio allows."""
-    minimum_ratio: Amount = 0.0
+    minimum_ratio: Ratio = 0.0
     """Shortest output in symbols for each source symbol, beside minimum_length; 0 is off."""
     minimum_offset: Offset = 0
     """Symbols added to what minimum_ratio asks."""
@@ -255,9 +262,9 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     """Hypotheses kept for each source at every step; 1 takes the likeliest symbol (greedy). At most 1,024."""
     length_normalisation: Literal["none", "average", "gnmt"] = "none"
     """What ln p of an output is divided by to rank it: none, average (its length), or gnmt (Wu et al. 2016)."""
-    length_power: Amount = 0.6
+    length_power: Exponent = 0.6
     """Exponent of the gnmt normalisation (the others ignore it)."""
-    coverage_penalty: Amount = 0.0
+    coverage_penalty: Penalty = 0.0
     """Weight of the penalty for source symbols that an output has not looked at; 0 is off."""
     batch_size: Count = 128
     """Sources decoded at once; it changes the speed, never the texts written."""

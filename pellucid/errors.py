@@ -6,14 +6,34 @@ symbol and says what was expected. The command line prints it without a tracebac
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
+
+QUOTED = 80
+"""Characters of a user's text that a message quotes."""
+MOST_DIGITS = 18
+"""Digits of a whole number that a user gives, at most: every number of so many fits into 64 bits."""
 
 
 class InputError(ValueError):
-    """A mistake in what the user gave: a file, a line, a setting. The message is complete and meant for them."""
+    """A mistake in what the user gave: a file, a line, a setting. The message is complete and meant for them.
+
+    Each argument is one line of the message. A line break within one is part of a name, and is shown as what it is.
+    """
+
+    def __str__(self) -> str:
+        """Return all lines."""
+        return "\n".join(map(str, self.args))
 
 
 class ConfigError(InputError):
     """A setting that does not exist, has the wrong type, or contradicts another."""
+
+
+class ArgumentError(InputError, TypeError):
+    """An argument of a Python function that has the wrong type or a value out of range.
+
+    The message names the argument, what was expected and what was given. It is a `TypeError` as well as a `ValueError`.
+    """
 
 
 class DataError(InputError):
@@ -24,14 +44,60 @@ class RunError(InputError):
     """A run folder that is missing, incomplete, foreign, or cannot be written."""
 
 
+class NotFiniteError(RunError):
+    """A network whose outputs are not finite numbers."""
+
+
 class DivergenceError(RunError):
     """A training whose numbers have left the finite: other settings may help."""
 
 
-def nearest(word: str, choices: Iterable[str], prefix: str = "") -> str:
+LONGEST_WORD = 1000
+"""Letters of a word beyond which nobody has misspelt it."""
+
+
+def nearest(word: object, choices: Iterable[str], prefix: str = "") -> str:
     """A hint for a misspelt word: "; did you mean 'hidden_size'?", or nothing where no choice is near.
 
-    `prefix` stands before the choice in the hint: the table of a key, say.
+    `prefix` stands before the choice in the hint: the table of a key, say. What is no word is near nothing.
     """
+    if not isinstance(word, str) or len(word) > LONGEST_WORD:
+        return ""
     near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
-    return f"; did you mean {prefix + near[0]!r}?" if near else ""
+    return f"; did you mean {quote(prefix + near[0])}?" if near else ""
+
+
+def quote(value: object, longest: int = QUOTED) -> str:
+    """Return a value as a message shows it: a text in quotation marks, its control characters escaped, abbreviated.
+
+    Every message that quotes what a user gave calls this function, so that no message is as long as a user's file.
+    A path is never abbreviated.
+
+    Args:
+        value: A text, a path, or any other value of a setting.
+        longest: Characters shown of a text, and of another value's representation; "…" stands for the rest.
+    """
+    if isinstance(value, Path):
+        return repr(str(value))
+    if isinstance(value, str):
+        return repr(abbreviate(value, longest))
+    try:
+        shown = repr(value)
+    except ValueError:  # Python does not write a whole number of more than 4,300 digits
+        return "a number of thousands of digits"
+    except Exception:  # whatever an object's own representation may raise
+        return f"a value of type {type(value).__name__}"
+    return abbreviate(shown, longest)
+
+
+def abbreviate(text: str, longest: int = QUOTED) -> str:
+    """Return a text, or the beginning of one that is longer, with "…" for the rest."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def parse_whole_number(text: str) -> int | None:
+    """Return the number that decimal digits spell; None for any other text, and for more than `MOST_DIGITS`.
+
+    `int` alone raises an error of its own for texts of more than 4,300 digits.
+    """
+    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None

@@ -1,16 +1,38 @@
 """Files a user keeps: written whole or not at all, and every refusal of the system told in one sentence."""
 
+import json
 import os
+import re
+import stat
 import tempfile
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from errno import EISDIR
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO, TypeVar
 
 import msgspec
 
 from pellucid.errors import InputError, RunError
+
+TEMPORARY = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
+"""Name of a temporary file (`_make_temporary`) of the file `name`."""
+MAX_SETTINGS = 2**20
+"""Greatest size of a file of settings, and of the list of an ensemble, in bytes."""
+MAX_CONTENT = 2**30
+"""Greatest size of a vocabulary, a log and a snapshot, in bytes."""
+TOO_DEEP = "it is nested too deep"
+"""What is said of a file for which the stack is too small."""
+Decoded = TypeVar("Decoded")
+SPARE = 2**20
+"""Bytes that may be appended to a file between the look at its size and its reading."""
+FILE_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+}
 
 
 def reason(error: OSError) -> str:
@@ -47,7 +69,7 @@ def check_writable(path: Path) -> None:
     with refusals("write", path):
         if path.is_dir():
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        descriptor, temporary = _make_temporary(path)
         os.close(descriptor)
         os.unlink(temporary)
 
@@ -62,7 +84,7 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
     temporary = ""
     with refusals("write", path):
         try:
-            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            descriptor, temporary = _make_temporary(path)
             with os.fdopen(descriptor, "wb") as file:
                 yield file
                 file.flush()
@@ -78,8 +100,27 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
 def remove(path: Path) -> None:
     """Remove a file, and what a process that was killed left of writing it; what is not there is no error."""
     with refusals("remove", path):
-        for each in (path, *path.parent.glob(f".{path.name}.*")):
-            each.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+    remove_temporaries(path.parent, path.name.__eq__)
+
+
+def remove_temporaries(folder: Path, is_own: Callable[[str], object]) -> None:
+    """Remove the temporary files of `replaced` that killed processes left in a folder.
+
+    Call this only while no other process can be writing these files: a temporary file does not tell whose it is.
+
+    Args:
+        folder: The folder; one that does not exist holds no temporary files.
+        is_own: Whether a file name is one whose temporary files are to be removed.
+
+    Raises:
+        RunError: The system refuses.
+    """
+    with refusals("remove temporary files in", folder):
+        for path in list(folder.iterdir()) if folder.is_dir() else ():
+            temporary = TEMPORARY.fullmatch(path.name)
+            if temporary and is_own(temporary["name"]) and path.is_file():
+                path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -92,16 +133,109 @@ def write_json(path: Path, value: object) -> None:
     write_atomic(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
 
 
-def read_bytes(path: Path, kind: type[InputError] = RunError) -> bytes:
-    """The content of a file; a missing or unreadable one is an error of the given kind that names it."""
-    with refusals("read", path, kind):
-        return path.read_bytes()
+def regular_file(path: Path, kind: type[InputError] = RunError, mode: str = "rb") -> IO[bytes]:
+    """Open a regular file, which symbolic links may lead to, without waiting for anything.
+
+    Every file of a run folder is opened here: a folder from a stranger may hold a named pipe that nobody writes to, or
+    a link to a device that never ends.
+
+    Args:
+        path: The file.
+        kind: The type of error that is raised.
+        mode: "rb" or "ab".
+
+    Returns:
+        The open file.
+
+    Raises:
+        InputError: Of the given kind, where the file is missing or no regular file, and where the system refuses. The
+            message names the file.
+    """
+    with refusals("write" if mode == "ab" else "read", path, kind):
+        file: IO[bytes] = open(path, mode, opener=_open_at_once)  # noqa: SIM115 (closed by who asked for it)
+        found = stat.S_IFMT(os.fstat(file.fileno()).st_mode)
+    if found != stat.S_IFREG:
+        file.close()
+        raise kind(f"{path} is {FILE_KINDS.get(found, 'something else')}, not a regular file")
+    return file
+
+
+@contextmanager
+def open_regular(path: Path, kind: type[InputError] = RunError, mode: str = "rb") -> Iterator[IO[bytes]]:
+    """Open a `regular_file` for a block; the system's refusals while the block reads or writes are told alike."""
+    with refusals("write" if mode == "ab" else "read", path, kind), regular_file(path, kind, mode) as file:
+        yield file
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file; an open of a named pipe does not wait for its other end."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
+
+
+@contextmanager
+def open_named(path: Path, kind: type[InputError] = RunError) -> Iterator[IO[bytes]]:
+    """Open what the user named, a pipe too, which is waited for; errors as `open_regular` has them."""
+    with refusals("read", path, kind), open(path, "rb") as file:
+        yield file
+
+
+def read_bytes(path: Path, kind: type[InputError] = RunError, limit: int = MAX_CONTENT, regular: bool = True) -> bytes:
+    """Return the content of a file of at most `limit` bytes; errors are of the given kind and name the file.
+
+    It is a `regular` file, or whatever the user named: <(…) of a shell is a pipe.
+    """
+    with (open_regular if regular else open_named)(path, kind) as file:
+        size = os.fstat(file.fileno()).st_size
+        # What the system makes up (/proc) has no size: it is read no further than other files.
+        content = b"" if size > limit else file.read(min(limit, size + SPARE) + 1)
+    if max(size, len(content)) > limit:
+        raise kind(f"{path} is too large: it has more than {limit:,} bytes")
+    return content
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is such a file; `RunError` where that cannot be known (a name that is too long, say)."""
+    try:
+        with refusals("read", path):
+            path.stat()
+    except RunError as error:
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            return False
+        raise
+    return True
+
+
+def plain_json(content: bytes | str) -> Any:  # noqa: ANN401 (any JSON)
+    """Return the value of a JSON text; `ValueError` for what is none, is nested too deep, or has endless digits."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+
+
+def decode_json(content: bytes, kind: type[Decoded]) -> Decoded:
+    """Return a JSON text as a struct; `ValueError` for any other text. It tells the field and what was expected."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+
+
+def has_content(path: Path, content: bytes) -> bool:
+    """Return whether a file has exactly this content; what is no file has not."""
+    with refusals("read", path):
+        return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 def make_folder(path: Path) -> None:
     """Create a folder and its parents; a file in the way or a missing permission is a `RunError`."""
     with refusals("create", path):
         path.mkdir(parents=True, exist_ok=True)
+
+
+def _make_temporary(path: Path) -> tuple[int, str]:
+    """Create a temporary file beside `path`, to be renamed to it; its descriptor and its name."""
+    return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
 
 
 def _umask() -> int:

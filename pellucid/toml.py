@@ -4,7 +4,7 @@ import ast
 import inspect
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,61 +15,106 @@ import msgspec
 import tomli_w
 
 from pellucid.agreement import check_agreement
-from pellucid.config import Config, Settings, Size, Task
-from pellucid.errors import ConfigError, nearest
-from pellucid.files import read_bytes
+from pellucid.arguments import convert_argument, python_scalar
+from pellucid.config import Config, Header, Settings, Size, Task
+from pellucid.errors import ConfigError, abbreviate, nearest, quote
+from pellucid.files import MAX_SETTINGS, TOO_DEEP, read_bytes
 from pellucid.sizes import EVERY_SIZE, PRESETS, TASKS
+from pellucid.wording import abbreviated, expectation, expected_choice
 
-WORDS: Mapping[str, str] = {
-    **{"`int`": "a whole number", "`float`": "a number", "`bool`": "true or false", "`str`": "a text"},
-    **{"`array`": "a list", "`object`": "a table"},
-    **{" >= ": " of at least ", " <= ": " of at most ", " > ": " above ", " < ": " below "},
-}
-"""What msgspec says of a value, and what is said instead."""
+MAX_DOTS = 1000
+"""Dots in a line of TOML: the parser takes minutes for a key of very many parts."""
+HEADERS = ("auto", "true", "false")
+"""The values of `Header`, as TOML and the command line have them."""
 
 
 def preset(size: Size) -> Config:
     """The complete default configuration of a size."""
+    size = convert_argument("size", size, Size)
     return from_settings({"size": size}, origin=f"size {size}")
 
 
-def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Config:
+def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, regular: bool = True) -> Config:
     """A TOML file over the preset of its size, with `overrides` (nested like the file) over both.
 
-    Errors: `ConfigError` for a file that is missing or not TOML, an unknown key (with the nearest right one), a value
-    of the wrong type or out of range, or two settings that contradict each other; always with the key's full name.
+    It is a `regular` file, or whatever the user named. Errors: `ConfigError` for a file that is missing or not TOML, an
+    unknown key (with the nearest right one), a value of the wrong type or out of range, or two settings that contradict
+    each other; always with the key's full name.
     """
+    file: Path = convert_argument("path", path, str | Path)
+    overrides = convert_argument("overrides", overrides, Mapping[str, Any] | None)
+    return from_settings(_overlaid(read_toml(file, regular), overrides or {}), origin=str(file))
+
+
+def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
+    """Return the tables of a TOML file of at most `MAX_SETTINGS` bytes.
+
+    Whole numbers beyond 64 bits, which TOML does not have, are refused here, so that nothing else meets one. Python's
+    reader raises a `ValueError` for one of more than 4,300 digits, and a `RecursionError` for lists that are nested too
+    deeply.
+
+    Args:
+        path: The file.
+        regular: Whether it must be a regular file; a file that the user names may also be a pipe.
+
+    Raises:
+        ConfigError: The file is missing, too large, or not TOML.
+    """
+    content = read_bytes(path, ConfigError, MAX_SETTINGS, regular)
+    if max(line.count(b".") for line in content.split(b"\n")) > MAX_DOTS:
+        raise ConfigError(f"{path} is not TOML: a line has more than {MAX_DOTS:,} dots")
     try:
-        settings = tomllib.loads(read_bytes(path, ConfigError).decode("utf-8"))
+        settings = tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
-    return from_settings(_overlaid(settings, overrides or {}), origin=str(path))
+        raise ConfigError(f"{path} is not TOML: {abbreviate(str(error), 200)}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not TOML: it holds a number of thousands of digits") from error
+    except RecursionError:
+        raise ConfigError(f"{path} is not TOML: {TOO_DEEP}") from None
+    for key, value in _walk(settings, ""):
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, int) and not -(2**63) <= each < 2**63:
+                raise ConfigError(f"{path}: {key}: expected a whole number of 64 bits at most, got {quote(each)}")
+    return settings
 
 
 def from_settings(settings: Mapping[str, Any], origin: str) -> Config:
     """The configuration that `settings` (nested, partial) describe; `origin` names them in errors."""
+    try:
+        settings = _plain_values(settings)
+    except RecursionError:
+        raise ConfigError(f"{origin}: {TOO_DEEP}") from None
     _refuse_unknown(settings, Config, origin)
     size, task = settings.get("size", "base"), settings.get("task", "transduce")
     for name, value, kind in (("size", size, Size), ("task", task, Task)):
-        if value not in get_args(kind):
-            raise ConfigError(f"{origin}: {name}: {_expected(get_args(kind), value)}")
+        if not isinstance(value, str) or value not in get_args(kind):
+            raise ConfigError(f"{origin}: {name}: {expected_choice(get_args(kind), value)}")
     dialled = _overlaid(_overlaid(EVERY_SIZE, PRESETS[cast(Size, size)]), TASKS[cast(Task, task)])
     complete = _overlaid(dialled, settings)
     try:
-        return checked(msgspec.convert(complete, Config))
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{origin}: {_plain(error, complete)}") from error
+        return _agreed(_converted(complete))
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from error
 
 
 def checked(config: Config) -> Config:
     """The same configuration, if its values are in range and agree with each other; else `ConfigError`."""
-    settings = msgspec.to_builtins(config)
+    return _agreed(_converted(_plain_values(config)))
+
+
+def _converted(settings: Mapping[str, Any]) -> Config:
+    """Return complete settings as a configuration, or raise `ConfigError` for one of the wrong type or out of range."""
     try:
-        msgspec.convert(settings, Config)
+        return msgspec.convert(settings, Config)
     except msgspec.ValidationError as error:
         raise ConfigError(_plain(error, settings)) from error
+    except UnicodeEncodeError as error:
+        keys = [key for key, value in _walk(settings, "") if value == error.object]
+        raise ConfigError(f"{keys[0]}: expected whole characters, got {abbreviated(error.object)}") from error
+
+
+def _agreed(config: Config) -> Config:
+    """Return the configuration if its numbers are finite and its settings agree with each other."""
     for key, value in flattened(config).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{key}: expected a finite number, got {value}")
@@ -86,7 +131,9 @@ def differences(saved: Config, wanted: Config) -> list[str]:
     """One line for each setting that differs: "encoder.layers: 1 in the run, 2 now"."""
     now = flattened(wanted)
     return [
-        f"{key}: {value!r} in the run, {now[key]!r} now" for key, value in flattened(saved).items() if value != now[key]
+        f"{key}: {quote(value)} in the run, {quote(now[key])} now"
+        for key, value in flattened(saved).items()
+        if value != now[key]
     ]
 
 
@@ -140,12 +187,23 @@ def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def _refuse_unknown(settings: Mapping[str, Any], struct: type[Settings], origin: str, prefix: str = "") -> None:
+def _plain_values(value: object) -> Any:  # noqa: ANN401 (settings are of any type)
+    """Return settings, given as structs or mappings, as nested dicts of Python's own values; a path is a text."""
+    if isinstance(value, Settings):
+        return {field.name: _plain_values(getattr(value, field.name)) for field in msgspec.structs.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain_values(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain_values(each) for each in value]
+    return str(value) if isinstance(value, Path) else python_scalar(value)
+
+
+def _refuse_unknown(settings: Mapping[Any, Any], struct: type[Settings], origin: str, prefix: str = "") -> None:
     """Raise for the first key that `struct` has not, with its full name and the nearest right one."""
     fields = {field.name: field.type for field in msgspec.structs.fields(struct)}
     for key, value in settings.items():
         if key not in fields:
-            raise ConfigError(f"{origin}: unknown key {prefix + key!r}{nearest(key, fields, prefix)}")
+            raise ConfigError(f"{origin}: unknown key {quote(f'{prefix}{key}')}{nearest(key, fields, prefix)}")
         inner = fields[key]
         if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, Settings):
             _refuse_unknown(value, inner, origin, f"{prefix}{key}.")
@@ -168,19 +226,13 @@ def _plain(error: msgspec.ValidationError, settings: Mapping[str, Any]) -> str:
     value: Any = settings
     for name in key.partition("[")[0].split("."):
         kind, value = {field.name: field.type for field in msgspec.structs.fields(kind)}[name], value[name]
-    if get_origin(kind) is Literal:
-        return f"{key}: {_expected(get_args(kind), value)}"
-    return f"{key}: {in_words(what)}, got {value!r}"
+    if choices_of(kind):
+        return f"{key}: {expected_choice(choices_of(kind), value)}"
+    return f"{key}: {expectation(what, value)}, got {abbreviated(value)}"
 
 
-def in_words(told: str) -> str:
-    """What msgspec expects, without Python's words: "expected a whole number of at least 1"."""
-    expected = told.partition(", got ")[0]
-    for theirs, ours in WORDS.items():
-        expected = expected.replace(theirs, ours)
-    return f"{expected[0].lower()}{expected[1:]}"
-
-
-def _expected(choices: Sequence[str], value: object) -> str:
-    """What a choice takes: "expected gru or lstm, got 'gur'; did you mean 'gru'?"."""
-    return f"expected {', '.join(choices[:-1])} or {choices[-1]}, got {value!r}{nearest(str(value), choices)}"
+def choices_of(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (any type)
+    """Return the words that a type of settings consists of; none for a type of other values."""
+    if kind == Header:
+        return HEADERS
+    return get_args(kind) if get_origin(kind) is Literal else ()

@@ -20,7 +20,7 @@ SERVER = """
 import faulthandler, gc, json, os, resource, sys, traceback
 import pellucid.cli.evaluate, pellucid.cli.look, pellucid.cli.predict, pellucid.cli.recipe, pellucid.cli.train
 import pellucid.cli.tune, pellucid.training.members
-import pellucid.look.figures, pellucid.look.judgement, pellucid.training.session, pellucid.viewer.assembling
+import pellucid.look.figures, pellucid.viewer.run_report, pellucid.training.session, pellucid.viewer.assembling
 from pellucid.cli import main
 from pellucid.kernels.choice import available
 

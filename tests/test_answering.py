@@ -1,5 +1,6 @@
 """Answers of models that tag, classify or point."""
 
+import json
 import math
 
 import numpy as np
@@ -41,13 +42,13 @@ def test_one_by_one_as_all_together(task: Task) -> None:
 def test_a_trace_of_each_task() -> None:
     (tags,), (kind,), (place,) = (load(task_run(task).run).predict(["caxd"]) for task in TASKS)
     assert len(tags.target) == 4 and tags.output == "".join(tags.target) and (tags.attention == np.eye(4)).all()
-    assert tags.to_dict()["attention"] == []  # an identity says nothing
+    assert json.loads(tags.to_json())["attention"] == []  # an identity says nothing
     assert kind.target == (kind.output,) and kind.looks is not None and kind.looks.shape == (2, 4)
     np.testing.assert_array_equal(kind.attention[0], kind.looks[-1])
     assert place.output == "3" and place.symbols == ("3",) and len(place.top_symbols[0]) == 4
     np.testing.assert_allclose(place.attention.sum(), 1, atol=1e-5)
     assert place.score == pytest.approx(math.log(place.attention[0, 2]), abs=1e-4)
-    assert kind.to_dict()["task"] == "classify" and len(kind.to_dict()["looks"]) == 2
+    assert json.loads(kind.to_json())["task"] == "classify" and len(json.loads(kind.to_json())["looks"]) == 2
 
 
 @pytest.mark.parametrize(("task", "count"), [("classify", 2), ("point", 3)])

@@ -1,6 +1,7 @@
 """A session to one file and back: bit for bit, and never from a file that does not belong to it."""
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import safetensors.torch
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 from trained_runs import copies, small_config, tensors
 
 from pellucid.config import Config
@@ -19,7 +21,7 @@ from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.errors import RunError
 from pellucid.model.network import build_network
 from pellucid.search.transducer import Transducer
-from pellucid.training.checkpoint import load_network, restore_session, save_network, save_session
+from pellucid.training.checkpoint import load_network, network_file, restore_session, save_session
 from pellucid.training.loop import Progress, Session, build_optimizer, fit
 
 EXAMPLES = copies(12, seed=1)
@@ -80,10 +82,12 @@ def test_saving_changes_nothing_and_needs_no_update(tmp_path: Path) -> None:
     st.builds(
         Progress,
         epoch=st.integers(0, 10**6),
+        batch=st.integers(0, len(EXAMPLES)),
         update=st.integers(0, 10**9),
-        seconds=NUMBERS,
+        seconds=st.floats(0.0, 1e12),
+        loss_sum=st.floats(-1e38, 1e38),
         best=st.none() | st.tuples(NUMBERS, NUMBERS, NUMBERS),
-        plateau_factor=NUMBERS,
+        plateau_factor=st.floats(0.0, 1.0),
         finished=st.text(max_size=20),
     )
 )
@@ -113,7 +117,7 @@ def test_parameters_alone_come_back(tmp_path: Path, score: str) -> None:
     attention = msgspec.structs.replace(config.attention, score=score)
     config = msgspec.structs.replace(config, attention=attention)
     one, other = new_session(config, 3), new_session(config)
-    save_network(tmp_path / "a.safetensors", one.transducer.network)
+    (tmp_path / "a.safetensors").write_bytes(network_file(one.transducer.network))
     load_network(tmp_path / "a.safetensors", other.transducer.network)
     for (name, value), again in zip(
         one.transducer.network.state_dict().items(), other.transducer.network.state_dict().values(), strict=True
@@ -136,6 +140,59 @@ def test_a_checkpoint_of_another_version_is_refused_by_name(tmp_path: Path, prog
     kept = {name: note for name, note in notes.items() if name != "progress"}
     path.write_bytes(safetensors.torch.save(held, kept if progress is None else {**kept, "progress": progress}))
     with pytest.raises(RunError, match=r"a\.safetensors "):
+        restore_session(path, session, "data")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        *((name, "-1", "expected a whole number of at least 0") for name in ("epoch", "batch", "update", "samples")),
+        *((name, "1e300", "expected a whole number") for name in ("validations", "best_update", "stale")),
+        ("update", str(2**64), f"expected a whole number of at most {2**53}"),
+        ("batch", "13", "expected at most 12, got 13"),
+        ("best_update", "3", "expected at most 2, got 3"),
+        ("seconds", "1e300", "expected a number of at most"),
+        ("seconds", "-0.5", "expected a number of at least 0"),
+        ("plateau_factor", "2", "expected a number of at most 1"),
+        ("loss_sum", "1e300", "expected a number of at most"),
+        ("loss_sum", "1e999", "number out of range"),
+    ],
+)
+def test_a_progress_that_no_training_comes_to_is_refused_with_its_field(
+    tmp_path: Path, field: str, value: str, expected: str
+) -> None:
+    session, path = new_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
+    save_session(path, session, "data")
+    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+    progress = re.sub(rf'"{field}":[^,}}]+', f'"{field}":{value}', notes["progress"])
+    assert progress != notes["progress"]
+    path.write_bytes(safetensors.torch.save(held, {**notes, "progress": progress}))
+    with pytest.raises(RunError, match=rf"a\.safetensors.*: progress\.{field}: {expected}"):
+        restore_session(path, session, "data")
+
+
+def test_a_progress_that_is_not_json_is_refused(tmp_path: Path) -> None:
+    session, path = new_session(small_config({"epochs": 9})), tmp_path / "a.safetensors"
+    save_session(path, session, "data")
+    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+    path.write_bytes(safetensors.torch.save(held, {**notes, "progress": '{"seconds":NaN}'}))
+    with pytest.raises(RunError, match=r"a\.safetensors is not a checkpoint of this version of Pellucid: progress: "):
+        restore_session(path, session, "data")
+
+
+@pytest.mark.parametrize("count", [torch.tensor(-1), torch.tensor(3), torch.tensor(2**62)])
+@pytest.mark.parametrize("part", ["optimizer.encoder.table.weight.count", "average.count"])
+def test_a_count_of_updates_that_no_training_comes_to_is_refused(tmp_path: Path, part: str, count: Tensor) -> None:
+    session = new_session(small_config({"epochs": 9, "average": "ema"}), updates=2)
+    path = tmp_path / "a.safetensors"
+    save_session(path, session, "data")
+    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+    assert int(held[part]) == 2
+    path.write_bytes(safetensors.torch.save({**held, part: count}, notes))
+    with pytest.raises(RunError, match=rf"a\.safetensors: {part}: expected a whole number from 0 to 2, got "):
+        restore_session(path, session, "data")
+    path.write_bytes(safetensors.torch.save({**held, part: torch.tensor(2.0)}, notes))
+    with pytest.raises(RunError, match=rf"{part} is F32 \[\] there and I64 \[\] here"):
         restore_session(path, session, "data")
 
 
@@ -165,6 +222,7 @@ def test_a_truncated_file_is_refused_by_name(tmp_path: Path, kept: int) -> None:
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
         restore_session(path, session, "data")
+    path.write_bytes(network_file(session.transducer.network)[:kept])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
         load_network(path, session.transducer.network)
 
@@ -172,7 +230,7 @@ def test_a_truncated_file_is_refused_by_name(tmp_path: Path, kept: int) -> None:
 def test_a_file_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     network = new_session(small_config({"epochs": 9})).transducer.network
-    save_network(path, network)
+    path.write_bytes(network_file(network))
     held = safetensors.torch.load_file(path)
     name = next(iter(held))
     for spoilt in ({k: v for k, v in held.items() if k != name}, {**held, name: held[name][:-1].contiguous()}):

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 from command_line import Done, complaint, outputs, pellucid
+from report_documents import parts_of, titles_of, written_document
 from trained_runs import copy_of, digits_run, shared_folder, write_pairs
 
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
+from pellucid.viewer.report_schema import ReportExamples
 
 PAIRS = spelled_digits(60, 1, 5, seed=9)
 """Longer than any the model was trained on, so that some come out wrong."""
@@ -158,7 +160,8 @@ def test_long_names_of_runs_are_told_apart(tmp_path: Path) -> None:
     runs = [copy_of(run, tmp_path / name) for name in names]
     done = pellucid("evaluate", *runs, file, "--html", tmp_path / "page.html")
     assert done.code == 0 and "…one" in done.out and "…two" in done.out
-    assert f"pellucid: …one is {names[0]}\n" in done.err and names[0] in (tmp_path / "page.html").read_text("utf-8")
+    assert f"pellucid: …one is {names[0]}\n" in done.err
+    assert names[0] in written_document(tmp_path / "page.html").introduction
     told = json.loads(pellucid("evaluate", *runs, file, "--json").out)
     assert [each["name"] for each in told["runs"]] == names and told["comparisons"][0]["a"] == names[0]
 
@@ -176,8 +179,8 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
     for score in ("exact_match", "symbol_error_rate"):
         assert comparison[score]["difference"] == 0 and comparison[score]["p"] == 1
     assert comparison["only_a"] == comparison["only_b"] == 0 and comparison["a_right_b_wrong"] == []
-    page = (tmp_path / "page.html").read_text("utf-8")
-    assert "Do they differ?" in page and "run and same" in page
+    document = written_document(tmp_path / "page.html")
+    assert "Significance" in titles_of(document) and document.title == "run and same"
     told = evaluate(other, pairs_file())
     assert "run less each other run" in told.out and "examples right" in told.out
 
@@ -185,8 +188,8 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
 def test_the_page_of_a_run_lists_its_errors(tmp_path: Path) -> None:
     assert evaluate(pairs_file(), "--html", tmp_path / "a.html", "--nbest", "2").code == 0
     wrong = report(pairs_file(), "--beam", "2", "--worst", "100")["worst"]
-    page = (tmp_path / "a.html").read_text("utf-8")
-    assert page.count('<details class="error"') == len(wrong) > 0
+    (errors,) = parts_of(written_document(tmp_path / "a.html"), ReportExamples, "Errors")
+    assert len(errors.examples) == len(wrong) > 0 and {len(each.items[0].traces) for each in errors.examples} == {2}
     assert "ends with .html" in complaint(evaluate(pairs_file(), "--html", tmp_path / "a.htm"))
 
 

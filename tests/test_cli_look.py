@@ -49,6 +49,18 @@ def test_as_many_are_shown_as_asked() -> None:
     assert "shown" not in look("-", "--most", 4, stdin=b"one\ntwo\nsix\n").err
 
 
+def test_without_a_file_the_terminal_shows_the_runs_own_development_file(tmp_path: Path) -> None:
+    own, given = look("--terminal"), look(digits_run().files.dev, "--terminal")
+    assert own == given and own.code == 0 and own.out.count(" → ") == 10
+    done = look("--export", tmp_path / "a.json")
+    assert done.code == 0 and json.loads((tmp_path / "a.json").read_text())["text"] in own.out
+    run = copy_of(digits_run().run, tmp_path / "run")
+    (run / "log.jsonl").unlink()
+    assert complaint(pellucid("look", run, "--terminal")) == (
+        f"the development file of {run} is not where it was in training: give a FILE"
+    )
+
+
 @pytest.mark.parametrize("flag", ["most", "items"])
 @pytest.mark.parametrize("number", [0, -1])
 def test_showing_none_is_refused(flag: str, number: int) -> None:
@@ -62,7 +74,7 @@ def test_the_first_source_as_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert ElementTree.fromstring((tmp_path / "a.svg").read_text("utf-8")).tag.endswith("svg")
     (trace,) = load(digits_run().run).predict(["nine two"])
-    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == trace.to_dict()
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == json.loads(trace.to_json())
     assert "tikzpicture" in (tmp_path / "a.tex").read_text("utf-8")
     assert sorted(contents(tmp_path)) == ["a.json", "a.png", "a.svg", "a.tex"]
 
@@ -200,7 +212,7 @@ def test_runs_of_different_tasks_are_refused(tmp_path: Path) -> None:
 def test_what_names_no_run_is_told(tmp_path: Path) -> None:
     assert "the folder of a run is required" in complaint(pellucid("look"))
     assert "is not a run folder" in complaint(pellucid("look", tmp_path))
-    assert "give one DIR and one FILE" in complaint(look("--terminal"))
+    assert "show one run: give one DIR" in complaint(look(digits_run().run, "--terminal"))
     run = copy_of(digits_run().run, tmp_path / "run")
     (run / "log.jsonl").unlink()
     assert "pellucid look DIR FILE --export page.html" in complaint(

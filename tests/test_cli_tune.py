@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from command_line import command, complaint, ended, environment, interrupt, pellucid, started, wait_until
+from report_documents import parts_of, written_document
 from trained_runs import Trained, contents, copies_run, copy_files, copy_of, flags, small_config
 
 from pellucid import cli
 from pellucid.toml import flattened, load_config
 from pellucid.training.run import load, read_log
+from pellucid.viewer.report_schema import ReportTable
 
 pytest.importorskip("optuna")
 SPACE = """
@@ -55,7 +57,8 @@ def test_a_search_leaves_the_best_settings_and_every_trial(searched: tuple[Path,
     assert {key: config[key] for key in best["values"]} == best["values"]
     assert said.strip().startswith(f"{best['score']:.2f} %  trial {best['number']}: ")
     assert "4 trials in all, 1 at once" in told and "encoder.dropout: 0.0, 0.2" in told
-    assert "<table" in (out / "report.html").read_text() and str(out / "best.toml") in said
+    (table,) = parts_of(written_document(out / "report.html"), ReportTable, "Trials")
+    assert len(table.rows) == 4 and str(out / "best.toml") in said
 
 
 def test_the_first_trial_has_the_given_settings_and_scores_stand_in_the_logs(searched: tuple[Path, str, str]) -> None:

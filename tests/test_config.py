@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pellucid.config import Config, SearchConfig, Settings, Size, memory_size
+from pellucid.config import Config, Header, SearchConfig, Settings, Size, memory_size
 from pellucid.errors import ConfigError
 from pellucid.sizes import PRESETS
 from pellucid.toml import (
@@ -50,6 +50,8 @@ def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - an
         return st.builds(kind, **{f.name: settings_strategy(f.type) for f in msgspec.structs.fields(kind)})
     if get_origin(kind) is Literal:
         return st.sampled_from(get_args(kind))
+    if get_origin(kind) is Annotated and get_origin(get_args(kind)[0]) is tuple:
+        kind = get_args(kind)[0]
     if get_origin(kind) is tuple:
         return st.lists(settings_strategy(get_args(kind)[0]), max_size=3).map(tuple)
     if get_origin(kind) is Annotated:
@@ -58,7 +60,8 @@ def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - an
             return st.integers(limits.ge, limits.le)
         low, high = limits.ge if limits.gt is None else limits.gt, limits.le or limits.lt or 1e300
         return st.floats(low, high, exclude_min=limits.gt is not None, exclude_max=limits.lt is not None)
-    return {bool: st.booleans(), str: st.text(max_size=5)}[kind]
+    kinds = {bool: st.booleans(), str: st.text(max_size=5), Header: st.sampled_from([True, False, "auto"])}
+    return kinds[kind]
 
 
 def agreeing(config: Config) -> Config:
@@ -115,7 +118,7 @@ CONFIGS = settings_strategy(Config).map(agreeing)
 @pytest.mark.parametrize("size", SIZES)
 def test_presets_are_complete_and_consistent(size: Size) -> None:
     config = preset(size)
-    assert config.size == size and checked(config) is config
+    assert config.size == size and checked(config) == config
     assert config.decoder.hidden_size == memory_size(config.encoder)
     assert checked(with_value(config, "attention.score", "dot"))
 
@@ -215,7 +218,7 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"encoder": {"hidden_size": "8"}}, "encoder.hidden_size: expected a whole number, got '8'"),
         ({"encoder": {"hidden_size": 8.5}}, "encoder.hidden_size: expected a whole number, got 8.5"),
         ({"encoder": {"layers": True}}, "encoder.layers: expected a whole number, got True"),
-        ({"data": {"header": 1}}, "data.header: expected true or false, got 1"),
+        ({"data": {"header": 1}}, "data.header: expected auto, true or false, got 1"),
         ({"data": {"source_column": 1}}, "data.source_column: expected a text, got 1"),
         ({"encoder": {"hidden_size": 0}}, "encoder.hidden_size: expected a whole number of at least 1, got 0"),
         ({"attention": {"filters": 0}}, "attention.filters: expected a whole number of at least 1, got 0"),
@@ -228,6 +231,10 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"training": {"learning_rate": math.inf}}, "training.learning_rate: expected a finite number, got inf"),
         ({"training": {"augmentation_share": 1e4}},
          "training.augmentation_share: expected a number of at most 1000.0, got 10000.0"),
+        ({"training": {"learning_rate": 1e39}},
+         "training.learning_rate: expected a number of at most 3.4e+38, got 1e+39"),
+        ({"training": {"clip_value": 1e39}}, "training.clip_value: expected a number of at most 1000000.0, got 1e+39"),
+        ({"search": {"length_power": 6.0}}, "search.length_power: expected a number of at most 5.0, got 6.0"),
         ({"training": {"weight_decay": 0.1}}, "training.weight_decay = 0.1 needs training.optimizer = 'adamw'"),
         ({"device": "cudo"}, "device: expected auto, cpu or cuda, got 'cudo'; did you mean 'cuda'?"),
         ({"precision": "half"}, "precision: expected float32 or bf16, got 'half'"),
@@ -276,6 +283,31 @@ def test_what_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'# caf\xe9\nsize = "tiny"\n')
     with pytest.raises(ConfigError, match=r"latin\.toml is not TOML: .*utf-8"):
         load_config(tmp_path / "latin.toml")
+
+
+@pytest.mark.parametrize("key", ["seed", "size", "device", "data.maximum_length", "training.epochs", "data.format"])
+@pytest.mark.parametrize("value", ["1" * 5000, "-" + "1" * 5000, "0x" + "f" * 5000, "1" * 4300, "[" + "1" * 4300 + "]"])
+def test_a_number_of_thousands_of_digits_is_a_mistake_like_another(tmp_path: Path, key: str, value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(written(tmp_path, f"{key} = {value}\n"))
+    assert len(str(caught.value)) < 300 + len(str(tmp_path))
+
+
+def test_a_number_beyond_64_bits_is_named_with_its_key(tmp_path: Path) -> None:
+    assert load_config(written(tmp_path, f"[training]\nlearning_rate = {2**62}\n")).training.learning_rate == 2**62
+    with pytest.raises(ConfigError, match=r"my\.toml: data\.x: expected a whole number of 64 bits at most, got -9223"):
+        load_config(written(tmp_path, f"[data]\nx = [1, {-(2**63) - 1}]\n"))
+
+
+def test_lists_nested_too_deeply_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"my\.toml is not TOML: it is nested too deep"):
+        load_config(written(tmp_path, "encoder.convolutions = " + "[" * 10_000 + "]" * 10_000))
+
+
+def test_a_key_that_is_given_twice_is_quoted_in_part(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"my\.toml is not TOML: ") as caught:
+        load_config(written(tmp_path, f"a = {{ {'b' * 5000} = 1, {'b' * 5000} = 2 }}\n"))
+    assert len(str(caught.value)) < 300 + len(str(tmp_path))
 
 
 def test_mistakes_in_overrides_are_told(tmp_path: Path) -> None:

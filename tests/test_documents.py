@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.recipes.recipe import ABOUT
+from pellucid.recipes.catalog import ABOUT
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

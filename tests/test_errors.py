@@ -1,6 +1,10 @@
+import ast
+from pathlib import Path
+
 import pytest
 
-from pellucid.errors import ConfigError, DataError, InputError, RunError, nearest
+import pellucid
+from pellucid.errors import ConfigError, DataError, InputError, RunError, nearest, parse_whole_number, quote
 
 
 @pytest.mark.parametrize("kind", [ConfigError, DataError, RunError])
@@ -16,3 +20,43 @@ def test_nearest_names_the_likeliest_meaning() -> None:
 
 def test_nearest_is_silent_where_nothing_is_near() -> None:
     assert nearest("zzzz", ["layers", "hidden_size"]) == nearest("layers", []) == nearest("", ["layers"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("it's\tone", '"it\'s\\tone"'),
+        ("a" * 80, repr("a" * 80)),
+        ("a" * 81, repr("a" * 79 + "…")),
+        (10**4000, "1" + "0" * 78 + "…"),
+        pytest.param(10**5000, "a number of thousands of digits", id="huge"),
+        pytest.param([10**5000], "a number of thousands of digits", id="list"),
+        (["a"] * 100, ("['a', " + "'a', " * 20)[:79] + "…"),
+        (Path("b" * 100), repr("b" * 100)),
+        (None, "None"),
+    ],
+)
+def test_a_quoted_value_is_short_but_for_a_path(value: object, shown: str) -> None:
+    assert quote(value) == shown
+
+
+def test_messages_quote_by_one_function_alone() -> None:
+    """A conversion by !r, or a call of repr, would let a file of a user into a message as long as it is."""
+    package = Path(pellucid.__file__).parent
+    found = []
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if (isinstance(node, ast.FormattedValue) and node.conversion == ord("r")) or (
+                isinstance(node, ast.Name) and node.id == "repr"
+            ):
+                found.append(f"{path.relative_to(package)}:{node.lineno}")
+    own = [place for place in found if not place.startswith(("errors.py", "kernels/cache.py"))]
+    assert own == []
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0", 0), ("017", 17), ("9" * 18, 10**18 - 1), ("9" * 19, None), ("1" * 5000, None), ("", None), ("-1", None)],
+)
+def test_whole_numbers_have_eighteen_digits_at_most(text: str, number: int | None) -> None:
+    assert parse_whole_number(text) == number

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -512,6 +513,7 @@ def test_json_keys_by_name_or_number(write: Write) -> None:
         ("a\tb", "not valid JSON: invalid character (byte 0)"),
         ('{"s": "a"', "not valid JSON: Input data was truncated"),
         ('{"s": "", "t": "b"}', "the source is empty"),
+        ('{"s": ' + "1" * 5000 + ', "t": "b"}', "the value of 's' is a number, not a string"),
         ("[" * 5000, "not valid JSON: maximum recursion depth exceeded while deserializing an object"),
         ('{"s": "\0", "t": "b"}', "a NUL byte at byte 8: is this a binary or UTF-16 file?"),
     ],
@@ -521,6 +523,11 @@ def test_json_that_is_not_a_pair(write: Write, line: str, reason: str) -> None:
     reading = read_examples(path, SKIPPING)
     assert (pairs(path, SKIPPING), reading.lines, reading.blank) == ([("a", "b"), ("c", "d")], [1, 4], 1)
     assert reasons(path) == [(2, reason)]
+
+
+@pytest.mark.parametrize("value", ["1" * 5000, "-" + "1" * 5000, "1" * 5000 + ".5", "1e9999"])
+def test_json_numbers_that_are_not_read_may_be_of_any_size(write: Write, value: str) -> None:
+    assert pairs(write('{"s": "a", "t": "b", "n": ' + value + "}\n", "x.jsonl")) == [("a", "b")]
 
 
 def test_json_keys_that_are_not_there(write: Write) -> None:
@@ -598,6 +605,31 @@ def test_parquet_files_that_are_none(write: Write, tmp_path: Path) -> None:
     assert refusal(write(whole[:-20], "x.parquet.gz")).startswith("cannot read x.parquet.gz as Parquet: ")
     table(tmp_path / "x.parquet", {"s": pa.array([], pa.string()), "t": pa.array([], pa.string())})
     assert refusal(tmp_path / "x.parquet") == "x.parquet holds no example: it is empty"
+
+
+@pytest.mark.parametrize("kind", [{}, {"compression": "none", "use_dictionary": False}])
+def test_parquet_with_any_byte_changed_is_read_whole_or_refused(tmp_path: Path, kind: dict[str, Any]) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"s": ["ab", "c", "d"], "t": ["e", "f", "g"]}), path, store_schema=False, **kind)
+    content, outcomes = path.read_bytes(), {"read": 0, "refused": 0}
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :])
+        try:
+            reading = read_examples(path, SKIPPING)
+            assert len(reading.examples) + len(reading.bad) + reading.blank == 3
+            outcomes["read"] += 1
+        except DataError as error:
+            assert len(str(error)) < 400 + len(str(path))
+            outcomes["refused"] += 1
+    assert outcomes["read"] > 50 and outcomes["refused"] > 50
+
+
+def test_parquet_whose_checksum_is_wrong_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    columns = pa.table({"s": ["abcdef"], "t": ["ghijkl"]})
+    pq.write_table(columns, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    path.write_bytes(path.read_bytes().replace(b"abcdef", b"abcxef"))
+    assert "cannot read x.parquet as Parquet: could not verify page integrity, CRC checksum" in refusal(path)
 
 
 # ---- two parallel files
@@ -692,14 +724,30 @@ def test_a_header_that_cannot_be_read(write: Write) -> None:
     assert refusal(write(b"\xff\tsound\na\tb\n"), NAMED) == expected
 
 
+def test_a_name_says_that_there_is_a_header(write: Write) -> None:
+    path = write("word\tsound\na\tb\n")
+    assert pairs(path, DataConfig(source_column="word", target_column="2")) == [("a", "b")]
+    expected = "train.tsv: no column 'sund' (data.target_column) among 'word', 'sound'; did you mean 'sound'?"
+    assert refusal(path, DataConfig(target_column="sund")) == expected
+
+
 def test_a_name_needs_a_header(write: Write) -> None:
     path = write("word\tsound\n")
     with pytest.raises(ConfigError) as caught:
-        read_examples(path, DataConfig(target_column="sound"))
+        read_examples(path, DataConfig(target_column="sound", header=False))
     assert str(caught.value) == (
         f"data.target_column = 'sound' is a name, but nothing names the columns of {path}: give a number from 1, "
         f"or set data.header = true if its first line names them"
     )
+
+
+@pytest.mark.parametrize("column", ["1048577", "1" * 5000])
+@pytest.mark.parametrize("role", ["source", "target", "features"])
+def test_columns_that_no_file_has(write: Write, role: str, column: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_examples(write("a\tb\n"), DataConfig(**{f"{role}_column": column}))  # type: ignore[arg-type]
+    shown = column if len(column) < 80 else column[:79] + "…"
+    assert str(caught.value) == f"data.{role}_column: expected a name or a number from 1 to 1,048,576, got '{shown}'"
 
 
 @pytest.mark.parametrize(("role", "column"), [("source", "0"), ("target", ""), ("features", "00")])

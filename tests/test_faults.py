@@ -33,7 +33,13 @@ def fault(config: DataConfig, source: str, target: str) -> str:
                 given,
                 f"the target is no position of the source: expected a number from 1 to 3, got '{given}'",
             )
-            for given in ("0", "4", "-1", "01", "x", "1.0", "٣", " 1")
+            for given in ("0", "4", "-1", "01", "x", "1.0", "٣", " 1", "1" * 19)
+        ),
+        (
+            "point",
+            "abc",
+            "1" * 5000,
+            f"the target is no position of the source: expected a number from 1 to 3, got '{'1' * 79}…'",
         ),
     ],
 )
@@ -52,3 +58,11 @@ def test_a_bad_line_is_told_with_its_file_and_number(tmp_path: Path) -> None:
     path.write_text("ab\tCC\nabc\tCC\n")
     with pytest.raises(DataError, match=r"pairs\.tsv:2: the source has 3 symbols, but the target has 2"):
         read_examples(path, config_of("tag").data)
+
+
+def test_a_position_of_thousands_of_digits_is_a_bad_line(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text(f"abc\t1\nabc\t{'2' * 5000}\n")
+    reading = read_examples(path, config_of("point", data={"on_bad_line": "skip"}).data)
+    assert len(reading.examples) == 1 and [line.line for line in reading.bad] == [2]
+    assert len(str(reading.bad[0])) < 300

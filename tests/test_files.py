@@ -9,11 +9,13 @@ import pytest
 
 from pellucid.errors import DataError, InputError, RunError
 from pellucid.files import (
+    has_content,
     make_folder,
     read_bytes,
     reason,
     refusals,
     remove,
+    remove_temporaries,
     replaced,
     strangers,
     write_atomic,
@@ -142,6 +144,13 @@ def test_reading(tmp_path: Path) -> None:
         read_bytes(tmp_path)
 
 
+def test_content_is_compared_with_that_of_a_file(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a.bin", b"abc")
+    assert has_content(tmp_path / "a.bin", b"abc")
+    for path, content in (("a.bin", b"abd"), ("a.bin", b"ab"), ("none", b""), ("", b"")):
+        assert not has_content(tmp_path / path, content)
+
+
 def test_folders_are_made_with_their_parents_and_may_exist(tmp_path: Path) -> None:
     for _ in range(2):
         make_folder(tmp_path / "runs" / "a" / "b")
@@ -176,14 +185,35 @@ def test_a_file_that_is_written_in_parts_takes_its_name_at_the_end(tmp_path: Pat
 
 
 def test_removing_takes_what_a_killed_process_left_as_well(tmp_path: Path) -> None:
-    for name in ("a.bin", ".a.bin.x1", ".a.bin.x2", "b.bin", ".b.bin.x1"):
+    others = [".a.bin.backup", ".a.bin.original", ".b.bin.abcdefg1.tmp", "b.bin"]
+    for name in ("a.bin", ".a.bin.abcdefg1.tmp", ".a.bin.abcdefg2.tmp", *others):
         (tmp_path / name).write_bytes(b"")
     remove(tmp_path / "a.bin")
     remove(tmp_path / "a.bin")
-    assert listed(tmp_path) == [".b.bin.x1", "b.bin"]
+    assert listed(tmp_path) == others
     (tmp_path / "folder").mkdir()
     with pytest.raises(RunError, match=r"^cannot remove .*/folder: "):
         remove(tmp_path / "folder")
+
+
+def test_the_temporary_files_of_a_killed_writer_are_removed_and_no_others(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from pellucid.files import replaced\n"
+        "with replaced(Path(sys.argv[1]) / 'a [1].bin') as file:\n"
+        "    file.write(b'part')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    assert len(listed(tmp_path)) == 1
+    others = [".a [1].bin", ".a [1].bin.original", ".b.bin.abcdefg1.tmp", "a [1].bin", "a [1].bin.abcdefg1.tmp"]
+    for name in others:
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / ".a [1].bin.abcdefg2.tmp").mkdir()
+    remove_temporaries(tmp_path, lambda name: name == "a [1].bin")
+    assert listed(tmp_path) == sorted([*others, ".a [1].bin.abcdefg2.tmp"])
+    remove_temporaries(tmp_path / "none", lambda name: True)
 
 
 def test_strangers_are_neither_own_nor_hidden(tmp_path: Path) -> None:

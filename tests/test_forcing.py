@@ -1,5 +1,7 @@
 """Forced decoding: a given output is told of as the search tells of its own."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -43,7 +45,7 @@ def test_what_is_predicted_is_scored_alike_whatever_the_batch() -> None:
 def test_an_unknown_symbol_of_a_target_is_said_and_keeps_its_spelling() -> None:
     trace = TRANSDUCER.force([Example("ab", "vqé")])[0]
     assert trace.target == ("v", "q", "é", END) and trace.output == "vqé" and trace.finished
-    assert trace.unknown_target == (1, 2) and trace.to_dict()["unknown_target"] == [1, 2]
+    assert trace.unknown_target == (1, 2) and json.loads(trace.to_json())["unknown_target"] == [1, 2]
     assert np.isfinite(trace.log_probabilities).all() and len(trace.top_symbols) == 4
     assert TRANSDUCER.force([Example("ab", "v")])[0].unknown_target == ()
 

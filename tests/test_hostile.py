@@ -1,6 +1,8 @@
 """What nobody should give and somebody will: one clear message, exit code 2, and nothing of a run is lost."""
 
+import gzip
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from trained_runs import (
 )
 
 from pellucid.data.examples import Example
+from pellucid.data.synthetic import spelled_digits
 from pellucid.training.session import Saved, train_run
 
 LONG = "a" * 200_000
@@ -154,8 +157,12 @@ def test_a_checkpoint_that_is_not_whole_is_named_and_left_alone(run: Path) -> No
     assert contents(run) == before
 
 
-@pytest.mark.parametrize("saved", [0, 2], ids=["at once", "on the way"])
-def test_a_full_disk_keeps_what_was_there_and_the_run_goes_on_later(tmp_path: Path, saved: int) -> None:
+@pytest.mark.parametrize(
+    ("largest", "saved"),
+    [("config.toml", 0), ("config.toml", 2), ("model.safetensors", 0)],
+    ids=["at once", "on the way", "at once, with room for the model"],
+)
+def test_a_full_disk_keeps_what_was_there_and_the_run_goes_on_later(tmp_path: Path, largest: str, saved: int) -> None:
     """The limit lets the small files pass and checkpoints not; before it, so many checkpoints were written."""
     files, straight, config = copies_run()
     events = (event for event in train_run(files, tmp_path / "run", config) if isinstance(event, Saved))
@@ -164,7 +171,7 @@ def test_a_full_disk_keeps_what_was_there_and_the_run_goes_on_later(tmp_path: Pa
     kept = contents(tmp_path / "run") if saved else {}
     command = ["train", files.train, "--dev", files.dev, "--run", tmp_path / "run", *flags(config)]
     events.close()
-    limit = (copies_run().run / "config.toml").stat().st_size + 500
+    limit = (copies_run().run / largest).stat().st_size + 500
     message = complaint(pellucid(*command, limit=limit))
     assert message.startswith(f"cannot write {tmp_path / 'run'}/") and message.endswith("safetensors: file too large")
     after = contents(tmp_path / "run")
@@ -195,6 +202,19 @@ def test_a_picture_without_space_leaves_the_old_one(tmp_path: Path, name: str) -
 def test_a_closed_standard_input_is_told() -> None:
     for command in (["predict", copies_run().run], ["look", copies_run().run, "-"]):
         assert "is closed" in complaint(shell('"$@" <&-', *command))
+
+
+@pytest.mark.parametrize("verb", ["predict", "score", "evaluate", "look"])
+def test_standard_input_may_be_compressed(verb: str) -> None:
+    pairs = "".join(f"{each.source}\t{each.target}\n" for each in spelled_digits(5, 1, 4, seed=11)).encode()
+    plain, packed, damaged = (
+        pellucid(verb, digits_run().run, "-", *(["--json"] if verb == "evaluate" else []), stdin=stdin)
+        for stdin in (pairs, gzip.compress(pairs), gzip.compress(pairs)[:-9])
+    )
+    assert plain.code == packed.code == 0 and re.sub(r'"seconds":[^,]*', "", plain.out) == re.sub(
+        r'"seconds":[^,]*', "", packed.out
+    )
+    assert complaint(damaged).startswith("cannot read standard input: the gzip file is damaged or cut short (")
 
 
 def test_a_closed_output_ends_without_a_traceback() -> None:

@@ -19,9 +19,12 @@ ROOT = Path(__file__).parents[1]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.glob("pellucid/**/*.py"))}
 ORDER = (
     *(
+        "version",
         "errors",
+        "wording",
+        "arguments",
         "files",
-        "processes",
+        "worker_pool",
         "config",
         "sizes",
         "agreement",
@@ -38,15 +41,10 @@ ORDER = (
 )
 """The path of the data: a file imports from its own folder and from what stands before it here."""
 DATA_ORDER = (
-    *("subwords", "symbols", "lines", "columns", "formats", "faults", "examples", "vocabulary", "vectors", "batches"),
-    *("copies", "answering", "corpus", "prefetching", "synthetic", "digits", "typos"),
+    *("subwords", "symbols", "lines", "headers", "columns", "formats", "records", "faults", "examples", "vocabulary"),
+    *("vectors", "batches", "copies", "answering", "corpus", "prefetching", "synthetic", "digits", "typos"),
 )
 """The same for the files of data/, one by one."""
-ALLOWANCES: Mapping[str, Mapping[str, str]] = {
-    "pellucid/search/trace.py": {"pellucid.viewer": "a value knows how to show itself; imported when shown"},
-}
-"""Imports against the order, each with its reason, and only inside a function."""
-
 EXTRAS = {"pellucid.kernels.gpu": "triton", "pellucid.tuning.study": "optuna", "pellucid.tuning.search": "optuna"}
 """Modules that need what only some install; nothing imports them but inside a function."""
 
@@ -91,8 +89,6 @@ def imports(path: str, tree: ast.AST) -> Iterator[Import]:
 def place(module: str) -> tuple[int, int]:
     """Where a module stands in the two orders; a name inside a module stands where the module does."""
     first, second = [*module.split(".")[1:], "", ""][:2]
-    if first == "__version__":  # a constant of the package itself, which anyone may name
-        return -1, -1
     within = DATA_ORDER.index(second) if first == "data" and second in DATA_ORDER else len(DATA_ORDER)
     return ORDER.index(first) if first in ORDER else len(ORDER), within
 
@@ -103,18 +99,14 @@ def is_below(path: str, target: str) -> bool:
     return other > own or (own == other and own_file <= other_file and own_file < len(DATA_ORDER))
 
 
-def import_faults(sources: Mapping[str, str], allowances: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Each import against the order, unless it is allowed, and each allowance that nothing uses."""
-    faults, unused = [], {(path, target) for path, targets in allowances.items() for target in targets}
+def import_faults(sources: Mapping[str, str]) -> list[str]:
+    """Each import against the order, also one inside a function. The package itself, pellucid, stands above all."""
+    faults = []
     for path, source in sources.items():
-        for target, line, in_function in imports(path, ast.parse(source)):
-            if target.split(".")[0] != "pellucid" or not is_below(path, target):
-                continue
-            allowed = {(path, start) for start in allowances.get(path, {}) if f"{target}.".startswith(f"{start}.")}
-            unused -= allowed
-            if not (allowed and in_function):
+        for target, line, _ in imports(path, ast.parse(source)):
+            if module_name(path) != "pellucid" and target.split(".")[0] == "pellucid" and is_below(path, target):
                 faults.append(f"{path}:{line}: imports {target}, which stands below it")
-    return faults + [f"{path}: does not use its allowance for {target}" for path, target in sorted(unused)]
+    return faults
 
 
 def order_faults(paths: list[str]) -> list[str]:
@@ -128,7 +120,7 @@ def order_faults(paths: list[str]) -> list[str]:
 
 
 def test_imports_follow_the_data() -> None:
-    assert order_faults(list(SOURCES)) + import_faults(SOURCES, ALLOWANCES) == []
+    assert order_faults(list(SOURCES)) + import_faults(SOURCES) == []
 
 
 @pytest.mark.parametrize(
@@ -141,26 +133,99 @@ def test_imports_follow_the_data() -> None:
         ("pellucid/data/symbols.py", "from .batches import Batch", "imports pellucid.data.batches"),
         ("pellucid/data/symbols.py", "from pellucid.data import Batch", "imports pellucid.data.Batch"),
         ("pellucid/cli/main.py", "from pellucid import Network", "imports pellucid.Network"),
-        ("pellucid/search/trace.py", "from pellucid.look.page import f", "imports pellucid.look.page"),
-        ("pellucid/search/trace.py", "import torch", "does not use its allowance for pellucid.look"),
+        ("pellucid/search/trace.py", "from pellucid.look.axes import f", "imports pellucid.look.axes"),
+        ("pellucid/search/trace.py", "def f():\n  from pellucid.viewer import saving", ":2: imports pellucid.viewer"),
+        ("pellucid/training/card.py", "from pellucid import __version__", "imports pellucid.__version__"),
     ],
 )
 def test_imports_against_the_data_are_found(path: str, source: str, fault: str) -> None:
-    assert fault in "\n".join(import_faults({path: source}, {"pellucid/search/trace.py": {"pellucid.look": ""}}))
+    assert fault in "\n".join(import_faults({path: source}))
 
 
 def test_imports_with_the_data_are_no_fault() -> None:
-    allowances = {"pellucid/search/trace.py": {"pellucid.look": "shown"}}
     sources = {
         "pellucid/__init__.py": "from pellucid.cli import main",
         "pellucid/data/batches.py": "import torch\nfrom pellucid.data.symbols import END\nfrom pellucid import config",
         "pellucid/data/__init__.py": "from pellucid.data.batches import Batch",
-        "pellucid/training/card.py": "from pellucid import __version__",
+        "pellucid/training/card.py": "from pellucid.version import __version__",
         "pellucid/model/network.py": "from .heads import Head\nfrom pellucid.data import batches",
-        "pellucid/search/trace.py": "def show():\n  from pellucid.look.terminal import picture",
     }
-    assert import_faults(sources, allowances) == order_faults(list(sources)) == []
+    assert import_faults(sources) == order_faults(list(sources)) == []
     assert order_faults(["pellucid/misplaced.py", "pellucid/data/words.py"]) != []
+
+
+def dynamic_imports(tree: ast.AST) -> Iterator[str]:
+    """The beginning of each name that import_module is given, as far as it is written out: "pellucid.cli.", say.
+
+    ValueError where nothing of a name is written out.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "import_module":
+            name = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
+            if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
+                raise ValueError(f"{node.lineno}: import_module of a name that is not written out")
+            yield name.value
+
+
+def module_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """The modules that each module imports: inside functions, for types alone, and by import_module too."""
+    graph: dict[str, set[str]] = {module_name(path): set() for path in sources}
+    for path, source in sources.items():
+        own, tree = module_name(path), ast.parse(source)
+        for target, _, _ in imports(path, tree):
+            while target and target not in graph:  # a name inside a module stands for the module
+                target = target.rpartition(".")[0]
+            graph[own] |= {target} - {own, ""}
+        # The package loads its public names from a table; nothing imports the package, so that this closes no cycle.
+        for start in [] if own == "pellucid" else dynamic_imports(tree):
+            graph[own] |= {name for name in graph if name.startswith(start) and name != own}
+    return graph
+
+
+def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """The modules that import each other, directly or not, a sorted list for each cycle."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        found, waiting = set[str](), [start]
+        while waiting:
+            waiting += (new := graph[waiting.pop()] - found)
+            found |= new
+        reached[start] = found
+    groups = {
+        tuple(sorted(name for name in found if start in reached[name]))
+        for start, found in reached.items()
+        if start in found
+    }
+    return [list(group) for group in sorted(groups)]
+
+
+def test_no_modules_import_each_other() -> None:
+    graph = module_graph(SOURCES)
+    assert cycles(graph) == []
+    assert [name for name, targets in graph.items() if "pellucid" in targets] == []
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "import pellucid.b",
+        "from pellucid import b",
+        "def f():\n  from pellucid.b import name",
+        "if TYPE_CHECKING:\n  from .b import name",
+        "import_module(f'pellucid.{name}')",
+        "importlib.import_module('pellucid.b')",
+    ],
+)
+def test_cycles_are_found(back: str) -> None:
+    sources = {"pellucid/a.py": back, "pellucid/b.py": "import pellucid.c", "pellucid/c.py": "from pellucid.a import d"}
+    assert cycles(module_graph(sources)) == [["pellucid.a", "pellucid.b", "pellucid.c"]]
+    sources["pellucid/c.py"] = "import torch"
+    assert cycles(module_graph(sources)) == []
+
+
+def test_a_computed_import_is_refused() -> None:
+    with pytest.raises(ValueError, match="1: import_module"):
+        module_graph({"pellucid/a.py": "import_module(name)"})
 
 
 def test_what_needs_an_extra_is_imported_only_where_it_is_used() -> None:

@@ -1,5 +1,6 @@
 """Where compiled kernels are kept, and what is said before they are compiled."""
 
+import sys
 from pathlib import Path
 from threading import Thread
 from time import sleep
@@ -33,17 +34,18 @@ def test_two_processes_compile_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     compiled = list[bool]()
 
-    def rehearse() -> None:
+    def compile_kernels() -> None:
         compiled.append(not cache.is_filled())
         sleep(0.3)
 
-    monkeypatch.setattr(choice, "_rehearse", rehearse)
+    monkeypatch.setattr(choice, "_compile_in_child", compile_kernels)
+    monkeypatch.setattr(choice, "_rehearse", lambda: None)
     threads = [Thread(target=choice._rehearse_anew) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(compiled) == [False, False, True]
+    assert compiled == [True]
 
 
 def test_without_a_folder_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +72,8 @@ def test_a_changed_kernel_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_a_changed_kernel_is_compiled_again_with_a_word(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     kernel = tmp_path / "a.nbc"
-    monkeypatch.setattr(choice, "_rehearse", lambda: kernel.write_bytes(b"right"))
+    monkeypatch.setattr(choice, "_compile_in_child", lambda: kernel.write_bytes(b"right"))
+    monkeypatch.setattr(choice, "_rehearse", lambda: None)
     assert choice.available.__wrapped__()
     kernel.write_bytes(b"wrong")
     with pytest.warns(UserWarning, match="were damaged; they are compiled again"):
@@ -105,9 +108,31 @@ def test_damaged_kernels_are_compiled_anew(monkeypatch: pytest.MonkeyPatch, tmp_
             raise EOFError("Ran out of input")
 
     monkeypatch.setattr(choice, "_rehearse", rehearse)
+    monkeypatch.setattr(choice, "_compile_in_child", lambda: None)
     with pytest.warns(UserWarning, match="were damaged; they are compiled again"):
         assert choice.available.__wrapped__()
     assert cache.is_filled()
+
+
+def test_the_process_that_needs_kernels_loads_what_another_one_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Compiled here, the kernels of an LSTM round otherwise than loaded, and a training resumes to other bits."""
+    steps = list[str]()
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(choice, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(choice, "_compile_in_child", lambda: steps.append("compiled by another process"))
+    monkeypatch.setattr(choice, "_rehearse", lambda: steps.append("loaded"))
+    assert choice.available.__wrapped__() and choice.available.__wrapped__()
+    assert steps == ["compiled by another process", "loaded", "loaded"]
+
+
+def test_what_stops_the_other_process_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(choice, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(choice, "is_filled", lambda: False)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.warns(UserWarning, match="everything runs without compiled kernels, slower: exit code 1"):
+        assert not choice.available.__wrapped__()
 
 
 def test_plain_training_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

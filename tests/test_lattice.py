@@ -53,9 +53,9 @@ def test_every_node_is_what_the_network_says_of_the_way_to_it(
 def test_a_trace_holds_its_lattice_where_asked() -> None:
     transducer = transducer_of({"search": {"maximum_length": 5, "beam_width": 3}})
     plain, lattice = transducer.predict(["abc"])[0], transducer.with_options(Options(lattice=True)).predict(["abc"])[0]
-    assert plain.lattice is None and "lattice" not in plain.to_dict()
+    assert plain.lattice is None and "lattice" not in json.loads(plain.to_json())
     assert lattice.lattice is not None and lattice.target == plain.target
-    told = json.loads(json.dumps(lattice.to_dict(), allow_nan=False))["lattice"]
+    told = json.loads(lattice.to_json())["lattice"]
     assert [told["symbols"][node] for node in lattice.lattice.path()] == list(plain.target)
     assert told["scores"][told["leaf"]] == pytest.approx(plain.score, abs=1e-4)
     assert {*told["fates"]} == {"kept", "ended", "pruned"} and len(told["attention"][0]) == 3

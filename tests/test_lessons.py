@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from report_documents import parts_of, written_document
 
 from pellucid.data.digits import draw
 from pellucid.errors import DataError
@@ -21,6 +22,7 @@ from pellucid.recipes import (
     digits_optimizers,
     digits_positions,
 )
+from pellucid.recipes.catalog import find
 from pellucid.recipes.digits import lesson
 from pellucid.recipes.digits import study as study_module
 from pellucid.recipes.digits.figures import Group
@@ -39,8 +41,9 @@ from pellucid.recipes.digits.study import (
     train,
     unheard,
 )
-from pellucid.recipes.recipe import Request, find
+from pellucid.recipes.recipe import Request
 from pellucid.search.trace import Trace
+from pellucid.viewer.report_schema import ReportFigure
 
 SMALL = Plan(samples=300, batch=50, digits=(2, 3), every=100, validation=40)
 DATA = {
@@ -181,8 +184,7 @@ def test_a_lesson_writes_its_page_and_its_numbers(
     keys = {"name", "parameters", "samples", "seconds", "symbol_accuracy", "exact_match", "per_position", "reference"}
     assert keys | {"attention_mean", "runs"} <= set(report) and report["name"] == name and report["samples"] == 200
     assert len(report["symbol_accuracy"]) == len(report["exact_match"]) == len(report["validation_samples"])
-    page = (request_.out / "report.html").read_text("utf-8")
-    assert page.count("<img") >= 2 and "<script" not in page
+    assert len(parts_of(written_document(request_.out / "report.html"), ReportFigure)) >= 2
     assert lines[-1] == f"report: {request_.out / 'report.html'}"
 
 

@@ -1,5 +1,6 @@
 """Lexicon: what a table knows is answered from it, and the model does the rest."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ def test_a_source_of_the_lexicon_has_its_answer_and_no_attention(file: Path) -> 
     known, other, empty, composed = knowing.predict(["abc", "ab", "", "caf\u00e9"])
     assert (known.output, known.target, known.origin, known.score) == ("One", ("O", "n", "e", END), "lexicon", 0)
     assert known.attention.shape == (4, 3) and not known.attention.any() and known.finished
-    assert known.to_dict()["origin"] == "lexicon"
+    assert json.loads(known.to_json())["origin"] == "lexicon"
     plain = TRANSDUCER.predict(["ab"])[0]
     assert (other.output, other.origin) == (plain.output, "search") and empty.output == ""
     np.testing.assert_allclose(other.log_probabilities, plain.log_probabilities, atol=1e-5)

@@ -1,29 +1,34 @@
 """The loop of events: what comes when, what is judged best, what reaches the gradients, and resuming anywhere."""
 
 import math
+import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from trained_runs import copies, small_config
 
-from pellucid.config import Config, Metric, SearchConfig
+from pellucid.config import Config, Metric, SearchConfig, TrainingConfig
 from pellucid.data.batches import assemble, encode, plan_batches
 from pellucid.data.examples import Example
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import PAD, learn_vocabularies
-from pellucid.errors import RunError
+from pellucid.errors import ConfigError, DivergenceError, RunError
 from pellucid.model.network import build_network
 from pellucid.search.transducer import Transducer
 from pellucid.training import loop
 from pellucid.training.checkpoint import restore_session, save_session
 from pellucid.training.loop import (
     Event,
+    Progress,
     Session,
     Started,
     Stepped,
@@ -71,6 +76,11 @@ def validated(events: Iterator[Event]) -> list[Validated]:
         (0.1, 1.0, [1]),
         (2.0, 5.0, [6]),
         (2.0, 0.01, [1, 2, 3, 4, 5, 6]),
+        (2.0, 1e-6, [1, 2, 3, 4, 5, 6]),
+        (2.0, 1e9, [6]),
+        (2.0, 1e308, [6]),
+        (1e-9, 1.0, [1]),
+        (1e-300, 1e10, [1]),
     ],
 )
 def test_updates_and_validations_come_when_they_are_due(epochs: float, every: float, at: list[int]) -> None:
@@ -81,6 +91,49 @@ def test_updates_and_validations_come_when_they_are_due(epochs: float, every: fl
     assert [e.progress.update for e in events if isinstance(e, Stepped)] == list(range(1, at[-1] + 1))
     assert [e.progress.update for e in validated(iter(events))] == at
     assert not any(isinstance(event, Started | Stopped) for event in events[1:-1])
+
+
+def test_training_ends_however_many_validations_there_were() -> None:
+    """The last one but one is due so close to the end that rounding takes it for the last one."""
+    session = new_session(small_config({"epochs": 1e6, "validate_every": 1e6}))
+    session.progress = Progress(epoch=999_999, batch=2, update=2_999_999, validations=1)
+    events = list(islice(fit(session), 9))
+    assert [type(event) for event in events] == [Started, Stepped, Validated, Stopped]
+    assert events[-1].progress.finished
+
+
+def extremes(kind: type) -> st.SearchStrategy[Any]:
+    """The least and the greatest values of a setting's type, and one between."""
+    match msgspec.inspect.type_info(kind):
+        case msgspec.inspect.FloatType(ge=ge, gt=gt, le=le, lt=lt):
+            least = math.nextafter(gt, math.inf) if gt is not None else ge or 0.0
+            greatest = math.nextafter(lt, -math.inf) if lt is not None else le
+            return st.sampled_from([least, max(least, 5e-324), max(least, 1e-9), 0.5, greatest or sys.float_info.max])
+        case msgspec.inspect.IntType(ge=ge, le=le):
+            return st.sampled_from([ge, 3, le])
+        case _:
+            return st.from_type(kind)
+
+
+@settings(max_examples=100)
+@given(
+    st.fixed_dictionaries(
+        {"epochs": st.sampled_from([5e-324, 1e-9, 1e-3, 0.5, 1.0])},
+        optional={
+            field.name: extremes(field.type)
+            for field in msgspec.structs.fields(TrainingConfig)
+            if field.name not in ("epochs", "augmentation", "augmentation_share")
+        },
+    )
+)
+def test_whatever_the_settings_are_training_ends_or_is_refused(training: dict[str, Any]) -> None:
+    """At most 20 updates, a validation after each, and the two ends; made-up pairs are made before."""
+    try:
+        config = small_config({"batch_size": 8, **training}, dropout=0.2)
+        events = list(islice(fit(new_session(config)), 50))
+    except (ConfigError, DivergenceError):
+        return
+    assert isinstance(events[-1], Stopped)
 
 
 def test_every_example_is_seen_once_an_epoch() -> None:

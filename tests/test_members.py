@@ -1,5 +1,6 @@
 """Ensembles: runs of one configuration and several seeds, side by side."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from trained_runs import (
 
 from pellucid.errors import RunError
 from pellucid.training.members import plan_ensemble, train_ensemble
-from pellucid.training.run import ENSEMBLE, load, members
+from pellucid.training.run import ENSEMBLE, load, locked, members
+from pellucid.training.session import Built
 
 
 def given(run: Path, size: int) -> list[object]:
@@ -111,6 +113,33 @@ def test_what_is_stopped_goes_on_to_the_same_bits(tmp_path: Path, how: str) -> N
     for training in plan_ensemble(files, tmp_path / "whole", config, 2):
         train_to_end(files, training.folder, training.config)
         assert_same_outcome(run / training.folder.name, training.folder)
+
+
+def test_a_member_killed_at_its_first_validation_goes_on_and_leaves_nothing_behind(
+    ensemble: tuple[Path, str], tmp_path: Path
+) -> None:
+    """Before the list of members was written, and before one's model was; another had not begun."""
+    run = copy_of(ensemble[0], tmp_path / "run")
+    for path in (run / ENSEMBLE, *(run / "seed-1" / name for name in ("model.safetensors", "card.md"))):
+        path.unlink()
+    shutil.rmtree(run / "seed-2")
+    temporaries = [run / f".{ENSEMBLE}.abcdefgh.tmp", run / "seed-1" / ".model.safetensors.abcdefgh.tmp"]
+    for path in temporaries:
+        path.write_bytes(b"part")
+    heard = list(train_ensemble(plan_ensemble(copies_run().files, run, copies_run().config, 3), run, 1))
+    built = [each.event.resumed for each in heard if each is not None and isinstance(each.event, Built)]
+    assert built == [True, False, True]
+    assert not any(path.exists() for path in temporaries)
+    for name in ("seed-1", "seed-2", "seed-3"):
+        assert_same_outcome(run / name, ensemble[0] / name)
+    assert members(run) == [run / name for name in ("seed-1", "seed-2", "seed-3")]
+
+
+def test_two_trainings_of_one_ensemble_at_once_are_refused(ensemble: tuple[Path, str]) -> None:
+    with locked(ensemble[0], ()):
+        assert complaint(pellucid(*given(ensemble[0], 3))) == (
+            f"{ensemble[0]} is in use: another training is writing to it"
+        )
 
 
 def test_a_run_stands_for_itself(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What is wrong with arguments, told in one line; and nothing is told of right ones."""
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,7 +11,7 @@ from command_line import complaint, pellucid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.cli.mistakes import mistake
+from pellucid.cli.mistakes import _flags, converted, mistake
 from pellucid.cli.parsing import parsed
 from pellucid.errors import InputError
 
@@ -35,6 +36,12 @@ WRONG = {
     "run --out a --beam x": "--beam: expected a whole number, got 'x'",
     "run --out a --beam=1.5": "--beam: expected a whole number, got '1.5'",
     "run --out a --share much": "--share: expected a number, got 'much'",
+    f"run --out a --beam {'1' * 19}": f"--beam: expected a whole number of at most 18 digits, got '{'1' * 19}'",
+    f"run --out a --beam -{'1' * 5000}": f"--beam: expected a whole number of at most 18 digits, got '-{'1' * 78}…'",
+    f"run --out a --widths 3 {'1_' * 2000}1": (
+        f"--widths: expected a whole number of at most 18 digits, got '{'1_' * 39}1…'"
+    ),
+    f"run --out a --{'z' * 5000}": f"there is no flag --{'z' * 77}…",
     "run --out a --widths 3 x 5": "--widths: expected a whole number, got 'x'",
     "run --out a --cell lstn": "--cell: expected gru or lstm, got 'lstn'; did you mean 'lstm'?",
     "run --out a --bean 3": "there is no flag --bean; did you mean '--beam'?",
@@ -66,6 +73,28 @@ def test_right_arguments_have_no_mistake(pieces: list[str], first: bool) -> None
     arguments = ["run", *flags] if first else [*flags, "run"]
     assert parsed(Arguments, "verb", arguments).run == Path("run")
     assert mistake(Arguments, arguments) == ""
+
+
+FLAGS = [
+    (verb, flag)
+    for verb in ("train", "tune", "predict", "score", "evaluate", "look", "recipe", "bench")
+    for flag in _flags(import_module(f"pellucid.cli.{verb}").Arguments, "--", None)
+    if flag.kind in (int, float)
+]
+
+
+@pytest.mark.parametrize("digits", [19, 4300, 5000])
+def test_a_number_of_thousands_of_digits_is_told_of_every_flag(digits: int) -> None:
+    for verb, flag in FLAGS:
+        kind = import_module(f"pellucid.cli.{verb}").Arguments
+        value = "1" * digits
+        given = [flag.name, value] if flag.flagged else [value]
+        if flag.kind is float:
+            assert converted(float, value) > 1e18
+            continue
+        with pytest.raises(InputError) as caught:
+            parsed(kind, verb, given)
+        assert "of at most 18 digits" in str(caught.value) and len(str(caught.value)) < 300, (verb, flag)
 
 
 def test_a_wrong_default_of_all_others_is_told_as_a_flag() -> None:

@@ -3,6 +3,8 @@
 B batch, S source positions, T target positions, K hypotheses.
 """
 
+import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,12 +18,12 @@ from small import config_of as config_from
 from test_ensemble import member
 from test_transducer import transducer_of
 
-import pellucid.search.transducer as module
+import pellucid.search.batch_decoder as module
 from pellucid.config import Config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS
-from pellucid.errors import InputError
+from pellucid.errors import ArgumentError, InputError
 from pellucid.model.network import build_network
 from pellucid.search.ensemble import ensemble
 from pellucid.search.options import Options, Painted
@@ -72,7 +74,7 @@ def test_a_painted_row_is_shown_as_it_was_given_in_every_decoding(kind: str) -> 
         expected = [[0.0, 1.0, 0.0], [0.25, 0.0, 0.75]][: len(trace.target)]
         np.testing.assert_allclose(trace.attention[:2], expected, atol=1e-7)
         assert trace.painted == tuple(range(min(2, len(trace.target)))) and trace.forced == ()
-        assert trace.to_dict()["painted"] == list(trace.painted)
+        assert json.loads(trace.to_json())["painted"] == list(trace.painted)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "none"])
@@ -267,7 +269,9 @@ def test_a_what_if_with_nothing_changed_changes_nothing(kind: str, width: int) -
         for name in ("log_probabilities", "attention", "top_log_probabilities"):
             assert np.array_equal(getattr(one, name), getattr(two, name))
     again = same.hypotheses([Example("abc", "")], 3, prefixes=[[]])[0]
-    assert [each.to_dict() for each in again] == [each.to_dict() for each in transducer.nbest(["abc"], 3)[0]]
+    assert [each.to_json(compact=True) for each in again] == [
+        each.to_json(compact=True) for each in transducer.nbest(["abc"], 3)[0]
+    ]
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "luong", "location"])
@@ -310,15 +314,15 @@ def test_kernels_and_plain_steps_agree_on_given_attention() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (Options(painted=(Painted(-1, (1, 0, 0)),)), "there is no step -1"),
-        (Options(painted=(Painted(10**6, (1, 0, 0)),)), "there is no step 1000000"),
-        (Options(painted=(Painted(0, (1, 0)),)), "step 0 has 2 weights, but source 1 has 3 positions"),
-        (Options(painted=(Painted(0, (1, -1, 0)),)), "the weight -1 at position 1"),
-        (Options(painted=(Painted(0, (1, 0, float("nan"))),)), "the weight nan at position 2"),
-        (Options(painted=(Painted(0, (1, 0, float("inf"))),)), "the weight inf at position 2"),
-        (Options(painted=(Painted(0, (0, 0, 0)),)), "step 0 has no weight anywhere: expected"),
-        (Options(painted=(Painted(0, (0, 1, 0)),), masked=(1,)), "no weight anywhere once what is masked is hidden"),
-        (Options(painted=(Painted(0, (0, 1, 0)), Painted(0, (1, 0, 0)))), "step 0 is painted twice"),
+        (Options(painted=(Painted(-1, (1.0, 0.0, 0.0)),)), "there is no step -1"),
+        (Options(painted=(Painted(10**6, (1.0, 0.0, 0.0)),)), "there is no step 1000000"),
+        (Options(painted=(Painted(0, (1.0, 0.0)),)), "step 0 has 2 weights, but source 1 has 3 positions"),
+        (Options(painted=(Painted(0, (0.0, 0.0, 0.0)),)), "step 0 has no weight anywhere: expected"),
+        (
+            Options(painted=(Painted(0, (0.0, 1.0, 0.0)),), masked=(1,)),
+            "no weight anywhere once what is masked is",
+        ),
+        (Options(painted=(Painted(0, (0.0, 1.0, 0.0)), Painted(0, (1.0, 0.0, 0.0)))), "step 0 is painted twice"),
         (Options(masked=(3,)), "there is no position 3: source 1 has 0 to 2"),
         (Options(masked=(-1,)), "there is no position -1"),
         (Options(masked=(0, 2, 1)), "all 3 positions of source 1 are hidden"),
@@ -335,6 +339,12 @@ def test_what_cannot_be_is_said(options: Options, words: str) -> None:
     for call in calls:
         with pytest.raises(InputError, match=words):
             call()
+
+
+@pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
+def test_a_weight_is_a_number_of_0_or_more(weight: float) -> None:
+    with pytest.raises(ArgumentError, match=rf"^weights\[1\]: expected a .*number.*, got {weight}$"):
+        Painted(0, (1.0, weight, 0.0))
 
 
 def test_nothing_is_hidden_from_a_model_that_does_not_look() -> None:
@@ -357,9 +367,9 @@ def test_prefixes_are_texts_or_symbols_and_are_told() -> None:
     by_text = transducer.hypotheses([Example("abc", "")], 2, prefixes=["vw"])[0]
     by_symbols = transducer.hypotheses([Example("abc", "")], 2, prefixes=[["v", "w"]])[0]
     for one, two in zip(by_text, by_symbols, strict=True):
-        assert one.to_dict() == two.to_dict()
-        assert one.target[:2] == ("v", "w") and one.forced == (0, 1) and one.to_dict()["forced"] == [0, 1]
-    assert "forced" not in transducer.predict(["abc"])[0].to_dict()
+        assert one.to_json(compact=True) == two.to_json(compact=True)
+        assert one.target[:2] == ("v", "w") and one.forced == (0, 1) and json.loads(one.to_json())["forced"] == [0, 1]
+    assert "forced" not in json.loads(transducer.predict(["abc"])[0].to_json())
     with pytest.raises(InputError, match="prefix"):
         transducer.predict(["abc"], prefixes=[["vw"]])
 

@@ -7,19 +7,22 @@ from typing import Any, NamedTuple
 
 import pytest
 from command_line import complaint, pellucid
+from report_documents import parts_of, written_document
 from trained_runs import contents, copies
 
 from pellucid.config import Config
 from pellucid.data.examples import read_examples
 from pellucid.errors import InputError
 from pellucid.look.rows import rows
-from pellucid.processes import Tell
 from pellucid.recipes import digits_attention
+from pellucid.recipes.catalog import ABOUT, REFERENCES, find
 from pellucid.recipes.following import Reached, followed
-from pellucid.recipes.recipe import ABOUT, REFERENCES, Request, data_folder, find, recipe_config
+from pellucid.recipes.recipe import Request, data_folder, recipe_config
 from pellucid.recipes.reference.experiment import LEAST, Experiment, Pairs, spread, write_pairs
 from pellucid.training.loop import derived_epochs
 from pellucid.training.run import load, read_log
+from pellucid.viewer.report_schema import ReportExamples, ReportFigure
+from pellucid.worker_pool import ProgressCallback
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +95,8 @@ def test_the_report_of_the_digits_tells_what_the_runs_say(digits: tuple[Path, li
         assert run["final"]["exact_match"] == pytest.approx(right / 30)
         assert len(run["per_position"]) == 4 and len(run["attention_mean"]) == 4
         assert 0 <= run["final"]["alignment_error"] <= 1 and 0 < run["final"]["alignment_mass"] < 1
-    assert (out / "report.html").read_text("utf-8").count("<svg") >= 3
+    document = written_document(out / "report.html")
+    assert len(parts_of(document, ReportFigure)) >= 2 and len(parts_of(document, ReportExamples)) >= 1
 
 
 def test_what_the_digits_recipe_says(digits: tuple[Path, list[str]]) -> None:
@@ -120,8 +124,8 @@ class Count(NamedTuple):
     to: int
 
 
-def climb(job: Count, tell: Tell) -> int:
-    """Tell of half the way, and of its end."""
+def climb(job: Count, tell: ProgressCallback) -> int:
+    """ProgressCallback of half the way, and of its end."""
     tell(Reached(job.to // 2, job.to, "half"))
     tell("there")
     return job.to

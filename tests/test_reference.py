@@ -10,17 +10,20 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from command_line import complaint, pellucid
+from report_documents import parts_of, titles_of, written_document
 from trained_runs import contents, copies, right_here, small_config
 
 from pellucid.config import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import DataError, InputError
 from pellucid.recipes import g2p_sigmorphon2020, histnorm, scan
-from pellucid.recipes.recipe import REFERENCES, Request, find
+from pellucid.recipes.catalog import REFERENCES, find
+from pellucid.recipes.recipe import Request
 from pellucid.recipes.recipe import recipe_config as real_config
 from pellucid.recipes.reference import conducting, experiment
 from pellucid.recipes.reference.judging import BEAM, judged
 from pellucid.training.run import load, read_log
+from pellucid.viewer.report_schema import ReportExamples
 
 SIZES = {"train": 24, "dev": 8, "test": 12}
 
@@ -182,8 +185,8 @@ def test_the_report_has_all_numbers(made: Made) -> None:
                 assert worth["wer"] == pytest.approx(100 - worth["exact_match"])
                 assert worth["wer_ci95"][0] <= worth["wer"] <= worth["wer_ci95"][1]
                 assert worth["among_first"][0]["accuracy"] == pytest.approx(worth["exact_match"])
-    page = (made.request.out / "report.html").read_text("utf-8")
-    assert page.count("<svg") >= 1 and "All runs" in page
+    document = written_document(made.request.out / "report.html")
+    assert parts_of(document, ReportExamples, "Attention") and "All runs" in titles_of(document)
 
 
 def test_the_numbers_are_those_of_a_beam_of_five_over_the_files(made: Made) -> None:
@@ -237,9 +240,9 @@ def test_macros_are_means_over_the_sets_that_have_a_published_number(made: Made)
 
 
 def test_every_experiment_is_drawn_where_a_recipe_asks_for_it(made: Made) -> None:
-    page = (made.request.out / "report.html").read_text("utf-8")
-    assert ("Where it looked: copying, seed 1" in page) == (names_of(made) == VARIANTS)
-    assert ("macro" in page) == (names_of(made) != VARIANTS)
+    document = written_document(made.request.out / "report.html")
+    assert ("Attention: copying, seed 1" in titles_of(document)) == (names_of(made) == VARIANTS)
+    assert ("macro" in str(document.summary)) == (names_of(made) != VARIANTS)
 
 
 def test_settings_are_compared_output_by_output(made: Made) -> None:

@@ -14,6 +14,7 @@ import pellucid
 from pellucid.data.synthetic import spelled_digits
 from pellucid.errors import InputError, RunError
 from pellucid.toml import flattened
+from pellucid.training.events import Progress
 from pellucid.training.run import append_log, cut_log, has_run, in_use, load, locked, read_log
 
 SOURCES = [example.source for example in spelled_digits(30, 1, 3, seed=7)]
@@ -154,7 +155,7 @@ def test_the_log_is_cut_back_to_the_checkpoint_and_goes_on(tmp_path: Path) -> No
     lines = [{"event": "stepped", "update": update, **counted, "loss": 1.5, "word": "naïve"} for update in (1, 2, 3)]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"upda', "utf-8")
     assert read_log(tmp_path) == lines
-    cut_log(tmp_path, update=2)
+    cut_log(tmp_path, Progress(update=2))
     assert read_log(tmp_path) == lines[:2]
     append_log(tmp_path, {"event": "stopped", "update": 2, **counted, "reason": "→"})
     assert [record["event"] for record in read_log(tmp_path)] == ["stepped", "stepped", "stopped"]
@@ -174,7 +175,7 @@ def test_the_log_is_cut_back_to_the_checkpoint_and_goes_on(tmp_path: Path) -> No
 def test_a_line_that_training_never_wrote_is_passed_over(tmp_path: Path, line: str) -> None:
     (tmp_path / "log.jsonl").write_text(f"{line}\n", "utf-8")
     assert read_log(tmp_path) == []
-    cut_log(tmp_path, update=9)
+    cut_log(tmp_path, Progress(update=9))
 
 
 def test_no_log_is_an_empty_log(tmp_path: Path) -> None:

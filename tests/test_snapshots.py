@@ -1,17 +1,21 @@
 """What a model was at each validation, kept in the run folder."""
 
+import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.numpy
+import safetensors
 from tasks import task_run
 from trained_runs import copies_run, copy_of, digits_run, train_to_end
 from viewed import begun_run, resume
 
 from pellucid.errors import RunError
 from pellucid.model.network import writing
+from pellucid.search.trace import Trace
+from pellucid.search.trace_schema import VERSION
 from pellucid.training import snapshots
 from pellucid.training.run import SNAPSHOTS, load, read_log
 from pellucid.training.snapshots import PROBES, cut, read_snapshots, take, thin
@@ -89,14 +93,29 @@ def test_however_long_a_training_few_remain(tmp_path: Path, most: int, monkeypat
     assert len({b - a for a, b in pairwise(kept)}) <= 1
 
 
+def records(run: Path) -> list[dict[str, Any]]:
+    """The traces in the first snapshot of a run, in their JSON form."""
+    with safetensors.safe_open(run / SNAPSHOTS / names(run)[0], "numpy") as content:
+        told: list[dict[str, Any]] = json.loads(content.metadata()["snapshot"])["traces"]
+    return told
+
+
+def test_a_snapshot_holds_traces_in_their_compact_json_form() -> None:
+    for run in (digits_run().run, task_run("point").run):
+        for record, trace in zip(records(run), read_snapshots(run)[0].traces, strict=True):
+            assert record["version"] == VERSION
+            assert record["attention"]["shape"] == [len(record["target"]), len(record["source"])]
+            assert Trace.from_json(json.dumps(record)).to_json(compact=True) == trace.to_json(compact=True)
+            weights, likely = trace.attention, trace.log_probabilities.astype(np.float64)
+            assert np.array_equal(weights, weights.astype(np.float16))  # no digit that another process has otherwise
+            np.testing.assert_allclose(likely, np.round(likely, 6), rtol=1e-7, atol=1e-9)
+
+
 def test_the_place_of_a_tag_is_not_kept_as_attention() -> None:
     run = task_run("tag").run
-    content = safetensors.numpy.load_file(run / SNAPSHOTS / names(run)[0])
-    assert not any(name.startswith("attention") for name in content) and "entropy 0" in content
+    assert all(record["attention"]["shape"] == [0, 0] for record in records(run))
     for trace in read_snapshots(run)[0].traces:
         assert np.array_equal(trace.attention, np.eye(len(trace.target)))
-    kept = safetensors.numpy.load_file(task_run("point").run / SNAPSHOTS / names(run)[0])
-    assert "attention 0" in kept
 
 
 def test_what_came_after_a_checkpoint_goes(tmp_path: Path) -> None:
@@ -111,5 +130,5 @@ def test_a_spoilt_one_is_told(tmp_path: Path) -> None:
     folder = copy_of(digits_run().run, tmp_path / "run")
     path = folder / SNAPSHOTS / names(folder)[0]
     path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(RunError, match="is not a snapshot"):
+    with pytest.raises(RunError, match="is not a whole safetensors file"):
         read_snapshots(folder)

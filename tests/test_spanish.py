@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from report_documents import parts_of, titles_of, written_document
 from torch import Tensor, nn
 
 from pellucid.model.network import parameter_count
 from pellucid.recipes import spanish_faithful
-from pellucid.recipes.recipe import Request, find
+from pellucid.recipes.catalog import find
+from pellucid.recipes.recipe import Request
 from pellucid.recipes.spanish.attention import Attention, attend_all, attend_words
 from pellucid.recipes.spanish.cells import TensorFlowGRU, TensorFlowLSTM
 from pellucid.recipes.spanish.networks import Carried, Design, SpanishNetwork
@@ -42,6 +44,7 @@ from pellucid.recipes.spanish.training import (
     translate,
     weight_on_padding,
 )
+from pellucid.viewer.report_schema import ReportText
 
 CORPUS = corpus_of(PAIRS)
 DATA = tensors(CORPUS.data)
@@ -308,8 +311,9 @@ def test_the_recipe_tells_what_it_trained(tmp_path: Path, monkeypatch: pytest.Mo
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [len(run["validation_loss"]) for run in report["runs"]] == [2, 2]
     assert report["overfitting"] == lines[2]
-    page = (tmp_path / "out" / "report.html").read_text("utf-8")
-    assert "Training and validation loss" in page and "height&#x27;" in page
+    document = written_document(tmp_path / "out" / "report.html")
+    assert "Training and validation loss" in titles_of(document)
+    assert any("height'" in part.text for part in parts_of(document, ReportText, "Shapes"))
 
 
 def test_batches_keep_their_columns() -> None:

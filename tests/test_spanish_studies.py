@@ -10,11 +10,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from report_documents import parts_of, written_document
 from torch import nn
 
 from pellucid.data.examples import Example
 from pellucid.recipes import spanish_studies
-from pellucid.recipes.recipe import Request, find
+from pellucid.recipes.catalog import find
+from pellucid.recipes.recipe import Request
 from pellucid.recipes.spanish import padding as padding_module
 from pellucid.recipes.spanish import sampled
 from pellucid.recipes.spanish.padding import (
@@ -43,6 +45,7 @@ from pellucid.recipes.spanish.sampled import (
 )
 from pellucid.recipes.spanish.sentences import EOS, GO, PAIRS, corpus_of
 from pellucid.recipes.spanish.tatoeba import Sentences
+from pellucid.viewer.report_schema import ReportTable
 
 
 def test_the_log_uniform_law_sums_to_one_and_falls() -> None:
@@ -162,11 +165,11 @@ def test_the_recipe_tells_what_it_measured(tmp_path: Path, monkeypatch: pytest.M
     pairs = [Example(*pair) for pair in PAIRS]
     monkeypatch.setattr(spanish_studies, "read_sentences", lambda data, samples: Sentences(pairs, pairs, pairs))
     monkeypatch.setattr(spanish_studies, "SAMPLED", 20)
-    monkeypatch.setattr(spanish_studies, "in_parallel", lambda work, jobs: map(work, jobs))
+    monkeypatch.setattr(spanish_studies, "parallel_map", lambda work, jobs: (work(job, print) for job in jobs))
     monkeypatch.setattr(sampled, "DESIGN", sampled.DESIGN._replace(hidden=4, embedding=4))
     lines = list(find("spanish-studies")(Request(tmp_path / "out", samples=20)))
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [run["cost"] for run in report["sampled_softmax"]] == ["full", "sampled"]
     assert len(report["batching"]) == 6 and report["sentences"] == 20
     assert lines[-1].startswith("report: ")
-    assert (tmp_path / "out" / "report.html").read_text("utf-8").count("<table") == 2
+    assert len(parts_of(written_document(tmp_path / "out" / "report.html"), ReportTable)) == 2

@@ -1,4 +1,4 @@
-"""Trace: its dictionary is plain JSON, rounded; its text is one line."""
+"""Trace: its JSON form, rounded; its text is one line."""
 
 import json
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.search.trace import END, FORMAT, Trace
+from pellucid.search.trace import END, Trace
+from pellucid.search.trace_schema import VERSION
 
 
 def trace_of(**changes: object) -> Trace:
@@ -32,9 +33,9 @@ def empty() -> Trace:
     return trace_of(text="", output="", log_probabilities=np.zeros(0, dtype=np.float32), **nothing, **arrays)
 
 
-def test_the_dictionary_holds_everything_to_six_decimals() -> None:
-    assert trace_of().to_dict() == {
-        "format": FORMAT,
+def test_the_json_form_holds_everything_to_six_decimals() -> None:
+    assert json.loads(trace_of().to_json()) == {
+        "version": VERSION,
         "text": "a?",
         "output": "x",
         "score": -0.123457,
@@ -46,17 +47,24 @@ def test_the_dictionary_holds_everything_to_six_decimals() -> None:
         "log_probabilities": [-0.123457, 0.0],
         "attention": [[0.25, 0.5, 0.25], [0.333333, 0.333333, 0.333333]],
         "top": [[["x", -0.123457], [END, -2.5]], [[END, 0.0], ["x", -20.0]]],
+        "rank": 1,
     }
 
 
+def refuse_constant(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+@pytest.mark.parametrize("compact", [False, True])
 @pytest.mark.parametrize("trace", [trace_of(), empty(), trace_of(text='"\\\n\0', output="ü🙂\u2028")])
-def test_the_dictionary_survives_strict_json(trace: Trace) -> None:
-    plain = trace.to_dict()
-    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+def test_the_json_form_is_strict_json_on_one_line(trace: Trace, compact: bool) -> None:
+    text = trace.to_json(compact)
+    plain = json.loads(text, parse_constant=refuse_constant)
+    assert (plain["text"], plain["output"]) == (trace.text, trace.output) and "\n" not in text
 
 
-def test_an_empty_trace_has_an_empty_dictionary() -> None:
-    plain = empty().to_dict()
+def test_an_empty_trace_has_an_empty_json_form() -> None:
+    plain = json.loads(empty().to_json())
     assert plain["attention"] == plain["top"] == plain["log_probabilities"] == plain["target"] == []
     assert plain["score"] == 0
 

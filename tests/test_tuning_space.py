@@ -78,6 +78,26 @@ def test_what_is_wrong_with_a_space_is_told(tmp_path: Path, text: str, words: st
         space_of(tmp_path, text)
 
 
+NUMBERS = ["1" * 4300, "1" * 5000, "0x" + "f" * 5000, "9223372036854775808", "inf", "nan", "1e308", "-1", "[[1]]"]
+FORMS = [
+    *("{{choices = [{n}]}}", "{{from = {n}, to = 3}}", "{{from = 0.1, to = {n}}}", "{{times = [{n}]}}", "{n}"),
+    *("{{from = 0.1, to = 0.3, step = {n}}}", '{{like = "decoder.hidden_size", times = {n}}}'),
+]
+
+
+@pytest.mark.parametrize("key", ["encoder.hidden_size", "encoder.dropout", "encoder.cell", "encoder.convolutions"])
+def test_any_number_in_a_space_is_a_value_or_a_mistake(tmp_path: Path, key: str) -> None:
+    section, _, name = key.partition(".")
+    for number in NUMBERS:
+        for form in FORMS:
+            path = _written(tmp_path, f"[{section}]\n{name} = {form.format(n=number)}\n")
+            try:
+                space = load_space(path, BASE)
+                assert described(space) and configured(BASE, space, start(BASE, space), "a trial")
+            except ConfigError as error:
+                assert len(str(error)) < 400 + len(str(path))
+
+
 def test_what_goes_along_follows_through_a_chain() -> None:
     space = default_space(BASE, ())
     config = configured(BASE, space, {"encoder.hidden_size": 24, "encoder.dropout": 0.2}, "a trial")

@@ -5,8 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pellucid.viewer import asking, contents
-from pellucid.viewer.typescript import expression, source
+from pellucid.search.trace_schema import TraceRecord
+from pellucid.viewer import contents
+from pellucid.viewer.typescript import MODULES, NAMES, expression, source
 
 TYPES = Path(__file__).parents[1] / "web" / "src" / "data" / "contents.ts"
 
@@ -17,11 +18,14 @@ def test_the_types_in_web_are_those_of_the_structs() -> None:
 
 def test_every_struct_has_an_interface() -> None:
     text = source()
-    for name, kind in {**vars(contents), **vars(asking)}.items():
-        if isinstance(kind, type) and issubclass(kind, contents.Struct) and kind is not contents.Struct:
-            assert f"export interface {name} {{\n" in text
+    structs = {kind for module in MODULES for kind in vars(module).values() if isinstance(kind, type)}
+    for kind in structs:
+        if issubclass(kind, msgspec.Struct) and kind not in (msgspec.Struct, contents.Struct, TraceRecord):
+            interface = text.split(f"export interface {NAMES.get(kind.__name__, kind.__name__)} {{\n")[1].split("}\n")[
+                0
+            ]
             for field in msgspec.structs.fields(kind):
-                assert f"\n  {field.name}: " in text
+                assert f"\n  {field.name}: " in f"\n{interface}"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import torch
 from trained_runs import right_here
 
 from pellucid.recipes import typo_foretold
-from pellucid.recipes.recipe import Request, find
+from pellucid.recipes.catalog import find
+from pellucid.recipes.recipe import Request
 from pellucid.recipes.typos.foretelling import ForetellingPointer, Widths, foretelling_loss, log_chances
 from pellucid.recipes.typos.networks import PADDING, SYMBOLS
 from pellucid.recipes.typos.pointing import Course, rows_of

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from trained_runs import train_to_end
 
 from pellucid.toml import from_settings
@@ -17,36 +16,33 @@ MARKED = re.compile(r"<!-- run -->\n```python\n(.*?)```", re.DOTALL)
 SHELL = re.compile(r"<!-- run -->\n```sh\n(.*?)```", re.DOTALL)
 
 
-def test_the_section_on_seeing_through_a_model_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def run(command: list[str], script: str, folder: Path) -> str:
+    """Standard output of a program that is given a script, in a folder."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(
+        command, input=script, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_python_examples_run(tmp_path: Path) -> None:
+    """As a user runs them: in a process in which nothing but the package itself checks its arguments."""
     blocks = MARKED.findall((ROOT / "docs" / "using.md").read_text("utf-8"))
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     examples = ROOT / "examples" / "roman"
     config = from_settings({"size": "tiny", "training": {"epochs": 2, "learning_rate": 0.02}}, "test")
     train_to_end(Files(examples / "train.tsv", examples / "dev.tsv"), tmp_path / "runs" / "roman", config)
-    monkeypatch.chdir(tmp_path)
-    assert os.listdir() == ["runs"]
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, "docs/using.md", "exec"), names)
-    shown = capsys.readouterr().out
+    assert os.listdir(tmp_path) == ["runs"]
+    shown = run([sys.executable, "-W", "error", "-"], "\n".join(blocks), tmp_path)
     assert "(1,)" in shown and "(0, 1)" in shown and "monotonicity: " in shown and "Drive(temporal=" in shown
+    assert "['MC" in shown and " → " in shown
 
 
 def test_the_commands_of_the_tasks_run(tmp_path: Path) -> None:
     (script,) = SHELL.findall((ROOT / "docs" / "using.md").read_text("utf-8"))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-e", "-u", "-o", "pipefail"],
-        input=script,
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    shown = run(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path)
     for said in ("+-+++++-+", "even", "5", "all tags right", "among the first 3"):
-        assert said in done.stdout
+        assert said in shown

@@ -5,19 +5,19 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from trained_runs import copies_run, digits_run, small_config, train_to_end
+from trained_runs import copies_run, copy_of, digits_run, small_config, train_to_end
 from viewed import begun_run, digits_shown
 from viewed_kinds import long_shown
 
 from pellucid.data.synthetic import spell
 from pellucid.errors import DataError, RunError
 from pellucid.evaluation.confusion import aligned
+from pellucid.search.trace_schema import decode_array
 from pellucid.toml import from_settings, to_toml
 from pellucid.training.run import load, locked, read_log
 from pellucid.training.session import Files
 from pellucid.viewer import assembling
 from pellucid.viewer.assembling import assemble
-from pellucid.viewer.blocks import unblocked
 from pellucid.viewer.contents import Contents
 from pellucid.viewer.history import training
 from pellucid.viewer.models import open_model, own_file
@@ -32,9 +32,9 @@ def test_items_are_what_the_run_predicts() -> None:
     for item, trace in zip(contents.items, transducer.predict([item.text for item in contents.items]), strict=True):
         (told,) = item.traces
         assert told.output == trace.output and told.target == list(trace.target)
-        np.testing.assert_array_equal(unblocked(told.attention), trace.attention)
-        np.testing.assert_array_equal(unblocked(told.log_probabilities), trace.log_probabilities)
-        assert unblocked(told.entropy).shape == (len(trace.target),)
+        np.testing.assert_array_equal(decode_array(told.attention), trace.attention)
+        np.testing.assert_array_equal(decode_array(told.log_probabilities), trace.log_probabilities)
+        assert decode_array(told.entropy).shape == (len(trace.target),)
         assert item.exact == (trace.output == item.references[0])
 
 
@@ -76,7 +76,7 @@ def test_points_of_the_space_name_the_symbol_they_are_of() -> None:
     space, items = shown.contents.space, shown.contents.items
     assert space is not None
     for cloud, symbols in ((space.encoder, "source"), (space.decoder, "target")):
-        assert unblocked(cloud.plane).shape == (len(cloud.points), 2)
+        assert decode_array(cloud.plane).shape == (len(cloud.points), 2)
         own = [point for point in cloud.points if point.item >= 0]
         assert own
         for point in own:
@@ -84,21 +84,21 @@ def test_points_of_the_space_name_the_symbol_they_are_of() -> None:
             assert f"‹{point.symbol}›" in point.text
     states = items[0].traces[0].states
     assert states is not None and states.encoder_plane is not None
-    assert unblocked(states.encoder_plane).shape == (len(items[0].traces[0].source), 2)
+    assert decode_array(states.encoder_plane).shape == (len(items[0].traces[0].source), 2)
 
 
 def test_a_file_carries_details_that_a_service_is_asked_for() -> None:
     served, kept = digits_shown().contents.items[0].traces[0], digits_shown(served=False).contents.items[0].traces[0]
     assert served.evidence is None and kept.evidence is not None
     assert kept.states is not None and kept.states.encoder.shape[0] == len(kept.source)
-    assert unblocked(kept.evidence.erasure).shape == (len(kept.target), len(kept.source))
+    assert decode_array(kept.evidence.erasure).shape == (len(kept.target), len(kept.source))
 
 
 def test_a_beam_tells_all_its_outputs_and_its_lattice_once() -> None:
     items = digits_shown(beam=3).contents.items
     for item in items:
         assert 1 <= len(item.traces) <= 3
-        assert item.traces[0].beam is not None and all(trace.beam is None for trace in item.traces[1:])
+        assert item.traces[0].lattice is not None and all(trace.lattice is None for trace in item.traces[1:])
         assert sum(trace.probability or 0 for trace in item.traces) == pytest.approx(1)
 
 
@@ -187,10 +187,13 @@ def test_what_is_left_out_of_a_file_is_told_with_its_count(tmp_path: Path) -> No
 
 def test_a_run_finds_its_own_development_file(tmp_path: Path) -> None:
     trained = digits_run()
-    assert own_file(open_model(trained.run, "run", "cpu", None)) == (trained.files.dev, None)
+    copy_of(trained.run, tmp_path / "runs" / "seed-1")
+    (tmp_path / "runs" / "ensemble.json").write_text('{"members": ["seed-1"]}')
+    assert own_file(tmp_path / "runs") == (trained.files.dev, None)
+    assert own_file(trained.run) == (trained.files.dev, None)
     (trained.files.dev).rename(tmp_path / "away")
     try:
-        assert own_file(open_model(trained.run, "run", "cpu", None)) is None
+        assert own_file(trained.run) is None
     finally:
         (tmp_path / "away").rename(trained.files.dev)
 
@@ -206,10 +209,10 @@ def test_a_run_of_parallel_files_finds_both(tmp_path: Path) -> None:
     (tmp_path / "dev.1").write_text("66\n" + (tmp_path / "dev.1").read_text())
     train_to_end(files, tmp_path / "run", from_settings(settings, origin="test"))
     model = open_model(tmp_path / "run", "run", "cpu", None)
-    assert own_file(model) == (files.dev, files.dev_target)
+    assert own_file(model.folder) == (files.dev, files.dev_target)
     assert read_file(files.dev, model.ready.config.data, files.dev_target).paired
     (tmp_path / "dev.1").unlink()
-    assert own_file(model) is None
+    assert own_file(model.folder) is None
 
 
 def test_the_truth_of_spelled_digits_is_told() -> None:
@@ -269,7 +272,7 @@ def test_a_file_holds_the_nearest_of_the_states_that_it_shows() -> None:
     space, item = shown.contents.space, shown.contents.items[3]
     states = item.traces[0].states
     assert space is not None and states is not None and states.encoder_near is not None
-    near, own = unblocked(states.encoder_near), unblocked(states.encoder)
+    near, own = decode_array(states.encoder_near), decode_array(states.encoder)
     assert near.shape == (len(own), 40)
     assert shown.planes is not None
     for position, row in enumerate(near):

@@ -10,8 +10,9 @@ from sample_traces import small
 from viewed import digits_shown
 
 from pellucid import __version__
+from pellucid.search.trace_schema import encode_json
 from pellucid.viewer.contents import Contents, Item
-from pellucid.viewer.pages import PLACE, built, encoded, exported, policy
+from pellucid.viewer.pages import PLACE, built, exported, policy
 from pellucid.viewer.traces import least_entropy, trace_told
 
 DATA = re.compile(r'<script type="application/json" id="contents">(.*?)</script>', re.DOTALL)
@@ -28,7 +29,7 @@ def test_what_a_file_holds_is_what_it_was_given() -> None:
     for contents in (hostile(), digits_shown(served=False).contents):
         (data,) = DATA.findall(exported(contents))
         assert "<" not in data
-        assert json.loads(data) == json.loads(encoded(contents))
+        assert json.loads(data) == json.loads(encode_json(contents))
 
 
 def test_contents_never_leave_their_place() -> None:
@@ -62,4 +63,4 @@ def test_the_built_page_loads_nothing() -> None:
 
 
 def test_half_pairs_become_a_sign_that_can_be_written() -> None:
-    assert "\ufffd" in encoded(hostile()).decode()
+    assert "\ufffd" in encode_json(hostile()).decode()

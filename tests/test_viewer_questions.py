@@ -11,9 +11,9 @@ from viewed_kinds import sounds_shown
 
 from pellucid.errors import InputError
 from pellucid.search.trace import END
+from pellucid.search.trace_schema import decode_array
 from pellucid.training.run import load
 from pellucid.viewer.asking import Asked, Changed, Nearby, Painted
-from pellucid.viewer.blocks import unblocked
 from pellucid.viewer.questions import decode, gathered, kept, neighbours, what_if
 from pellucid.viewer.space import point, spacing
 
@@ -36,19 +36,19 @@ def test_a_prefix_with_its_end_is_scored_and_nothing_is_searched() -> None:
 def test_a_painted_row_is_where_the_model_looked() -> None:
     row = [0.0] * 7 + [3.0]
     (trace,) = decode(SHOWN(), Asked(text="nine two", painted=[Painted(step=0, weights=row)])).traces
-    np.testing.assert_allclose(unblocked(trace.attention)[0], [0] * 7 + [1], atol=1e-6)
+    np.testing.assert_allclose(decode_array(trace.attention)[0], [0] * 7 + [1], atol=1e-6)
     assert trace.painted == [0]
 
 
 def test_a_hidden_position_is_not_looked_at() -> None:
     (trace,) = decode(SHOWN(), Asked(text="nine two", masked=[0, 5])).traces
-    assert (unblocked(trace.attention)[:, [0, 5]] == 0).all()
+    assert (decode_array(trace.attention)[:, [0, 5]] == 0).all()
 
 
 def test_all_outputs_of_a_beam_with_one_lattice() -> None:
     item = decode(SHOWN(), Asked(text="nine two", beam_width=4, outputs=4, lattice=True))
     assert [trace.rank for trace in item.traces] == [1, 2, 3, 4]
-    assert item.traces[0].beam is not None and item.traces[1].beam is None
+    assert item.traces[0].lattice is not None and item.traces[1].lattice is None
     assert sum(trace.probability or 0 for trace in item.traces) == pytest.approx(1)
 
 
@@ -66,7 +66,7 @@ def test_states_lie_in_the_plane_of_the_corpus() -> None:
         (shown.decoder_plane, again.states.decoder_plane),
     ):
         assert one is not None and other is not None
-        np.testing.assert_allclose(unblocked(one), unblocked(other), atol=1e-4)
+        np.testing.assert_allclose(decode_array(one), decode_array(other), atol=1e-4)
 
 
 def test_an_empty_source_has_an_empty_output() -> None:
@@ -77,7 +77,7 @@ def test_an_empty_source_has_an_empty_output() -> None:
 def test_nothing_changed_changes_nothing() -> None:
     same = what_if(SHOWN(), Changed(before=PLAIN, after=PLAIN))
     assert msgspec.json.encode(same.before) == msgspec.json.encode(same.after)
-    assert (unblocked(same.divergence) == 0).all()
+    assert (decode_array(same.divergence) == 0).all()
     for item in (same.before, same.after):
         assert item.traces[0].log_probabilities == same.same.log_probabilities
         assert item.traces[0].attention == same.same.attention
@@ -87,23 +87,23 @@ def test_a_changed_source_costs_the_output_before() -> None:
     told = what_if(SHOWN(), Changed(before=PLAIN, after=Asked(text="one two")))
     assert told.same.output == told.before.traces[0].output and told.same.source == list("one two")
     assert told.same.score < told.before.traces[0].score
-    assert unblocked(told.divergence).shape == (len(told.before.traces[0].target),)
-    assert unblocked(told.divergence)[0] > 0.5
+    assert decode_array(told.divergence).shape == (len(told.before.traces[0].target),)
+    assert decode_array(told.divergence)[0] > 0.5
 
 
 def test_painted_attention_shows_in_the_divergence() -> None:
     row = [0.0] * 7 + [1.0]
     changed = Changed(before=PLAIN, after=Asked(text="nine two", painted=[Painted(step=0, weights=row)]))
-    bits = unblocked(what_if(SHOWN(), changed).divergence)
+    bits = decode_array(what_if(SHOWN(), changed).divergence)
     assert bits[0] > 0 and (bits >= -1e-6).all()
 
 
 def test_a_forced_beginning_is_compared_along_its_own_output() -> None:
     told = what_if(SHOWN(), Changed(before=PLAIN, after=Asked(text="nine two", prefix=["4"])))
-    before, after, bits = told.before.traces[0], told.after.traces[0], unblocked(told.divergence)
+    before, after, bits = told.before.traces[0], told.after.traces[0], decode_array(told.divergence)
     assert told.along == "after" and before.target[0] != "4" == after.target[0] == told.same.target[0]
     assert told.same.log_probabilities == after.log_probabilities and told.same.attention == after.attention
-    given = np.exp(unblocked(after.log_probabilities)[0])
+    given = np.exp(decode_array(after.log_probabilities)[0])
     likely = dict(decode(SHOWN(), PLAIN).traces[0].top[0])
     assert given < 0.5 and ("4" not in likely or given == pytest.approx(np.exp(likely["4"]), rel=1e-4))
     assert len(bits) == min(len(before.target), len(after.target)) and bits[0] == 0 < bits[1]
@@ -111,7 +111,7 @@ def test_a_forced_beginning_is_compared_along_its_own_output() -> None:
 
 def test_a_beginning_that_was_written_anyway_changes_nothing() -> None:
     told = what_if(SHOWN(), Changed(before=PLAIN, after=Asked(text="nine two", prefix=["9"])))
-    assert (unblocked(told.divergence) == 0).all()
+    assert (decode_array(told.divergence) == 0).all()
     assert told.before.traces[0].attention == told.same.attention
 
 
@@ -193,7 +193,7 @@ def test_the_nearest_states_are_of_the_file_and_not_the_one_asked_for() -> None:
 def test_decoding_equals_the_runs_own_to_the_bit() -> None:
     (trace,) = load(digits_run().run).predict(["nine two"])
     (told,) = decode(SHOWN(), PLAIN).traces
-    np.testing.assert_array_equal(unblocked(told.attention), trace.attention)
+    np.testing.assert_array_equal(decode_array(told.attention), trace.attention)
 
 
 def test_neighbours_are_all_told_with_spaces_or_all_without() -> None:

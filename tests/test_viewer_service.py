@@ -83,7 +83,7 @@ def test_decoding_is_the_runs_own(port: int) -> None:
     assert answer.status == 200 and answer.json["traces"][0]["output"] == trace.output
     full = {"text": "nine two", "beam_width": 3, "outputs": 3, "lattice": True, "evidence": True, "states": True}
     told = post(port, "/api/decode", {**full, "gates": True}).json["traces"]
-    assert len(told) == 3 and told[0]["beam"]["symbols"] and told[0]["evidence"] and told[0]["states"]["gates"]
+    assert len(told) == 3 and told[0]["lattice"]["symbols"] and told[0]["evidence"] and told[0]["states"]["gates"]
 
 
 def test_only_names_of_this_machine_are_let_in(port: int) -> None:
@@ -339,3 +339,22 @@ def test_the_end_waits_for_no_answer_that_nobody_gets() -> None:
             process.send_signal(signal.SIGINT)
             assert process.wait(20) == 0
         assert process.stdout.read() == "ended\n"
+
+
+@pytest.mark.parametrize("number", ["1" * 5000, "-" + "1" * 4200, "9" * 30, str(2**63)])
+def test_a_number_of_any_size_is_a_mistake_like_another(port: int, number: str) -> None:
+    questions = {
+        "/api/decode": [
+            *(f'{{"text": "one", "{name}": NUMBER}}' for name in ("beam_width", "outputs", "rival")),
+            '{"text": "one", "masked": [NUMBER]}',
+            '{"text": "one", "painted": [{"step": NUMBER, "weights": [1, 0, 0]}]}',
+        ],
+        "/api/neighbours": [
+            '{"text": "one", "target": ["1"], "side": "encoder", "position": NUMBER}',
+            '{"text": "one", "target": ["1"], "side": "encoder", "position": 0, "count": NUMBER}',
+        ],
+    }
+    for path, bodies in questions.items():
+        for body in bodies:
+            answer = ask(port, path, body.replace("NUMBER", number).encode(), Content_Type="application/json")
+            assert answer.status < 500 and len(answer.body) < 300, (body, answer)

@@ -25,7 +25,7 @@ from pellucid.data.vocabulary import (
     load_vocabularies,
 )
 from pellucid.errors import RunError
-from pellucid.search.transducer import SPECIAL_NAMES
+from pellucid.search.trace import SPECIAL_NAMES
 
 SYMBOLS = st.one_of(st.text(max_size=2), st.sampled_from(["<pad>", "<s>", "⟨end⟩", "⟨unknown⟩", "PAD", "0", "2"]))
 SEQUENCES = st.lists(st.lists(SYMBOLS, max_size=6), max_size=6)

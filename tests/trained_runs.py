@@ -17,11 +17,11 @@ from safetensors import safe_open
 from pellucid.config import Config
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
-from pellucid.processes import Tell
 from pellucid.recipes.following import teller
 from pellucid.recipes.recipe import Request
 from pellucid.toml import from_settings
 from pellucid.training.session import Files, RunEvent, train_run
+from pellucid.worker_pool import ProgressCallback
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "encoder": {"hidden_size": 6, "embedding_size": 6},
@@ -199,6 +199,8 @@ def own_files(run: Path) -> list[str]:
     return [name for name in names if not name.startswith(SNAPSHOTS)]
 
 
-def right_here(task: Callable[[Any, Tell], Any], jobs: Sequence[tuple[str, Any]], request: Request) -> Iterator[Any]:
+def right_here(
+    task: Callable[[Any, ProgressCallback], Any], jobs: Sequence[tuple[str, Any]], request: Request
+) -> Iterator[Any]:
     """As `followed`: the jobs one after the other, in this process."""
     return (task(job, teller(request, name)) for name, job in jobs)

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 
 from pellucid.config import Cell, Config
-from pellucid.errors import InputError, nearest
+from pellucid.errors import InputError, nearest, quote
 from pellucid.toml import from_settings
 
 Task = Literal["train", "greedy", "beam"]
@@ -105,5 +105,5 @@ def _one(word: str, choices: Sequence[Any], what: str, more: Sequence[str] = ())
     """The word, if it is one of the choices."""
     if word not in choices:
         listed = ", ".join([*choices, *more])
-        raise InputError(f"there is no {what} {word!r}{nearest(word, [*choices, *more])} ({listed})")
+        raise InputError(f"there is no {what} {quote(word)}{nearest(word, [*choices, *more])} ({listed})")
     return word

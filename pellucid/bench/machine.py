@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from pellucid import __version__
+from pellucid.version import __version__
 
 MIB = 2**20
 PACKAGES = ("torch", "numba", "numpy")

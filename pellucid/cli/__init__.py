@@ -1,18 +1,20 @@
 """The command line: one verb a file, nothing heavy imported before a verb is known.
 
 Exit codes: 0 done, 1 nothing came of it (every trial of tune failed), 2 a mistake in what was given (one message, no
-traceback), 130 interrupted, 141 nobody reads on.
+traceback), 130 interrupted, 141 nobody reads on. What cannot be written on standard error changes none of them.
 """
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from importlib import import_module
 from io import TextIOWrapper
+from typing import TextIO, cast
 
-from pellucid import __version__
-from pellucid.errors import InputError, nearest
+from pellucid.cli.messages import abandon, optional, say, use_messages
+from pellucid.errors import InputError, nearest, quote
+from pellucid.version import __version__
 
 VERBS = {
     "train": "train a model on pairs of sequences, or go on with an unfinished training",
@@ -41,7 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     # Threads of PyTorch's own that wait for each other spin by default: on a busy machine that triples the time.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    return _guarded(list(sys.argv[1:] if arguments is None else arguments))
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    with redirect_stderr(None if sys.stderr is None else cast(TextIO, optional(sys.stderr))):
+        code = _guarded(given)
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    return code
 
 
 def _run(given: list[str]) -> int:
@@ -53,14 +60,14 @@ def _run(given: list[str]) -> int:
         print(f"pellucid {__version__}")
         return 0
     if given[0] not in VERBS:
-        raise InputError(f"there is no verb {given[0]!r}{nearest(given[0], VERBS)} (pellucid --help lists them)")
+        raise InputError(f"there is no verb {quote(given[0])}{nearest(given[0], VERBS)} (pellucid --help lists them)")
     if sys.stdout is None and given[0] != "train":
         raise InputError("standard output is closed: there is nowhere to write")
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             # A service may have closed it: what nobody reads goes nowhere.
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open to the process's end)
-    warnings.formatwarning = _worded
+    use_messages()
     run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{given[0]}").run
     return run(given[1:])
 
@@ -73,7 +80,7 @@ def _guarded(given: list[str]) -> int:
             sys.stdout.flush()
         return code
     except InputError as error:
-        return _complain(str(error))
+        return _complain(*map(str, error.args))
     except KeyboardInterrupt:
         _complain("interrupted")
         return 130
@@ -92,21 +99,13 @@ def _guarded(given: list[str]) -> int:
         return _complain("not enough memory; a smaller training.batch_size, search.batch_size or size needs less")
 
 
-def _worded(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
-) -> str:
-    """A warning as any other word of ours, without the line of code that it came from."""
-    return f"pellucid: {message}\n"
-
-
-def _complain(message: str) -> int:
-    """Say what was wrong, on standard error."""
-    if sys.stderr is not None:
-        print(f"pellucid: {message}", file=sys.stderr)
+def _complain(*lines: str) -> int:
+    """Say what was wrong, on standard error; the exit code."""
+    say(*lines)
     return 2
 
 
 def _abandon_stdout() -> None:
-    """Let the interpreter's last flush go nowhere: whoever read it is gone, or its disk is full."""
+    """Let the interpreter's last flush go nowhere."""
     if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon(sys.stdout)

@@ -1,6 +1,7 @@
 """From the arguments of evaluate to assessments: which runs answer which pairs, in which groups."""
 
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -13,10 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from pellucid.cli.messages import say
 from pellucid.cli.searching import SearchFlags, lexicon_of, with_settings
+from pellucid.cli.sources import STANDARD_INPUT
 from pellucid.config import DataConfig, Device, Format
-from pellucid.data.examples import BadLine, Example, Reading, has_known_name, read_examples, read_grouped
-from pellucid.errors import DataError, InputError
+from pellucid.data.columns import column_number
+from pellucid.data.examples import BadLine, Example, Reading, is_undecided, read_examples, read_grouped
+from pellucid.data.headers import header_note, of_another_file
+from pellucid.data.records import has_known_name
+from pellucid.errors import DataError, InputError, quote
 from pellucid.evaluation.answers import merge_references
 from pellucid.evaluation.assessment import Answered, Assessment, assess, join
 from pellucid.look.names import short_names
@@ -29,7 +35,6 @@ if TYPE_CHECKING:
 
 HOLE = "{}"
 """Stands for a group's name in the path of a file or run."""
-STANDARD_INPUT = "standard input"
 
 
 class Lexicons(dict["DataConfig", "Lexicon | None"]):
@@ -93,7 +98,8 @@ def _stored(file: Path) -> Iterator[Path]:
         raise DataError("standard input is closed: give a file of pairs")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / STANDARD_INPUT
-        path.write_bytes(sys.stdin.buffer.read())
+        with path.open("wb") as whole:
+            shutil.copyfileobj(sys.stdin.buffer, whole)
         try:
             yield path
         except InputError as error:
@@ -116,7 +122,7 @@ def _parts(runs: Sequence[Path], file: Path, target: Path | None) -> Iterator[Pa
         raise DataError(f"{len(names)} files are named like {file}, but no run has a folder {runs[0]} for any of them")
     if missing:
         left = ", ".join(missing)
-        print(f"pellucid: note: no run for {len(missing)} of {len(names)} files, left out: {left}", file=sys.stderr)
+        say(f"note: no run for {len(missing)} of {len(names)} files, left out: {left}")
     for name in names:
         if name not in missing:
             paths = tuple(_filled(path, name) for path in runs)
@@ -175,7 +181,7 @@ def _check_tasks(paths: Sequence[Path], transducers: "Sequence[Transducer]") -> 
     for path, task in others:
         if task != first[1]:
             raise InputError(
-                f"runs of one task can be compared: that of {first[0]} is {first[1]!r}, of {path} {task!r}"
+                f"runs of one task can be compared: that of {first[0]} is {quote(first[1])}, of {path} {quote(task)}"
             )
 
 
@@ -183,7 +189,7 @@ def _check_asked(transducer: "Transducer", how: How) -> None:
     """`InputError` for what the answers of a task are not scored by."""
     task = transducer.config.task
     if how.texts and task != "transduce":
-        raise InputError(f"--texts scores running texts, but the model's task is {task!r}")
+        raise InputError(f"--texts scores running texts, but the model's task is {quote(task)}")
     if how.multi_reference and task == "tag":
         raise InputError("--multi-reference is for outputs that may be right in several ways, but the task is 'tag'")
 
@@ -202,22 +208,26 @@ def _data_config(trained: DataConfig, file: Path, how: How) -> DataConfig:
     format = how.input_format
     if format == "auto" and not has_known_name(file):
         format = trained.format
-    return msgspec.structs.replace(trained, on_bad_line=how.search.on_bad_line, format=format)
+    own = of_another_file(trained, how.search.header)
+    return msgspec.structs.replace(own, on_bad_line=how.search.on_bad_line, format=format)
 
 
 def _read(part: Part, data: DataConfig, how: How) -> tuple[Reading, list[str]]:
     """The pairs of a part, with what stands in the column of groups."""
     if not how.group:
         reading = read_examples(part.file, data, part.target)
+        note = header_note(reading.examples) if is_undecided(part.file, data, part.target) else ""
+        if note:
+            print(f"pellucid: note: {part.file}: {note}", file=sys.stderr)
         return reading, [""] * len(reading.examples)
     if part.target is not None:
         raise InputError("--group names a column of FILE, but with --target FILE has whole lines only")
     try:
         return read_grouped(part.file, data, how.group)
     except InputError as error:
-        if how.group.isdecimal() and f"expected {int(how.group)} columns" in str(error):
+        if f"expected {column_number(how.group)} columns" in str(error):
             raise DataError(f"--group {how.group}: there is no such column ({str(error).splitlines()[0]})") from error
-        raise type(error)(str(error).replace("data.group_column", "--group")) from error
+        raise type(error)(*(line.replace("data.group_column", "--group") for line in error.args)) from error
 
 
 def _asked(reading: Reading, names: Sequence[str], how: How) -> Answered:
@@ -241,10 +251,9 @@ def _tell_of_several(examples: Sequence[Example]) -> None:
     distinct = {(each.source, each.features, each.target) for each in examples}
     several = len(distinct) - len({(source, features) for source, features, _ in distinct})
     if several:
-        print(
-            f"pellucid: note: {several:,} further targets belong to sources that have one already; each line is scored "
-            f"against its own target (--multi-reference accepts any of them)",
-            file=sys.stderr,
+        say(
+            f"note: {several:,} further targets belong to sources that have one already; each line is scored against "
+            "its own target (--multi-reference accepts any of them)"
         )
 
 

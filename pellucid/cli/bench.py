@@ -25,7 +25,7 @@ from pellucid.bench.results import Measured, Stage
 from pellucid.bench.scaling import Point, points
 from pellucid.cli.parsing import parsed
 from pellucid.config import Threads
-from pellucid.errors import InputError
+from pellucid.errors import InputError, quote
 from pellucid.files import write_atomic, write_text
 from pellucid.kernels.environment import plain_is_asked
 
@@ -121,7 +121,7 @@ def _ways(given: Arguments) -> tuple[bool, ...]:
 def _checked_scaling(given: Arguments, path: Path, what: Wanted) -> Wanted:
     """One measurement to draw curves around: small GRU, where nothing else is said."""
     if path.suffix not in ENDINGS:
-        raise InputError(f"--scaling takes a file that ends with .png or .svg, got {path.suffix or 'no ending'!r}")
+        raise InputError(f"--scaling takes a file that ends with .png or .svg, got {quote(path.suffix or 'no ending')}")
     if not path.absolute().parent.is_dir():
         raise InputError(f"cannot write {path}: no such folder")
     if len(what.tasks) > 1 or len(given.case) > 1 or len(given.cell) > 1 or given.plain or given.profile:

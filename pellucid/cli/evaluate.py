@@ -11,11 +11,12 @@ import tyro
 from rich.console import Console
 from tyro.conf import Positional
 
+from pellucid.cli.messages import say
 from pellucid.cli.parsing import parsed
 from pellucid.cli.searching import SearchFlags, check_list, drawing_of
 from pellucid.cli.sources import check_order, is_run
 from pellucid.config import Device, Format
-from pellucid.errors import InputError
+from pellucid.errors import InputError, quote
 from pellucid.files import check_writable
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def run(arguments: list[str]) -> int:
     found = assessed(paths[:-1], paths[-1], how)
     comparisons = [compare_runs(found.runs[0], other) for other in found.runs[1:]]
     for line in found.bad:
-        print(f"pellucid: skipped {line}", file=sys.stderr)
+        say(f"skipped {line}")
     listed = LISTED if given.worst is None else given.worst
     if given.json:
         sys.stdout.write(msgspec.json.encode(_plain(found, comparisons, listed)).decode() + "\n")
@@ -107,7 +108,7 @@ def _paths(given: Arguments) -> tuple[Path, ...]:
     """The runs, and the file in the end; `InputError` where one of them is missing or stands in another's place."""
     if given.file is None:
         raise InputError(
-            f"expected the folder of a run and a file of pairs, got {str(given.run)!r} alone: pellucid evaluate RUN "
+            f"expected the folder of a run and a file of pairs, got {quote(given.run)} alone: pellucid evaluate RUN "
             "[RUN ...] FILE"
         )
     paths = (given.run, given.file, *given.more)
@@ -152,14 +153,13 @@ def _tell_names(found: "Assessed") -> None:
     """What short names stand for."""
     for run, name in zip(found.runs, found.names, strict=True):
         if run.name != name:
-            print(f"pellucid: {run.name} is {name}", file=sys.stderr)
+            say(f"{run.name} is {name}")
 
 
 def _write_page(given: Arguments, found: "Assessed", comparisons: "Sequence[Comparison]") -> None:
     """The page, and where it is."""
-    from pellucid.look.comparison_page import comparison_report
-    from pellucid.look.evaluation_page import evaluation_report
-    from pellucid.look.report import write_report
+    from pellucid.viewer.evaluation_report import comparison_report, evaluation_report
+    from pellucid.viewer.report import write_report
 
     assert given.html is not None
     listed = DRAWN if given.worst is None else given.worst
@@ -172,7 +172,7 @@ def _write_page(given: Arguments, found: "Assessed", comparisons: "Sequence[Comp
     else:
         report = evaluation_report(found.runs[0], str(file), found.counts[0], listed)
     write_report(given.html, report)
-    print(f"pellucid: wrote {given.html}", file=sys.stderr)
+    say(f"wrote {given.html}")
 
 
 def _check(given: Arguments) -> None:
@@ -181,6 +181,6 @@ def _check(given: Arguments) -> None:
         raise InputError(f"--worst: expected 0 or more, got {given.worst}")
     check_list(given)
     if given.html is not None and given.html.suffix != ".html":
-        raise InputError(f"--html takes a file that ends with .html, got {str(given.html)!r}")
+        raise InputError(f"--html takes a file that ends with .html, got {quote(given.html)}")
     if given.html is not None:
         check_writable(given.html)

@@ -1,10 +1,11 @@
 """Ctrl-C while something trains."""
 
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from pellucid.cli.messages import say
 
 
 class Interruption:
@@ -21,7 +22,7 @@ class Interruption:
         if self.asked or not self.training:
             raise KeyboardInterrupt
         self.asked = True
-        print("pellucid: stopping after this update (Ctrl-C again to stop at once)", file=sys.stderr)
+        say("stopping after this update (Ctrl-C again to stop at once)")
 
 
 @contextmanager

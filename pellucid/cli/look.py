@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from pellucid.cli.messages import say
 from pellucid.cli.parsing import parsed
-from pellucid.cli.sources import check_order, say, standard_input
-from pellucid.config import DataConfig, Device
-from pellucid.data.examples import BadLine, Example, parse_sources, read_sources
-from pellucid.errors import DataError, InputError
+from pellucid.cli.sources import STANDARD_INPUT, check_order, standard_input
+from pellucid.config import DataConfig, Device, Header, Limit
+from pellucid.data.examples import BadLine, Example, Input, parse_sources, read_sources
+from pellucid.data.headers import of_another_file
+from pellucid.errors import DataError, InputError, quote
 from pellucid.files import check_writable, write_text
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from pellucid.viewer.models import Model
     from pellucid.viewer.sources import Sources
 
-STANDARD_INPUT = Path("-")
+DASH = Path("-")
+"""Stands for standard input in the place of FILE."""
 EXPORTS = (".html", ".png", ".svg", ".json", ".tex")
 
 
@@ -38,9 +41,11 @@ class Arguments:
     export: Path | None = None
     """Write page.html, which works offline, or the first source as .png, .svg, .json or .tex, instead of serving."""
     terminal: bool = False
-    """Show FILE in the terminal."""
+    """Show FILE, or the development file, in the terminal."""
     target: Path | None = None
     """File of targets, where FILE holds sources, one a line."""
+    header: Header = "auto"
+    """Whether the first line of FILE names the columns (--header, --no-header); auto: as in the training file."""
     items: int = 200
     """How many examples of FILE the page shows; its numbers are of all of them."""
     port: int = 0
@@ -53,7 +58,7 @@ class Arguments:
     """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
     most: int = 10
     """How many sources to show in the terminal."""
-    width: int = 0
+    width: Limit = 0
     """Columns of the terminal view; 0 takes the terminal's own."""
     ascii: bool = False
     """Draw in the terminal with ASCII only."""
@@ -76,7 +81,7 @@ def run(arguments: list[str]) -> int:
     if given.export is not None:
         _export(given, given.export)
         print(given.export)
-    elif given.terminal or given.file == STANDARD_INPUT:
+    elif given.terminal or given.file == DASH:
         _show(given)
     else:
         _serve(given)
@@ -96,7 +101,7 @@ def _check(given: Arguments) -> None:
     if given.export is not None and given.export.suffix not in EXPORTS:
         endings = f"{', '.join(EXPORTS[:-1])} or {EXPORTS[-1]}"
         ending = given.export.suffix or "no ending"
-        raise InputError(f"--export takes a file that ends with {endings}, got {ending!r}")
+        raise InputError(f"--export takes a file that ends with {endings}, got {quote(ending)}")
     if given.export is not None:
         check_writable(given.export)
 
@@ -167,15 +172,20 @@ def _sources(given: Arguments, model: "Model") -> "list[Sources]":
     from pellucid.viewer.sources import read_file, sources_alone
 
     if model.transducer is None:
-        if given.file and given.file != STANDARD_INPUT:
+        if given.file and given.file != DASH:
             # Its mistakes are told at once, and not when there is a model to show it with.
-            read_file(given.file, load_config(model.folder / CONFIG).data, given.target)
+            read_file(given.file, _data(given, load_config(model.folder / CONFIG).data), given.target)
         return []
-    data = model.transducer.config.data
-    if given.file == STANDARD_INPUT:
-        return [sources_alone("standard input", _standard_input(data), data)]
-    found = (given.file, given.target) if given.file else own_file(model)
+    data = _data(given, model.transducer.config.data)
+    if given.file == DASH:
+        return [sources_alone(STANDARD_INPUT, _standard_input(given, data), data)]
+    found = (given.file, given.target) if given.file else own_file(model.folder)
     return [read_file(found[0], data, found[1])] if found else []
+
+
+def _data(given: Arguments, trained: DataConfig) -> DataConfig:
+    """How FILE is read; without FILE as in training."""
+    return trained if given.file is None else of_another_file(trained, given.header)
 
 
 def _show(given: Arguments) -> None:
@@ -192,7 +202,7 @@ def _show(given: Arguments) -> None:
     print(caption_of(traces[0]))
     if left:
         say(f"{len(traces):,} of {len(traces) + left:,} sources are shown: --most shows more")
-    elif given.file == STANDARD_INPUT and len(traces) == given.most:
+    elif given.file == DASH and len(traces) == given.most:
         say(f"{len(traces):,} sources are shown, and no more are read: --most shows more")
 
 
@@ -200,15 +210,35 @@ def _traces(given: Arguments, most: int) -> "tuple[list[Trace], int]":
     """The first sources of the input, decoded, and how many more a file has; an unreadable one is an error."""
     from pellucid.model.threads import use_threads
     from pellucid.training.run import load
-    from pellucid.viewer.sources import skipped
 
-    if len(given.runs) > 1 or given.file is None:
-        raise InputError("give one DIR and one FILE (or - for standard input)")
+    if len(given.runs) > 1:
+        raise InputError("the terminal and pictures show one run: give one DIR (pellucid look DIR [FILE])")
     transducer = load(given.runs[0], given.device)
     transducer = transducer if given.beam is None else transducer.with_beam(given.beam)
     use_threads(transducer.config.threads)
-    data = transducer.config.data
-    lines = _standard_input(data) if given.file == STANDARD_INPUT else read_sources(given.file, data)
+    data = _data(given, transducer.config.data)
+    examples, left = _own_examples(given, data, most) if given.file is None else _first_sources(given, data, most)
+    return transducer.trace(examples), left
+
+
+def _own_examples(given: Arguments, data: DataConfig, most: int) -> tuple[list[Example], int]:
+    """The first examples of the run's own development file, and how many more it has."""
+    from pellucid.viewer.models import own_file
+    from pellucid.viewer.sources import read_file
+
+    found = own_file(given.runs[0])
+    if found is None:
+        raise InputError(f"the development file of {given.runs[0]} is not where it was in training: give a FILE")
+    examples = read_file(found[0], data, found[1]).examples
+    return examples[:most], max(0, len(examples) - most)
+
+
+def _first_sources(given: Arguments, data: DataConfig, most: int) -> tuple[list[Example], int]:
+    """The first sources of FILE that can be read, and how many more there are; of standard input no more are read."""
+    from pellucid.viewer.sources import skipped
+
+    assert given.file is not None
+    lines = _standard_input(given, data) if given.file == DASH else read_sources(given.file, data)
     bad = list[BadLine]()
     examples = list(islice(_good(lines, data, bad), most))
     told = skipped(bad)
@@ -216,8 +246,7 @@ def _traces(given: Arguments, most: int) -> "tuple[list[Trace], int]":
         raise DataError(f"{given.file} holds no source" + (f": {told}" if told else ""))
     if told:
         say(told)
-    left = 0 if given.file == STANDARD_INPUT else sum(isinstance(each, Example) for each in lines)
-    return transducer.trace(examples), left
+    return examples, 0 if given.file == DASH else sum(isinstance(each, Example) for each in lines)
 
 
 def _good(lines: Iterable[Example | BadLine], data: DataConfig, bad: list[BadLine]) -> Iterator[Example]:
@@ -231,6 +260,6 @@ def _good(lines: Iterable[Example | BadLine], data: DataConfig, bad: list[BadLin
             bad.append(line)
 
 
-def _standard_input(data: DataConfig) -> Iterator[Example | BadLine]:
+def _standard_input(given: Arguments, data: DataConfig) -> Iterator[Example | BadLine]:
     """The sources that standard input has."""
-    return parse_sources(standard_input(), "standard input", data)
+    return parse_sources(standard_input(), STANDARD_INPUT, data, Input(header=given.header))

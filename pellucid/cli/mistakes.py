@@ -9,8 +9,10 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import msgspec
 import tyro
 
-from pellucid.errors import nearest
-from pellucid.toml import in_words
+from pellucid.config import Header
+from pellucid.errors import MOST_DIGITS, abbreviate, nearest, quote
+from pellucid.toml import HEADERS, choices_of
+from pellucid.wording import in_words
 
 KINDS: Mapping[type, tuple[str, str]] = {
     int: ("INT", "a whole number"),
@@ -50,12 +52,30 @@ def mistake(kind: type, arguments: Sequence[str], default: object = None) -> str
         name = written.replace("_", "-")
         flag = flags.get(name, switches.get(name))
         if flag is None or not flag.flagged:
-            return f"there is no flag {written}{_hint(name, flags)}"
+            return f"there is no flag {abbreviate(written)}{_hint(name, flags)}"
         wrong = _misgiven(flag, written, value if equals else None, left)
         if wrong:
             return wrong
         given.add(flag.name)
     return _misplaced(list(flags.values()), free) or _lacking(flags.values(), given, free)
+
+
+def with_header_values(kind: type, arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with a value for each flag of type `Header` that is given as a switch is.
+
+    --header alone stands for --header true, and --no-header for --header false.
+    """
+    names = {flag.name for flag in _flags(kind, "--", None) if flag.kind == Header}
+    spelled = list[str]()
+    for at, argument in enumerate(arguments):
+        if argument in names:
+            given = at + 1 < len(arguments) and arguments[at + 1] in HEADERS
+            spelled += [argument] if given else [argument, "true"]
+        elif argument.startswith("--no-") and f"--{argument[5:]}" in names:
+            spelled += [f"--{argument[5:]}", "false"]
+        else:
+            spelled.append(argument)
+    return spelled
 
 
 def lacking_value(kind: type, arguments: Sequence[str]) -> str:
@@ -79,17 +99,24 @@ def out_of_bounds(given: object) -> str:
             try:
                 msgspec.convert(value, annotated)
             except msgspec.ValidationError as error:
-                return f"--{name.replace('_', '-')}: {in_words(str(error))}, got {value}"
+                return f"--{name.replace('_', '-')}: {in_words(str(error))}, got {quote(value)}"
     return ""
 
 
 def converted(kind: type, text: str) -> Any:  # noqa: ANN401 (a value of the kind)
-    """A value of one of `KINDS`; `ValueError` says what was got instead."""
+    """A value of one of `KINDS`; `ValueError` says what was got instead.
+
+    A whole number of more digits than any setting takes is refused here, so that nothing else meets one.
+    """
     convert: Callable[[str], Any] = kind
     try:
-        return convert(text)
+        value = convert(text)
     except ValueError:
-        raise ValueError(f"expected {KINDS[kind][1]}, got {text!r}") from None
+        value = None
+    if value is None or (kind is int and abs(value) >= 10**MOST_DIGITS):
+        digits = f" of at most {MOST_DIGITS} digits" if kind is int and len(text) > MOST_DIGITS else ""
+        raise ValueError(f"expected {KINDS[kind][1]}{digits}, got {quote(text)}")
+    return value
 
 
 def inner(kind: Any) -> Any:  # noqa: ANN401 (any type)
@@ -105,7 +132,7 @@ def inner(kind: Any) -> Any:  # noqa: ANN401 (any type)
 def _misgiven(flag: Flag, written: str, value: str | None, left: list[str]) -> str:
     """What is wrong with what a flag is given; its values are taken from what is left."""
     if flag.values == "none":
-        return f"{written} is a switch: it takes no value, got {value!r}" if value is not None else ""
+        return f"{written} is a switch: it takes no value, got {quote(value)}" if value is not None else ""
     if value is not None:
         values = [value]
     elif flag.values == "any":
@@ -124,16 +151,16 @@ def _without_value(written: str, after: Sequence[str]) -> str:
     """What to say of a flag without the value it takes."""
     if after and not after[0].startswith("--"):
         return ""
-    return f"{written}: expected a value, got {f'the flag {after[0]}' if after else 'nothing'}"
+    return f"{written}: expected a value, got {f'the flag {abbreviate(after[0])}' if after else 'nothing'}"
 
 
 def _misread(flag: Flag, written: str, text: str) -> str:
     """What is wrong with one value."""
-    if get_origin(flag.kind) is Literal:
-        choices = [str(each) for each in get_args(flag.kind)]
+    choices = [str(each) for each in choices_of(flag.kind)]
+    if choices:
         if text in choices:
             return ""
-        return f"{written}: expected {_listed(choices, 'or')}, got {text!r}{nearest(text, choices)}"
+        return f"{written}: expected {_listed(choices, 'or')}, got {quote(text)}{nearest(text, choices)}"
     if flag.kind in KINDS:
         try:
             converted(flag.kind, text)
@@ -147,10 +174,10 @@ def _misplaced(flags: Sequence[Flag], free: Sequence[str]) -> str:
     places = [flag for flag in flags if not flag.flagged]
     short = next((argument for argument in free if argument.startswith("-") and argument not in ("-", "--")), None)
     if short is not None:
-        return f"there is no flag {short}{_hint(short, [flag.name for flag in flags])}"
+        return f"there is no flag {abbreviate(short)}{_hint(short, [flag.name for flag in flags])}"
     if len(free) > len(places) and all(place.values == "one" for place in places):
         wanted = " ".join([*(place.name for place in places), "and flags"])
-        return f"{free[len(places)]!r} is one argument too many: expected {wanted}"
+        return f"{quote(free[len(places)])} is one argument too many: expected {wanted}"
     for place, argument in zip(places, free, strict=False):
         wrong = _misread(place, place.name, argument)
         if wrong:

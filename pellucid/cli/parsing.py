@@ -18,8 +18,18 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
-from pellucid.cli.mistakes import KINDS, converted, inner, lacking_value, mistake, out_of_bounds
-from pellucid.errors import InputError
+from pellucid.cli.mistakes import (
+    KINDS,
+    converted,
+    inner,
+    lacking_value,
+    mistake,
+    out_of_bounds,
+    with_header_values,
+)
+from pellucid.config import Header
+from pellucid.errors import InputError, abbreviate
+from pellucid.toml import HEADERS
 
 Arguments = TypeVar("Arguments")
 SHOWN = {"None": "", "''": "", "": "", "True": "(default: on)", "False": "(default: off)"}
@@ -29,6 +39,7 @@ SHOWN = {"None": "", "''": "", "": "", "True": "(default: on)", "False": "(defau
 def parsed(kind: type[Arguments], verb: str, arguments: Sequence[str], default: Arguments | None = None) -> Arguments:
     """The arguments of a verb; help leaves with exit code 0, a mistake is an `InputError`."""
     asks_help, see = bool({"-h", "--help"} & set(arguments)), f"(pellucid {verb} --help)"
+    arguments = with_header_values(kind, arguments)
     if not asks_help and (wrong := lacking_value(kind, arguments)):
         raise InputError(f"{wrong} {see}")
     start: Any = tyro.MISSING_NONPROP if default is None else default
@@ -50,7 +61,7 @@ def _unboxed(told: str) -> str:
     """tyro's words without the box around them, as far as its first rule."""
     lines = [line.strip("│ ") for line in told.splitlines() if line.startswith("│")]
     ends = [at for at, line in enumerate(lines) if set(line) == {"─"}]
-    return re.sub(r"\s+", " ", " ".join(lines[: ends[0]] if ends else lines)).strip()
+    return abbreviate(re.sub(r"\s+", " ", " ".join(lines[: ends[0]] if ends else lines)).strip(), 500)
 
 
 def _registry() -> ConstructorRegistry:
@@ -59,8 +70,10 @@ def _registry() -> ConstructorRegistry:
 
     @registry.primitive_rule
     def _(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-        """One of `KINDS`, alone or beside None."""
+        """One of `KINDS`, alone or beside None, or a `Header`."""
         own = inner(info.type)
+        if own == Header:
+            return _header_spec()
         return _spec(own) if own in KINDS else None
 
     asked = list[Any]()
@@ -99,4 +112,17 @@ def _spec(kind: type) -> PrimitiveConstructorSpec[Any]:
         instance_from_str=lambda texts: converted(kind, texts[0]),
         is_instance=lambda value: value is None or isinstance(value, (kind, int) if kind is float else kind),
         str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _header_spec() -> PrimitiveConstructorSpec[Any]:
+    """How a `Header` is read and shown."""
+    values: dict[str, Header] = {"auto": "auto", "true": True, "false": False}
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{{{','.join(HEADERS)}}}",
+        instance_from_str=lambda texts: values[texts[0]],
+        is_instance=lambda value: value in (True, False, "auto"),
+        str_from_instance=lambda value: [str(value).lower()],
+        choices=HEADERS,
     )

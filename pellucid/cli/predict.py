@@ -24,7 +24,7 @@ from pellucid.cli.searching import (
 )
 from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
 from pellucid.config import Device, Format
-from pellucid.data.examples import BadLine, Example, parse_sources, read_sources
+from pellucid.data.examples import BadLine, Example, Input, parse_sources, read_sources
 from pellucid.errors import ConfigError, DataError
 from pellucid.search.trace import Trace
 
@@ -85,7 +85,8 @@ def run(arguments: list[str]) -> int:
     teller, data = Notes(given.require), transducer.config.data
     number = answered = 0  # lines, and the sources among them
     most = given.nbest or given.sample or transducer.config.search.beam_width
-    for chunk in chunks(file, data, given.input_format, (read_sources, parse_sources), most if listing else 1):
+    known = Input(given.input_format, given.header, transducer.vocabularies.columns)
+    for chunk in chunks(file, data, known, (read_sources, parse_sources), most if listing else 1):
         stop = refused(chunk) if given.on_bad_line == "stop" else None
         examples = [item for item in chunk[:stop] if isinstance(item, Example)]
         lists = iter(answer(examples, answered, None if prefixes is None else _begun(chunk[:stop], prefixes)))
@@ -164,7 +165,7 @@ def _line(traces: Sequence[Trace], item: Item, kind: Kind) -> str:
         case "tsv":
             return "\t".join([escaped(trace.text), escaped(trace.output), f"{trace.score:.6f}"])
         case "jsonl":
-            return msgspec.json.encode(trace.to_dict()).decode()
+            return trace.to_json()
 
 
 def _listed(traces: Sequence[Trace], item: Item, kind: Kind, number: int) -> list[str]:
@@ -175,8 +176,7 @@ def _listed(traces: Sequence[Trace], item: Item, kind: Kind, number: int) -> lis
         case "tsv":
             return [_row(trace, number) for trace in traces] or [f"{number}\t0\t\t\t"]
         case "jsonl":
-            lists = [trace.to_dict() for trace in traces]
-            return [msgspec.json.encode(lists).decode() if traces else _error(item)]
+            return [f"[{','.join(trace.to_json() for trace in traces)}]" if traces else _error(item)]
 
 
 def _row(trace: Trace, number: int) -> str:

@@ -2,16 +2,17 @@
 pellucid recipe NAME --out DIR [--seeds N] [--samples N] [--data DIR] [--only A,B] [--words FILE]
 """
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from pellucid.cli.messages import say
 from pellucid.cli.parsing import parsed
 from pellucid.errors import InputError
-from pellucid.recipes.recipe import ABOUT, CHOOSABLE, MismatchError, Request, data_folder, find
+from pellucid.recipes.catalog import ABOUT, CHOOSABLE, find
+from pellucid.recipes.recipe import MismatchError, Request, data_folder
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,6 @@ def run(arguments: list[str]) -> int:
             for line in run_recipe(request._replace(seen=seen)):
                 print(line, flush=True)
     except MismatchError as error:
-        print(f"pellucid: {error}", file=sys.stderr)
+        say(str(error))
         return 1
     return 0

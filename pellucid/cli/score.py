@@ -9,8 +9,8 @@ import msgspec
 from pellucid.cli.parsing import parsed
 from pellucid.cli.searching import More, Run
 from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
-from pellucid.config import Device, Format
-from pellucid.data.examples import Example, parse_pairs, read_pairs
+from pellucid.config import Device, Format, Header
+from pellucid.data.examples import Example, Input, parse_pairs, read_pairs
 from pellucid.errors import DataError
 from pellucid.search.trace import Trace
 
@@ -32,6 +32,8 @@ class Arguments:
     """Format of the input; auto goes by the file's name, then by the training file's."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """What a malformed line does: stop, or give an empty output, counted and listed."""
+    header: Header = "auto"
+    """Whether the first line of the input names the columns (--header, --no-header); auto: as in the training file."""
     device: Device = "cpu"
     """What scores: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
 
@@ -47,7 +49,8 @@ def run(arguments: list[str]) -> int:
     transducer = load(runs[0] if len(runs) == 1 else runs, given.device)
     use_threads(transducer.config.threads)
     teller, data = Notes(), transducer.config.data
-    for chunk in chunks(file, data, given.input_format, (read_pairs, parse_pairs)):
+    known = Input(given.input_format, given.header, transducer.vocabularies.columns)
+    for chunk in chunks(file, data, known, (read_pairs, parse_pairs)):
         stop = refused(chunk) if given.on_bad_line == "stop" else None
         traces = iter(transducer.force([item for item in chunk[:stop] if _is_pair(item)]))
         for item in chunk[:stop]:
@@ -79,4 +82,4 @@ def _line(trace: Trace | None, item: Item, kind: Kind) -> str:
             each = " ".join(f"{value:.6f}" for value in trace.log_probabilities)
             return "\t".join([escaped(trace.text), escaped(trace.output), f"{trace.score:.6f}", each])
         case "jsonl":
-            return msgspec.json.encode(trace.to_dict()).decode()
+            return trace.to_json()

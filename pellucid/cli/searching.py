@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from tyro.conf import Positional, arg
 
-from pellucid.cli.sources import say
-from pellucid.config import WIDEST, SearchConfig
-from pellucid.errors import ConfigError
-from pellucid.toml import in_words
+from pellucid.cli.messages import say
+from pellucid.config import WIDEST, Header, SearchConfig
+from pellucid.errors import ArgumentError, ConfigError
 
 if TYPE_CHECKING:
     from pellucid.search.lexicon import Lexicon
@@ -70,6 +69,8 @@ class SearchFlags:
     """Symbols added to what the minimum ratio asks, instead of the run's."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """What an unreadable line does: stop, or be skipped, counted and listed (predict gives it an empty output)."""
+    header: Header = "auto"
+    """Whether the first line of FILE names the columns (--header, --no-header); auto: as in the training file."""
 
 
 def with_settings(transducer: "Transducer", flags: SearchFlags) -> "Transducer":
@@ -125,8 +126,7 @@ def drawing_of(flags: SearchFlags) -> "Drawing | None":
             shown = name.replace("_", "-")
             raise ConfigError(f"--sample draws outputs, --{shown} searches for them: give one of them")
     try:
-        return msgspec.convert({"samples": flags.sample, **changes}, Drawing)
-    except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$.")
-        name = where.rstrip("`").replace("samples", "sample")
-        raise ConfigError(f"--{name.replace('_', '-')}: {in_words(what)}, got {getattr(flags, name)}") from error
+        return Drawing(samples=flags.sample, **changes)
+    except ArgumentError as error:
+        name, _, told = str(error).partition(":")
+        raise ConfigError(f"--{name.replace('samples', 'sample').replace('_', '-')}:{told}") from error

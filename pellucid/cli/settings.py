@@ -66,7 +66,11 @@ def defaults_of(arguments: Sequence[str]) -> dict[str, Any]:
     file, told = _value(arguments, "--config"), {name: _value(arguments, f"--{name}") for name in ("size", "task")}
     # What is no size and no task is told of when the flags are read.
     overrides = {name: told[name] for name, kind in (("size", Size), ("task", Task)) if told[name] in get_args(kind)}
-    base = load_config(Path(file), overrides) if file is not None else from_settings(overrides, origin="flags")
+    base = (
+        load_config(Path(file), overrides, regular=False)
+        if file is not None
+        else from_settings(overrides, origin="flags")
+    )
     return {field.name: getattr(base, field.name) for field in fields(SettingFlags) if field.name != "config"}
 
 

@@ -1,31 +1,31 @@
 """Lines of input for the verbs that answer each with lines of output, and what is told of them at the end."""
 
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO
+from typing import cast
 
-import msgspec
-
-from pellucid.config import DataConfig, Format
-from pellucid.data.examples import BadLine, Example
-from pellucid.errors import DataError, InputError
+from pellucid.cli.messages import say
+from pellucid.config import DataConfig
+from pellucid.data.examples import BadLine, Example, Input
+from pellucid.data.headers import of_another_file
+from pellucid.data.lines import ArrivingLines
+from pellucid.errors import DataError, InputError, quote
+from pellucid.search.streaming import chunked, sources_at_once
 from pellucid.search.trace import Trace
 
-CHUNK = 1024
-"""Lines decoded together at most: they bound the memory, whatever the length of the file."""
-OUTPUTS = 2**14
-"""Outputs held at a time at most, where lines have many of them."""
 LISTED = 5
 LONGEST = 40
 """Characters of a symbol that are told."""
+STANDARD_INPUT = "standard input"
+"""What stands for the path in messages."""
 MARKS = ("config.toml", "ensemble.json")
 """Files that only folders of runs and of ensembles hold."""
 Item = Example | BadLine
-Reader = Callable[[Path, DataConfig, Format], Iterator[Item]]
-Parser = Callable[[Iterable[bytes], str, DataConfig], Iterator[Item]]
+Reader = Callable[[Path, DataConfig, Input], Iterator[Item]]
+Parser = Callable[[Iterable[bytes], str, DataConfig, Input], Iterator[Item]]
 
 
 def is_run(path: Path) -> bool:
@@ -54,54 +54,33 @@ def apart(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path], Pat
     return [first, *rest], Path("-")
 
 
-def standard_input() -> BinaryIO:
-    """The bytes of standard input; `DataError` where it is closed."""
+def standard_input() -> ArrivingLines:
+    """The lines of standard input; `DataError` where it is closed."""
     if sys.stdin is None:
         raise DataError("standard input is closed: give a file of sources")
-    return sys.stdin.buffer
+    return ArrivingLines(cast(BufferedIOBase, sys.stdin.buffer), STANDARD_INPUT)
 
 
 def chunks(
-    file: Path, data: DataConfig, format: Format, how: tuple[Reader, Parser], outputs: int = 1
+    file: Path, trained: DataConfig, known: Input, how: tuple[Reader, Parser], outputs: int = 1
 ) -> Iterator[list[Item]]:
-    """The input in pieces of at most `CHUNK` records, `outputs` of each wanted; standard input by what has arrived."""
-    (read, parse), most = how, max(1, min(CHUNK, OUTPUTS // outputs))
+    """The input in pieces as a stream is decoded, `outputs` of each wanted; standard input by what has arrived.
+
+    `trained` is how the training file was read, `known` what is known of the input beside that.
+    """
+    (read, parse), most, data = how, sources_at_once(outputs), of_another_file(trained, known.header)
     if str(file) != "-":
-        items = iter(read(file, data, format))
-        while chunk := list(islice(items, most)):
-            yield chunk
+        yield from chunked(read(file, data, known), most)
         return
-    if format != "auto":
-        data = msgspec.structs.replace(data, format=format)
-    arriving = Arriving(standard_input())
+    arriving = standard_input()
     chunk = []
-    for item in parse(arriving, "standard input", data):
+    for item in parse(arriving, STANDARD_INPUT, data, known):
         chunk.append(item)
         if len(chunk) == most or not arriving.waiting:
             yield chunk
             chunk = []
     if chunk:
         yield chunk
-
-
-class Arriving:
-    """Lines as they arrive, so that who types or pipes one line gets its answer before the next."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        """Nothing has arrived yet."""
-        self.stream = stream
-        self.waiting: deque[bytes] = deque()
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Whole lines; the last one may lack its end."""
-        rest = b""
-        while piece := self.stream.read1(1 << 16):  # type: ignore[attr-defined]
-            *lines, rest = (rest + piece).split(b"\n")
-            self.waiting.extend(line + b"\n" for line in lines)
-            while self.waiting:
-                yield self.waiting.popleft()
-        if rest:
-            yield rest
 
 
 def refused(items: Sequence[Item]) -> int | None:
@@ -170,18 +149,8 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def say(message: str) -> None:
-    """One line on standard error."""
-    print(f"pellucid: {message}", file=sys.stderr)
-
-
-def _short(symbol: str) -> str:
-    """A symbol, or the beginning of one that is longer than any line."""
-    return symbol if len(symbol) <= LONGEST else f"{symbol[: LONGEST - 1]}…"
-
-
 def _tell_unknown(found: "Counter[str]", what: str, how: str) -> None:
     """Say which unknown symbols were met most, if any were."""
     if found:
-        most = ", ".join(f"{_short(symbol)!r} × {count:,}" for symbol, count in found.most_common(LISTED))
+        most = ", ".join(f"{quote(symbol, LONGEST)} × {count:,}" for symbol, count in found.most_common(LISTED))
         say(f"{counted(found.total(), what)} ({len(found):,} different) {how}: {most}")

@@ -1,6 +1,5 @@
 """pellucid train TRAIN --dev DEV --run DIR [--config FILE] [--ensemble N] [flags]"""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from msgspec import Meta
 
 from pellucid.agreement import refuse_idle
 from pellucid.cli.interruption import heeded
+from pellucid.cli.messages import say
 from pellucid.cli.parsing import parsed
 from pellucid.cli.settings import SettingFlags, config_of, defaults_of
 from pellucid.config import Config, Limit
@@ -101,7 +101,7 @@ def _train_ensemble(given: Arguments, config: Config) -> int:
 
 def interrupted(folder: Path) -> int:
     """Say how to go on; the exit code."""
-    print(f"pellucid: interrupted; the same command goes on from here ({folder})", file=sys.stderr)
+    say(f"interrupted; the same command goes on from here ({folder})")
     return 130
 
 

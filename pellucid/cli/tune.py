@@ -10,9 +10,10 @@ import tyro
 
 from pellucid.agreement import idle
 from pellucid.cli.interruption import heeded
+from pellucid.cli.messages import say
 from pellucid.cli.parsing import parsed
 from pellucid.cli.settings import SettingFlags, config_of, defaults_of
-from pellucid.cli.sources import counted, say
+from pellucid.cli.sources import counted
 from pellucid.cli.train import interrupted
 from pellucid.config import Amount, Config, Count, Limit
 from pellucid.errors import InputError

@@ -16,7 +16,7 @@ import numpy as np
 from pellucid.data.batches import Encoded, Ragged, id_counts
 from pellucid.data.columns import BadLine
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.files import replaced
+from pellucid.files import open_regular, plain_json, replaced
 
 NOTES, DIGEST = b"pellucid", b"sha256"
 """The keys of the schema's metadata."""
@@ -74,18 +74,19 @@ def map_corpus(path: Path, key: str, tagged: bool) -> Corpus:
     import pyarrow
 
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             # The system's map, which knows every path that Python does.
             content = pyarrow.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        batch = pyarrow.ipc.open_file(content).get_batch(0)
+        reader = pyarrow.ipc.open_file(content)
+        told = reader.schema.metadata[NOTES]
+        notes = msgspec.convert(plain_json(told), _Notes)
+        if notes.key != key:  # before anything large is looked at
+            raise CorpusError("it is of other files or settings")
+        batch = reader.get_batch(0)
         batch.validate(full=True)
-        told = batch.schema.metadata[NOTES]
-        notes = msgspec.convert(json.loads(told), _Notes)
         encoded = Encoded(*(_column(batch.column(name)) for name in Encoded._fields))
-    except (pyarrow.ArrowException, msgspec.ValidationError, OSError, ValueError, LookupError, TypeError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise CorpusError("it is damaged, or no corpus") from error
-    if notes.key != key:
-        raise CorpusError("it is of other files or settings")
     whole = batch.schema.metadata.get(DIGEST) == _digest(encoded, told)
     if not whole or not _is_sound(encoded, id_counts(notes.vocabularies, tagged)):
         raise CorpusError("it is damaged")

@@ -5,15 +5,31 @@ lines. Nothing is stripped, normalised, truncated or skipped in silence.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from pellucid.config import DataConfig, Format
-from pellucid.data.columns import BadLine, Columns, Record, Records, without_last
+from pellucid.config import DataConfig, Format, Header
+from pellucid.data.columns import (
+    BadLine,
+    Columns,
+    Records,
+    check_column,
+    column_number,
+    resolve_header,
+    without_last,
+)
 from pellucid.data.faults import length_fault, pair_fault
-from pellucid.data.formats import csv_records, json_records, parquet_records, table_width, text_records, tsv_records
-from pellucid.data.lines import checked_lines, file_lines
+from pellucid.data.formats import table_width
+from pellucid.data.headers import check_cells
+from pellucid.data.lines import file_lines
+from pellucid.data.records import (
+    TABLES,
+    file_records,
+    format_to_predict,
+    parallel_records,
+    parse_records,
+    resolve_format,
+)
 from pellucid.data.symbols import segmenters
 from pellucid.errors import ConfigError, DataError
 
@@ -21,7 +37,10 @@ __all__ = [
     "BadLine",
     "Example",
     "Reading",
+    "count_columns",
+    "has_header",
     "ignored_columns",
+    "is_undecided",
     "parse_pairs",
     "parse_sources",
     "read_examples",
@@ -31,13 +50,6 @@ __all__ = [
     "resolve_format",
 ]
 
-SUFFIXES: dict[str, Format] = {
-    ".tsv": "tsv",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-}
 PAIR = ("source", "target", "features")
 SKIP = 'data.on_bad_line = "skip" (--on-bad-line skip) leaves such lines out and counts them'
 
@@ -59,11 +71,6 @@ class Reading(NamedTuple):
     blank: int
 
 
-def resolve_format(path: Path, config: DataConfig) -> Format:
-    """The format of a file of pairs: the configured one, or for "auto" what its name says (other names are TSV)."""
-    return _named_format(path, "tsv") if config.format == "auto" else config.format
-
-
 def read_examples(path: Path, config: DataConfig, target_path: Path | None = None) -> Reading:
     """Every pair of a file, or of two parallel text files when `target_path` is given.
 
@@ -72,19 +79,34 @@ def read_examples(path: Path, config: DataConfig, target_path: Path | None = Non
     """
     columns = _columns(config, PAIR)
     if target_path is not None:
-        records, name = _parallel_records(path, target_path, columns), f"the pair {path} and {target_path}"
-    else:
-        records, name = _pair_records(path, config, columns), str(path)
-    return _read(records, config, str(path), name)
+        whole = f"the pair {path} and {target_path}"
+        return _read(parallel_records(path, target_path, columns), config, str(path), whole)
+    return _read_pairs(path, config, columns)
+
+
+def is_undecided(path: Path, config: DataConfig, target_path: Path | None = None) -> bool:
+    """Return whether a file may have a header, and nobody has said whether it does."""
+    format = "text" if target_path is not None else resolve_format(path, config)
+    return format in TABLES and _columns(config, PAIR).header == "auto"
+
+
+def has_header(config: DataConfig) -> bool:
+    """Return whether a file that is not refused is read with a header."""
+    return _columns(config, PAIR).header is True
+
+
+def count_columns(path: Path, config: DataConfig) -> int:
+    """Return how many columns the first line of a TSV or CSV file has; 0 for other formats, and for a pipe."""
+    format = resolve_format(path, config)
+    return table_width(file_lines(path), format, str(path)) if format in TABLES and path.is_file() else 0
 
 
 def ignored_columns(path: Path, config: DataConfig) -> str:
     """Which columns of a TSV or CSV file are read and of how many, in words; "" where all are, or have names."""
-    format = resolve_format(path, config)
     wanted = _columns(config, PAIR).wanted
-    if format not in ("tsv", "csv") or config.header or not all(column.isdecimal() for column in wanted.values()):
+    if config.header is True or None in map(column_number, wanted.values()):
         return ""
-    width = table_width(file_lines(path), format, str(path))
+    width = count_columns(path, config)
     told = ", ".join(f"{column} as {role}" for role, column in wanted.items())
     return f"the file has {width} columns, read are {told}" if width > len(set(wanted.values())) else ""
 
@@ -96,73 +118,74 @@ def read_grouped(path: Path, config: DataConfig, group: str) -> tuple[Reading, l
     """
     columns = _columns(config, (*PAIR, "group"), group)
     groups: dict[int, str] = {}
-    records = without_last(_pair_records(path, config, columns), groups)
-    reading = _read(records, config, str(path), str(path))
+    reading = _read_pairs(path, config, columns, groups)
     return reading, [groups[line] for line in reading.lines]
 
 
-def read_sources(path: Path, config: DataConfig, format: Format = "auto") -> Iterator[Example | BadLine]:
+class Input(NamedTuple):
+    """What is known of a file, or of standard input, beside the settings of the run that reads it."""
+
+    format: Format = "auto"
+    """Its format; "auto" goes by its name, then by the training file's."""
+    header: Header = "auto"
+    """Whether its first line names the columns; "auto": as in the training file."""
+    columns: int = 0
+    """How many columns the training file has, of which no line of the input has more; 0 sets no limit."""
+
+
+FILE, LINES = Input(), Input(header=False)
+"""What is known where nobody says more, of a file and of lines from elsewhere."""
+
+
+def read_sources(path: Path, config: DataConfig, known: Input = FILE) -> Iterator[Example | BadLine]:
     """The sources of a file to predict for, their targets empty: one item for each record, in order.
 
-    The name decides the format where `format` does not and it can, else `config.format`. A blank line is an empty
+    The name decides the format where `known` does not and it can, else `config.format`. A blank line is an empty
     source; a line of TSV or CSV with one column is the source itself. Errors, at the first item: `DataError` for a
-    file that cannot be read, and for a header (the first line, where `config.header` is set and it has several
-    columns) without the columns.
+    file that cannot be read, and for a header (the first line, where there is one and it has several columns) without
+    the columns.
     """
-    if format == "auto":
-        format = _named_format(path, "tsv" if config.format == "auto" else config.format)
-    yield from _sources(_file_records(path, format, _source_columns(config)), config, str(path))
+    yield from _sources(_records(path, config, known, _source_columns(config)), config, str(path))
 
 
-def parse_sources(lines: Iterable[bytes], name: str, config: DataConfig) -> Iterator[Example | BadLine]:
+def parse_sources(
+    lines: Iterable[bytes], name: str, config: DataConfig, known: Input = LINES
+) -> Iterator[Example | BadLine]:
     """`read_sources` for lines from elsewhere, say standard input, in the configured format ("auto" counts as TSV).
 
-    Lines are taken one at a time, each only when the one before was answered. Only CSV may have a header here. `name`
-    stands for the path in bad lines. Errors: `DataError` for Parquet, which is no text.
+    Lines are taken one at a time, each only when the one before was answered. What the configuration says of a header
+    holds for CSV; `known` says it of lines of TSV, of which a person may type the first. `name` stands for the path in
+    bad lines. Errors: `DataError` for Parquet, which is no text.
     """
-    yield from _sources(_parsed(lines, name, config, _source_columns(config)), config, name)
+    yield from _sources(_parsed(lines, name, config, known, _source_columns(config)), config, name)
 
 
-def read_pairs(path: Path, config: DataConfig, format: Format = "auto") -> Iterator[Example | BadLine]:
+def read_pairs(path: Path, config: DataConfig, known: Input = FILE) -> Iterator[Example | BadLine]:
     """The pairs of a file to score: one item for each record, in order, as `read_sources` for sources.
 
     Lines are good and bad as in a training file, but for a blank one, which is a pair without texts.
     """
-    if format == "auto":
-        format = _named_format(path, "tsv" if config.format == "auto" else config.format)
-    yield from _pairs(_file_records(path, format, _columns(config, PAIR)), config, str(path))
+    yield from _pairs(_records(path, config, known, _columns(config, PAIR)), config, str(path))
 
 
-def parse_pairs(lines: Iterable[bytes], name: str, config: DataConfig) -> Iterator[Example | BadLine]:
+def parse_pairs(
+    lines: Iterable[bytes], name: str, config: DataConfig, known: Input = LINES
+) -> Iterator[Example | BadLine]:
     """`read_pairs` for lines from elsewhere, as `parse_sources` for sources."""
-    yield from _pairs(_parsed(lines, name, config, _columns(config, PAIR)), config, name)
+    yield from _pairs(_parsed(lines, name, config, known, _columns(config, PAIR)), config, name)
 
 
-def _parsed(lines: Iterable[bytes], name: str, config: DataConfig, columns: Columns) -> Records:
-    """The records of lines in the configured format."""
-    lines = checked_lines(lines, name)
-    match config.format:
-        case "parquet":
-            raise DataError(f"{name} cannot be read as Parquet: give a file, or another --input-format")
-        case "csv":
-            return csv_records(lines, columns, name)
-        case "jsonl":
-            return json_records(lines, columns, name)
-        case "text":
-            return text_records(lines, columns, name)
-        case "tsv" | "auto":
-            return tsv_records(lines, columns._replace(header=False), name)
+def _records(path: Path, config: DataConfig, known: Input, columns: Columns) -> Records:
+    """The records of a file."""
+    format = format_to_predict(path, config) if known.format == "auto" else known.format
+    return file_records(path, format, columns._replace(most=known.columns))
 
 
-def has_known_name(path: Path) -> bool:
-    """Whether the name of a file says its format."""
-    return _named_format(path, "auto") != "auto"
-
-
-def _named_format(path: Path, otherwise: Format) -> Format:
-    """The format that the name of a file says, if it says one."""
-    name = path.name.lower().removesuffix(".gz")
-    return next((format for suffix, format in SUFFIXES.items() if name.endswith(suffix)), otherwise)
+def _parsed(lines: Iterable[bytes], name: str, config: DataConfig, known: Input, columns: Columns) -> Records:
+    """The records of lines."""
+    format = config.format if known.format == "auto" else known.format
+    header = columns.header if format == "csv" else known.header
+    return parse_records(lines, name, format, columns._replace(header=header, most=known.columns))
 
 
 def _columns(config: DataConfig, roles: tuple[str, ...], group: str = "") -> Columns:
@@ -170,9 +193,10 @@ def _columns(config: DataConfig, roles: tuple[str, ...], group: str = "") -> Col
     configured = {"source": config.source_column, "target": config.target_column, "features": config.features_column}
     configured["group"] = group
     for role, column in configured.items():
-        if (not column and role in ("source", "target")) or (column.isdecimal() and int(column) == 0):
-            raise ConfigError(f"data.{role}_column: expected a name or a number from 1, got {column!r}")
-    return Columns({role: configured[role] for role in roles if configured[role]}, config.header)
+        if not column and role in ("source", "target"):
+            raise ConfigError(f"data.{role}_column: expected a name or a number from 1, got ''")
+        check_column(role, column)
+    return resolve_header(Columns({role: configured[role] for role in roles if configured[role]}, config.header))
 
 
 def _source_columns(config: DataConfig) -> Columns:
@@ -180,55 +204,24 @@ def _source_columns(config: DataConfig) -> Columns:
     return _columns(config, ("source", "features"))._replace(alone=True)
 
 
-def _pair_records(path: Path, config: DataConfig, columns: Columns) -> Records:
-    """The records of a file of pairs."""
+def _read_pairs(path: Path, config: DataConfig, columns: Columns, last: dict[int, str] | None = None) -> Reading:
+    """All pairs of a file; the last column of each is kept in `last`, by the line, where that is given."""
     format = resolve_format(path, config)
     if format == "text":
         raise ConfigError(f'data.format = "text" reads two parallel files: give the file of targets beside {path}')
-    return _file_records(path, format, columns)
+    records = file_records(path, format, columns)
+    records = records if last is None else without_last(records, last)
+    below = " below the header" if format in TABLES and columns.header is True else ""
+    reading = _read(records, config, str(path), str(path), below)
+    if format in TABLES and columns.header == "auto":
+        check_cells(reading.examples, f"{path}:{reading.lines[0]}")
+    return reading
 
 
-def _file_records(path: Path, format: Format, columns: Columns) -> Records:
-    """The records of a file in a known format."""
-    name = str(path)
-    match format:
-        case "csv":
-            return csv_records(file_lines(path), columns, name)
-        case "jsonl":
-            return json_records(file_lines(path), columns, name)
-        case "parquet":
-            return parquet_records(path, columns)
-        case "text":
-            return text_records(file_lines(path), columns, name)
-        case "tsv" | "auto":
-            return tsv_records(file_lines(path), columns, name)
-
-
-def _parallel_records(source_path: Path, target_path: Path, columns: Columns) -> Records:
-    """Line i of one file with line i of the other; `DataError` where one ends before the other."""
-    without_target = {role: column for role, column in columns.wanted.items() if role != "target"}
-    sources = text_records(file_lines(source_path), Columns(without_target), str(source_path))
-    targets = text_records(file_lines(target_path), Columns({"source": "1"}), str(target_path))
-    for number, (source, target) in enumerate(zip_longest(sources, targets), 1):
-        if source is None or target is None:
-            count = number + sum(1 for _ in (sources if target is None else targets))
-            counts = (count, number - 1) if target is None else (number - 1, count)
-            raise DataError(
-                f"{source_path} has {counts[0]} lines, but {target_path} has {counts[1]}: they must pair up"
-            )
-        if isinstance(source, BadLine) or isinstance(target, BadLine):
-            yield source if isinstance(source, BadLine) else target
-        elif source.fields or target.fields:
-            first, *features = source.fields or [""]
-            yield Record(number, [first, *(target.fields or [""]), *features])
-        else:
-            yield source
-
-
-def _read(records: Records, config: DataConfig, name: str, whole: str) -> Reading:
+def _read(records: Records, config: DataConfig, name: str, whole: str, below: str = "") -> Reading:
     """Sort records into examples, bad lines and blank ones; stop at the first bad one unless they are skipped.
 
-    `DataError` where `whole`, all that is read, holds no example.
+    `DataError` where `whole`, all that is read, holds no example; `below` says where that is.
     """
     sides = segmenters(config)
     reading = Reading([], [], [], 0)
@@ -248,11 +241,11 @@ def _read(records: Records, config: DataConfig, name: str, whole: str) -> Readin
                 continue
             bad = BadLine(name, record.line, reason)
         if config.on_bad_line == "stop":
-            raise DataError(f"{bad}\n{SKIP}")
+            raise DataError(str(bad), SKIP)
         reading.bad.append(bad)
     reading = reading._replace(blank=blank)
     if not reading.examples:
-        raise DataError(_why_none(reading, whole, config.header))
+        raise DataError(_why_none(reading, whole, below))
     return reading
 
 
@@ -280,11 +273,11 @@ def _pairs(records: Records, config: DataConfig, name: str) -> Iterator[Example 
         yield BadLine(name, record.line, reason) if reason else example
 
 
-def _why_none(reading: Reading, name: str, header: bool) -> str:
+def _why_none(reading: Reading, name: str, below: str) -> str:
     """Why a file gave no example."""
     if reading.bad:
         blank = f", {reading.blank} blank" if reading.blank else ""
         return f"{name} holds no example: {len(reading.bad)} bad lines{blank}; the first: {reading.bad[0]}"
     if reading.blank:
         return f"{name} holds no example: all its lines are blank ({reading.blank})"
-    return f"{name} holds no example: it is empty" + (" below the header" if header else "")
+    return f"{name} holds no example: it is empty{below}"

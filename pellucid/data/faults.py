@@ -2,6 +2,7 @@
 
 from pellucid.config import DataConfig
 from pellucid.data.symbols import Segmenter, Segmenters
+from pellucid.errors import parse_whole_number, quote
 
 
 def pair_fault(source: str, target: str, sides: Segmenters, config: DataConfig) -> str:
@@ -12,7 +13,7 @@ def pair_fault(source: str, target: str, sides: Segmenters, config: DataConfig) 
     if reason:
         return reason
     if sides.target.kind == "position":
-        return _position_fault(target, len(sides.source.split(source)))
+        return _position_fault(target, sides.source.count(source))
     return _alignment_fault(source, target, sides) if config.aligned else ""
 
 
@@ -21,7 +22,7 @@ def length_fault(side: str, text: str, segmenter: Segmenter, maximum: int, least
     # No Unicode form is longer than four times the text, and no cut gives more parts than characters plus one.
     if 4 * len(text) < maximum and text.strip():
         return ""
-    count = len(segmenter.split(text))
+    count = segmenter.count(text)
     if count < least:
         return f"the {side} is empty"
     if count > maximum:
@@ -33,9 +34,10 @@ def length_fault(side: str, text: str, segmenter: Segmenter, maximum: int, least
 
 def _position_fault(target: str, positions: int) -> str:
     """Why a target is no position of a source with so many symbols."""
-    if target.isascii() and target.isdecimal() and target[0] != "0" and int(target) <= positions:
+    number = parse_whole_number(target)
+    if number is not None and number <= positions and str(number) == target and number:
         return ""
-    return f"the target is no position of the source: expected a number from 1 to {positions}, got {target!r}"
+    return f"the target is no position of the source: expected a number from 1 to {positions}, got {quote(target)}"
 
 
 def _alignment_fault(source: str, target: str, sides: Segmenters) -> str:
@@ -45,5 +47,5 @@ def _alignment_fault(source: str, target: str, sides: Segmenters) -> str:
         return f"the source has {read} symbols, but the target has {len(written)}: they must pair up (data.aligned)"
     unscored = sides.target.unscored
     if unscored and all(symbol == unscored for symbol in written):
-        return f"no symbol of the target is scored: all are {unscored!r} (data.unscored)"
+        return f"no symbol of the target is scored: all are {quote(unscored)} (data.unscored)"
     return ""

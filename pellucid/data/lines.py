@@ -1,20 +1,28 @@
-"""Files to lines: plain or compressed with gzip, in UTF-8, each line whole and untouched.
+"""Files and standard input to lines: plain or compressed with gzip, in UTF-8, each line whole and untouched.
 
 A newline ends a line and nothing else does: U+2028, U+0085, form feeds and the like are data. A carriage return before
-the newline goes with it, and a byte order mark before the first line is removed.
+the newline goes with it, and a byte order mark before the first line is removed. Work and memory grow with the length
+of a line and no faster; a line of more than `LONGEST_LINE` bytes is refused.
 """
 
 import gzip
 import io
 import os
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pellucid.errors import DataError, nearest
 from pellucid.files import reason, refusals
 
+LONGEST_LINE = 2**28
+"""Bytes of a line, at most: more would fill the memory before anybody could say what is wrong with the file."""
+PIECE = 2**16
+"""Bytes that are read at once as they arrive."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 FOREIGN = {b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text", b"PK\x03\x04": "a zip archive or an Excel workbook"}
@@ -31,7 +39,7 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
     Errors, also while the block reads: `DataError` for a file that is missing (with the nearest name in its folder),
     not readable, damaged, or named .gz without being so.
     """
-    with refusals("read", path, DataError):
+    with refusals("read", path, DataError), _gzip_errors(str(path)):
         try:
             with path.open("rb") as file:
                 if file.peek(2)[:2] == GZIP:
@@ -43,26 +51,107 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
                     yield file
         except FileNotFoundError as error:
             raise DataError(f"cannot read {path}: {reason(error)}{nearest(path.name, _siblings(path))}") from error
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise DataError(f"cannot read {path}: the gzip file is damaged or cut short ({error})") from error
 
 
 def file_lines(path: Path) -> Iterator[bytes]:
     """The lines of a file, their ends kept; errors as `opened` and `checked_lines` have them."""
     with opened(path) as file:
-        yield from checked_lines(file, str(path))
+        yield from checked_lines(iter(partial(file.readline, LONGEST_LINE + 1), b""), str(path))
+
+
+class ArrivingLines:
+    """Lines of a stream as they arrive, so that who types or pipes one line gets its answer before the next.
+
+    What begins as gzip does is decompressed, also as it arrives. Errors, while it is iterated: `DataError` for a
+    damaged gzip stream.
+    """
+
+    def __init__(self, stream: io.BufferedIOBase, name: str) -> None:
+        """Nothing has arrived yet; `name` stands for the path in messages."""
+        self.stream = stream
+        self.name = name
+        self.waiting: deque[bytes] = deque()
+        """Lines that have arrived and nobody has taken."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Whole lines; the last one may lack its end."""
+        unfinished = list[bytes]()  # of the line whose end has not arrived: joined once, whatever its length
+        length = 0
+        with _gzip_errors(self.name):
+            for piece in self._pieces():
+                *lines, rest = piece.split(b"\n")
+                if lines:
+                    lines[0] = b"".join([*unfinished, lines[0]])
+                    unfinished, length = [], 0
+                    self.waiting.extend(line + b"\n" for line in lines)
+                unfinished.append(rest)
+                length += len(rest)
+                while self.waiting:
+                    yield self.waiting.popleft()
+                if length > LONGEST_LINE:
+                    break
+        if length:
+            yield b"".join(unfinished)
+
+    def _pieces(self) -> Iterator[bytes]:
+        """What arrives, decompressed where it is gzip's."""
+        first = self.stream.read1(PIECE)
+        if first == GZIP[:1]:
+            first += self.stream.read(1)
+        if first.startswith(GZIP):
+            with gzip.GzipFile(fileobj=_Arriving(first, self.stream)) as content:
+                yield from iter(partial(content.read1, PIECE), b"")
+        else:
+            yield first
+            yield from iter(partial(self.stream.read1, PIECE), b"")
+
+
+class _Arriving(io.RawIOBase):
+    """A stream whose first bytes have been read; reading returns what has arrived and does not wait for more."""
+
+    def __init__(self, first: bytes, stream: io.BufferedIOBase) -> None:
+        self.first = first
+        self.stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 (whatever holds bytes)
+        view = memoryview(buffer).cast("B")
+        if self.first:
+            piece, self.first = self.first[: len(view)], self.first[len(view) :]
+        else:
+            piece = self.stream.read1(len(view))
+        view[: len(piece)] = piece
+        return len(piece)
+
+
+@contextmanager
+def _gzip_errors(name: str) -> Iterator[None]:
+    """Turn what gzip raises inside the block into a `DataError` that names what is read."""
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"cannot read {name}: the gzip file is damaged or cut short ({error})") from error
 
 
 def checked_lines(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """The same lines without a byte order mark; `DataError` where they begin as another kind of file does."""
-    following = iter(lines)
-    for first in following:
-        for signature, kind in FOREIGN.items():
-            if first.startswith(signature):
-                raise DataError(f"{name} is {kind}: save it as plain text in UTF-8")
-        yield first.removeprefix(BYTE_ORDER_MARK)
-        break
-    yield from following
+    """The same lines without a byte order mark.
+
+    Errors: `DataError` where they begin as another kind of file does, and for a line that is longer than any text.
+    """
+    for number, line in enumerate(lines, 1):
+        if len(line) > LONGEST_LINE:
+            raise DataError(f"{name}:{number}: the line has more than {LONGEST_LINE:,} bytes: is this a text file?")
+        yield line if number > 1 else _first_line(line, name)
+
+
+def _first_line(line: bytes, name: str) -> bytes:
+    """The first line without a byte order mark; `DataError` where it begins as another kind of file does."""
+    for signature, kind in FOREIGN.items():
+        if line.startswith(signature):
+            raise DataError(f"{name} is {kind}: save it as plain text in UTF-8")
+    return line.removeprefix(BYTE_ORDER_MARK)
 
 
 def is_blank(line: bytes) -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pellucid.config import DataConfig, Normalisation
 from pellucid.data.subwords import NO_PIECES, Pieces, Subwords
-from pellucid.errors import ConfigError, nearest
+from pellucid.errors import ConfigError, nearest, quote
 
 WHOLE = ("whole", "position")
 """Kinds that cut nothing."""
@@ -41,6 +41,12 @@ class Segmenter(NamedTuple):
         if self.kind in WHOLE:
             return [text] if text else []
         return text.split(self.kind) if text else []
+
+    def count(self, text: str) -> int:
+        """How many symbols a text has: the length of `split`, without a list of them where none is needed."""
+        if self.subwords is None and self.kind in ("characters", "subwords"):
+            return len(self.normalised(text))
+        return len(self.split(text))
 
     def normalised(self, text: str) -> str:
         """The text in the Unicode form of its side."""
@@ -101,7 +107,7 @@ def _segmenter(key: str, kind: str, normalisation: Normalisation) -> Segmenter:
         raise ConfigError(f"{key}: expected characters, words, subwords or a separator, got an empty string")
     if kind not in KINDS and len(kind) > 1 and kind.isalpha():
         raise ConfigError(
-            f"{key}: expected characters, words, subwords or a separator, got {kind!r}{nearest(kind, KINDS)}"
+            f"{key}: expected characters, words, subwords or a separator, got {quote(kind)}{nearest(kind, KINDS)}"
         )
     if kind == "position" and key != "data.target_symbols":
         raise ConfigError(f"{key}: expected characters, words or a separator, got 'position', which only a target is")

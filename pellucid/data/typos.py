@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid.data.lines import RecordError, decoded, file_lines
-from pellucid.errors import DataError
+from pellucid.errors import DataError, quote
 
 WORD_LIST = Path("/usr/share/dict/words")
 """Where Debian and others keep a list of words."""
@@ -116,7 +116,7 @@ def _typo(word: str, known: Set[str], generator: np.random.Generator) -> Typo:
         good = [form for form in forms if form not in known and form != word]
         if good:
             return Typo(good[generator.integers(len(good))], place + 1, word)
-    raise DataError(f"every form one letter away from {word!r} is a word of the list")
+    raise DataError(f"every form one letter away from {quote(word)} is a word of the list")
 
 
 def _gaps(word: str) -> Iterator[tuple[int, str]]:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from pellucid.data.lines import RecordError, decoded, file_lines, is_blank, without_end
 from pellucid.data.vocabulary import Vocabulary
-from pellucid.errors import DataError
+from pellucid.errors import DataError, parse_whole_number, quote
 
 
 class Vectors(NamedTuple):
@@ -49,11 +49,11 @@ def read_vectors(path: Path, vocabulary: Vocabulary, size: int, key: str) -> Vec
 
 def _is_header(text: str, size: int, key: str) -> bool:
     """Whether a first line is "lines size"; `RecordError` where its size is another."""
-    fields = text.split(" ")
-    if len(fields) != 2 or not all(field.isdecimal() for field in fields):
+    numbers = [parse_whole_number(field) for field in text.split(" ")]
+    if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
         return False
-    if int(fields[1]) != size:
-        raise RecordError(_mismatch(int(fields[1]), size, key))
+    if numbers[1] != size:
+        raise RecordError(_mismatch(numbers[1], size, key))
     return True
 
 
@@ -85,5 +85,5 @@ def _numbers(fields: list[str]) -> list[float]:
     """The numbers; `RecordError` for what is none, or is not finite."""
     for field in fields:
         if not _is_number(field) or not math.isfinite(float(field)):
-            raise RecordError(f"expected a number, got {field!r}")
+            raise RecordError(f"expected a number, got {quote(field)}")
     return [float(field) for field in fields]

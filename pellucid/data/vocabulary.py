@@ -17,7 +17,7 @@ from pellucid.data.examples import Example
 from pellucid.data.subwords import NO_PIECES, Pieces, learn_subwords
 from pellucid.data.symbols import Segmenter, Segmenters, segmenters
 from pellucid.errors import RunError
-from pellucid.files import read_bytes, write_atomic
+from pellucid.files import decode_json, read_bytes, write_atomic
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIAL = 4
@@ -25,12 +25,15 @@ SPECIAL = 4
 TEXTS = 1 << 13
 """Texts that become code points at once: the work between blocks is nothing, and one stays in the cache."""
 
+Length = Annotated[int, Meta(ge=0, le=2**20)]
+"""In symbols; data.maximum_length allows no longer text."""
+
 
 class Vocabulary(msgspec.Struct, frozen=True, dict=True):
     """The symbols of one column, commonest first. Ids 0 to 3 are PAD, BOS, EOS, UNK; symbol i has id i + 4."""
 
     symbols: tuple[str, ...]
-    counts: tuple[int, ...]
+    counts: tuple[Annotated[int, Meta(ge=0, le=2**53)], ...]
 
     def __post_init__(self) -> None:
         """Refuse what no counting gives, wherever it was read."""
@@ -77,11 +80,13 @@ class Vocabularies(msgspec.Struct, frozen=True):
     source: Vocabulary
     target: Vocabulary
     features: Vocabulary
-    longest_source: Annotated[int, Meta(ge=0)]
-    longest_target: Annotated[int, Meta(ge=0)]
+    longest_source: Length
+    longest_target: Length
     format: Literal[1] = 1
     pieces: Pieces = NO_PIECES
     """Subwords, where a side is cut into them."""
+    columns: Annotated[int, Meta(ge=0)] = 0
+    """How many columns the training file has; 0 where it is no TSV or CSV file."""
 
     def save(self, path: Path) -> None:
         """Write as JSON, readable by eye and by any other program."""
@@ -90,9 +95,10 @@ class Vocabularies(msgspec.Struct, frozen=True):
 
 def load_vocabularies(path: Path) -> Vocabularies:
     """The vocabularies of a run; `RunError` where the file is missing or is not one."""
+    content = read_bytes(path)
     try:
-        return msgspec.json.decode(read_bytes(path), type=Vocabularies)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return decode_json(content, Vocabularies)
+    except ValueError as error:
         raise RunError(f"{path} is not a vocabulary: {error}") from error
 
 

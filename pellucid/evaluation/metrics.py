@@ -12,7 +12,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from pellucid.config import Task
-from pellucid.errors import InputError
+from pellucid.errors import InputError, quote
 from pellucid.evaluation.intervals import Interval, bootstrap_ratio, wilson
 
 LENGTH_BINS = 10
@@ -66,7 +66,7 @@ class Scored(NamedTuple):
     def nearest(self) -> Nearest:
         """The reference with the least edit distance to the output, the first of them at a tie, and that distance."""
         if not self.references:
-            raise InputError(f"no reference to compare the output {' '.join(self.output)!r} with")
+            raise InputError(f"no reference to compare the output {quote(' '.join(self.output))} with")
         distance = differing if self.positional else edit_distance
         distances = [distance(self.output, reference) for reference in self.references]
         errors = min(distances)

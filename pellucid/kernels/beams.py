@@ -86,6 +86,7 @@ def beam_steps(weights: Weights, output: Output, sources: Sources, start: Start,
         layer = Layer(running, looks, ids, values, parents, chosen, own, totals)
         layers.append(layer)
         going = _collect(layer, ends, room, (written, sizes.best))
+        _drop_broken(layer, scores, ends, going)
         if written == rules.maximum:
             _cut(layer, scores, ends, written)
             break
@@ -124,6 +125,16 @@ def _collect(layer: Layer, ends: Ends, room: Int[np.ndarray, " N"], at: tuple[in
         beaten = ends.counts[source] >= best and -ends.losses[source, best - 1] >= highest
         going[row] = highest > NOTHING and not beaten
     return going
+
+
+@compiled
+def _drop_broken(layer: Layer, before: Float[np.ndarray, "b k"], ends: Ends, going: Bool[np.ndarray, " b"]) -> None:
+    """Leave a source without output and without hypotheses where one comes to probabilities that are not finite."""
+    each = before.shape[1]
+    for row in range(layer.sources.shape[0]):
+        if np.isnan(layer.top_log_probabilities[row * each : (row + 1) * each, 0]).any():
+            ends.counts[layer.sources[row]], going[row] = 0, False
+            before[row] = NOTHING
 
 
 @compiled

@@ -4,6 +4,8 @@ Kernels take float32 on a processor, and on a GPU float32 or bfloat16. They are 
 environment has PELLUCID_PLAIN=1, and where they cannot be compiled, which is said once.
 """
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from pellucid.kernels.cache import by_one, empty, is_damaged, is_filled, mark_filled
+from pellucid.kernels.cache import by_one, cache_folder, empty, is_damaged, is_filled, mark_filled
 from pellucid.kernels.environment import plain_is_asked
 
 WORTH_LOADING = 500
@@ -90,22 +92,40 @@ def _rehearse_anew() -> None:
 
 
 def _rehearse_kept() -> None:
-    """Take the kernels from the disk, or compile them; if what stands on the disk is damaged, without it."""
+    """Load the kernels from the disk; where they are missing or damaged there, compile them first."""
     filled, damaged = is_filled(), is_damaged()
-    if not damaged:
+    if filled and not damaged:
         try:
             _rehearse()
         except ImportError:  # no compiler: nothing that the disk could be blamed for
             raise
         except Exception:  # a damaged file shows as whatever its reader stumbles over
             damaged = True
+        else:
+            return
     if damaged:
         empty()
-        _rehearse()
-        if filled:
-            warnings.warn("the compiled kernels on the disk were damaged; they are compiled again", stacklevel=5)
-    if damaged or not filled:
-        mark_filled()
+    if cache_folder() is not None:
+        _compile_in_child()
+    _rehearse()
+    if filled:
+        warnings.warn("the compiled kernels on the disk were damaged; they are compiled again", stacklevel=5)
+    mark_filled()
+
+
+def _compile_in_child() -> None:
+    """Compile all kernels in a process of its own, which leaves them on the disk.
+
+    Kernels round differently in the process that compiled them than in one that loads them from the disk. So every
+    process loads them, and a training that is interrupted in its first process resumes to the same bits.
+
+    Raises:
+        RuntimeError: The process failed; the message is the last line that it wrote.
+    """
+    program = f"import sys; sys.path[:] = {sys.path!r}; from pellucid.kernels.choice import _rehearse; _rehearse()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
 
 
 def _rehearse() -> None:

@@ -4,6 +4,7 @@ There is one meeting a sequence, where threads inside every small product would 
 within stay in the thread that asks for them: threads of a second kind would only fight for the same cores.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -58,3 +59,6 @@ def end_to_end(parts: Sequence[np.ndarray]) -> Tensor:
 def _pool(threads: int) -> ThreadPoolExecutor:
     """Threads that wait for work, asleep."""
     return ThreadPoolExecutor(threads, thread_name_prefix="pellucid")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has none of its parent's threads

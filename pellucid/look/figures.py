@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pellucid.evaluation.metrics import FOLLOWED, Accuracy, Followed
-from pellucid.look.charts import percent_range, round_up, short_number, values
+from pellucid.look.axes import percent_range, round_up, short_number, values
 from pellucid.look.fonts import drawable_names, missing_glyphs_allowed, name_ticks
 from pellucid.look.visible import probability, shortened, visible
 from pellucid.search.trace import Trace

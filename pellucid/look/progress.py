@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from pellucid.config import Task
 from pellucid.evaluation.metrics import FOLLOWED
 from pellucid.kernels.cache import cache_folder
+from pellucid.look.visible import visible_message
 from pellucid.training.augmentation import Augmented
 from pellucid.training.loop import Started, Stepped, Stopped, Validated
 from pellucid.training.session import Built, Read, RunEvent
@@ -47,6 +48,10 @@ def bars_on(console: "Telling") -> Progress:
 class Telling(Console):
     """A console that falls silent when nobody reads it any more: the training goes on."""
 
+    def tell(self, line: str) -> None:
+        """Write one line; nothing in it is taken for markup, or acts on the terminal."""
+        self.print(visible_message(line), markup=False, emoji=False)
+
     def on_broken_pipe(self) -> None:
         """Say nothing from here on."""
         self.quiet = True
@@ -55,7 +60,7 @@ class Telling(Console):
 class Teller:
     """Tells each event to a console."""
 
-    def __init__(self, console: Console, bar: Progress) -> None:
+    def __init__(self, console: Telling, bar: Progress) -> None:
         """Begin with an empty bar."""
         self.console = console
         self.bar = bar
@@ -82,8 +87,8 @@ class Teller:
                 self._print(f"stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
 
     def _print(self, text: str) -> None:
-        """One line; nothing in it is taken for markup."""
-        self.console.print(text, markup=False, emoji=False)
+        """One line."""
+        self.console.tell(text)
 
     def _tell_read(self, event: Read) -> None:
         """How many examples, and every line that is none."""

@@ -8,6 +8,7 @@ from typing import TextIO
 from rich.progress import Progress, TaskID
 
 from pellucid.look.progress import Telling, bars_on, compiling, scores
+from pellucid.look.visible import visible_message
 from pellucid.training.loop import Started, Stepped, Stopped, Validated
 from pellucid.training.session import Built, RunEvent
 
@@ -36,8 +37,8 @@ class Rows:
         return self.console.is_terminal
 
     def say(self, text: str) -> None:
-        """One line above the rows; nothing in it is taken for markup."""
-        self.console.print(text, markup=False, emoji=False)
+        """One line above the rows."""
+        self.console.tell(text)
 
     def move(self, name: str, event: RunEvent) -> None:
         """Bring the row of a training up to an event."""
@@ -45,7 +46,9 @@ class Rows:
             case Started():
                 self.end(name)
                 done = event.progress.update
-                self.tasks[name] = self.bars.add_task(name, total=event.updates, completed=done, state="")
+                self.tasks[name] = self.bars.add_task(
+                    visible_message(name), total=event.updates, completed=done, state=""
+                )
             case Stepped() if name in self.tasks:
                 self.bars.update(self.tasks[name], completed=event.progress.update)
             case Validated() if name in self.tasks:
@@ -80,8 +83,8 @@ class Rows:
             self.say(f"{name}: {done:,} of {total:,} samples · {state}")
             return
         if name not in self.tasks:
-            self.tasks[name] = self.bars.add_task(name, total=total, state="")
-        self.bars.update(self.tasks[name], completed=done, state=state)
+            self.tasks[name] = self.bars.add_task(visible_message(name), total=total, state="")
+        self.bars.update(self.tasks[name], completed=done, state=visible_message(state))
         if done >= total:
             self.end(name)
 

@@ -46,6 +46,11 @@ def visible_pieces(pieces: Sequence[str]) -> list[str]:
     ]
 
 
+def visible_message(line: str) -> str:
+    """Return a line of a message with every character visible, as `visible` has it, and every space as it is."""
+    return "".join(" " if piece == " " else visible(piece) for piece in clusters(line))
+
+
 def ascii_visible(symbol: str) -> str:
     """A symbol in ASCII alone: a space is _, an underscore \\_, ⟨ and ⟩ are < and >, any other sign is its escape."""
     return "".join(_ascii_character(character) for character in symbol) or "<empty>"

@@ -105,7 +105,7 @@ class AdditiveAttention(ScoredAttention):
         super().__init__()
         self.query_projection = nn.Linear(query_size, units, bias=False)
         self.key_projection = nn.Linear(memory_size, units)
-        self.energy = nn.Parameter(torch.empty(units).uniform_(-1, 1) * (3 / units) ** 0.5)
+        self.energy = nn.Parameter(torch.empty(units).uniform_(-1, 1).mul_((3 / units) ** 0.5))
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
         """U h_s + b."""
@@ -204,7 +204,7 @@ class LocationAttention(Attention):
         self.key_projection = nn.Linear(memory_size, units)
         self.location_projection = nn.Linear(filters, units, bias=False)
         self.filters = nn.Conv1d(1, filters, 2 * radius + 1, padding=radius, bias=False)
-        self.energy = nn.Parameter(torch.empty(units).uniform_(-1, 1) * (3 / units) ** 0.5)
+        self.energy = nn.Parameter(torch.empty(units).uniform_(-1, 1).mul_((3 / units) ** 0.5))
 
     def start(self, memory: Memory) -> Float[Tensor, "B S"]:
         """Zeros."""

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 import torch
 
 from pellucid.config import Config, Device, Precision
-from pellucid.errors import ConfigError
+from pellucid.errors import ConfigError, RunError
 from pellucid.model.network import Network
 
 
@@ -18,6 +18,15 @@ def find_device(wanted: Device) -> torch.device:
         why = "PyTorch finds no GPU" if torch.version.cuda else "this PyTorch was built without CUDA"
         raise ConfigError(f"device: expected cpu (or auto) on this machine, got 'cuda': {why}")
     return torch.device("cuda", torch.cuda.current_device())
+
+
+def check_process(device: torch.device) -> None:
+    """Raise `RunError` in a process that was forked after its parent had put the network on a GPU: CUDA refuses it."""
+    if device.type == "cuda" and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        raise RunError(
+            "the model is on a GPU, which a forked process cannot use: start the process with the method 'spawn', and "
+            "load the model there"
+        )
 
 
 def place(network: Network, device: torch.device) -> None:

@@ -26,11 +26,14 @@ class SymbolTable(nn.Module):
         self.dropout = dropout
         self.symbol_dropout = symbol_dropout
         if kind == "one-hot":
-            self.register_buffer("weight", torch.eye(vocabulary_size), persistent=False)
+            identity = torch.zeros(vocabulary_size, vocabulary_size).fill_diagonal_(1.0)
+            self.register_buffer("weight", identity, persistent=False)
         elif kind == "none":
             self.register_buffer("weight", torch.empty(vocabulary_size, 0), persistent=False)
         else:
-            weight = torch.randn(vocabulary_size, embedding_size) * embedding_size**-0.5
+            weight = torch.empty(vocabulary_size, embedding_size)
+            if not weight.is_meta:  # a table that has a size alone draws no vectors
+                weight.normal_().mul_(embedding_size**-0.5)
             if kind == "learnt":
                 self.weight = nn.Parameter(weight)
             else:

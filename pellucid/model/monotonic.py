@@ -30,7 +30,7 @@ class MonotonicAttention(Attention):
         super().__init__()
         self.query_projection = nn.Linear(query_size, units, bias=False)
         self.key_projection = nn.Linear(memory_size, units)
-        self.energy = nn.Parameter(torch.empty(units).uniform_(-1, 1) * (3 / units) ** 0.5)
+        self.energy = nn.Parameter(torch.empty(units).uniform_(-1, 1).mul_((3 / units) ** 0.5))
         self.gain = nn.Parameter(torch.tensor(units**-0.5))
         self.offset = nn.Parameter(torch.tensor(-1.0))
 

@@ -26,7 +26,7 @@ class MultiHeadAttention(Attention):
         self.query_projection = nn.Linear(query_size, units, bias=False)
         self.key_projection = nn.Linear(memory_size, units)
         own = units // heads
-        self.energy = nn.Parameter(torch.empty(heads, own).uniform_(-1, 1) * (3 / own) ** 0.5)
+        self.energy = nn.Parameter(torch.empty(heads, own).uniform_(-1, 1).mul_((3 / own) ** 0.5))
         self.context_projection = nn.Linear(heads * memory_size, memory_size, bias=False)
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:

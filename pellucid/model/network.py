@@ -19,6 +19,7 @@ __all__ = [
     "EncoderDecoder",
     "Network",
     "build_decoder",
+    "build_meta_network",
     "build_network",
     "parameter_count",
     "shifted",
@@ -39,6 +40,12 @@ def build_network(config: Config, vocabularies: Vocabularies) -> Network:
         if config.task != "transduce":
             return build_reader(config, encoder, sizes)
         return EncoderDecoder(encoder, build_decoder(config.decoder, config.attention, sizes))
+
+
+def build_meta_network(config: Config, vocabularies: Vocabularies) -> Network:
+    """Return a network of names and shapes alone, on the meta device: no memory is taken, no number is drawn."""
+    with torch.device("meta"):
+        return build_network(config, vocabularies)
 
 
 def build_reader(config: Config, encoder: Encoder, sizes: Sizes) -> Reader:

@@ -9,8 +9,6 @@ from pathlib import Path
 from pellucid.data.synthetic import spell
 from pellucid.errors import DataError
 from pellucid.files import write_json
-from pellucid.look.judgement import report_on
-from pellucid.look.report import write_report
 from pellucid.look.terminal import CAPTION, legend, render
 from pellucid.recipes.digits.figures import Group
 from pellucid.recipes.digits.lesson import Lesson, lines_of, parts_of, report_of
@@ -19,6 +17,8 @@ from pellucid.recipes.digits.reference import POSITIONS_ATTENTION, Curve, curves
 from pellucid.recipes.following import teller
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.training.run import load
+from pellucid.viewer.report import write_report
+from pellucid.viewer.run_report import report_on
 
 DIGITS, SAMPLES, DEVELOPMENT, TEST = 20, 60_000, 1_000, 5_000
 NUMBERS = ("31415926535897932384", "27182818284590452353", "11111111112222222222")

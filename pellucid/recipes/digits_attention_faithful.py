@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from pellucid.look.report import Passage
 from pellucid.recipes.digits.figures import Group
 from pellucid.recipes.digits.lesson import Lesson, conducted, write_lesson
 from pellucid.recipes.digits.networks import Design
 from pellucid.recipes.digits.reference import POSITIONS_ATTENTION, Curve, curves
 from pellucid.recipes.digits.study import Plan, Study
 from pellucid.recipes.recipe import Request
+from pellucid.viewer.report_schema import ReportText
 
 INTRODUCTION = """The encoder of the first lesson, and on top of it an LSTM of 10 units that looks at all states of
 the encoder at each of 21 steps: additive attention with 20 units, from the LSTM's previous state. Half the samples of
@@ -28,7 +28,7 @@ def run(request: Request) -> Iterator[str]:
     lines = [_words(reference, share) for reference, share in zip(references, inside, strict=True)]
     yield from lines
     title = "Spelled digits to digits with the attention of 2016"
-    parts = [Passage("Do the seeds enclose the authors' runs?", "\n\n".join(lines))]
+    parts = [ReportText("Do the seeds enclose the authors' runs?", "\n\n".join(lines))]
     shares = {reference.name: share for reference, share in zip(references, inside, strict=True)}
     lesson = Lesson("digits-attention-faithful", title, INTRODUCTION, groups, references, POSITIONS_ATTENTION, parts)
     yield write_lesson(request, lesson._replace(numbers={"share_enclosed": shares}))

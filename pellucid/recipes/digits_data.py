@@ -9,11 +9,12 @@ from torch import nn
 
 from pellucid.data.digits import OUTPUTS, SYMBOLS, Digits, draw
 from pellucid.files import make_folder, write_json
-from pellucid.look.report import Part, Report, Table, write_report
 from pellucid.model.network import parameter_count
 from pellucid.recipes.digits.networks import Design, DigitsNetwork, Kind, parameters_of, with_padding
 from pellucid.recipes.digits.study import inputs_of
 from pellucid.recipes.recipe import Request
+from pellucid.viewer.report import Report, write_report
+from pellucid.viewer.report_schema import ReportPart, ReportTable
 
 SAMPLES, LONGEST, BATCH = 3, 2, 100
 TITLE = "Spelled digits: the data and the networks"
@@ -42,31 +43,35 @@ def run(request: Request) -> Iterator[str]:
         tables += network_tables(kind)
     for table in tables:
         yield from _lines(table)
-    write_report(request.out / "report.html", Report(title=TITLE, introduction=INTRODUCTION, parts=list[Part](tables)))
+    write_report(
+        request.out / "report.html", Report(title=TITLE, introduction=INTRODUCTION, parts=list[ReportPart](tables))
+    )
     counts = {kind: parameter_count(DigitsNetwork(Design(kind))) for kind in kinds}
     report = {
         "name": "digits-data",
         "parameters": counts,
         "samples": SAMPLES,
-        "tables": [table._asdict() for table in tables],
+        "tables": [
+            {"title": each.title, "caption": each.caption, "heads": each.heads, "rows": each.rows} for each in tables
+        ],
     }
     write_json(request.out / "report.json", report)
     yield f"report: {request.out / 'report.html'}"
 
 
-def symbols_table() -> Table:
+def symbols_table() -> ReportTable:
     """The symbols and their numbers, inputs' and targets' apart."""
     targets, inputs = SYMBOLS[:OUTPUTS], SYMBOLS[OUTPUTS:]
     rows = [
         ("in targets", " ".join(targets), f"0 to {OUTPUTS - 1}"),
         ("in inputs", " ".join(inputs.replace(" ", "␣")), f"{OUTPUTS} to {len(SYMBOLS) - 1}"),
     ]
-    return Table(
+    return ReportTable(
         "Symbols", "Valid characters, in the order of their numbers; ␣ is the space.", ("side", "", "numbers"), rows
     )
 
 
-def samples_tables(samples: Digits) -> Iterator[Table]:
+def samples_tables(samples: Digits) -> Iterator[ReportTable]:
     """Each sample as text, as numbers and as masks; then shapes and kinds of the arrays."""
     for at, (source, target) in enumerate(samples.texts()):
         rows = [
@@ -77,20 +82,20 @@ def samples_tables(samples: Digits) -> Iterator[Table]:
             ("target", _spaced(samples.targets[at])),
             ("target mask", _spaced(samples.target_masks[at])),
         ]
-        yield Table("Three samples of one or two digits", "", (f"sample {at + 1}", ""), rows)
+        yield ReportTable("Three samples of one or two digits", "", (f"sample {at + 1}", ""), rows)
     arrays = {name: getattr(samples, name) for name in ("inputs", "input_masks", "targets", "target_masks")}
     rows_of = [(name, str(array.dtype), str(array.shape)) for name, array in arrays.items()]
-    yield Table("Three samples of one or two digits", "", ("array", "kind of number", "shape"), rows_of)
+    yield ReportTable("Three samples of one or two digits", "", ("array", "kind of number", "shape"), rows_of)
 
 
-def network_tables(kind: Kind) -> Iterator[Table]:
+def network_tables(kind: Kind) -> Iterator[ReportTable]:
     """The shape of every layer of a network, its parameters, and the gradient that reaches each."""
     torch.manual_seed(1)
     network = DigitsNetwork(Design(kind))
     batch = draw(BATCH, 20, 20, np.random.default_rng(1))
     title = "Without attention" if kind == "repeat" else "With attention"
     rows = [(layer.name, str(layer.shape)) for layer in layers_of(network, batch)]
-    yield Table(title, "", ("layer", "shape"), rows)
+    yield ReportTable(title, "", ("layer", "shape"), rows)
     norms = gradient_norms(network, batch)
     listed = parameters_of(network)
     total = sum(int(np.prod(shape)) for _, shape in listed)
@@ -99,7 +104,7 @@ def network_tables(kind: Kind) -> Iterator[Table]:
         apart = [name for (name, _), norm in zip(listed, norms, strict=True) if norm <= 0]
         caption = f"{total:,} parameters. NOT connected to the cost: {', '.join(apart)}"
     rows_of = [(name, str(shape), f"{norm:.2e}") for (name, shape), norm in zip(listed, norms, strict=True)]
-    yield Table(title, caption, ("parameter", "shape", "norm of its gradient"), rows_of)
+    yield ReportTable(title, caption, ("parameter", "shape", "norm of its gradient"), rows_of)
 
 
 def layers_of(network: DigitsNetwork, batch: Digits) -> Sequence[Layer]:
@@ -135,7 +140,7 @@ def _spaced(values: np.ndarray) -> str:
     return " ".join(f"{value:g}" for value in values)
 
 
-def _lines(table: Table) -> Iterator[str]:
+def _lines(table: ReportTable) -> Iterator[str]:
     """A table for the terminal."""
     rows = [list(map(str, table.heads)), *(list(map(str, row)) for row in table.rows)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

@@ -10,9 +10,6 @@ from pellucid.data.synthetic import spelled_digits
 from pellucid.evaluation.alignment import Agreement
 from pellucid.files import make_folder
 from pellucid.look.figures import MUTED, empty_figure, settled, svg, tidy
-from pellucid.look.judgement import judge
-from pellucid.look.report import Part, Picture, Table
-from pellucid.processes import Tell
 from pellucid.recipes.digits.figures import Group, colors
 from pellucid.recipes.digits.lesson import Lesson, lines_of, write_lesson
 from pellucid.recipes.digits.own import Task, agreement_of, train_and_judge
@@ -21,6 +18,9 @@ from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.search.trace import Trace
 from pellucid.training.run import load
+from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
+from pellucid.viewer.run_report import judge
+from pellucid.worker_pool import ProgressCallback
 
 SAMPLES, DEVELOPMENT, TEST = 100_000, 300, 1_000
 LENGTHS, EACH = (1, 5, 10, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100), 200
@@ -94,7 +94,7 @@ def _settings(score: str, seed: int) -> dict[str, Any]:
     return {"seed": seed, "attention": {"score": score}, "encoder": {"dropout": DROPOUT.get(score, 0.0)}}
 
 
-def reach(task: Task, tell: Tell = unheard) -> Reached:
+def reach(task: Task, tell: ProgressCallback = unheard) -> Reached:
     """Train, then test at every length."""
     result = train_and_judge(task, tell)
     transducer = load(result.folder)
@@ -115,7 +115,7 @@ def stays(traces: Sequence[Trace]) -> float:
     return sum(int((place[1:] == place[:-1]).sum()) for place in places) / max(looks, 1)
 
 
-def _parts(reached: Sequence[Reached]) -> list[Part]:
+def _parts(reached: Sequence[Reached]) -> list[ReportPart]:
     """Accuracy over length, as a figure and in numbers."""
     caption = (
         f"Symbols right of {EACH} rows of each length; trained on the lengths in the shade. A hairline is one seed, a "
@@ -134,7 +134,7 @@ def _parts(reached: Sequence[Reached]) -> list[Part]:
         for at, digits in enumerate(LENGTHS)
     ]
     title = "How far each reaches"
-    return [Picture(title, caption, svg(_figure(reached))), Table(title, "All in per cent.", heads, rows)]
+    return [ReportFigure(title, caption, svg(_figure(reached))), ReportTable(title, "All in per cent.", heads, rows)]
 
 
 def _figure(reached: Sequence[Reached]) -> Figure:

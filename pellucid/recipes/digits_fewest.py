@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pellucid.files import make_folder
-from pellucid.look.report import Table
-from pellucid.processes import Tell
 from pellucid.recipes.digits.figures import Group
 from pellucid.recipes.digits.lesson import Lesson, lines_of, write_lesson
 from pellucid.recipes.digits.networks import Design
@@ -14,6 +12,8 @@ from pellucid.recipes.digits.reference import POSITIONS_ATTENTION, curves
 from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request, recipe_config
+from pellucid.viewer.report_schema import ReportTable
+from pellucid.worker_pool import ProgressCallback
 
 SAMPLES, DEVELOPMENT, TEST = 15_000, 500, 2_000
 ENOUGH = 0.99
@@ -77,12 +77,12 @@ def run(request: Request) -> Iterator[str]:
     yield write_lesson(request, lesson._replace(parts=[table], numbers=numbers))
 
 
-def _one(job: Task | Study, tell: Tell) -> Outcome:
+def _one(job: Task | Study, tell: ProgressCallback) -> Outcome:
     """One training of either kind."""
     return train_and_judge(job, tell).outcome if isinstance(job, Task) else conduct(job, tell)
 
 
-def _table(groups: list[Group]) -> Table:
+def _table(groups: list[Group]) -> ReportTable:
     """Each variant's samples to 99 % and final accuracy, seed by seed."""
     rows = []
     for group in groups:
@@ -97,4 +97,4 @@ def _table(groups: list[Group]) -> Table:
             )
         )
     heads = ("network", "samples to 99 % of the symbols", "symbols right, %", "sequences right, %", "parameters")
-    return Table("Each ingredient by itself", "One number a seed; – never reached.", heads, rows)
+    return ReportTable("Each ingredient by itself", "One number a seed; – never reached.", heads, rows)

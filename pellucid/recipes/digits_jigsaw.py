@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 from statistics import fmean
 
-from pellucid.look.report import Passage
 from pellucid.recipes.digits.figures import Group
 from pellucid.recipes.digits.lesson import Lesson, conducted, write_lesson
 from pellucid.recipes.digits.networks import Design
 from pellucid.recipes.digits.reference import curves
 from pellucid.recipes.digits.study import Outcome, Plan, Study
 from pellucid.recipes.recipe import Request
+from pellucid.viewer.report_schema import ReportText
 
 SAMPLES = 900_000
 INTRODUCTION = """After some hundred thousand samples the accuracy of the first network no longer rises but jumps up
@@ -33,7 +33,7 @@ def run(request: Request) -> Iterator[str]:
     rough = {group.name: fmean(map(roughness, group.outcomes)) for group in groups}
     lines = [_words(group, rough[group.name]) for group in groups]
     yield from lines
-    parts = [Passage("How rough is the last third?", "\n\n".join(lines))]
+    parts = [ReportText("How rough is the last third?", "\n\n".join(lines))]
     lesson = Lesson("digits-jigsaw", "The jig-saw", INTRODUCTION, groups, references, parts=parts)
     yield write_lesson(request, lesson._replace(numbers={"roughness": rough}))
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
-from pellucid.look.report import Table
 from pellucid.recipes.digits.figures import Group
 from pellucid.recipes.digits.lesson import Lesson, conducted, write_lesson
 from pellucid.recipes.digits.networks import Design
 from pellucid.recipes.digits.study import Plan, Study
 from pellucid.recipes.recipe import Request
+from pellucid.viewer.report_schema import ReportTable
 
 INTRODUCTION = """The notebook uses Adam with a rate of 0.005 and suggests to try others. Here is its network without
 attention under six of them. Each is tried with three rates over a third of the samples; the rate that got furthest is
@@ -43,7 +43,7 @@ def run(request: Request) -> Iterator[str]:
         (name, *(f"{rate:g}: {100 * group.median.accuracy:.2f} %" for rate, group in sorted(each, key=lambda p: p[0])))
         for name, each in tried.items()
     ]
-    table = Table("The rates tried", f"After {short.samples:,} samples; the median of the seeds.", heads, rows)
+    table = ReportTable("The rates tried", f"After {short.samples:,} samples; the median of the seeds.", heads, rows)
     lesson = Lesson("digits-optimizers", "Other optimisers", INTRODUCTION, groups, parts=[table])
     accuracies = {name: {str(rate): group.median.accuracy for rate, group in each} for name, each in tried.items()}
     yield write_lesson(request, lesson._replace(numbers={"rates_tried": accuracies}))

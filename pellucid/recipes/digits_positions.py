@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from pellucid.data.digits import OUTPUTS, Digits
 from pellucid.files import make_folder
 from pellucid.look.figures import svg
-from pellucid.look.report import Part, Passage, Picture, Table
-from pellucid.processes import Tell
 from pellucid.recipes.digits.figures import Group, position_figure
 from pellucid.recipes.digits.lesson import Lesson, every_seed, lines_of, named, write_lesson
 from pellucid.recipes.digits.networks import Design, DigitsNetwork
@@ -20,6 +18,8 @@ from pellucid.recipes.digits.reference import POSITIONS_REPEAT
 from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct_and_keep, inputs_of, unheard
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request
+from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
+from pellucid.worker_pool import ProgressCallback
 
 PROBED = 20_000
 """Samples that a probe is fitted on; it is judged on as many others."""
@@ -59,7 +59,7 @@ def run(request: Request) -> Iterator[str]:
         yield from lines_of(group)
     parts = [*_probes(found), *_lengths(found)]
     for part in parts:
-        if isinstance(part, Passage):
+        if isinstance(part, ReportText):
             yield part.text
     numbers = {"probes": {_tag(each): each.probed for each in found if each.probed}}
     numbers["spread_of_starts"] = {_tag(each): each.spread for each in found}
@@ -67,7 +67,7 @@ def run(request: Request) -> Iterator[str]:
     yield write_lesson(request, lesson._replace(parts=parts, numbers=numbers))
 
 
-def examine(study: Study, tell: Tell = unheard) -> Found:
+def examine(study: Study, tell: ProgressCallback = unheard) -> Found:
     """Train, then probe."""
     network, outcome = conduct_and_keep(study, tell)
     generator = np.random.default_rng([study.seed, 2])
@@ -106,14 +106,14 @@ def codes_of(network: DigitsNetwork, samples: Digits) -> tuple[Float[Tensor, "N 
     return codes, torch.from_numpy(samples.targets).long()
 
 
-def _probes(found: Sequence[Found]) -> Iterator[Part]:
+def _probes(found: Sequence[Found]) -> Iterator[ReportPart]:
     """What the decoder wrote beside what the code held."""
     probed = [each for each in found if each.probed and each.outcome.seed == 1]
     title = "What the code holds"
     for each in probed:
         reading = each.outcome._replace(final=each.outcome.final._replace(per_position=each.probed))
         groups = [Group(f"{each.outcome.name}: written", [each.outcome]), Group("read by the probe", [reading])]
-        yield Picture(title, "Seed 1.", svg(position_figure(groups)))
+        yield ReportFigure(title, "Seed 1.", svg(position_figure(groups)))
     lines = []
     for each in probed:
         written, held = np.array(each.outcome.final.per_position[:-1]), np.array(each.probed[:-1])
@@ -123,10 +123,10 @@ def _probes(found: Sequence[Found]) -> Iterator[Part]:
             f"read by the probe; over positions the two go together with a correlation of {agree:.2f}. First five "
             f"places {written[:5].mean():.3f}, last five {written[-5:].mean():.3f}."
         )
-    yield Passage(title, "\n\n".join(lines))
+    yield ReportText(title, "\n\n".join(lines))
 
 
-def _lengths(found: Sequence[Found]) -> Iterator[Part]:
+def _lengths(found: Sequence[Found]) -> Iterator[ReportPart]:
     """Accuracy of attention, with padding and without, beside the spread of the words' starts."""
     title = "What padding does to attention"
     looked = [each for each in found if each.study.design.decoder == "attention" and each.outcome.seed == 1]
@@ -137,13 +137,13 @@ def _lengths(found: Sequence[Found]) -> Iterator[Part]:
     heads = ["position"]
     for each in looked:
         heads += [f"{each.outcome.name}: right", "letters of spread"]
-    yield Table(title, "Spread: the standard deviation of the place where the word begins. Seed 1.", heads, rows)
+    yield ReportTable(title, "Spread: the standard deviation of the place where the word begins. Seed 1.", heads, rows)
     lines = []
     for each in looked:
         right = np.array(each.outcome.final.per_position[:-1])
         words = f"{each.outcome.name}: first ten digits {right[:10].mean():.3f}, last ten {right[10:].mean():.3f}"
         lines.append(f"{words}, lowest {right.min():.3f} at {right.argmin() + 1}.")
-    yield Passage(title, "\n\n".join(lines))
+    yield ReportText(title, "\n\n".join(lines))
 
 
 def _place(found: Found, place: int) -> tuple[float, float]:

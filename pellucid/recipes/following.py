@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from pellucid.config import Config
 from pellucid.look.rows import Rows
-from pellucid.processes import Tell, in_parallel_heard
 from pellucid.recipes.recipe import Request
-from pellucid.training.members import sparingly
+from pellucid.training.members import throttle
 from pellucid.training.session import Files, train_run
+from pellucid.worker_pool import ProgressCallback, parallel_map
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -25,27 +25,27 @@ class Reached(NamedTuple):
 
 
 def followed(
-    task: Callable[[Job, Tell], Result], jobs: Sequence[tuple[str, Job]], request: Request
+    task: Callable[[Job, ProgressCallback], Result], jobs: Sequence[tuple[str, Job]], request: Request
 ) -> Iterator[Result]:
     """The results of jobs side by side, in their order; what each says on its way is told under its name."""
     names = [f"{name} ({place} of {len(jobs)})" if len(jobs) > 1 else name for place, (name, _) in enumerate(jobs, 1)]
-    return in_parallel_heard(task, [job for _, job in jobs], partial(_hear, request.seen, names))
+    return parallel_map(task, [job for _, job in jobs], partial(_hear, request.seen, names))
 
 
-def train_telling(files: Files, folder: Path, config: Config, tell: Tell) -> None:
+def train_telling(files: Files, folder: Path, config: Config, tell: ProgressCallback) -> None:
     """Train on one thread, or go on, or find it finished; its events are told, of the updates some."""
-    for _, told in sparingly(train_run(files, folder, config)):
+    for _, told in throttle(train_run(files, folder, config)):
         if told is not None:
             tell(told)
 
 
-def teller(request: Request, name: str) -> Tell:
+def teller(request: Request, name: str) -> ProgressCallback:
     """What tells of a training that runs right here."""
     return partial(_hear, request.seen, [name], 0)
 
 
 def _hear(seen: Rows | None, names: Sequence[str], job: int, what: Any) -> None:  # noqa: ANN401 (as it was told)
-    """Tell of one job."""
+    """ProgressCallback of one job."""
     if seen is None:
         return
     match what:

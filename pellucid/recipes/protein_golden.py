@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from pellucid.errors import DataError
 from pellucid.evaluation.labels import correlation
 from pellucid.files import make_folder, write_json
-from pellucid.look.report import Report, Table, write_report
 from pellucid.model.threads import use_threads
 from pellucid.recipes.proteins.imported import NETWORKS, RIGHT_PEEPHOLE, Proteins
 from pellucid.recipes.recipe import MismatchError, Request
+from pellucid.viewer.report import Report, write_report
+from pellucid.viewer.report_schema import ReportTable
 
 NAME, PLACES = "protein-golden", 10
 ATTENTION = "CNN-LSTM-Attention"
@@ -172,8 +173,8 @@ def _report(judged: dict[str, Judged], checks: Sequence[Check]) -> Report:
     ]
     heads = ("network", "loss", "published", "accuracy", "published", "correlation", "numbers stored")
     parts = [
-        Table("The four networks", "Correlation: Matthews' for several classes (Gorodkin 2004).", heads, rows),
-        Table(
+        ReportTable("The four networks", "Correlation: Matthews' for several classes (Gorodkin 2004).", heads, rows),
+        ReportTable(
             "Every number beside its like",
             "Port: the same weights in an independent port of the original code.",
             ("network", "number", "ours", "published", "equal"),
@@ -182,7 +183,7 @@ def _report(judged: dict[str, Judged], checks: Sequence[Check]) -> Report:
                 for each in checks
             ],
         ),
-        Table(
+        ReportTable(
             "What attention takes for what",
             "Rows: where a protein works; columns: what was answered, by the first letters.",
             ("place", *(name[:4] for name in NAMES), "right"),

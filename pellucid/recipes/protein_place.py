@@ -5,9 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pellucid.evaluation.intervals import wilson
 from pellucid.look.figures import svg
-from pellucid.look.report import Part, Picture
 from pellucid.recipes.labelling.conducting import Labelling, Run
 from pellucid.recipes.labelling.judging import Answers, Score
 from pellucid.recipes.labelling.telling import run_labelling
@@ -15,6 +16,7 @@ from pellucid.recipes.proteins.places import Protein, family_split, random_split
 from pellucid.recipes.proteins.profiles import attention_profiles, profile_figure, profile_table
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.reference.experiment import Experiment, Pairs, Reference
+from pellucid.viewer.report_schema import ReportFigure, ReportPart
 
 Split = Callable[[Sequence[Protein]], Pairs]
 SPLITS: Mapping[str, Split] = {"random": random_split, "families": family_split}
@@ -75,7 +77,7 @@ def scores(answers: Answers) -> Mapping[str, Score]:
     return {"accuracy": Score(100 * right / total, wilson(right, total).percent), "MCC": Score(mcc)}
 
 
-def parts(runs: Sequence[Run]) -> Iterator[Part]:
+def parts(runs: Sequence[Run]) -> Iterator[ReportPart]:
     """Where attention lies along the proteins, for the first run of each split that has it."""
     told = set[str]()
     for run in runs:
@@ -85,5 +87,5 @@ def parts(runs: Sequence[Run]) -> Iterator[Part]:
             table = profile_table(profiles)
             title = f"{table.title}: {run.experiment}, {run.who}"
             caption = "The dashed line is what equal weights would give."
-            yield Picture(title, caption, svg(profile_figure(profiles)))
-            yield table._replace(title=title)
+            yield ReportFigure(title, caption, svg(profile_figure(profiles)))
+            yield msgspec.structs.replace(table, title=title)

@@ -2,19 +2,22 @@
 
 import statistics
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
 from pellucid.files import make_folder, write_json
 from pellucid.look.figures import ACCENT, MUTED, empty_figure, settled, svg, tidy
-from pellucid.look.report import Part, Passage, Picture, Report, Shown, Table, write_report
-from pellucid.processes import in_parallel
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.spanish.networks import Design
 from pellucid.recipes.spanish.sentences import PAIRS, TRAINED, corpus_of, tokens_of
 from pellucid.recipes.spanish.shapes import Shape, shapes_of
 from pellucid.recipes.spanish.training import EPOCHS, SHOWN, Fit, Outcome, Study, conduct, network_for, rows, tensors
+from pellucid.viewer.report import Report, write_report
+from pellucid.viewer.report_examples import ExampleOutput
+from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
+from pellucid.worker_pool import ignore_progress, parallel_map
 
 NAME, TITLE = "spanish-faithful", "English to Spanish with the attention decoder of 2016"
 STUDIES = (
@@ -55,7 +58,7 @@ def run(request: Request) -> Iterator[str]:
     seeds = range(1, request.seeds + 1)
     studies = [study._replace(seed=seed, epochs=epochs) for study in STUDIES for seed in seeds]
     outcomes = []
-    for outcome in in_parallel(conduct, studies):
+    for outcome in parallel_map(partial(ignore_progress, conduct), studies):
         outcomes.append(outcome)
         yield _line(outcome)
     corpus = corpus_of(PAIRS)
@@ -118,7 +121,7 @@ def _report(told: Told) -> Report:
             ("parameters", f"{first.parameters:,}"),
             ("training", f"{first.seconds:.0f} s (of a processor; one thread)"),
         ],
-        examples=[Shown(trace, known.get(trace.text, ())) for trace in first.traces],
+        examples=[ExampleOutput(trace, known.get(trace.text, ())) for trace in first.traces],
         parts=list(_parts(told)),
     )
 
@@ -128,28 +131,28 @@ def _least(outcome: Outcome) -> float:
     return outcome.curve[outcome.best - 1].validation
 
 
-def _parts(told: Told) -> Iterator[Part]:
+def _parts(told: Told) -> Iterator[ReportPart]:
     """Curves, their meaning, every network in numbers, translations, shapes."""
-    yield Picture(
+    yield ReportFigure(
         "Training and validation loss",
         "Loss a sentence after each epoch: with attention, and of the plain encoder-decoder. In training with dropout.",
         svg(loss_figure(told.groups)),
     )
-    yield Passage("Training and validation loss", overfitting(told))
+    yield ReportText("Training and validation loss", overfitting(told))
     heads = ["network", "parameters", "training loss", "validation loss", "least", "after epoch"]
     more = ["training words", "alone", "validation words", "alone", "weight on padding", "seconds"]
     caption = (
         "Words right with the right word before given, and alone (each step is fed what the step before wrote). The "
         "last two networks were trained on what they themselves wrote."
     )
-    yield Table("Every network", caption, [*heads, *more], [_row(run) for group in told.groups for run in group])
+    yield ReportTable("Every network", caption, [*heads, *more], [_row(run) for group in told.groups for run in group])
     lines = [[run.name, *(trace.output for trace in run.traces)] for run, *_ in told.groups]
     heads = ["network", f"{SHOWN[0]} (training)", f"{SHOWN[1]} (validation)", f"{SHOWN[2]} (neither)"]
-    yield Table("What they write", "Greedy, 33 steps, up to the first _EOS; seed 1.", heads, lines)
+    yield ReportTable("What they write", "Greedy, 33 steps, up to the first _EOS; seed 1.", heads, lines)
     caption = "N sentences, H units, C words; max_len is 32 of the source and 33 of the target. Read off a first batch."
     rows_of_shapes = [[each.name, f"[{each.post}]", str(list(each.sizes))] for each in told.shapes]
-    yield Table("Shapes", caption, ["tensor", "in letters", "here"], rows_of_shapes)
-    yield Passage("Shapes", SHAPES)
+    yield ReportTable("Shapes", caption, ["tensor", "in letters", "here"], rows_of_shapes)
+    yield ReportText("Shapes", SHAPES)
 
 
 SHAPES = """The post writes the features' shape as [N, height', 3, H], adding a padding of one on either side of a width

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,14 +11,15 @@ from matplotlib.figure import Figure
 
 from pellucid.files import make_folder, write_json
 from pellucid.look.figures import ACCENT, MUTED, empty_figure, settled, svg, tidy
-from pellucid.look.report import Part, Passage, Picture, Report, Table, write_report
-from pellucid.processes import in_parallel
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.spanish import sampled
 from pellucid.recipes.spanish.padding import BUCKETS, PADDINGS, SCHEMES, Job, Measured, bucket_of, measure
 from pellucid.recipes.spanish.sampled import SAMPLED, VOCABULARY, Outcome, Plan
 from pellucid.recipes.spanish.sentences import tokens_of
 from pellucid.recipes.spanish.tatoeba import read_sentences
+from pellucid.viewer.report import Report, write_report
+from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
+from pellucid.worker_pool import ignore_progress, parallel_map
 
 NAME, TITLE = "spanish-studies", "Sampled softmax, buckets and padding"
 FULL_UPDATES, TIMES, SENTENCES = 200, 5, 2_000
@@ -53,13 +55,13 @@ def run(request: Request) -> Iterator[str]:
     updates = max(1, request.samples // sampled.BATCH) if request.samples else FULL_UPDATES
     plans = [Plan("full", updates, 1), Plan("sampled", TIMES * updates, 1)]
     outcomes = []
-    for outcome in in_parallel(sampled.conduct, plans):
+    for outcome in parallel_map(partial(ignore_progress, sampled.conduct), plans):
         outcomes.append(outcome)
         yield _line(outcome)
     yield in_words(outcomes)
     pairs, left_out = _pairs(request.data, request.samples or SENTENCES)
     jobs = [Job(pairs, scheme, padding) for padding in PADDINGS for scheme in SCHEMES]
-    compared = compare(list(in_parallel(measure, jobs)))
+    compared = compare(list(parallel_map(partial(ignore_progress, measure), jobs)))
     yield from map(_told_of, compared)
     write_json(request.out / "report.json", _numbers(outcomes, compared, (len(pairs), left_out)))
     report = Report(
@@ -124,12 +126,12 @@ def _told_of(each: Compared) -> str:
     )
 
 
-def _parts(outcomes: Sequence[Outcome], compared: Sequence[Compared], pairs: tuple[int, int]) -> Iterator[Part]:
+def _parts(outcomes: Sequence[Outcome], compared: Sequence[Compared], pairs: tuple[int, int]) -> Iterator[ReportPart]:
     """Pictures, tables, and what they say."""
     title = "Sampled softmax"
     caption = "Loss of held-out words over all 50,000, over the seconds of training: full, and 512 sampled."
-    yield Picture(title, caption, svg(sampled_figure(outcomes)))
-    yield Passage(title, in_words(outcomes))
+    yield ReportFigure(title, caption, svg(sampled_figure(outcomes)))
+    yield ReportText(title, in_words(outcomes))
     rows = [
         [
             each.plan.cost,
@@ -143,7 +145,7 @@ def _parts(outcomes: Sequence[Outcome], compared: Sequence[Compared], pairs: tup
         for each in outcomes
     ]
     heads = ["softmax", "updates", "seconds", "ms an update", "ms of it the loss", "loss at first", "at last"]
-    yield Table(title, "Medians, on one thread.", heads, rows)
+    yield ReportTable(title, "Medians, on one thread.", heads, rows)
     title, (held, left_out) = "Buckets, like lengths, masking", pairs
     caption = (
         f"One pass over {held:,} sentences, buckets {', '.join(f'{s}×{t}' for s, t in BUCKETS)}; {left_out} drawn "
@@ -151,8 +153,10 @@ def _parts(outcomes: Sequence[Outcome], compared: Sequence[Compared], pairs: tup
         "first row with the same padding."
     )
     heads = ["batches", "padding is", "source padding", "target padding", "batches of 64 or less", "seconds"]
-    yield Table(title, caption, [*heads, "loss a sentence", "losses off by", "gradient off by"], list(_rows(compared)))
-    yield Passage(title, MEANING)
+    yield ReportTable(
+        title, caption, [*heads, "loss a sentence", "losses off by", "gradient off by"], list(_rows(compared))
+    )
+    yield ReportText(title, MEANING)
 
 
 MEANING = """Where padding is masked, the way to batch changes the time and nothing else: loss and gradient are the

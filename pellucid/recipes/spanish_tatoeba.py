@@ -6,16 +6,17 @@ from typing import Any
 
 import msgspec
 
-from pellucid.errors import InputError, nearest
+from pellucid.errors import InputError, nearest, quote
 from pellucid.evaluation.alignment import mean_map
 from pellucid.files import make_folder, write_json
 from pellucid.look.figures import mean_weights_figure, svg
-from pellucid.look.judgement import report_on
-from pellucid.look.report import Part, Passage, Picture, Table, write_report
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.spanish.systems import BEAM, Outcome, System, Worth, conduct
 from pellucid.recipes.spanish.tatoeba import asked_of, read_sentences, write_sets
+from pellucid.viewer.report import write_report
+from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
+from pellucid.viewer.run_report import report_on
 
 NAME, TITLE = "spanish-tatoeba", "English to Spanish, with words and with subwords"
 SYSTEMS = ("words", "subwords")
@@ -58,7 +59,7 @@ def _systems(request: Request) -> list[System]:
     for name in request.only:
         if name not in SYSTEMS:
             known = ", ".join(SYSTEMS)
-            raise InputError(f"{NAME} has no system {name!r}{nearest(name, SYSTEMS)} (there are: {known})")
+            raise InputError(f"{NAME} has no system {quote(name)}{nearest(name, SYSTEMS)} (there are: {known})")
     make_folder(request.out)
     sentences, systems = read_sentences(request.data, request.samples), []
     for name in (each for each in SYSTEMS if not request.only or each in request.only):
@@ -116,7 +117,7 @@ def _told(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _table(outcomes: Sequence[Outcome]) -> Table:
+def _table(outcomes: Sequence[Outcome]) -> ReportTable:
     """Both systems side by side."""
     rows = []
     for outcome in outcomes:
@@ -125,7 +126,9 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
     heads = ["system", "set", "BLEU", "chrF", "exact match", "sentences", "translations"]
     more = ["symbols", "unknown in the test set", "parameters", "seconds"]
     signatures = f"{outcomes[0].test.bleu.signature}; {outcomes[0].test.chrf.signature}"
-    return Table("Both systems", f"Of source and target where two numbers stand. {signatures}", [*heads, *more], rows)
+    return ReportTable(
+        "Both systems", f"Of source and target where two numbers stand. {signatures}", [*heads, *more], rows
+    )
 
 
 def _scores(worth: Worth) -> list[str]:
@@ -151,25 +154,27 @@ def _costs(outcome: Outcome) -> list[str]:
     ]
 
 
-def _parts(outcome: Outcome) -> Iterator[Part]:
+def _parts(outcome: Outcome) -> Iterator[ReportPart]:
     """Attention read as alignment, and translations beside what the set has."""
     title = f"Attention as alignment: {_called(outcome)}"
     mean = mean_map(outcome.judgement.traces)
     if mean is not None:
         caption = "Mean weights over the test set, every source and every target stretched to ten parts."
-        yield Picture(title, caption, svg(mean_weights_figure(mean)))
+        yield ReportFigure(title, caption, svg(mean_weights_figure(mean)))
     told = [f"{each.name}: {each.value:.3f} {each.unit} ({each.low:.3f} to {each.high:.3f})" for each in _few(outcome)]
-    yield Passage(title, "; ".join(told) + ".")
+    yield ReportText(title, "; ".join(told) + ".")
     rows = [[each.written, f"{each.times:,}", each.read, f"{100 * each.share:.0f} %"] for each in outcome.links]
     caption = "The commonest written symbols, and the source symbol with the most weight, summed over the test set."
-    yield Table(title, caption, ["written", "times", "looked at", "share of the weight"], rows)
+    yield ReportTable(title, caption, ["written", "times", "looked at", "share of the weight"], rows)
     asked = asked_of(outcome.system.tested)
     every = max(1, len(asked.sources) // SHOWN)
     judgement = outcome.judgement
     chosen = range(0, every * min(SHOWN, len(asked.sources)), every)
     lines = [[asked.sources[n], judgement.traces[n].output, " / ".join(judgement.references[n][:3])] for n in chosen]
     caption = f"Every {every}th sentence of the test set, and up to three of its translations."
-    yield Table(f"Translations: {_called(outcome)}", caption, ["English", "written", "translations of the set"], lines)
+    yield ReportTable(
+        f"Translations: {_called(outcome)}", caption, ["English", "written", "translations of the set"], lines
+    )
 
 
 def _few(outcome: Outcome) -> list[Any]:

@@ -12,9 +12,7 @@ from jaxtyping import Float
 from pellucid.config import Config
 from pellucid.data.typos import Typo, WordList, read_words
 from pellucid.files import make_folder, write_json, write_text
-from pellucid.look.report import Report, write_report
 from pellucid.model.network import parameter_count
-from pellucid.processes import Tell
 from pellucid.recipes.following import followed, train_telling
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.typos.networks import Sizes
@@ -24,6 +22,8 @@ from pellucid.search.transducer import Transducer
 from pellucid.toml import to_toml
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files
+from pellucid.viewer.report import Report, write_report
+from pellucid.worker_pool import ProgressCallback
 
 NAME, TITLE = "typo-attention", "The wrong letter, by attention that points"
 LONGEST = Sizes().longest
@@ -72,7 +72,7 @@ def run(request: Request) -> Iterator[str]:
     yield f"report: {request.out / 'report.html'}"
 
 
-def conduct(job: Job, tell: Tell) -> Run:
+def conduct(job: Job, tell: ProgressCallback) -> Run:
     """Train on one thread, or go on, or find it finished; and judge."""
     tag = f"seed-{job.config.seed}"
     data = _drawn(read_words(job.words, longest=LONGEST), job, tell)
@@ -104,7 +104,7 @@ def chances_of(transducer: Transducer, words: Sequence[str]) -> Float[np.ndarray
     return found
 
 
-def _drawn(words: WordList, job: Job, tell: Tell) -> Data:
+def _drawn(words: WordList, job: Job, tell: ProgressCallback) -> Data:
     """The typos of the job's seed; it is told how many are left out."""
     data = data_of(words, job.config.seed)
     if not 0 < job.samples < len(data.train):

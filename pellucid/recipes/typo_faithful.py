@@ -11,13 +11,14 @@ from pellucid.data.typos import VOWELS, WordList, read_words
 from pellucid.files import make_folder, write_json, write_text
 from pellucid.inspection.separation import Separation, isolation, separation
 from pellucid.look.figures import svg
-from pellucid.look.report import Part, Picture, Report, Table, write_report
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.typos.figures import embedding_figure, film_svg
 from pellucid.recipes.typos.networks import LETTER_ROWS, Sizes
 from pellucid.recipes.typos.study import Outcome, Plan, Study, conduct
 from pellucid.recipes.typos.telling import Run, lines_of, numbers_of, parts_of, summary_of, told
+from pellucid.viewer.report import Report, write_report
+from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 
 NAME, TITLE = "typo-faithful", "The wrong letter, as the post of 2017 finds it"
 SIZES, PLAN = Sizes(), Plan()
@@ -103,7 +104,9 @@ def _words(measured: dict[str, Any]) -> str:
     )
 
 
-def _embedding(outcomes: Sequence[Outcome], measured: Sequence[dict[str, Any]], films: Sequence[str]) -> list[Part]:
+def _embedding(
+    outcomes: Sequence[Outcome], measured: Sequence[dict[str, Any]], films: Sequence[str]
+) -> list[ReportPart]:
     """Pictures of the two numbers of each symbol, and what they are worth as evidence."""
     title = "The two numbers of each letter"
     heads = ("seed", "when", "ratio", "p", "nearest", "commonest", "alone: rank", "most alone")
@@ -118,9 +121,9 @@ def _embedding(outcomes: Sequence[Outcome], measured: Sequence[dict[str, Any]], 
     ]
     ends = [(f"seed {outcome.seed}", outcome.film[-1]) for outcome in outcomes[:3]]
     return [
-        Picture(title, "After training; vowels red, pad the padding.", svg(embedding_figure(ends))),
-        Picture(title, "From the first update to the last, seed 1; the bar below is the time.", films[0]),
-        Table(title, " ".join(CLAIMS.split()), heads, rows),
+        ReportFigure(title, "After training; vowels red, pad the padding.", svg(embedding_figure(ends))),
+        ReportFigure(title, "From the first update to the last, seed 1; the bar below is the time.", films[0]),
+        ReportTable(title, " ".join(CLAIMS.split()), heads, rows),
     ]
 
 

@@ -6,7 +6,7 @@ candidates kept for inspection, L looks.
 
 import math
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -14,11 +14,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from pellucid.arguments import convert_argument
 from pellucid.config import Config
 from pellucid.data.examples import Example
 from pellucid.data.faults import pair_fault
 from pellucid.data.vocabulary import SPECIAL, Vocabularies
-from pellucid.errors import ConfigError, DataError
+from pellucid.errors import ConfigError, DataError, quote
 from pellucid.model.network import Network
 from pellucid.model.reader import Reader
 from pellucid.search.answers import found_of
@@ -30,8 +31,9 @@ from pellucid.search.options import NO_OPTIONS, Options
 from pellucid.search.reading import Asked, Read, Work
 from pellucid.search.running import Running
 from pellucid.search.sampling import Drawing
+from pellucid.search.streaming import Part
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Prefixes, Transducer
+from pellucid.search.transducer import Transducer
 
 
 class Likely(NamedTuple):
@@ -70,14 +72,13 @@ class Answerer(Ensemble):
 
     def with_options(self, options: Options) -> Transducer:
         """The same; `ConfigError` for any option, for all are of outputs written symbol by symbol."""
-        for name, own, none in zip(Options._fields, options, NO_OPTIONS, strict=True):
-            if own != none:
-                raise ConfigError(f"{name}: {self._refusal}")
+        options = convert_argument("options", options, Options)
+        for field in fields(Options):
+            if getattr(options, field.name) != getattr(NO_OPTIONS, field.name):
+                raise ConfigError(f"{field.name}: {self._refusal}")
         return self
 
-    def samples(
-        self, examples: Iterable[Example], drawing: Drawing, first: int = 0, prefixes: Sequence[str] | None = None
-    ) -> list[list[Trace]]:
+    def _samples(self, part: Part, drawing: Drawing) -> list[list[Trace]]:
         """`ConfigError`: nothing is drawn symbol by symbol."""
         raise ConfigError(f"sample: {self._refusal}")
 
@@ -85,14 +86,14 @@ class Answerer(Ensemble):
         """`ConfigError`: there are no steps."""
         raise ConfigError(f"steps: {self._refusal}")
 
-    def force(self, examples: Iterable[Example]) -> list[Trace]:
-        """Score given pairs: a Trace of each target as though it had been answered.
+    def _forced(self, part: Part) -> list[Trace]:
+        """The targets of examples as though they had been answered.
 
         ln p of a tag or class never seen in training is −∞: it cannot be answered; of a tag that is not scored it is 0.
         `DataError` for a target that is none of its source.
         """
-        given = list(examples)
-        for number, example in enumerate(given, start=1):
+        given = part.examples
+        for number, example in enumerate(given, start=part.first + 1):
             fault = pair_fault(example.source, example.target, self.segmenters, self.config.data)
             if fault or not self.segmenters.source.split(example.source):
                 raise DataError(f"pair {number}: {fault or 'the source is empty'}")
@@ -104,14 +105,15 @@ class Answerer(Ensemble):
             rows = zip(work.rows.tolist(), work.positions.tolist(), strict=True)
             return [[self._given(likely, at, symbols[row], size)] for at, (row, size) in enumerate(rows)]
 
-        traces = self._lists(given, Asked(1, 1, FREE), score)
+        traces = self._lists(part, Asked(1, 1, FREE), score)
         scored = zip(traces, given, symbols, strict=True)
         known = {*self.vocabularies.target.symbols, self.segmenters.target.unscored}
         return [_as_given(own, example.target, each, known) for (own,), example, each in scored]
 
     def distributions(self, examples: Iterable[Example]) -> list[Float[np.ndarray, "T W"]]:
         """ln p of all ids at each answer, example by example; of a source without symbols there is no row."""
-        given, size = list(examples), len(self.vocabularies.target)
+        given: list[Example] = convert_argument("examples", examples, Sequence[Example])
+        size = len(self.vocabularies.target)
         rows = [np.zeros((0, size)) for _ in given]
 
         def note(work: Work) -> list[list[Found]]:
@@ -123,7 +125,7 @@ class Answerer(Ensemble):
                 rows[row][:, : own.shape[1]] = own
             return self._answered(work, 1)
 
-        self._lists(given, Asked(1, 1, FREE), note)
+        self._lists(Part(given), Asked(1, 1, FREE), note)
         return rows
 
     def likely(self, work: Work) -> Likely:
@@ -147,15 +149,15 @@ class Answerer(Ensemble):
     @property
     def _refusal(self) -> str:
         """Why something cannot be asked."""
-        return f"this is for outputs written symbol by symbol, but the model's task is {self.config.task!r}"
+        return f"this is for outputs written symbol by symbol, but the model's task is {quote(self.config.task)}"
 
-    def _searched(self, given: list[Example], best: int, prefixes: Prefixes) -> list[list[Trace]]:
+    def _searched(self, part: Part, best: int) -> list[list[Trace]]:
         """The likeliest answers of each example; `ConfigError` for prefixes, and for several taggings."""
-        if prefixes is not None:
+        if part.prefixes is not None:
             raise ConfigError(f"prefixes: {self._refusal}")
         if best > 1 and self.config.task == "tag":
             raise ConfigError("nbest: a model whose task is 'tag' gives one tagging; its traces hold each tag's rivals")
-        return self._lists(given, Asked(best, best, FREE), lambda work: self._answered(work, best))
+        return self._lists(part, Asked(best, best, FREE), lambda work: self._answered(work, best))
 
     def _answered(self, work: Work, best: int) -> list[list[Found]]:
         """One batch: the likeliest tags, or the `best` likeliest classes or positions."""
@@ -214,10 +216,10 @@ def together(members: Sequence[Transducer], names: Sequence[str]) -> Ensemble:
     made = ensemble(members, names)
     if made.config.task == "transduce":
         return made
-    return Answerer(made.config, made.vocabularies, made.network, members=made.members)
+    return Answerer(made.config, made.vocabularies, made.network, name=made.name, members=made.members)
 
 
-def transducer_of(config: Config, vocabularies: Vocabularies, network: Network) -> Transducer:
-    """A network with all it needs to answer."""
-    alone = Transducer(config, vocabularies, network)
-    return alone if config.task == "transduce" else together([alone], [""])
+def transducer_of(config: Config, vocabularies: Vocabularies, network: Network, name: str = "") -> Transducer:
+    """A network with all it needs to answer; `name` is what errors call it."""
+    alone = Transducer(config, vocabularies, network, name=name)
+    return alone if config.task == "transduce" else together([alone], [name])

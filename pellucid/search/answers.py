@@ -1,31 +1,35 @@
 """Traces that no search gave alone: looked up, given to be scored, or with their shares in a list."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import repeat
 
 import numpy as np
 
+from pellucid.arguments import convert_argument
 from pellucid.data.copies import ids_with_copies
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters
 from pellucid.data.vocabulary import Vocabulary
-from pellucid.errors import DataError
 from pellucid.search.decoded import Decoded
 from pellucid.search.layers import Found
 from pellucid.search.lexicon import Lexicon
 from pellucid.search.reading import Asked, Read
 from pellucid.search.sampling import Drawing
+from pellucid.search.streaming import pair_up
 from pellucid.search.trace import END, Trace
 
 
-def examples_of(sources: Sequence[str], features: Sequence[str] | None) -> list[Example]:
-    """Texts as examples without targets; `DataError` where there are not as many features as sources."""
-    if isinstance(sources, str):
-        raise DataError("expected a list of sources, got one text: predict([text])")
-    if features is not None and len(features) != len(sources):
-        raise DataError(f"expected one features text for each of {len(sources)} sources, got {len(features)}")
-    tags = features if features is not None else [""] * len(sources)
-    return [Example(source, "", tag) for source, tag in zip(sources, tags, strict=True)]
+def examples_of(sources: Iterable[str], features: Iterable[str] | None) -> list[Example] | Iterator[Example]:
+    """Texts as examples without targets: a list, or an iterator of an iterator.
+
+    `ArgumentError` for what is no text; `DataError` where there are not as many features as sources.
+    """
+    sources = convert_argument("sources", sources, Iterable[str])
+    features = convert_argument("features", features, Iterable[str] | None)
+    pairs = zip(sources, repeat("")) if features is None else pair_up(sources, features, "features text")
+    examples = (Example(source, "", tags) for source, tags in pairs)
+    return examples if isinstance(sources, Iterator) else list(examples)
 
 
 def found_of(decoded: Decoded) -> Found:
@@ -47,10 +51,10 @@ def shared(traces: Sequence[Trace], until: float) -> list[Trace]:
 
 def looked_up(
     read: Sequence[Read], lexicon: Lexicon | None, segmenters: Segmenters, vocabulary: Vocabulary, asked: Asked
-) -> list[list[Trace]]:
-    """The lexicon's answers to each source, at most `asked.best`, of those that the constraints allow."""
-    known: list[list[Trace]] = []
-    for row, each in enumerate(read):
+) -> dict[int, list[Trace]]:
+    """The lexicon's answers to the sources it has, at most `asked.best` each, of those that the constraints allow."""
+    known: dict[int, list[Trace]] = {}
+    for row, each in enumerate(read if lexicon else ()):
         texts = lexicon.targets.get(segmenters.source.normalised(each.text), ()) if lexicon and each.source else ()
         symbols = [(text, segmenters.target.split(text)) for text in texts]
         allowed = [
@@ -58,7 +62,8 @@ def looked_up(
             for pair in symbols
             if asked.constraints.allow(row, ids_with_copies(pair[1], vocabulary, (each.source, each.features)))
         ]
-        known.append([known_trace(each, *pair, rank) for rank, pair in enumerate(allowed[: asked.best], 1)])
+        if allowed:
+            known[row] = [known_trace(each, *pair, rank) for rank, pair in enumerate(allowed[: asked.best], 1)]
     return known
 
 

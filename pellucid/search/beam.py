@@ -15,6 +15,8 @@ Guaranteed under every score: a source is over only when its greatest length is 
 when no output that a running hypothesis can still become could enter the best ones (`Score.bound`). So the outputs are
 those of the same beam run to the greatest length; what can be lost is only what the beam itself pruned, and nothing is
 where it is as wide as there are hypotheses.
+
+A source of which a hypothesis comes to probabilities that are not finite has no output (`finite_outputs`).
 """
 
 from itertools import islice
@@ -118,7 +120,7 @@ def stepwise(running: Running, lengths: Int[Tensor, " B"], wanted: Wanted) -> li
     wanted = wanted._replace(width=width_for(wanted.width, wanted.constraints))
     layers, room, closed = list[Layer](), np.full(len(lengths), wanted.width), None
     ends: list[list[End]] = [[] for _ in range(len(lengths))]
-    beam = _start(running, lengths, wanted)
+    beam, finite = _start(running, lengths, wanted), np.ones(len(lengths), np.bool_)
     going: Bool[np.ndarray, " b"] = np.ones(len(lengths), np.bool_)
     while going.any():
         seen = beam.running.step(beam.symbols)
@@ -126,13 +128,14 @@ def stepwise(running: Running, lengths: Int[Tensor, " B"], wanted: Wanted) -> li
         if not layers and wanted.score.coverage:
             beam = beam._replace(covered=_uncovered(seen, lengths))
         layer = _layer(beam, seen, _masks(beam, seen, closed, wanted, len(layers)), wanted, room[beam.sources])
-        layer.kept[wanted.spans.maximum[layer.sources] <= len(layers)] = False
+        finite[layer.sources] &= ~np.isnan(layer.top_log_probabilities[:, :, 0]).any(axis=1)
+        layer.kept[(wanted.spans.maximum[layer.sources] <= len(layers)) | ~finite[layer.sources]] = False
         layers.append(layer)
         going = _collect(beam, layer, ends, wanted, len(layers))
         room[layer.sources] -= layer.ended.sum(axis=1)
         if going.any():
             beam = _advance(beam, seen.after, layer, going, wanted.constraints)
-    best = [sorted(each)[: wanted.best] for each in ends]
+    best = [sorted(each)[: wanted.best] if sound else [] for each, sound in zip(ends, finite, strict=True)]
     return outputs_from(layers, best, lengths.tolist(), wanted.lattice)
 
 

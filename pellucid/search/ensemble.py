@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pellucid.config import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
-from pellucid.errors import RunError
+from pellucid.errors import RunError, quote
 from pellucid.model.network import Network, tagged
 from pellucid.search.beam import Wanted, stepwise
 from pellucid.search.decoded import Limits, spans_of
@@ -95,7 +95,7 @@ def ensemble(members: Sequence[Transducer], names: Sequence[str]) -> Ensemble:
     beyond = tuple(len(each.vocabularies.source) + len(each.vocabularies.features) for each in members)
     orders = tuple(_order(first, each) for each in members)
     together = Members(tuple(each.network for each in members), tables, beyond, orders)
-    return Ensemble(first.config, known, first.network, members=together)
+    return Ensemble(first.config, known, first.network, name=" with ".join(names), members=together)
 
 
 def _check_symbols(*pair: tuple[Transducer, str]) -> None:
@@ -105,7 +105,7 @@ def _check_symbols(*pair: tuple[Transducer, str]) -> None:
         if lacking:
             more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
             raise RunError(
-                f"{name} writes the symbol {lacking[0]!r}{more}, which {its} does not: models that write together "
+                f"{name} writes the symbol {quote(lacking[0])}{more}, which {its} does not: models that write together "
                 "have the same target symbols"
             )
 

@@ -4,12 +4,13 @@ N nodes, L looks at the source, S source positions.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-Fate = Literal["kept", "ended", "pruned"]
+from pellucid.errors import DataError
+from pellucid.search.trace_schema import Fate, LatticeRecord, decode_field, encode_array, list_array
 
 
 class Tree(NamedTuple):
@@ -58,19 +59,42 @@ class Lattice:
             node = int(self.parents[node])
         return nodes[::-1]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, numbers to six decimals."""
-        likely, scores, attention = (
-            np.round(values.astype(np.float64), 6).tolist()
-            for values in (self.log_probabilities, self.scores, self.attention)
+    def to_record(self, compact: bool) -> LatticeRecord:
+        """Return the JSON form, its arrays compact or as lists."""
+        write = encode_array if compact else list_array
+        return LatticeRecord(
+            symbols=list(self.symbols),
+            parents=self.parents.tolist(),
+            log_probabilities=write(self.log_probabilities),
+            scores=write(self.scores),
+            fates=list(self.fates),
+            looks=self.looks.tolist(),
+            attention=write(self.attention),
+            leaf=self.leaf,
         )
-        return {
-            "symbols": list(self.symbols),
-            "parents": self.parents.tolist(),
-            "log_probabilities": likely,
-            "scores": scores,
-            "fates": list(self.fates),
-            "looks": self.looks.tolist(),
-            "attention": attention,
-            "leaf": self.leaf,
-        }
+
+    @classmethod
+    def from_record(cls, record: LatticeRecord, positions: int) -> "Lattice":
+        """Return the lattice of a record, over so many source positions.
+
+        Raises:
+            DataError: The fields of the record do not belong together.
+        """
+        nodes, attention = len(record.symbols), decode_field(record, "attention", (None, positions))
+        rows, before = range(len(attention)), enumerate(record.parents)
+        if not nodes == len(record.parents) == len(record.fates) == len(record.looks):
+            raise DataError(f"lattice: expected a parent, a fate and a look for each of {nodes} symbols")
+        if not all(-1 <= parent < node for node, parent in before) or not -1 <= record.leaf < nodes:
+            raise DataError("lattice: expected parents that come before their nodes, and a leaf among the nodes")
+        if not all(row in rows for row in record.looks):
+            raise DataError(f"lattice: expected looks that are rows of its attention, 0 to {len(attention) - 1}")
+        return cls(
+            symbols=tuple(record.symbols),
+            parents=np.array(record.parents, np.int64),
+            log_probabilities=decode_field(record, "log_probabilities", (nodes,)),
+            scores=decode_field(record, "scores", (nodes,)),
+            fates=tuple(record.fates),
+            looks=np.array(record.looks, np.int64),
+            attention=attention,
+            leaf=record.leaf,
+        )

@@ -4,13 +4,17 @@ b sources that ran, k hypotheses of each, E extensions considered, S source posi
 inspection, n outputs, M heads of attention.
 """
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from pellucid.errors import NotFiniteError
 from pellucid.search.decoded import Decoded, Written, blank
-from pellucid.search.lattice import Fate, Tree
+from pellucid.search.lattice import Tree
+from pellucid.search.trace_schema import Fate
 
 
 class Layer(NamedTuple):
@@ -55,19 +59,41 @@ class Found(NamedTuple):
     """The node of the tree in which it ends."""
 
 
+def finite_outputs(outputs: Sequence[list[Found]], name: str) -> Sequence[list[Found]]:
+    """Return the outputs of each source as they are; every output of a network passes here on its way out.
+
+    Numbers that are none spread from wherever they arise (attention, cells, scores) to the probabilities of what is
+    written, or leave a search with nothing to write.
+
+    Args:
+        outputs: The outputs of each source. Each source has one at least.
+        name: The run folder of the network.
+
+    Raises:
+        NotFiniteError: Where a probability is none, or a source has no output.
+    """
+    for found in outputs:
+        if not found or any(math.isnan(each.score) or np.isnan(each.decoded.log_probabilities).any() for each in found):
+            raise NotFiniteError(
+                f"{name or 'the model'} gives numbers that are not finite: its parameters are damaged, or too large "
+                "for float32"
+            )
+    return outputs
+
+
 def outputs_from(
     layers: list[Layer], ends: list[list[End]], lengths: list[int], lattice: bool = False
 ) -> list[list[Found]]:
     """Each output from its end back to its first symbol, all of them together."""
     flat = [(source, end) for source, each in enumerate(ends) for end in each]
-    sources = np.array([source for source, _ in flat])
-    last, places = np.array([end.step for _, end in flat]), np.array([end.place for _, end in flat])
+    sources = np.array([source for source, _ in flat], np.int64)
+    last, places = (np.array(each, np.int64) for each in ([e.step for _, e in flat], [e.place for _, e in flat]))
     heads = 0 if layers[0].heads is None else layers[0].heads.shape[2]
     written = blank(len(flat), len(layers), layers[0].weights.shape[2], layers[0].top_ids.shape[2], heads)
     for step in range(len(layers) - 1, -1, -1):
         rows = (last >= step).nonzero()[0]
         places[rows] = _trace_back(layers[step], written, (rows, step), sources[rows], places[rows])
-    grown = [_grow(layers, source, length) if lattice else None for source, length in enumerate(lengths)]
+    grown = [_grow(layers, source, each) if lattice and ends[source] else None for source, each in enumerate(lengths)]
     found: list[list[Found]] = [[] for _ in ends]
     for at, (source, end) in enumerate(flat):
         decoded, tree = written.output(at, end.step + 1, lengths[source]), grown[source]

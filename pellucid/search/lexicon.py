@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from pellucid.arguments import CheckedFields, convert_argument
 from pellucid.config import DataConfig
 from pellucid.data.columns import BadLine
 from pellucid.data.examples import read_examples
@@ -13,7 +14,7 @@ from pellucid.data.symbols import segmenters
 
 
 @dataclass(frozen=True)
-class Lexicon:
+class Lexicon(CheckedFields):
     """The targets of each source, in the file's order; a target that stands twice counts once."""
 
     targets: Mapping[str, tuple[str, ...]]
@@ -21,16 +22,18 @@ class Lexicon:
     """Lines that could not be read, where they are skipped."""
 
 
-def load_lexicon(path: Path, config: DataConfig) -> Lexicon:
+def load_lexicon(path: str | Path, config: DataConfig) -> Lexicon:
     """Pairs of a file: source and target in its first two columns, whatever the training file was like.
 
     Sources are compared in the Unicode form that the model reads. Errors and bad lines are those of a training file:
     `DataError` for the first unless `config.on_bad_line` is "skip".
     """
+    file: Path = convert_argument("path", path, str | Path)
+    config = convert_argument("config", config, DataConfig)
     own = msgspec.structs.replace(
         config, format="auto", header=False, source_column="1", target_column="2", features_column=""
     )
-    reading, source = read_examples(path, own), segmenters(config).source
+    reading, source = read_examples(file, own), segmenters(config).source
     targets: dict[str, dict[str, None]] = {}
     for example in reading.examples:
         targets.setdefault(source.normalised(example.source), {})[example.target] = None

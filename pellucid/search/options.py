@@ -2,29 +2,38 @@
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 
+from pellucid.arguments import CheckedFields
 from pellucid.data.copies import ids_with_copies
 from pellucid.data.symbols import Segmenter
 from pellucid.data.vocabulary import Vocabulary
-from pellucid.errors import DataError, InputError, nearest
+from pellucid.errors import InputError, nearest, quote
 from pellucid.search.constraints import Constraints
 from pellucid.search.lexicon import Lexicon
+from pellucid.search.streaming import Prefix
+
+AttentionWeight = Annotated[float, Meta(ge=0.0)]
+"""Weight of a source position before the weights of a step are scaled to a sum of 1."""
 
 
-class Painted(NamedTuple):
-    """A row of attention that a person gives."""
+@dataclass(frozen=True)
+class Painted(CheckedFields):
+    """A row of attention that a person gives; `ArgumentError` for what is no such row."""
 
     step: int
     """From 0: the symbol whose look it is."""
-    weights: tuple[float, ...]
+    weights: tuple[AttentionWeight, ...]
     """One number of 0 or more for each of S source positions, features included; they are scaled to sum to one."""
 
 
-class Options(NamedTuple):
-    """What is asked of all outputs; nothing, as it stands."""
+@dataclass(frozen=True)
+class Options(CheckedFields):
+    """What is asked of all outputs; nothing, as it stands. `ArgumentError` for a field of another type."""
 
     prefix: str = ""
     """A text that every output begins with."""
@@ -57,21 +66,21 @@ LISTED = 10
 """Symbols that a hint lists."""
 
 
-Texts = Sequence[str | Sequence[str]]
-"""Texts, or their symbols."""
 Sources = Sequence[tuple[Sequence[str], int]]
 """What is read of each source: its symbols, and how many of them, from the first, are features."""
 
 
-def prefixes_of(options: Options, sources: int, prefixes: Texts | None) -> Texts:
-    """What each output begins with; `DataError` where there are not as many prefixes as sources."""
-    if prefixes is not None and len(prefixes) != sources:
-        raise DataError(f"expected one prefix for each of {sources} sources, got {len(prefixes)}")
+def prefixes_of(options: Options, sources: int, prefixes: Sequence[Prefix] | None) -> Sequence[Prefix]:
+    """What each output begins with."""
     return [options.prefix] * sources if prefixes is None else prefixes
 
 
 def constraints_of(
-    options: Options, prefixes: Texts, segmenter: Segmenter, vocabulary: Vocabulary, sources: Sources | None = None
+    options: Options,
+    prefixes: Sequence[Prefix],
+    segmenter: Segmenter,
+    vocabulary: Vocabulary,
+    sources: Sources | None = None,
 ) -> Constraints:
     """The options in ids; `prefixes` are those of each source.
 
@@ -90,7 +99,7 @@ def constraints_of(
     for what, ids in [("required", required), *(("prefix", each) for each in dict.fromkeys(map(tuple, told)))]:
         both = [vocabulary.symbol(each, ()) for each in ids if each in forbidden]
         if both:
-            raise InputError(f"{what}: the symbol {both[0]!r} is forbidden")
+            raise InputError(f"{what}: the symbol {quote(both[0])} is forbidden")
     return Constraints(np.array(forbidden, np.int64), np.array(required, np.int64), tuple(told) if any(told) else ())
 
 
@@ -107,7 +116,7 @@ def _ids(symbols: Iterable[str], vocabulary: Vocabulary, what: str, more: str = 
     for symbol in symbols:
         if symbol not in vocabulary.ids:
             raise InputError(
-                f"{what}: the model never writes the symbol {symbol!r}, which is not in its training targets"
+                f"{what}: the model never writes the symbol {quote(symbol)}, which is not in its training targets"
                 f"{more or _near(symbol, vocabulary.symbols)}"
             )
     return vocabulary.encode(list(symbols))
@@ -117,10 +126,10 @@ def _near(symbol: str, known: Sequence[str]) -> str:
     """A hint: the symbols that look alike, those of the same letter, or some of those that there are."""
     alike = [each for each in known if _bare(each) == _bare(symbol)]
     if alike:
-        return f"; did you mean {' or '.join(map(repr, alike[:LISTED]))}?"
+        return f"; did you mean {' or '.join(map(quote, alike[:LISTED]))}?"
     hint = nearest(symbol, known) if len(symbol) > 1 else ""
     more = f", … ({len(known):,} symbols)" if len(known) > LISTED else ""
-    return hint or f"; it writes {', '.join(map(repr, known[:LISTED]))}{more}"
+    return hint or f"; it writes {', '.join(map(quote, known[:LISTED]))}{more}"
 
 
 def _bare(symbol: str) -> str:

@@ -3,14 +3,13 @@
 B sources, b of them that still run, R hypotheses, S source positions.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, quote
 from pellucid.model.attention import NoAttention
 from pellucid.model.network import Network, writing
 from pellucid.search.options import Options, Painted
@@ -49,9 +48,9 @@ def rows_of(
 
     `InputError` for hidden positions that a source does not have, that are all it has, or that a model without
     attention never looks at; and for rows of a step beyond the `longest` output or painted twice, of another number of
-    weights than a source has positions, of negative or endless numbers, or of nothing once positions are hidden.
+    weights than a source has positions, or of nothing once positions are hidden.
     """
-    for number, length in zip((work.rows + 1).tolist(), work.positions.tolist(), strict=True):
+    for number, length in zip((work.rows + work.first + 1).tolist(), work.positions.tolist(), strict=True):
         _check_masked(options.masked, number, length)
         for painted in options.painted:
             _check_painted(painted, number, length, longest)
@@ -69,21 +68,20 @@ def _check_masked(masked: tuple[int, ...], number: int, length: int) -> None:
     """Hidden positions are the source's own, and leave some."""
     for position in masked:
         if not 0 <= position < length:
-            raise InputError(f"masked: there is no position {position}: source {number} has 0 to {length - 1}")
+            raise InputError(f"masked: there is no position {quote(position)}: source {number} has 0 to {length - 1}")
     if len(set(masked)) == length:
         raise InputError(f"masked: all {length} positions of source {number} are hidden; attention must see one")
 
 
 def _check_painted(painted: Painted, number: int, length: int, longest: int) -> None:
-    """A row fits the source, and its numbers can be scaled."""
+    """A row fits the source."""
     if not 0 <= painted.step <= longest:
-        raise InputError(f"painted: there is no step {painted.step}: an output has 0 to {longest} at most")
-    where = f"painted: step {painted.step}"
-    if len(painted.weights) != length:
-        raise InputError(f"{where} has {len(painted.weights)} weights, but source {number} has {length} positions")
-    for position, weight in enumerate(painted.weights):
-        if not (math.isfinite(weight) and weight >= 0):
-            raise InputError(f"{where} has the weight {weight} at position {position}: expected 0 or more")
+        raise InputError(f"painted: there is no step {quote(painted.step)}: an output has 0 to {longest} at most")
+    weights = len(painted.weights)
+    if weights != length:
+        raise InputError(
+            f"painted: step {painted.step} has {weights} weights, but source {number} has {length} positions"
+        )
 
 
 def _scaled(painted: Painted, masked: tuple[int, ...]) -> Float[Tensor, " S"]:

@@ -4,6 +4,7 @@ B sources of a batch, S source positions.
 """
 
 import math
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -45,6 +46,8 @@ class Work(NamedTuple):
     spans: Spans
     positions: Int[Tensor, " B"]
     """How many positions the encoder leaves of each: `lengths`, or without features where these are added."""
+    first: int = 0
+    """The number of the first of the examples given, from 0."""
 
 
 def targets_of(
@@ -107,7 +110,8 @@ def read_example(example: Example, number: int, segmenters: Segmenters, config: 
     if not source:
         return Read(example.source, (), 0)
     features = segmenters.features.split(example.features) if example.features else []
-    return Read(example.source, (*features, *source), len(features))
+    symbols = tuple(map(sys.intern, [*features, *source]))  # each of them once in memory, however often it is read
+    return Read(example.source, symbols, len(features))
 
 
 def with_unknown(read: Sequence[Read], sources: Ragged, symbols: int) -> list[Read]:

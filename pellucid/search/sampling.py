@@ -3,6 +3,7 @@
 B sources, b that still run, N samples of each, R = b·N, V symbols, S source positions, M required symbols.
 """
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -11,7 +12,8 @@ from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from pellucid.config import Seed, Settings
+from pellucid.arguments import CheckedFields
+from pellucid.config import Limit, Seed
 from pellucid.data.vocabulary import BOS, EOS
 from pellucid.search.beam import Wanted
 from pellucid.search.constraints import Spot
@@ -31,14 +33,15 @@ from pellucid.search.decoded import (
 from pellucid.search.running import Running, Seen
 
 
-class Drawing(Settings, frozen=True, kw_only=True):
-    """How samples are drawn."""
+@dataclass(frozen=True, kw_only=True)
+class Drawing(CheckedFields):
+    """How samples are drawn; `ArgumentError` for a value out of range."""
 
     samples: Annotated[int, Meta(ge=1, le=1024)] = 1
     """Samples of each source."""
     temperature: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
     """What ln p is divided by before drawing: below 1 likely symbols become likelier, above 1 all become alike."""
-    top_k: Annotated[int, Meta(ge=0)] = 0
+    top_k: Limit = 0
     """Draw among so many likeliest symbols; 0 draws among all."""
     top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
     """Draw among the fewest likeliest symbols that have this much probability together."""
@@ -109,10 +112,11 @@ def drawn(
     """
     if blocked is not None:
         likely = likely.masked_fill(flat_mask(blocked, likely.device), -torch.inf)
-    values, order = (likely.double() / drawing.temperature).sort(dim=1, descending=True, stable=True)
+    values, order = likely.double().sort(dim=1, descending=True, stable=True)
+    values = (values - values[:, :1]) / drawing.temperature
     if drawing.top_k:
         values[:, drawing.top_k :] = -torch.inf
-    shares = (values - values[:, :1]).exp().nan_to_num(0.0)
+    shares = values.exp().nan_to_num(0.0)
     shares = shares / shares.sum(dim=1, keepdim=True).clamp_min(1e-300)
     before = shares.cumsum(dim=1) - shares
     shares = torch.zeros_like(shares).scatter(1, order, shares.masked_fill(before >= drawing.top_p, 0.0))

@@ -13,6 +13,9 @@ from pellucid.config import SearchConfig
 UNSEEN = 1e-6
 """What a position that was never looked at counts as, so that its logarithm is finite."""
 
+GREATEST = np.finfo(np.float32).max
+"""What a power that is too great for single precision counts as: −∞ over infinity would be no number."""
+
 
 class Score(NamedTuple):
     """s(Y, X) = ln p(Y|X) / lp(Y) + cp(X; Y). Wu et al. 2016, section 7, equation 14."""
@@ -37,7 +40,9 @@ class Score(NamedTuple):
             case "average":
                 return length
             case "gnmt":
-                grown: Float[np.ndarray, " B"] = ((5 + length) / 6) ** np.float32(self.power)
+                with np.errstate(over="ignore"):
+                    grown: Float[np.ndarray, " B"] = ((5 + length) / 6) ** np.float32(self.power)
+                np.minimum(grown, GREATEST, out=grown)
                 return grown
 
     def of(

@@ -2,20 +2,37 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
+from pellucid.arguments import convert_argument
 from pellucid.config import Task
+from pellucid.errors import DataError
 from pellucid.search.lattice import Lattice
+from pellucid.search.trace_display import registered_trace_display
+from pellucid.search.trace_schema import (
+    DECIMALS,
+    VERSION,
+    Origin,
+    TraceRecord,
+    decode_field,
+    decode_record,
+    encode_array,
+    encode_json,
+    finite_log_probabilities,
+    finite_log_probability,
+    list_array,
+    restore_log_probabilities,
+)
 
-FORMAT = 1
 END = "⟨end⟩"
 UNKNOWN = "⟨unknown⟩"
+SPECIAL_NAMES = ("⟨pad⟩", "⟨begin⟩", END, UNKNOWN)
+"""How the four special ids are shown. They are names for people: no text is ever parsed for them."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Trace:
     """One source, its output, and how each output symbol came to be.
 
@@ -42,13 +59,13 @@ class Trace:
     attention: Float[np.ndarray, "T S"]
     """Weights: row t is where the decoder looked to write symbol t. Rows sum to one (to zero without attention).
 
-    Each tag looks at its own position: that identity is not written to JSON.
+    Each tag looks at its own position: that identity is not part of the JSON form.
     """
     top_symbols: tuple[tuple[str, ...], ...]
     """The k likeliest symbols of each step, likeliest first."""
     top_log_probabilities: Float[np.ndarray, "T k"]
     """ln p of each of them."""
-    origin: Literal["search", "sample", "given", "lexicon"] = "search"
+    origin: Origin = "search"
     """Found by search, drawn at random, given and only scored, or looked up in a table (then nothing was looked at)."""
     rank: int = 1
     """Its place among the outputs of its source, or its number among the samples."""
@@ -85,77 +102,144 @@ class Trace:
         """ln p of the whole output given the source: the sum over its steps."""
         return float(self.log_probabilities.sum(dtype=np.float64))
 
-    def to_dict(self) -> dict[str, Any]:
-        """The trace as plain values for JSON (format 1); weights and log-probabilities to six decimals.
+    def to_json(self, compact: bool = False) -> str:
+        """Return the trace as one line of JSON (the schema of `TraceRecord`; docs/using.md documents its fields).
 
-        The keys of `_told` stand only where there is something to tell.
+        Args:
+            compact: Write arrays in base64, to the bit; otherwise as lists of numbers, to six decimals. `top` is
+                written to six decimals in both.
         """
-        return {
-            "format": FORMAT,
-            "text": self.text,
-            "output": self.output,
-            "score": round(self.score, 6),
-            "finished": self.finished,
-            "source": list(self.source),
-            "features": self.features,
-            "unknown": list(self.unknown),
-            "target": list(self.target),
-            "log_probabilities": _rounded(self.log_probabilities),
-            "attention": [] if self.task == "tag" else _rounded(self.attention),
-            "top": [
-                [[symbol, score] for symbol, score in zip(symbols, scores, strict=True)]
-                for symbols, scores in zip(self.top_symbols, _rounded(self.top_log_probabilities), strict=True)
-            ],
-            **self._told(),
-        }
+        return encode_json(self.to_record(compact)).decode("utf-8")
 
-    def _told(self) -> dict[str, Any]:
-        """What the usual decoding has not: another origin, a place in a list, another score, heads, given steps."""
-        told: dict[str, Any] = {} if self.origin == "search" else {"origin": self.origin}
-        if self.probability is not None or self.rank > 1 or self.origin == "sample":
-            told["rank"] = self.rank
-        if self.probability is not None:
-            told["probability"] = round(self.probability, 6)
-        if self.search_score is not None:
-            told["search_score"] = round(self.search_score, 6)
-        if self.heads is not None:
-            told["heads"] = _rounded(self.heads)
-        if self.task != "transduce":
-            told["task"] = self.task
-        if self.looks is not None:
-            told["looks"] = _rounded(self.looks)
-        if self.added:
-            told["added"] = list(self.added)
-        if self.unknown_target:
-            told["unknown_target"] = list(self.unknown_target)
-        told.update(
-            {name: list(steps) for name, steps in (("forced", self.forced), ("painted", self.painted)) if steps}
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Trace":
+        """Return the trace that `to_json`, `predict --format jsonl`, a saved file or the page wrote.
+
+        Raises:
+            DataError: The text is not a trace of this version of the schema.
+        """
+        return cls.from_record(decode_record(text))
+
+    def to_record(self, compact: bool = False) -> TraceRecord:
+        """Return the JSON form as a struct; `compact` as for `to_json`."""
+        write, attends = encode_array if compact else list_array, self.task != "tag"
+        return TraceRecord(
+            version=VERSION,
+            text=self.text,
+            output=self.output,
+            score=_written(self.score, compact),
+            finished=self.finished,
+            source=list(self.source),
+            features=self.features,
+            unknown=list(self.unknown),
+            target=list(self.target),
+            log_probabilities=write(finite_log_probabilities(self.log_probabilities)),
+            attention=write(self.attention if attends else np.zeros((0, 0), np.float32)),
+            top=self._top(),
+            rank=self.rank,
+            origin=self.origin,
+            probability=None if self.probability is None else _written(self.probability, compact),
+            search_score=None if self.search_score is None else _written(self.search_score, compact),
+            task=self.task,
+            heads=None if self.heads is None else write(self.heads),
+            looks=None if self.looks is None else write(self.looks),
+            added=list(self.added),
+            unknown_target=list(self.unknown_target),
+            forced=list(self.forced),
+            painted=list(self.painted),
+            lattice=None if self.lattice is None else self.lattice.to_record(compact),
         )
-        if self.lattice is not None:
-            told["lattice"] = self.lattice.to_dict()
-        return told
+
+    @classmethod
+    def from_record(cls, record: TraceRecord) -> "Trace":
+        """Return the trace of a record. `score` is not read: it is the sum of the log-probabilities.
+
+        Raises:
+            DataError: The record is of another version of the schema, or its fields do not belong together.
+        """
+        T, S = len(record.target), len(record.source)
+        _check(record)
+        likely = decode_field(record, "log_probabilities", (T,))
+        own_positions = np.eye(T, S, record.features, dtype=np.float32)
+        symbols, values = _candidates(record)
+        return cls(
+            text=record.text,
+            source=tuple(record.source),
+            features=record.features,
+            unknown=tuple(record.unknown),
+            target=tuple(record.target),
+            output=record.output,
+            finished=record.finished,
+            log_probabilities=restore_log_probabilities(likely),
+            attention=own_positions if record.task == "tag" else decode_field(record, "attention", (T, S)),
+            top_symbols=symbols,
+            top_log_probabilities=values,
+            origin=record.origin,
+            rank=record.rank,
+            probability=record.probability,
+            search_score=record.search_score,
+            unknown_target=tuple(record.unknown_target),
+            forced=tuple(record.forced),
+            painted=tuple(record.painted),
+            lattice=None if record.lattice is None else Lattice.from_record(record.lattice, S),
+            heads=None if record.heads is None else decode_field(record, "heads", (None, T, S)),
+            added=tuple(record.added),
+            task=record.task,
+            looks=None if record.looks is None else decode_field(record, "looks", (None, S)),
+        )
+
+    def _top(self) -> list[list[tuple[str, float]]]:
+        """Return the candidates of each step that have a probability above 0, with their log-probabilities."""
+        values = np.round(self.top_log_probabilities.astype(np.float64), DECIMALS).tolist()
+        return [
+            [(symbol, value) for symbol, value in zip(symbols, own, strict=True) if value > -np.inf]
+            for symbols, own in zip(self.top_symbols, values, strict=True)
+        ]
 
     def save(self, path: str | Path) -> None:
         """Write it as what the name ends with: .html (the page), .svg, .png, .json, or .tex (TikZ).
 
         `InputError` for another ending, and where the system refuses.
         """
-        from pellucid.viewer.saving import save
-
-        save(self, Path(path))
+        registered_trace_display().save(self, convert_argument("path", path, str | Path))
 
     def _repr_html_(self) -> str:
-        """The page of this trace in a frame, in a notebook."""
-        from pellucid.viewer.saving import framed
-
-        return framed(self)
+        """Return the page of this trace in a frame, for a notebook."""
+        return registered_trace_display().html(self)
 
     def __str__(self) -> str:
         """The source and its output, on one line."""
         return f"{self.text} → {self.output}"
 
 
-def _rounded(values: Float[np.ndarray, "..."]) -> list[Any]:
-    """Nested lists of the values, to six decimals."""
-    rounded: list[Any] = np.round(values.astype(np.float64), 6).tolist()
-    return rounded
+def _written(value: float, compact: bool) -> float:
+    """Return a number as JSON holds it, rounded in the form with lists."""
+    finite = finite_log_probability(value)
+    return finite if compact else round(finite, DECIMALS)
+
+
+def _check(record: TraceRecord) -> None:
+    """Raise a `DataError` where a record is of another version, or its fields do not belong together."""
+    if record.version != VERSION:
+        raise DataError(f"the trace has version {record.version} of the schema; expected version {VERSION}")
+    steps, positions = len(record.target), len(record.source)
+    if not 0 <= record.features <= positions:
+        raise DataError(f"features: expected 0 to {positions}, the length of source, got {record.features}")
+    if len(record.top) != steps:
+        raise DataError(f"top: expected candidates of {steps} steps, the length of target, got {len(record.top)}")
+    for name, places, count in (
+        ("unknown", record.unknown, positions),
+        ("unknown_target", record.unknown_target, steps),
+        ("forced", record.forced, steps),
+        ("painted", record.painted, steps),
+    ):
+        if not all(0 <= place < count for place in places):
+            raise DataError(f"{name}: expected numbers from 0 to {count - 1}")
+
+
+def _candidates(record: TraceRecord) -> tuple[tuple[tuple[str, ...], ...], Float[np.ndarray, "T k"]]:
+    """Return the symbols and log-probabilities of `top`, as many for every step: ("", −∞) where one has fewer."""
+    count = max((len(step) for step in record.top), default=0)
+    padded = [[*step, *[("", -np.inf)] * (count - len(step))] for step in record.top]
+    values = np.array([[value for _, value in step] for step in padded], np.float32)
+    return tuple(tuple(symbol for symbol, _ in step) for step in padded), values.reshape(len(padded), count)

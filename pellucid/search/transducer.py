@@ -1,82 +1,42 @@
-"""Transducer: a trained network with all it needs to turn texts into Traces."""
+"""Transducer: texts in, Traces out.
 
-import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+Every method that decodes takes any iterable. Of a list it returns a list. Of an iterator (a generator, `map`, an open
+file) it returns an iterator of the results in their order, which reads at most `streaming.SOURCES` ahead and so needs
+bounded memory, whatever the length of the stream. What an argument cannot be is one `ArgumentError` that names it; of a
+stream, it is raised in the place of the item.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import Annotated, overload
 
 import msgspec
-import numpy as np
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from msgspec import Meta
 
 from pellucid.agreement import refuse_idle
-from pellucid.config import WIDEST, Config, SearchConfig
+from pellucid.arguments import convert_argument
+from pellucid.config import SearchConfig, Width
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenters, segmenters
-from pellucid.data.vocabulary import EOS, Vocabularies
-from pellucid.errors import DataError, InputError
-from pellucid.kernels.choice import for_answers
-from pellucid.model.network import Network
-from pellucid.search.answers import drawn_traces, examples_of, found_of, given_trace, looked_up, nothing, shared
-from pellucid.search.beam import Wanted, beam, stepwise
-from pellucid.search.constraints import FREE, Constraints
-from pellucid.search.decoded import Limits
-from pellucid.search.forcing import force
-from pellucid.search.greedy import greedy
-from pellucid.search.layers import Found
-from pellucid.search.options import NO_OPTIONS, Options, constraints_of, prefixes_of
-from pellucid.search.painting import guided, rows_of
-from pellucid.search.reading import (
-    Asked,
-    Read,
-    Work,
-    copied_from,
-    greatest_length,
-    has_ratios,
-    ids_of,
-    read_example,
-    spans_for,
-    targets_of,
-)
-from pellucid.search.running import Alone, Running, begin, evaluating
-from pellucid.search.sampling import Drawing, sample
-from pellucid.search.score import score_of
-from pellucid.search.trace import END, UNKNOWN, Trace
+from pellucid.search.answers import examples_of, shared
+from pellucid.search.batch_decoder import BatchDecoder
+from pellucid.search.options import Options
+from pellucid.search.reading import greatest_length
+from pellucid.search.sampling import Drawing
+from pellucid.search.streaming import Part, Prefix, Result, decode_parts
+from pellucid.search.trace import Trace
 from pellucid.toml import checked, flattened
 
-Prefixes = Sequence[str | Sequence[str]] | None
+Prefixes = Iterable[Prefix] | None
 """What each output begins with, a text or its symbols; None where the options say it."""
-SPECIAL_NAMES = ("⟨pad⟩", "⟨begin⟩", END, UNKNOWN)
-"""How the four special ids are shown. They are names for people: no text is ever parsed for them."""
+Features = Iterable[str] | None
+"""The features of each source; None for a model without."""
+Probability = Annotated[float, Meta(gt=0.0, le=1.0)]
+Number = Annotated[int, Meta(ge=0, le=2**62)]
 
 
 @dataclass(frozen=True)
-class Transducer:
+class Transducer(BatchDecoder):
     """Texts in, Traces out: a network, its vocabularies, and the configuration it was trained with."""
-
-    config: Config
-    vocabularies: Vocabularies
-    network: Network
-    options: Options = NO_OPTIONS
-
-    @cached_property
-    def segmenters(self) -> Segmenters:
-        """How each column's text is cut into symbols."""
-        return segmenters(self.config.data, self.vocabularies.pieces)
-
-    @property
-    def maximum_length(self) -> int:
-        """The greatest output length, in symbols; `ConfigError` where no output can be long enough."""
-        return greatest_length(self.config.search, self.vocabularies)
-
-    @cached_property
-    def _names(self) -> np.ndarray:
-        """How each target id is shown."""
-        target = self.vocabularies.target
-        return np.array([target.symbol(identity, SPECIAL_NAMES) for identity in range(len(target))], dtype=object)
 
     def with_beam(self, width: int) -> "Transducer":
         """The same, searching with so many hypotheses; 1 is greedy. `ConfigError` for what is no width."""
@@ -84,18 +44,27 @@ class Transducer:
 
     def with_search(self, search: SearchConfig) -> "Transducer":
         """The same, searching by other settings. `ConfigError` for what contradicts itself, and for changes in vain."""
+        search = convert_argument("search", search, SearchConfig)
         config, before = checked(msgspec.structs.replace(self.config, search=search)), flattened(self.config)
         refuse_idle(config, {key for key, value in flattened(config).items() if value != before[key]})
-        greatest_length(search, self.vocabularies)
+        greatest_length(config.search, self.vocabularies)
         return replace(self, config=config)
 
     def with_options(self, options: Options) -> "Transducer":
         """The same, with constraints, a lexicon, lattices, or given attention; using bad ones raises `InputError`."""
-        return replace(self, options=options)
+        return replace(self, options=convert_argument("options", options, Options))
+
+    @overload
+    def predict(self, sources: Iterator[str], features: Features = None, prefixes: Prefixes = None) -> Iterator[Trace]:
+        """Of a stream."""
+
+    @overload
+    def predict(self, sources: Collection[str], features: Features = None, prefixes: Prefixes = None) -> list[Trace]:
+        """Of a list."""
 
     def predict(
-        self, sources: Sequence[str], features: Sequence[str] | None = None, prefixes: Prefixes = None
-    ) -> list[Trace]:
+        self, sources: Iterable[str], features: Features = None, prefixes: Prefixes = None
+    ) -> list[Trace] | Iterator[Trace]:
         """Decode each source, with its features where the model was trained with them.
 
         One Trace a source, in their order. An empty source gives an empty output. `prefixes` are what each output
@@ -103,198 +72,123 @@ class Transducer:
         """
         return self.trace(examples_of(sources, features), prefixes)
 
+    @overload
     def nbest(
-        self, sources: Sequence[str], count: int, features: Sequence[str] | None = None, until: float = 1.0
+        self, sources: Iterator[str], count: int, features: Features = None, until: float = 1.0
+    ) -> Iterator[list[Trace]]:
+        """Of a stream."""
+
+    @overload
+    def nbest(
+        self, sources: Collection[str], count: int, features: Features = None, until: float = 1.0
     ) -> list[list[Trace]]:
+        """Of a list."""
+
+    def nbest(
+        self, sources: Iterable[str], count: int, features: Features = None, until: float = 1.0
+    ) -> list[list[Trace]] | Iterator[list[Trace]]:
         """`hypotheses` of texts."""
         return self.hypotheses(examples_of(sources, features), count, until)
 
+    @overload
+    def sample(self, sources: Iterator[str], drawing: Drawing, features: Features = None) -> Iterator[list[Trace]]:
+        """Of a stream."""
+
+    @overload
+    def sample(self, sources: Collection[str], drawing: Drawing, features: Features = None) -> list[list[Trace]]:
+        """Of a list."""
+
     def sample(
-        self, sources: Sequence[str], drawing: Drawing, features: Sequence[str] | None = None
-    ) -> list[list[Trace]]:
+        self, sources: Iterable[str], drawing: Drawing, features: Features = None
+    ) -> list[list[Trace]] | Iterator[list[Trace]]:
         """`samples` of texts, numbered from 0."""
         return self.samples(examples_of(sources, features), drawing)
 
-    def trace(self, examples: Iterable[Example], prefixes: Prefixes = None) -> list[Trace]:
+    @overload
+    def trace(self, examples: Iterator[Example], prefixes: Prefixes = None) -> Iterator[Trace]:
+        """Of a stream."""
+
+    @overload
+    def trace(self, examples: Collection[Example], prefixes: Prefixes = None) -> list[Trace]:
+        """Of a list."""
+
+    def trace(self, examples: Iterable[Example], prefixes: Prefixes = None) -> list[Trace] | Iterator[Trace]:
         """Decode examples (their targets are not looked at): near-equal lengths together, results in their order."""
-        return [traces[0] for traces in self._searched(list(examples), 1, prefixes)]
+        return self._decode(lambda part: [traces[0] for traces in self._searched(part, 1)], examples, prefixes)
+
+    @overload
+    def hypotheses(
+        self, examples: Iterator[Example], count: int, until: float = 1.0, prefixes: Prefixes = None
+    ) -> Iterator[list[Trace]]:
+        """Of a stream."""
+
+    @overload
+    def hypotheses(
+        self, examples: Collection[Example], count: int, until: float = 1.0, prefixes: Prefixes = None
+    ) -> list[list[Trace]]:
+        """Of a list."""
 
     def hypotheses(
         self, examples: Iterable[Example], count: int, until: float = 1.0, prefixes: Prefixes = None
-    ) -> list[list[Trace]]:
+    ) -> list[list[Trace]] | Iterator[list[Trace]]:
         """The best outputs of each example, at most `count`, with their shares of the probability of those.
 
         The beam is at least as wide as the list is long. With `until`, only as many of them as have that share of
         their probability together (the first always).
         """
-        if not 1 <= count <= WIDEST or not 0 < until <= 1:
-            raise InputError(f"expected 1 to {WIDEST:,} outputs until a share in (0, 1], got {count} until {until}")
-        return [shared(traces, until) for traces in self._searched(list(examples), count, prefixes)]
+        most: int = convert_argument("count", count, Width)
+        share: float = convert_argument("until", until, Probability)
+
+        def decode(part: Part) -> list[list[Trace]]:
+            """The lists of some examples."""
+            return [shared(traces, share) for traces in self._searched(part, most)]
+
+        return self._decode(decode, examples, prefixes, most)
+
+    @overload
+    def samples(
+        self, examples: Iterator[Example], drawing: Drawing, first: int = 0, prefixes: Prefixes = None
+    ) -> Iterator[list[Trace]]:
+        """Of a stream."""
+
+    @overload
+    def samples(
+        self, examples: Collection[Example], drawing: Drawing, first: int = 0, prefixes: Prefixes = None
+    ) -> list[list[Trace]]:
+        """Of a list."""
 
     def samples(
-        self, examples: Iterable[Example], drawing: Drawing, first: int = 0, prefixes: Sequence[str] | None = None
-    ) -> list[list[Trace]]:
+        self, examples: Iterable[Example], drawing: Drawing, first: int = 0, prefixes: Prefixes = None
+    ) -> list[list[Trace]] | Iterator[list[Trace]]:
         """Outputs drawn at random. What is drawn depends on the seed and on an example's number, from `first` on."""
-        given = list(examples)
-        constraints = self._constraints(given, prefixes)
+        how: Drawing = convert_argument("drawing", drawing, Drawing)
+        number: int = convert_argument("first", first, Number)
+        return self._decode(lambda part: self._samples(part, how), examples, prefixes, how.samples, number)
 
-        def draw(work: Work) -> list[list[Found]]:
-            """One batch."""
-            wanted = Wanted(work.spans, 1, constraints=constraints.take(work.rows))
-            drawn = sample(self.begin(work), work.positions, work.rows + first, wanted, drawing)
-            return [[found_of(each) for each in outputs] for outputs in drawn]
+    @overload
+    def force(self, examples: Iterator[Example]) -> Iterator[Trace]:
+        """Of a stream."""
 
-        lists = self._lists(given, Asked(drawing.samples, sys.maxsize, constraints), draw)
-        return [drawn_traces(traces, drawing, number) for number, traces in enumerate(lists, first)]
+    @overload
+    def force(self, examples: Collection[Example]) -> list[Trace]:
+        """Of a list."""
 
-    def force(self, examples: Iterable[Example]) -> list[Trace]:
+    def force(self, examples: Iterable[Example]) -> list[Trace] | Iterator[Trace]:
         """Score given pairs: a Trace of each target as though it had been decoded.
 
         A target symbol that the model does not know counts as the unknown one; its position stands in
         `unknown_target`. `DataError` for an empty source.
         """
-        given = list(examples)
-        for number, example in enumerate(given, start=1):
-            if not self.segmenters.source.split(example.source):
-                raise DataError(f"source {number} is empty: there is nothing to score its target by")
-        symbols = [self.segmenters.target.split(example.target) for example in given]
-        known, copying = self.vocabularies, self.config.decoder.copying
-        targets = targets_of(given, symbols, known, self.segmenters, self.config)
+        return self._decode(self._forced, examples)
 
-        def score(work: Work) -> list[list[Found]]:
-            """One batch."""
-            target, steps = targets.padded(work.rows)
-            device = work.lengths.device
-            outputs = force(self.begin(work), work.positions, target.to(device), steps.to(device))
-            return [[found_of(each)] for each in outputs]
-
-        scored = replace(self, options=self.options.guiding)._lists(given, Asked(1, 1, FREE), score)
-        ids = known.target.ids
-        return [
-            given_trace(traces[0], example.target, each, {*ids, *traces[0].source} if copying else ids)
-            for traces, example, each in zip(scored, given, symbols, strict=True)
-        ]
-
-    def _searched(self, given: list[Example], best: int, prefixes: Prefixes) -> list[list[Trace]]:
-        """The best outputs of each example, by what the settings ask for."""
-        constraints, width = self._constraints(given, prefixes), max(best, self.config.search.beam_width)
-        score, lattice = score_of(self.config.search), self.options.lattice
-
-        def search(work: Work) -> list[list[Found]]:
-            """One batch."""
-            if score.plain and not (
-                constraints.any or lattice or has_ratios(self.config.search) or self.options.guides
-            ):
-                return self._search_plainly(work, width, best)
-            wanted = Wanted(work.spans, width, best, score, constraints.take(work.rows), lattice)
-            return stepwise(self.begin(work), work.positions, wanted)
-
-        return self._lists(given, Asked(width, best, constraints), search)
-
-    def _constraints(self, given: Sequence[Example], prefixes: Prefixes) -> Constraints:
-        """The options in ids; `DataError` where there are not as many prefixes as sources."""
-        read = copied_from(given, self.segmenters, self.config)
-        texts = prefixes_of(self.options, len(given), prefixes)
-        return constraints_of(self.options, texts, self.segmenters.target, self.vocabularies.target, read)
-
-    def _lists(
-        self, given: list[Example], asked: Asked, decode: Callable[[Work], list[list[Found]]]
-    ) -> list[list[Trace]]:
-        """Decode examples batch by batch, but for those without symbols, and those that the lexicon answers."""
-        numbered = enumerate(given, start=1)
-        read = [read_example(example, number, self.segmenters, self.config.data) for number, example in numbered]
-        read, sources = ids_of(given, read, self.vocabularies, self.segmenters, self.config)
-        known = looked_up(read, self.options.lexicon, self.segmenters, self.vocabularies.target, asked)
-        shortest_first = np.argsort(sources.lengths, kind="stable").tolist()
-        order = [row for row in shortest_first if read[row].source and not known[row]]
-        decoded: dict[int, list[Found]] = {}
-        device, size = next(self.network.parameters()).device, asked.sources(self.config.search.batch_size)
-        with torch.inference_mode(), self.evaluating(), for_answers(len(order) * asked.width, device):
-            for start in range(0, len(order), size):
-                rows = np.array(order[start : start + size])
-                source, lengths = sources.padded(rows)
-                own = [read[row] for row in rows.tolist()]
-                spans = spans_for(own, self.config.search, self.maximum_length, asked.constraints.take(rows))
-                positions = torch.tensor([len(each.source) for each in own], device=device)
-                work = Work(rows, source.to(device), lengths.to(device), spans, positions)
-                decoded.update(zip(rows.tolist(), decode(work), strict=True))
-        begun = [asked.constraints.begun(row) for row in range(len(read))]
-        return [
-            known[row] or [self._trace(each, one, at, begun[row]) for at, one in enumerate(decoded.get(row, [None]), 1)]
-            for row, each in enumerate(read)
-        ]
-
-    @property
-    def networks(self) -> tuple[Network, ...]:
-        """All that write together."""
-        return (self.network,)
-
-    def own_sources(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
-        """What each of them reads, in ids of its own."""
-        return [source]
-
-    def joined(self, members: Sequence[Alone]) -> Running:
-        """The hypotheses of each network as those of all that write together."""
-        return members[0]
-
-    def begin(self, work: Work) -> Running:
-        """What writes, before its first step, its attention given as the options say (else an `InputError`)."""
-        rows = self.painted_rows(work)  # first, for it refuses what cannot be hidden
-        return guided(self._begin(work), rows)
-
-    def painted_rows(self, work: Work) -> dict[int, Float[Tensor, " S"]]:
-        """The attention that the options give; an `InputError` for what a source or the model cannot have."""
-        longest = max(self.maximum_length, self.config.data.maximum_length)
-        return rows_of(self.options, work, self.networks, longest)
-
-    def _begin(self, work: Work) -> Running:
-        """The same without painted rows."""
-        return begin(self.network, work.source, work.lengths, self.options.masked)
-
-    def evaluating(self) -> AbstractContextManager[None]:
-        """Within, everything that writes is in evaluation mode."""
-        return evaluating(self.network)
-
-    def _search_plainly(self, work: Work, width: int, best: int) -> list[list[Found]]:
-        """One batch by ln p and nothing else, by a kernel where there is one."""
-        limits = Limits(self.config.search.minimum_length, self.maximum_length)
-        if width == 1:
-            outputs = [[each] for each in greedy(self.network, work.source, work.lengths, limits)]
-        else:
-            outputs = beam(self.network, work.source, work.lengths, limits, width, best)
-        return [[found_of(each) for each in own] for own in outputs]
-
-    def _named(self, ids: Int[np.ndarray, "*shape"], read: Read) -> np.ndarray:
-        """How ids are shown in an output of this source."""
-        names = self._names
-        if self.config.decoder.copying:  # V + p is the symbol at source position p; beyond it, nothing is likely
-            beyond = SPECIAL_NAMES[:1] * int(ids.max(initial=0))
-            names = np.array([*names, *read.source, *beyond], dtype=object)
-        return np.asarray(names[ids])
-
-    def _trace(self, read: Read, found: Found | None, rank: int, begun: int) -> Trace:
-        """Ids back to symbols, of which `begun` were given; `found` is None for a source without any."""
-        decoded = found.decoded if found is not None else nothing()
-        finished = bool(len(decoded.ids)) and int(decoded.ids[-1]) == EOS
-        symbols = tuple(self._named(decoded.ids, read).tolist())
-        plain, tree = found is None or score_of(self.config.search).plain, found.tree if found is not None else None
-        return Trace(
-            text=read.text,
-            source=read.source,
-            features=read.features,
-            unknown=read.unknown,
-            target=symbols,
-            output=self.segmenters.target.join(symbols[:-1] if finished else symbols),
-            finished=finished or not read.source,
-            log_probabilities=decoded.log_probabilities,
-            attention=decoded.weights,
-            top_symbols=tuple(map(tuple, self._named(decoded.top_ids, read).tolist())),
-            top_log_probabilities=decoded.top_log_probabilities,
-            rank=rank,
-            search_score=None if plain or found is None else found.score,
-            forced=tuple(range(min(begun, len(symbols)))),
-            painted=tuple(sorted(each.step for each in self.options.painted if each.step < len(symbols))),
-            lattice=None if tree is None or found is None else tree.named(self._named(tree.ids, read), found.leaf),
-            heads=decoded.heads,
-            added=read.added,
-        )
+    def _decode(
+        self,
+        decode: Callable[[Part], list[Result]],
+        examples: Iterable[Example],
+        prefixes: Prefixes = None,
+        outputs: int = 1,
+        first: int = 0,
+    ) -> list[Result] | Iterator[Result]:
+        """Decode a list into a list, or a stream into a stream, of which each example has so many outputs."""
+        given: list[Example] | Iterator[Example] = convert_argument("examples", examples, Iterable[Example])
+        return decode_parts(decode, given, convert_argument("prefixes", prefixes, Prefixes), outputs, first)

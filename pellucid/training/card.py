@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from pellucid import __version__
 from pellucid.config import Config, Task
+from pellucid.errors import quote
 from pellucid.evaluation.metrics import FOLLOWED
 from pellucid.model.network import parameter_count
 from pellucid.training.loop import Session
+from pellucid.version import __version__
 
 
 def card(session: Session, log: list[dict[str, Any]]) -> str:
@@ -51,9 +52,9 @@ def _about(session: Session, log: list[dict[str, Any]]) -> list[str]:
         f"* Trained on {session.training.source.sequences:,} examples{beside}: {progress.samples:,} samples in "
         f"{progress.update:,} updates, {progress.seconds:,.0f} seconds, seed {config.seed}.",
         f"* Stopped because {progress.finished}." if progress.finished else "* Training was interrupted.",
-        f"* Source: {len(vocabularies.source.symbols)} symbols ({config.data.source_symbols!r}), "
+        f"* Source: {len(vocabularies.source.symbols)} symbols ({quote(config.data.source_symbols)}), "
         f"longest {vocabularies.longest_source}.",
-        f"* Target: {len(vocabularies.target.symbols)} symbols ({config.data.target_symbols!r}), "
+        f"* Target: {len(vocabularies.target.symbols)} symbols ({quote(config.data.target_symbols)}), "
         f"longest {vocabularies.longest_target}.",
     ]
 

@@ -3,7 +3,7 @@
 Everything is in one safetensors file, so a checkpoint is whole or absent, and reading one runs no code.
 """
 
-import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,61 +14,80 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.errors import RunError
-from pellucid.files import read_bytes, write_atomic
+from pellucid.files import write_atomic
 from pellucid.training.loop import Progress, Session
+from pellucid.training.tensor_file import TensorFile, open_tensors
+from pellucid.wording import in_words
 
 FORMAT, SESSION_FORMAT = 1, 2
 """Of a file of parameters, and of a checkpoint."""
+TYPE_NAMES: Mapping[torch.dtype, str] = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
+"""How a file names the types of parameters and of the optimizer's counts."""
 
 
-def save_network(path: Path, network: nn.Module) -> None:
-    """Write the parameters alone."""
-    write_atomic(path, safetensors.torch.save(_plain(network.state_dict()), {"format": str(FORMAT)}))
+def network_file(network: nn.Module) -> bytes:
+    """Return the content of a file of the parameters alone; the same parameters are the same bytes."""
+    return safetensors.torch.save(_plain(network.state_dict()), {"format": str(FORMAT)})
 
 
 def load_network(path: Path, network: nn.Module) -> None:
-    """Read parameters into a network built for them; every name and shape must agree, every number be finite."""
-    tensors, _ = _read(path)
-    _check(path, network.state_dict(), tensors)
-    network.load_state_dict(tensors)
+    """Read parameters into a network built for them; names, types and shapes must agree, every number be finite."""
+    network.load_state_dict(_parameters(path, network))
 
 
 def check_network(path: Path, network: nn.Module) -> None:
     """`RunError` where a file does not hold the parameters of a network like this one."""
-    tensors, _ = _read(path)
-    _check(path, network.state_dict(), tensors)
+    _parameters(path, network)
+
+
+def check_header(path: Path, network: nn.Module) -> None:
+    """Refuse a file of parameters whose header does not have the names, types and shapes of a network.
+
+    Args:
+        path: The file.
+        network: The network, or one on the meta device, so that no memory is taken for it before this is known.
+
+    Raises:
+        RunError: They differ, or the file is of another format.
+    """
+    with open_tensors(path) as stored:
+        _check_format(stored, FORMAT)
+        _check_described(stored, network.state_dict())
 
 
 def save_session(path: Path, session: Session, fingerprint: str) -> None:
     """Write all that `restore_session` needs; `fingerprint` tells which data it belongs to."""
-    tensors = {f"network.{name}": value for name, value in session.transducer.network.state_dict().items()}
-    tensors |= {f"optimizer.{name}": value for name, value in session.optimizer.state().items()}
-    if session.average is not None:
-        tensors |= {f"average.{name}": value for name, value in session.average.state().items()}
     notes = {
         "format": str(SESSION_FORMAT),
         "progress": msgspec.json.encode(session.progress).decode(),
         "fingerprint": fingerprint,
     }
-    write_atomic(path, safetensors.torch.save(_plain(tensors), notes))
+    write_atomic(path, safetensors.torch.save(_plain(_tensors_of(session)), notes))
 
 
 def restore_session(path: Path, session: Session, fingerprint: str) -> None:
     """Bring a new session to where the saved one stood, bit for bit; `RunError` for other data or another model."""
-    tensors, notes = _read(path, SESSION_FORMAT)
-    progress = _progress(path, notes)
-    if notes.get("fingerprint") != fingerprint:
-        raise RunError(f"{path.parent} was trained on other data; name another run folder, or give the data it had")
-    network, optimizer = _part(tensors, "network."), _part(tensors, "optimizer.")
-    _check(path, session.transducer.network.state_dict(), network)
-    _check(path, session.optimizer.state(), optimizer)
-    average = _part(tensors, "average.")
-    _check(path, {} if session.average is None else session.average.state(), average)
-    session.transducer.network.load_state_dict(network)
-    session.optimizer.restore(optimizer)
+    with open_tensors(path) as stored:
+        _check_format(stored, SESSION_FORMAT)
+        progress = _progress(path, stored.notes, session.training.source.sequences)
+        if stored.notes.get("fingerprint") != fingerprint:
+            raise RunError(f"{path.parent} was trained on other data; name another run folder, or give the data it had")
+        tensors = _read(stored, _tensors_of(session))
+    _check_counts(path, tensors, progress.update)
+    session.transducer.network.load_state_dict(_part(tensors, "network."))
+    session.optimizer.restore(_part(tensors, "optimizer."))
     if session.average is not None:
-        session.average.restore(average)
+        session.average.restore(_part(tensors, "average."))
     session.progress = progress
+
+
+def _tensors_of(session: Session) -> dict[str, Any]:
+    """All tensors of a session, by their names in a checkpoint."""
+    tensors = {f"network.{name}": value for name, value in session.transducer.network.state_dict().items()}
+    tensors |= {f"optimizer.{name}": value for name, value in session.optimizer.state().items()}
+    if session.average is not None:
+        tensors |= {f"average.{name}": value for name, value in session.average.state().items()}
+    return tensors
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -76,44 +95,86 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _progress(path: Path, notes: dict[str, str]) -> Progress:
-    """Where the training of a checkpoint stands."""
+def _progress(path: Path, notes: dict[str, str], examples: int) -> Progress:
+    """Return where the training of a checkpoint stands; `RunError` for numbers that no training comes to."""
+    told = notes.get("progress", "")
     try:
-        return msgspec.json.decode(notes.get("progress", ""), type=Progress)
+        progress = msgspec.json.decode(told, type=Progress)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$.")
+        field = f"progress.{where.rstrip('`')}" if where else "progress"
+        raise RunError(f"{path} is not a checkpoint of this version of Pellucid: {field}: {in_words(what)}") from error
     except msgspec.DecodeError as error:
-        raise RunError(f"{path} is not a checkpoint of this version of Pellucid: {error}") from error
+        raise RunError(f"{path} is not a checkpoint of this version of Pellucid: progress: {error}") from error
+    for name, most in (("batch", examples), ("best_update", progress.update)):
+        if getattr(progress, name) > most:
+            raise RunError(f"{path}: progress.{name}: expected at most {most}, got {getattr(progress, name)}")
+    return progress
 
 
-def _read(path: Path, format: int = FORMAT) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the notes of a file."""
-    content = read_bytes(path)
+def _check_counts(path: Path, tensors: dict[str, Tensor], updates: int) -> None:
+    """Refuse numbers of updates, told of a parameter or of an average, that are not within those of the training."""
+    for name, value in tensors.items():
+        counts = name.startswith(("optimizer.", "average.")) and name.endswith("count")
+        if counts and (value.is_floating_point() or not 0 <= int(value) <= updates):
+            raise RunError(f"{path}: {name}: expected a whole number from 0 to {updates}, got {value.item()}")
+
+
+def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
+    """The parameters in a file, which are those of a network like this one."""
+    with open_tensors(path) as stored:
+        _check_format(stored, FORMAT)
+        return _read(stored, network.state_dict())
+
+
+def _check_format(stored: TensorFile, format: int) -> None:
+    """`RunError` for a file of another format."""
+    told = stored.notes.get("format", str(format))
+    if told != str(format):
+        raise RunError(f"{stored.path} is of format {told}, and this version of Pellucid reads format {format}")
+
+
+def _read(stored: TensorFile, own: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a file: those that one has oneself, by name, type and shape, and every number finite.
+
+    Nothing is read before the header agrees, so that no more is read than what one has oneself takes.
+    """
+    _check_described(stored, own)
     try:
-        tensors = safetensors.torch.load(content)
-        notes = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
-    except (safetensors.SafetensorError, ValueError) as error:
-        raise RunError(f"{path} is not a whole safetensors file: {error}") from error
-    if notes.get("format", str(format)) != str(format):
-        raise RunError(f"{path} is of format {notes['format']}, and this version of Pellucid reads format {format}")
-    return tensors, notes
+        tensors = safetensors.torch.load(stored.content())
+    except safetensors.SafetensorError as error:
+        raise RunError(f"{stored.path} is not a whole safetensors file: {error}") from error
+    for name, value in tensors.items():
+        if not bool(value.isfinite().all()):
+            raise RunError(f"{stored.path} holds numbers that are not finite, in {name}")
+    return tensors
 
 
-def _check(path: Path, own: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Refuse tensors of other names or shapes than one's own, and numbers that are none."""
-    wanted = {name: list(value.shape) for name, value in own.items()}
-    found = {name: list(value.shape) for name, value in tensors.items()}
-    strange, absent = sorted(found.keys() - wanted.keys()), sorted(wanted.keys() - found.keys())
-    if strange and absent:
-        names = f"it holds {strange[0]}, which no parameter here is called, and lacks {absent[0]}"
-        raise RunError(
-            f"{path} does not fit the run's configuration and vocabulary: {names}; it may be of another version of "
-            "Pellucid: train it anew, or read it with the version that wrote it"
+def _check_described(stored: TensorFile, own: Mapping[str, Any]) -> None:
+    """`RunError` where the names, types and shapes of a header are not those that one has oneself."""
+    described = {name: f"{TYPE_NAMES[value.dtype]} {list(value.shape)}" for name, value in own.items()}
+    _check_names(stored, described)
+    for name in sorted(described):
+        if str(stored.tensors[name]) != described[name]:
+            raise _unfit(stored, f"{name} is {stored.tensors[name]} there and {described[name]} here")
+
+
+def _check_names(stored: TensorFile, wanted: Iterable[str]) -> None:
+    """`RunError` where a file holds other names than those that are wanted."""
+    foreign, absent = sorted(stored.tensors.keys() - set(wanted)), sorted(set(wanted) - stored.tensors.keys())
+    if foreign and absent:
+        raise _unfit(
+            stored,
+            f"it holds {foreign[0]}, which no parameter here is called, and lacks {absent[0]}; it may be of another "
+            "version of Pellucid: train it anew, or read it with the version that wrote it",
         )
-    for name in sorted(wanted.keys() | found.keys()):
-        if wanted.get(name) != found.get(name):
-            what = f"{name} is {found.get(name, 'missing')} there and {wanted.get(name, 'missing')} here"
-            raise RunError(f"{path} does not fit the run's configuration and vocabulary: {what}")
-        if not bool(tensors[name].isfinite().all()):
-            raise RunError(f"{path} holds numbers that are not finite, in {name}")
+    if foreign or absent:
+        raise _unfit(stored, f"it holds {foreign[0]}, which is not here" if foreign else f"it lacks {absent[0]}")
+
+
+def _unfit(stored: TensorFile, reason: str) -> RunError:
+    """What a file of another network is told as."""
+    return RunError(f"{stored.path} does not fit the run's configuration and vocabulary: {reason}")
 
 
 def _plain(tensors: dict[str, Any]) -> dict[str, Tensor]:

@@ -1,9 +1,10 @@
 """What a training tells: where it stands, and what has just happened."""
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from pellucid.config import Task
 from pellucid.search.trace import Trace
@@ -12,25 +13,31 @@ LOSS_WINDOW = 50
 """Updates over which the training loss is averaged for the log."""
 
 
+Number = Annotated[int, Meta(ge=0, le=2**53)]
+Seconds = Annotated[float, Meta(ge=0.0, le=1e12)]
+LossSum = Annotated[float, Meta(ge=-1e39, le=1e41)]
+Factor = Annotated[float, Meta(ge=0.0, le=1.0)]
+
+
 class Progress(msgspec.Struct, frozen=True):
     """Where a training stands. With the parameters and the optimiser's moments it decides everything that follows."""
 
-    epoch: int = 0
-    batch: int = 0
+    epoch: Number = 0
+    batch: Number = 0
     """Batches passed in this epoch."""
-    update: int = 0
-    samples: int = 0
-    seconds: float = 0.0
-    loss_sum: float = 0.0
+    update: Number = 0
+    samples: Number = 0
+    seconds: Seconds = 0.0
+    loss_sum: LossSum = 0.0
     """Training losses of the updates since the last multiple of `LOSS_WINDOW`, summed."""
-    validations: int = 0
+    validations: Number = 0
     """Validations that were due by now and made."""
-    best_update: int = 0
+    best_update: Number = 0
     best: tuple[float, float, float] | None = None
     """The best validation so far, as `rank` tells it."""
-    stale: int = 0
+    stale: Number = 0
     """Validations since the best."""
-    plateau_factor: float = 1.0
+    plateau_factor: Factor = 1.0
     finished: str = ""
     """Why training ended; empty while it has not."""
 

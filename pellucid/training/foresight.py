@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from pellucid.data.examples import Example
+from pellucid.errors import quote
 from pellucid.search.transducer import Transducer
 
 
@@ -14,11 +15,11 @@ def foreseen(transducer: Transducer, development: Sequence[Example]) -> Iterator
     config, known = transducer.config, frozenset(transducer.vocabularies.target.symbols)
     if config.task in ("tag", "classify") and len(known) == 1:
         what = "tag" if config.task == "tag" else "class"
-        yield f"every training example has the same {what}, {next(iter(known))!r}: there is nothing to tell apart"
+        yield f"every training example has the same {what}, {quote(next(iter(known)))}: there is nothing to tell apart"
     if not config.decoder.copying:
         cut, known = transducer.segmenters.target.split, known | {config.data.unscored}
         strange = [symbol for example in development for symbol in sorted(set(cut(example.target)) - known)[:1]]
         if strange:
             others = " or others" if len(set(strange)) > 1 else ""
-            held = f"hold {strange[0]!r}{others}, which training does not teach"
+            held = f"hold {quote(strange[0])}{others}, which training does not teach"
             yield f"{len(strange):,} of {len(development):,} development examples cannot be right: they {held}"

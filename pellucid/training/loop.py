@@ -22,7 +22,7 @@ from pellucid.data.batches import Batch, Encoded, assemble, plan_batches
 from pellucid.data.examples import Example
 from pellucid.data.prefetching import Ahead, Feed, Prompt, Upcoming, in_order
 from pellucid.data.vocabulary import PAD
-from pellucid.errors import DivergenceError
+from pellucid.errors import DivergenceError, NotFiniteError
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.chunks import spans_for_log
 from pellucid.evaluation.metrics import evaluate, metrics_for_log
@@ -160,15 +160,17 @@ def _passes(progress: Progress, batches: int) -> float:
 
 
 def _is_over(session: Session, batches: int) -> bool:
-    """Whether the longest training has passed."""
-    return _passes(session.progress, batches) >= session.epochs - 1e-9
+    """Whether the longest training has passed; it has one update at least."""
+    return session.progress.update > 0 and _passes(session.progress, batches) >= session.epochs - 1e-9
 
 
 def _validations_due(session: Session, batches: int) -> int:
-    """How many validations there should have been by now; one more at the very end if that is none of them."""
+    """Return how many validations there should have been by now, the one at the very end included."""
     due = math.floor(_passes(session.progress, batches) / session.config.training.validate_every + 1e-9)
+    if not _is_over(session, batches):
+        return due
     last = math.ceil(session.epochs / session.config.training.validate_every - 1e-9)
-    return last if _is_over(session, batches) else due
+    return max(last, session.progress.validations + 1)
 
 
 def _step(session: Session, upcoming: Upcoming, began: float) -> Stepped:
@@ -201,6 +203,8 @@ def _update(session: Session, batch: Batch, rate: float, own: float) -> tuple[fl
     norm = session.optimizer.update(gradients, rate, config.clip_value, config.clip_norm)
     if not math.isfinite(norm):
         raise _diverged(session, "the gradient is not finite")
+    if not math.isfinite(loss):
+        raise _diverged(session, "the loss is not finite")
     if session.average is not None:
         session.average.updated()
     return float(loss), norm
@@ -213,7 +217,10 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
     if session.average is not None:
         session.average.validating()
     with averaged(session.average):
-        traces = transducer.trace(session.development)
+        try:
+            traces = transducer.trace(session.development)
+        except NotFiniteError as error:
+            raise _diverged(session, "the outputs for the development data are not finite") from error
         loss = _development_loss(session)
     references = [(example.target,) for example in session.development]
     scored = score(traces, references, transducer.segmenters)

@@ -6,6 +6,7 @@ seed-1 …        the run folder of each member
 
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,12 +17,12 @@ from pellucid.errors import ConfigError, RunError
 from pellucid.files import strangers, write_json
 from pellucid.kernels.choice import will_compile
 from pellucid.model.device import find_device
-from pellucid.processes import Failed, Line, Told, Workers, cores
 from pellucid.training import run
 from pellucid.training.loop import Stepped, Stopped, Validated
 from pellucid.training.session import Built, Files, RunEvent, train_run
+from pellucid.worker_pool import JobFailure, ProgressMessage, WorkerChannel, WorkerPool, available_cores
 
-TELLING = 0.25
+INTERVAL = 0.25
 """Seconds between two updates that a training in a process of its own tells of."""
 
 
@@ -33,34 +34,34 @@ class Training(NamedTuple):
     config: Config
 
 
-class Heard(NamedTuple):
+class WorkerEvent(NamedTuple):
     """An event of one of several trainings."""
 
     folder: Path
     event: RunEvent
 
 
-def conduct(training: Training, line: Line) -> bool:
+def run_job(training: Training, channel: WorkerChannel) -> bool:
     """Train, and tell the events, some updates only and no traces; whether it came to its end.
 
     A training that is to end early ends after the update in hand, and has saved what it had reached.
     """
     events = train_run(training.files, training.folder, training.config)
-    for event, told in sparingly(events):
+    for event, told in throttle(events):
         if told is not None:
-            line.tell(told)
-        if line.stopping and not isinstance(event, Stopped):
+            channel.send_progress(told)
+        if channel.stopping and not isinstance(event, Stopped):
             events.close()
             return False
     return True
 
 
-def sparingly(events: Iterable[RunEvent]) -> Iterator[tuple[RunEvent, RunEvent | None]]:
+def throttle(events: Iterable[RunEvent]) -> Iterator[tuple[RunEvent, RunEvent | None]]:
     """Each event with what of it goes to another process: nothing of most updates, no traces."""
     last = 0.0
     for event in events:
         now = time.monotonic()
-        if isinstance(event, Stepped) and now - last <= TELLING:
+        if isinstance(event, Stepped) and now - last <= INTERVAL:
             yield event, None
             continue
         last = now
@@ -70,17 +71,17 @@ def sparingly(events: Iterable[RunEvent]) -> Iterator[tuple[RunEvent, RunEvent |
 def plan_ensemble(files: Files, folder: Path, config: Config, size: int) -> list[Training]:
     """The trainings of an ensemble: seeds `seed` to `seed + size - 1`, each in a folder of its own, named after it.
 
-    `ConfigError` for no run, and for more than there are seeds.
+    `ConfigError` for no run, and for more than an ensemble has or there are seeds.
     """
-    if size < 1:
-        raise ConfigError(f"ensemble: expected 1 or more runs, got {size}")
+    if not 1 <= size <= run.MAX_MEMBERS:
+        raise ConfigError(f"ensemble: expected 1 to {run.MAX_MEMBERS:,} runs, got {size}")
     if config.seed + size > 2**32:
         raise ConfigError(f"seed = {config.seed} leaves no room for the seeds of {size} runs")
     seeds = range(config.seed, config.seed + size)
     return [Training(files, folder / f"seed-{seed}", msgspec.structs.replace(config, seed=seed)) for seed in seeds]
 
 
-def train_ensemble(trainings: Sequence[Training], folder: Path, at_once: int) -> Generator[Heard | None]:
+def train_ensemble(trainings: Sequence[Training], folder: Path, at_once: int) -> Generator[WorkerEvent | None]:
     """Train every member, or go on where its training stopped, `at_once` side by side; events as they are heard.
 
     Now and then nothing is yielded (`None`). Whoever closes the generator stops all trainings: what they have reached
@@ -89,23 +90,27 @@ def train_ensemble(trainings: Sequence[Training], folder: Path, at_once: int) ->
     names = [training.folder.name for training in trainings]
     _check_own(folder, names)
     waiting = list(enumerate(trainings))[::-1]
-    with Workers[Training](conduct, 1 if will_compile() else at_once) as workers:
+    with ExitStack() as held, WorkerPool[Training](run_job, 1 if will_compile() else at_once) as pool:
+        begun = False
         try:
-            while waiting or workers.busy:
-                while waiting and workers.free:
-                    workers.give(*waiting.pop())
-                for word in workers.words():
-                    if isinstance(word, Failed):
-                        raise word.error
-                    if isinstance(word, Told):
-                        if isinstance(word.what, Built):  # the files are read, and the folder is no stranger's
+            while waiting or pool.busy:
+                while waiting and pool.free:
+                    pool.submit(*waiting.pop())
+                for event in pool.events():
+                    if isinstance(event, JobFailure):
+                        raise event.error
+                    if isinstance(event, ProgressMessage):
+                        if isinstance(event.content, Built) and not begun:
+                            # The files are read, and the folder is no stranger's.
+                            held.enter_context(run.locked(folder, (run.ENSEMBLE,)))
                             write_json(folder / run.ENSEMBLE, {"members": names})
-                        if isinstance(word.what, Stepped):  # kernels are there, compiled by one and not by each
-                            workers.count = at_once
-                        yield Heard(trainings[word.job].folder, word.what)
+                            begun = True
+                        if isinstance(event.content, Stepped):  # kernels are there, compiled by one and not by each
+                            pool.max_workers = at_once
+                        yield WorkerEvent(trainings[event.job].folder, event.content)
                 yield None
         except BaseException:
-            end_well(workers)
+            shutdown(pool)
             raise
 
 
@@ -115,14 +120,14 @@ def jobs_at_once(asked: int, config: Config) -> int:
         return asked
     if find_device(config.device).type != "cpu":
         return 1
-    return max(1, cores() // config.threads) if config.threads else 1
+    return max(1, available_cores() // config.threads) if config.threads else 1
 
 
-def end_well(workers: Workers[Training]) -> None:
+def shutdown(pool: WorkerPool[Training]) -> None:
     """Stop all trainings and wait until each has saved what it had reached."""
-    workers.stop()
-    while workers.busy:
-        for _ in workers.words():
+    pool.request_stop()
+    while pool.busy:
+        for _ in pool.events():
             pass
 
 

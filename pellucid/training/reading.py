@@ -10,14 +10,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from pellucid import __version__
 from pellucid.config import Config, DataConfig
 from pellucid.data.answering import encoding_of, vocabularies_of
 from pellucid.data.corpus import Corpus, CorpusError, Found, map_corpus, write_corpus
-from pellucid.data.examples import BadLine, Example, read_examples
+from pellucid.data.examples import BadLine, Example, count_columns, has_header, is_undecided, read_examples
+from pellucid.data.headers import HeaderError, check_shared, header_note
+from pellucid.data.records import resolve_format
 from pellucid.data.vocabulary import learn_segmenters
 from pellucid.errors import DataError, RunError
 from pellucid.files import remove
+from pellucid.version import __version__
 
 WORTH_KEEPING = 1 << 23
 """Symbols from which on a corpus is kept: fewer are read and encoded in the time it takes to load Arrow."""
@@ -54,6 +56,8 @@ class Data(NamedTuple):
     corpus: Corpus | None
     development: Sequence[Example]
     reads: tuple[Read, Read]
+    columns: int
+    """How many columns the training file has; 0 for a corpus, which knows it, and for a file that has none."""
 
 
 def read_files(files: Files, config: DataConfig, kept: Path) -> Data:
@@ -71,15 +75,29 @@ def read_files(files: Files, config: DataConfig, kept: Path) -> Data:
         training, bad, blank = _examples(files.train, config, files.train_target)
     else:
         training, bad, blank = [], list(corpus.found.bad), corpus.found.blank
-    development, dev_bad, dev_blank = _examples(files.dev, config, files.dev_target)
+    try:
+        development, dev_bad, dev_blank = _examples(files.dev, config, files.dev_target)
+    except HeaderError as error:
+        raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
     shared = _shared(training, development, files) if corpus is None else corpus.found.shared
     overlap = f"{shared:,} of {len(development):,} examples are also in {files.train}" if shared else ""
     count = len(training) if corpus is None else corpus.encoded.source.sequences
+    header = _header_note(training, development, files, config) if corpus is None else ""
     reads = (
-        Read(files.train, count, bad, blank, note, files.train_target),
+        Read(files.train, count, bad, blank, "; ".join(filter(None, [note, header])), files.train_target),
         Read(files.dev, len(development), dev_bad, dev_blank, overlap, files.dev_target),
     )
-    return Data(key, Found(tuple(bad), blank, shared), training, corpus, development, reads)
+    columns = count_columns(files.train, config) if corpus is None and not files.train_target else 0
+    return Data(key, Found(tuple(bad), blank, shared), training, corpus, development, reads, columns)
+
+
+def resolve_data(files: Files, config: DataConfig) -> DataConfig:
+    """Return the settings as the run folder keeps them: with what the training file is where nobody has said it.
+
+    That is its format, in which standard input is read at prediction, and whether it has a header.
+    """
+    format = "text" if files.train_target else resolve_format(files.train, config)
+    return msgspec.structs.replace(config, format=format, header=has_header(config))
 
 
 def encoded(data: Data, config: Config) -> Corpus:
@@ -87,7 +105,7 @@ def encoded(data: Data, config: Config) -> Corpus:
     if data.corpus is not None:
         return data.corpus
     cut = learn_segmenters(data.training, config.data)
-    vocabularies = vocabularies_of(data.training, cut, config)
+    vocabularies = msgspec.structs.replace(vocabularies_of(data.training, cut, config), columns=data.columns)
     return Corpus(data.key, data.found, vocabularies, encoding_of(config)(data.training, cut, vocabularies))
 
 
@@ -114,6 +132,15 @@ def _examples(path: Path, config: DataConfig, target: Path | None) -> tuple[list
     """The examples of a file, its bad lines, and how many of its lines were blank."""
     reading = read_examples(path, config, target)
     return reading.examples, reading.bad, reading.blank
+
+
+def _header_note(training: Sequence[Example], development: Sequence[Example], files: Files, config: DataConfig) -> str:
+    """What a person should know where a file may begin with a header; `HeaderError` where there is no doubt of it."""
+    if not is_undecided(files.train, config, files.train_target):
+        return ""
+    both = is_undecided(files.dev, config, files.dev_target)
+    note = check_shared(training, development, str(files.dev)) if both else ""
+    return note or header_note(training)
 
 
 def _key(files: Files, config: DataConfig) -> str:

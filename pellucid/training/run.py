@@ -13,22 +13,44 @@ snapshots/            what the model was at each validation: its outputs for fou
 import fcntl
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, overload
+from typing import IO, Annotated, Any, overload
 
+import msgspec
+import torch
+from msgspec import Meta
+
+from pellucid.arguments import convert_argument
 from pellucid.config import Config, Device
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.errors import RunError
-from pellucid.files import make_folder, read_bytes, refusals, strangers, write_atomic, write_text
+from pellucid.files import (
+    MAX_SETTINGS,
+    decode_json,
+    is_there,
+    make_folder,
+    open_regular,
+    read_bytes,
+    regular_file,
+    remove,
+    remove_temporaries,
+    strangers,
+    write_atomic,
+    write_text,
+)
 from pellucid.model.device import find_device, place
-from pellucid.model.network import build_network
+from pellucid.model.footprint import check_memory
+from pellucid.model.network import build_meta_network, build_network
+from pellucid.model.threads import prepare_for_forks
 from pellucid.search.answering import together, transducer_of
 from pellucid.search.ensemble import Ensemble
 from pellucid.search.transducer import Transducer
 from pellucid.toml import differences, load_config, to_toml
-from pellucid.training.checkpoint import load_network
+from pellucid.training.checkpoint import check_header, load_network
+from pellucid.training.events import Progress
+from pellucid.training.records import parse_record
 
 CONFIG = "config.toml"
 VOCABULARY = "vocabulary.json"
@@ -41,19 +63,22 @@ SNAPSHOTS = "snapshots"
 LOCK = ".lock"
 ENSEMBLE = "ensemble.json"
 """In a folder that holds the run folders of an ensemble: the names of these."""
-COUNTED = ("update", "samples", "epoch", "seconds")
-SCORES = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss")
-NUMBERS = {
-    "read": (),
-    "compiling": (),
-    "augmented": ("examples", "made"),
-    "started": COUNTED,
-    "stepped": (*COUNTED, "loss"),
-    "validated": (*COUNTED, *SCORES),
-    "stopped": COUNTED,
-}
-"""The events of a log, and the numbers each of them has."""
+MAX_MEMBERS = 1000
 FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, LOG, CARD, SNAPSHOTS)
+
+
+class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the list of an ensemble holds."""
+
+    members: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_MEMBERS)]
+
+    def __post_init__(self) -> None:
+        """Refuse what is no name of a folder in a folder."""
+        for name in self.members:
+            if name in ("", ".", "..") or "/" in name or "\0" in name:
+                raise ValueError(f"{name!r} is not the name of a folder")
+            if self.members.count(name) > 1:
+                raise ValueError(f"{name!r} is listed twice")
 
 
 @overload
@@ -72,67 +97,72 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     Of several runs, or of the folder of an ensemble, all of them as one. `RunError` says what is missing or foreign, or
     which runs cannot write together, `ConfigError` that there is no such device.
     """
-    given = [run] if isinstance(run, str | Path) else list(run)
-    folders = [folder for each in given for folder in members(Path(each))]
-    if isinstance(run, str | Path) and folders == [Path(run)]:
-        return _load(run, device)
-    return together([_load(each, device) for each in folders], [str(each) for each in folders])
+    prepare_for_forks()
+    given: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
+    found = find_device(convert_argument("device", device, Device))
+    folders = [folder for each in (given if isinstance(given, list) else [given]) for folder in members(each)]
+    if [given] == folders:
+        return _load(folders[0], found)
+    return together([_load(each, found) for each in folders], [str(each) for each in folders])
 
 
-def _load(run: str | Path, device: Device) -> Transducer:
+def _load(folder: Path, device: torch.device) -> Transducer:
     """The model of one run folder."""
-    folder, found = Path(run), find_device(device)
+    if not is_there(folder):
+        raise RunError(f"{folder} is not a run folder: there is no such folder")
     if not folder.is_dir():
-        raise RunError(
-            f"{folder} is not a run folder: {'it is a file' if folder.exists() else 'there is no such folder'}"
-        )
-    if not (folder / CONFIG).exists():
+        raise RunError(f"{folder} is not a run folder: it is a file")
+    if not is_there(folder / CONFIG):
         raise RunError(f"{folder} is not a run folder: it holds no {CONFIG}")
-    if not (folder / MODEL).exists():
+    if not is_there(folder / MODEL):
         raise RunError(f"{folder} holds no model yet: its training has not reached a first validation")
     config = load_config(folder / CONFIG)
     vocabularies = load_vocabularies(folder / VOCABULARY)
+    outline = build_meta_network(config, vocabularies)
+    check_header(folder / MODEL, outline)
+    check_memory(config, outline, "load", device)
     network = build_network(config, vocabularies)
     load_network(folder / MODEL, network)
-    place(network, found)
-    return transducer_of(config, vocabularies, network.eval())
+    place(network, device)
+    return transducer_of(config, vocabularies, network.eval(), str(folder))
 
 
 def members(folder: Path) -> list[Path]:
     """The run folders of an ensemble's folder, in its order; any other folder stands for itself.
 
-    `RunError` for a list that is none, or that leads out of the folder.
+    A member is a folder right in this one, and a single run: no ensemble has ensembles as members. It may be a symbolic
+    link, which whoever made the folder has set, and so may any file of a run. `RunError` for a list that is none.
     """
-    if not (folder / ENSEMBLE).exists():
+    path = folder / ENSEMBLE
+    if not is_there(path):
         return [folder]
+    content = read_bytes(path, limit=MAX_SETTINGS)
     try:
-        listed = json.loads(read_bytes(folder / ENSEMBLE))["members"]
-        names = [name for name in listed if isinstance(name, str) and name == Path(name).name]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder / ENSEMBLE} does not list the members of an ensemble") from error
-    if not names or len(names) < len(listed):
-        raise RunError(f"{folder / ENSEMBLE} does not list the members of an ensemble by their folders' names")
-    return [folder / name for name in names]
+        return [folder / name for name in decode_json(content, _EnsembleList).members]
+    except ValueError as error:
+        raise RunError(f"{path} does not list the members of an ensemble by their folders' names: {error}") from error
 
 
 def has_run(folder: Path) -> bool:
     """Whether a training was begun in the folder."""
-    return (folder / CONFIG).exists()
+    return is_there(folder / CONFIG)
 
 
 def check_own(folder: Path) -> None:
     """Refuse a folder that holds other things, or a model whose training cannot go on; nothing in it is touched."""
-    if not folder.is_dir() or (folder / TRAINING).exists():
+    if not folder.is_dir() or is_there(folder / TRAINING):
         return
     foreign = strangers(folder, FILES)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no run ({', '.join(foreign[:3])}); name a new folder")
-    if (folder / MODEL).exists():
+    if is_there(folder / MODEL):
         raise RunError(f"{folder} holds a model but no {TRAINING} to go on from; name a new folder")
 
 
 def begin(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
     """Write what is known before the first update. A run that ended before its first checkpoint is begun anew."""
+    for name in (LOG, CARD):
+        remove(folder / name)
     vocabularies.save(folder / VOCABULARY)
     write_text(folder / CONFIG, to_toml(config))
 
@@ -140,13 +170,13 @@ def begin(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
 def check_same_config(folder: Path, config: Config) -> None:
     """Refuse to go on with a run under another configuration, and say what differs; a new folder has none."""
     if not has_run(folder):
-        if (folder / TRAINING).exists():
+        if is_there(folder / TRAINING):
             raise RunError(f"{folder} holds a training but no {CONFIG}: it cannot be known how it was meant to go on")
         return
     changed = differences(load_config(folder / CONFIG), config)
     if changed:
-        listed = "\n  ".join(changed)
-        raise RunError(f"{folder} holds a run with a different configuration:\n  {listed}\nname another run folder")
+        listed = (f"  {each}" for each in changed)
+        raise RunError(f"{folder} holds a run with a different configuration:", *listed, "name another run folder")
 
 
 def check_same_vocabularies(folder: Path, vocabularies: Vocabularies) -> None:
@@ -156,24 +186,26 @@ def check_same_vocabularies(folder: Path, vocabularies: Vocabularies) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder for one training at a time; the lock ends with the process, however that ends."""
+def locked(folder: Path, own: Container[str] = FILES) -> Iterator[None]:
+    """Hold the folder for one training at a time; the lock ends with the process, however that ends.
+
+    Temporary files that a killed process left of writing the files `own` are removed: only the holder writes these.
+    """
     make_folder(folder)
-    with refusals("write", folder / LOCK):
-        file = open(folder / LOCK, "a")  # noqa: SIM115 (closed below, apart from the errors told above)
-    with file:
+    with regular_file(folder / LOCK, mode="ab") as file:
         # Who only looks whether somebody trains holds the lock for a moment.
         if not any(_taken(file, fcntl.LOCK_EX, pause) for pause in (0.0, 0.05, 0.2)):
             raise RunError(f"{folder} is in use: another training is writing to it")
+        remove_temporaries(folder, own.__contains__)
         yield
 
 
 def in_use(folder: Path) -> bool:
     """Whether a training holds the folder now, on this machine."""
     try:
-        with open(folder / LOCK, "rb") as file:
+        with open_regular(folder / LOCK) as file:
             return not _taken(file, fcntl.LOCK_SH)
-    except OSError:
+    except RunError:
         return False
 
 
@@ -187,16 +219,27 @@ def _taken(file: IO[Any], kind: int, pause: float = 0.0) -> bool:
     return True
 
 
-def append_log(folder: Path, record: dict[str, Any]) -> None:
-    """Add one line to the log."""
-    with refusals("write", folder / LOG), open(folder / LOG, "ab") as file:
-        file.write(_line(record))
+def append_log(folder: Path, *records: dict[str, Any]) -> None:
+    """Add a line for each record to the log."""
+    with open_regular(folder / LOG, mode="ab") as file:
+        file.write(b"".join(map(_line, records)))
 
 
-def cut_log(folder: Path, update: int) -> None:
-    """Remove the log's lines beyond `update`, written after the checkpoint one goes on from."""
-    kept = [record for record in read_log(folder) if record.get("update", 0) <= update]
-    write_atomic(folder / LOG, b"".join(_line(record) for record in kept))
+def cut_log(folder: Path, progress: Progress) -> None:
+    """Remove the log's lines written after the checkpoint of this progress, and lines that are no records.
+
+    A log that holds no such line is not written.
+    """
+    if not is_there(folder / LOG):
+        return
+    kept = [
+        record
+        for record in read_log(folder)
+        if record.get("update", 0) <= progress.update and record.get("validation", 0) <= progress.validations
+    ]
+    content = b"".join(map(_line, kept))
+    if content != read_bytes(folder / LOG):
+        write_atomic(folder / LOG, content)
 
 
 def has_stopped(log: Sequence[dict[str, Any]]) -> bool:
@@ -206,26 +249,20 @@ def has_stopped(log: Sequence[dict[str, Any]]) -> bool:
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """The records of a run's log; a line that a crash cut, or that is no record, is passed over."""
-    if not (folder / LOG).exists():
-        return []
-    records = []
-    for line in read_bytes(folder / LOG).decode("utf-8", "replace").split("\n"):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if is_record(record):
-            records.append(record)
-    return records
+    return [record for record in _log_lines(folder) if record is not None]
 
 
-def is_record(record: object) -> bool:
-    """Whether a line of a log is one that training writes: a known event, with the numbers that belong to it."""
-    if not isinstance(record, dict) or record.get("event") not in NUMBERS:
-        return False
-    numbers = [record.get(name) for name in NUMBERS[record["event"]]]
-    told = all(isinstance(number, int | float) for number in numbers)
-    return told and (record["event"] != "validated" or isinstance(record.get("best"), bool))
+def damage_told(folder: Path) -> list[str]:
+    """A sentence about the lines of a run's log that `read_log` passes over, if there are any."""
+    count = sum(record is None for record in _log_lines(folder))
+    return [f"{folder / LOG}: {count:,} damaged line{'' if count == 1 else 's'} passed over"] if count else []
+
+
+def _log_lines(folder: Path) -> Iterator[dict[str, Any] | None]:
+    """The record of each line that is not empty; None of a damaged one."""
+    if is_there(folder / LOG):
+        lines = read_bytes(folder / LOG).decode("utf-8", "replace").split("\n")
+        yield from (parse_record(line) for line in lines if line)
 
 
 def _line(record: dict[str, Any]) -> bytes:

@@ -12,12 +12,13 @@ import numpy as np
 from pellucid.config import Config
 from pellucid.data.batches import Encoded
 from pellucid.data.corpus import Corpus
-from pellucid.data.examples import Example, resolve_format
+from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.files import remove, write_text
+from pellucid.files import has_content, is_there, remove, write_atomic, write_text
 from pellucid.kernels.choice import available, will_compile
 from pellucid.model.device import find_device, place, use_determinism
-from pellucid.model.network import build_network, parameter_count
+from pellucid.model.footprint import check_memory
+from pellucid.model.network import build_meta_network, build_network, parameter_count
 from pellucid.model.threads import use_threads
 from pellucid.search.answering import transducer_of
 from pellucid.search.reading import greatest_length
@@ -26,7 +27,7 @@ from pellucid.training import run, snapshots
 from pellucid.training.augmentation import Augmented, augmented
 from pellucid.training.averaging import averaged
 from pellucid.training.card import card
-from pellucid.training.checkpoint import check_network, restore_session, save_network, save_session
+from pellucid.training.checkpoint import check_network, network_file, restore_session, save_session
 from pellucid.training.foresight import foreseen
 from pellucid.training.loop import (
     LOSS_WINDOW,
@@ -41,7 +42,7 @@ from pellucid.training.loop import (
     fit,
 )
 from pellucid.training.pretrained import Covered, adopt_vectors
-from pellucid.training.reading import Files, Read, encoded, keep, read_files
+from pellucid.training.reading import Files, Read, encoded, keep, read_files, resolve_data
 
 __all__ = ["Built", "Files", "Keeper", "Read", "RunEvent", "Saved", "train_run"]
 
@@ -83,10 +84,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
     `DataError` for what cannot be read, `RunError` for a folder that is foreign, in use, or of another configuration.
     """
     data = config.data
-    if data.format == "auto":
-        # What the training file is, standard input will be taken for at prediction.
-        kind = "text" if files.train_target else resolve_format(files.train, data)
-        config = msgspec.structs.replace(config, data=msgspec.structs.replace(data, format=kind))
+    config = msgspec.structs.replace(config, data=resolve_data(files, data))
     # As for the format: the run folder tells what was found. A run goes on only where there is such a device.
     config = checked(msgspec.structs.replace(config, device=find_device(config.device).type))
     run.check_own(folder)
@@ -124,23 +122,47 @@ def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Ex
     vocabularies = corpus.vocabularies
     greatest_length(config.search, vocabularies)  # refuses what no output can be, before anything is trained
     fingerprint = _fingerprint((config, vocabularies, development), corpus.encoded)
-    resumed = (folder / run.TRAINING).exists()
+    resumed = is_there(folder / run.TRAINING)
+    check_memory(config, build_meta_network(config, vocabularies), "train", find_device(config.device))
     network = build_network(config, vocabularies)
     covered = () if resumed else adopt_vectors(network, config, vocabularies)
     if not resumed:
         run.begin(folder, config, vocabularies)
     place(network, find_device(config.device))
-    transducer = transducer_of(config, vocabularies, network)
+    transducer = transducer_of(config, vocabularies, network, str(folder))
     session = Session(transducer, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
         restore_session(folder / run.TRAINING, session, fingerprint)
         run.check_same_vocabularies(folder, vocabularies)
-        if session.progress.best is not None:
-            check_network(folder / run.MODEL, network)
+    damaged = run.damage_told(folder)
+    _mend(session, folder)
     compiles = not session.progress.finished and config.device == "cpu" and will_compile()
-    known = tuple(foreseen(transducer, development))
+    known = (*foreseen(transducer, development), *damaged)
     built = Built(folder, parameter_count(network), vocabularies, resumed, compiles, covered, known)
     return session, fingerprint, built
+
+
+def _mend(session: Session, folder: Path) -> None:
+    """Bring the run folder to where its checkpoint stands, whatever was written after it and whatever was not.
+
+    The checkpoint is written after the log and the snapshots, which may be ahead of it, and before the best model,
+    which may be behind it: a best model that the process was killed before writing is that of the checkpoint.
+    """
+    progress = session.progress
+    if progress.best is not None and progress.best_update == progress.update:
+        model = _best_model(session)
+        if not has_content(folder / run.MODEL, model):
+            write_atomic(folder / run.MODEL, model)
+    elif progress.best is not None:
+        check_network(folder / run.MODEL, session.transducer.network)
+    run.cut_log(folder, progress)
+    snapshots.cut(folder, progress.update)
+
+
+def _best_model(session: Session) -> bytes:
+    """The model file of a session that stands at its best validation."""
+    with averaged(session.average):
+        return network_file(session.transducer.network)
 
 
 def _recorded(
@@ -149,8 +171,7 @@ def _recorded(
     """The loop's events, with the run folder kept in step with them."""
     keeper = Keeper(session, folder, fingerprint)
     if not any(record["event"] == "read" for record in run.read_log(folder)):
-        for read in reads:
-            run.append_log(folder, _read_record(read))
+        run.append_log(folder, *map(_read_record, reads))
     try:
         for event in fit(session):
             # Everything is on the disk before anybody hears of it: who stops listening now loses nothing.
@@ -167,28 +188,29 @@ class Keeper:
     """Keeps a run folder in step with the events of its training."""
 
     def __init__(self, session: Session, folder: Path, fingerprint: str) -> None:
-        """Remove the log's lines and the snapshots beyond the session: they will be written again."""
+        """Nothing is written yet."""
         self.session = session
         self.folder = folder
         self.fingerprint = fingerprint
         self.saved_at = time.monotonic()
-        run.cut_log(folder, session.progress.update)
-        snapshots.cut(folder, session.progress.update)
 
     def keep(self, event: Event) -> list[Saved]:
-        """Write what an event calls for: snapshot, model and log, then the checkpoint that vouches for all."""
+        """Write what an event calls for: snapshot and log, the checkpoint, and the best model.
+
+        The order is what makes a killed training resumable (`_mend`): what stands before the checkpoint is cut back to
+        it, and what stands behind it can be written from it.
+        """
         saved: list[Saved] = []
         if isinstance(event, Validated) and self.session.config.training.snapshots:
             self._remember(event)
-        if isinstance(event, Validated) and event.best:
-            with averaged(self.session.average):
-                save_network(self.folder / run.MODEL, self.session.transducer.network)
-            saved.append(Saved(self.folder / run.MODEL, best=True))
         record = _record(event)
         if record:
             run.append_log(self.folder, record)
         if isinstance(event, Validated) or time.monotonic() - self.saved_at > SAVE_SECONDS:
             saved.append(self.save())
+        if isinstance(event, Validated) and event.best:
+            write_atomic(self.folder / run.MODEL, _best_model(self.session))
+            saved.append(Saved(self.folder / run.MODEL, best=True))
         if isinstance(event, Stopped):
             _conclude(self.session, self.folder)
         return saved
@@ -213,7 +235,7 @@ def _conclude(session: Session, folder: Path) -> None:
     ended = run.has_stopped(run.read_log(folder))
     if not ended:
         run.append_log(folder, {"event": "stopped", **_counted(session.progress), "reason": session.progress.finished})
-    if not ended or not (folder / run.CARD).exists():
+    if not ended or not is_there(folder / run.CARD):
         write_text(folder / run.CARD, card(session, run.read_log(folder)))
     remove(folder / run.CORPUS)  # only going on needs it, and it may be larger than all the rest
 
@@ -232,7 +254,8 @@ def _record(event: Event) -> dict[str, Any] | None:
             return {"event": "stepped", **counted, "loss": event.progress.training_loss, **rates}
         case Validated():
             loss = {"training_loss": event.progress.training_loss}
-            return {"event": "validated", **counted, **event.metrics, **loss, "best": event.best}
+            number = {"validation": event.progress.validations}
+            return {"event": "validated", **counted, **number, **event.metrics, **loss, "best": event.best}
         case Stopped():
             return None
 

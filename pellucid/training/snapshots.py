@@ -4,33 +4,51 @@ Each snapshot is one safetensors file, named after the validation and the update
 N symbols, E embedding, T target positions, S source positions, C candidates a step.
 """
 
-import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import safetensors.numpy
 from jaxtyping import Float
+from msgspec import Meta
 
 from pellucid.config import Feedback
 from pellucid.data.vocabulary import SPECIAL, Vocabulary
 from pellucid.errors import RunError
-from pellucid.files import make_folder, read_bytes, remove, write_atomic
+from pellucid.files import is_there, make_folder, remove, remove_temporaries, write_atomic
 from pellucid.inspection.distributions import distributions, entropy
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.network import EncoderDecoder
 from pellucid.search.trace import Trace
+from pellucid.search.trace_schema import DECIMALS, TraceRecord, encode_json
 from pellucid.search.transducer import Transducer
 from pellucid.training.run import SNAPSHOTS
+from pellucid.training.tensor_file import open_tensors
 
-FORMAT = 1
+FORMAT: Literal[1] = 1
+NAME = re.compile(r"[0-9]+-[0-9]+\.safetensors")
+"""Of a snapshot: the number of the validation, and the update."""
 PROBES = 4
 """The first development examples, whose outputs are kept."""
 SYMBOLS = 200
 """Vectors of so many of the commonest symbols of each side are kept."""
+SIDES = ("source", "target")
+GREATEST = float(np.finfo(np.float16).max)
+MAX_NUMBERS = 2**28
+"""Numbers that one snapshot holds, at most."""
 MOST = 200
 """Snapshots that remain, about: every second one goes when there are more, and so on."""
+
+
+class SnapshotNotes(msgspec.Struct, frozen=True):
+    """What a snapshot's file holds as JSON, beside its tensors."""
+
+    format: Literal[1]
+    traces: Annotated[tuple[TraceRecord, ...], Meta(max_length=PROBES)]
 
 
 class Snapshot(NamedTuple):
@@ -56,22 +74,19 @@ def take(folder: Path, transducer: Transducer, traces: Sequence[Trace], at: tupl
     else:  # answers that are not fed back have no vectors
         target = np.zeros((min(len(vocabularies.target.symbols), SYMBOLS), 0), np.float16)
     tensors = {"source": source, "target": target}
-    for number, (trace, bits) in enumerate(zip(probes, entropies, strict=True)):
-        if trace.task != "tag":  # a tag looks at its own position, which need not be written
-            tensors[f"attention {number}"] = np.ascontiguousarray(trace.attention, np.float16)
+    for number, bits in enumerate(entropies):
         tensors[f"entropy {number}"] = np.ascontiguousarray(bits, np.float32)
     # One note, for safetensors writes several in any order: the same snapshot is the same bytes.
-    notes = {"snapshot": json.dumps({"format": FORMAT, "traces": [_told(trace) for trace in probes]})}
+    notes = SnapshotNotes(FORMAT, tuple(_rounded(trace).to_record(compact=True) for trace in probes))
     make_folder(folder / SNAPSHOTS)
     validation, update = at
     path = folder / SNAPSHOTS / f"{validation:06}-{update:08}.safetensors"
-    write_atomic(path, safetensors.numpy.save(tensors, notes))
+    write_atomic(path, safetensors.numpy.save(tensors, {"snapshot": encode_json(notes).decode("utf-8")}))
 
 
 def cut(folder: Path, update: int) -> None:
     """Remove the snapshots beyond an update, taken after the checkpoint one goes on from, and half-written ones."""
-    for begun in (folder / SNAPSHOTS).glob(".*"):
-        remove(begun)
+    remove_temporaries(folder / SNAPSHOTS, NAME.fullmatch)
     for path in _paths(folder):
         if _numbers(path)[1] > update:
             remove(path)
@@ -102,30 +117,55 @@ def read_snapshots(folder: Path, beyond: int = -1) -> list[Snapshot]:
             try:
                 found.append(_read(path))
             except RunError:
-                if path.exists():
+                if is_there(path):
                     raise
+                continue
+            if (found[-1].source.shape, found[-1].target.shape) != (found[0].source.shape, found[0].target.shape):
+                raise RunError(f"{path} is not a snapshot of the run whose others are beside it: it has other sizes")
     return found
 
 
 def _read(path: Path) -> Snapshot:
     """One file."""
-    content = read_bytes(path)
+    with open_tensors(path) as stored:
+        if stored.total > MAX_NUMBERS:
+            raise RunError(f"{path} is too large: it holds more than {MAX_NUMBERS:,} numbers")
+        for name, info in stored.tensors.items():
+            if info.dtype not in ("F16", "F32"):
+                raise RunError(f"{path} is not a snapshot: it holds {name} as {info.dtype}; expected F16 or F32")
+        content, notes = stored.content(), stored.notes
     try:
-        tensors = safetensors.numpy.load(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        notes = json.loads(header["__metadata__"]["snapshot"])
-        traces = [_trace(told, _attention(told, number, tensors)) for number, told in enumerate(notes["traces"])]
-        entropies = [tensors[f"entropy {number}"] for number in range(len(traces))]
-        source, target = (tensors[name].astype(np.float32) for name in ("source", "target"))
-    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        tensors = {name: _finite(name, each) for name, each in safetensors.numpy.load(content).items()}
+        told = msgspec.json.decode(notes["snapshot"], type=SnapshotNotes)
+        traces = [Trace.from_record(record) for record in told.traces]
+        sizes = [(f"entropy {at}", (len(each.target),)) for at, each in enumerate(traces)]
+        entropies = [_shaped(tensors, name, shape) for name, shape in sizes]
+        source, target = (_shaped(tensors, name, (-1, -1)) for name in SIDES)
+    except (safetensors.SafetensorError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
         raise RunError(f"{path} is not a snapshot of this version of Pellucid: {error}") from error
     return Snapshot(_numbers(path)[1], traces, entropies, source, target)
 
 
+def _finite(name: str, values: np.ndarray) -> Float[np.ndarray, "..."]:
+    """The values; those that float16 has no room for are the greatest that it has room for."""
+    if np.isnan(values).any():
+        raise ValueError(f"{name} holds numbers that are none")
+    return np.clip(values.astype(np.float32), -GREATEST, GREATEST)
+
+
+def _shaped(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """A tensor of a shape, in which -1 is any size; `ValueError` for another."""
+    values = tensors[name]
+    sizes = zip(shape, values.shape, strict=False)
+    if values.ndim != len(shape) or any(wanted not in (-1, size) for wanted, size in sizes):
+        raise ValueError(f"{name} has the shape {list(values.shape)}")
+    return values
+
+
 def _paths(folder: Path) -> list[Path]:
     """The snapshots' files, in the order of their updates."""
-    paths = (folder / SNAPSHOTS).glob("[0-9]*-[0-9]*.safetensors")
-    return sorted((path for path in paths if all(part.isdigit() for part in path.stem.split("-"))), key=_numbers)
+    paths = (folder / SNAPSHOTS).glob("*.safetensors")
+    return sorted((path for path in paths if NAME.fullmatch(path.name)), key=_numbers)
 
 
 def _numbers(path: Path) -> tuple[int, int]:
@@ -141,33 +181,17 @@ def _vectors(table: SymbolTable, kind: Feedback, vocabulary: Vocabulary) -> Floa
     return np.ascontiguousarray(kept[:, :0] if kind == "one-hot" else kept, np.float16)
 
 
-def _told(trace: Trace) -> dict[str, Any]:
-    """A trace without its attention."""
-    apart = ("attention", "looks", "format", "score")
-    return {name: value for name, value in trace.to_dict().items() if name not in apart}
+def _rounded(trace: Trace) -> Trace:
+    """Return a trace without the last digits of its numbers, and without the weights of heads and looks.
 
-
-def _attention(told: dict[str, Any], number: int, tensors: dict[str, np.ndarray]) -> Float[np.ndarray, "T S"]:
-    """The weights of the trace of this number; those of tags are not kept."""
-    if told.get("task") == "tag":
-        return np.eye(len(told["target"]), len(told["source"]), told["features"], dtype=np.float32)
-    return tensors[f"attention {number}"].astype(np.float32)
-
-
-def _trace(told: dict[str, Any], attention: Float[np.ndarray, "T S"]) -> Trace:
-    """What `_told` has told."""
-    top = told["top"]
-    return Trace(
-        text=told["text"],
-        source=tuple(told["source"]),
-        features=told["features"],
-        unknown=tuple(told["unknown"]),
-        target=tuple(told["target"]),
-        output=told["output"],
-        finished=told["finished"],
-        log_probabilities=np.array(told["log_probabilities"], np.float32),
-        attention=attention,
-        top_symbols=tuple(tuple(symbol for symbol, _ in step) for step in top),
-        top_log_probabilities=np.array([[value for _, value in step] for step in top], np.float32),
-        task=told.get("task", "transduce"),
+    Two processes decode with the same outputs, but not always with the same last digit; snapshots are the same bytes.
+    """
+    score = trace.search_score
+    return replace(
+        trace,
+        log_probabilities=np.round(trace.log_probabilities, DECIMALS),
+        attention=trace.attention.astype(np.float16).astype(np.float32),
+        search_score=None if score is None else round(score, DECIMALS),
+        heads=None,
+        looks=None,
     )

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from pellucid.config import Config, Metric
 from pellucid.files import write_json, write_text
-from pellucid.look.report import Report, Table, write_report
 from pellucid.toml import to_toml
+from pellucid.viewer.report import Report, write_report
+from pellucid.viewer.report_schema import ReportTable
 
 if TYPE_CHECKING:
     from pellucid.tuning.study import Ended, Study
@@ -29,14 +30,14 @@ def write_results(folder: Path, metric: Metric, study: "Study", best: Config | N
     summary = [(name, str(sum(trial.state == name for trial in ended))) for name in ("finished", "pruned", "failed")]
     heads = ["trial", "state", metric.replace("_", " "), "seconds", *names(ended)]
     parts = [
-        Table(
+        ReportTable(
             "Trials", "The best first; then those that were pruned, and those that failed.", heads, rows(ended, metric)
         )
     ]
     if weights:
         caption = "How much each decides whether a trial is among the best (PED-ANOVA); the shares sum to 100 %."
         shares = [(key, f"{100 * weight:.0f} %") for key, weight in weights.items()]
-        parts.append(Table("Settings that matter", caption, ["setting", "share"], shares))
+        parts.append(ReportTable("Settings that matter", caption, ["setting", "share"], shares))
     config = to_toml(best) if best is not None else ""
     page = Report("Trials of a search", INTRODUCTION, summary=summary, parts=parts, config_toml=config)
     write_report(folder / "report.html", page)

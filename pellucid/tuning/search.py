@@ -18,20 +18,19 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from pellucid.config import Config
-from pellucid.data.examples import resolve_format
 from pellucid.errors import ConfigError, DataError, DivergenceError, RunError
 from pellucid.files import refusals, remove, strangers, write_text
 from pellucid.kernels.choice import will_compile
-from pellucid.processes import Done, EndedError, Failed, Told, Word, Workers
 from pellucid.toml import flattened
 from pellucid.training import run
 from pellucid.training.loop import Stepped, Validated, derived_epochs
-from pellucid.training.members import Training, conduct, end_well
-from pellucid.training.reading import Read, read_files
+from pellucid.training.members import Training, run_job, shutdown
+from pellucid.training.reading import Read, read_files, resolve_data
 from pellucid.training.session import Files, RunEvent
 from pellucid.tuning.report import write_results
 from pellucid.tuning.space import Space, Value, configured, described, start
 from pellucid.tuning.study import JOURNAL, Asked, Ended, Pruning, Study, Terms
+from pellucid.worker_pool import JobEvent, JobFailure, JobResult, ProgressMessage, WorkerDiedError, WorkerPool
 
 OWN = (JOURNAL, "space.txt", "trials", "best.toml", "trials.json", "report.html")
 NOTHING_COMES = 3
@@ -95,10 +94,8 @@ def prepared(config: Config, files: Files) -> tuple[Config, tuple[Read, Read]]:
     for path in filter(None, files):
         if path.exists() and not path.is_file():
             raise DataError(f"{path} is no file: each trial has to read it again")
-    data = config.data
-    if data.format == "auto":
-        data = msgspec.structs.replace(data, format="text" if files.train_target else resolve_format(files.train, data))
-    reads = read_files(files, data, Path("/nonexistent")).reads
+    data = resolve_data(files, config.data)
+    reads = read_files(files, config.data, Path("/nonexistent")).reads
     epochs = config.training.epochs or round(derived_epochs(reads[0].examples))
     training = msgspec.structs.replace(config.training, epochs=float(epochs))
     return msgspec.structs.replace(config, data=data, training=training), reads
@@ -111,14 +108,14 @@ def tune(request: Request) -> Generator[TuneEvent | None]:
     Errors: `RunError` for a folder that is foreign, in use, or holds another study.
     """
     _check_own(request.out)
-    with run.locked(request.out):
+    with run.locked(request.out, OWN):
         search = Search(request)
         yield Opened(described(request.space), len(search.study.ended()), len(search.waiting), search.again)
-        with Workers[Training](conduct, 1 if will_compile() else request.at_once) as search.workers:
+        with WorkerPool[Training](run_job, 1 if will_compile() else request.at_once) as search.pool:
             try:
                 yield from search.events()
             except BaseException:
-                end_well(search.workers)
+                shutdown(search.pool)
                 raise
         yield Over(search.study, len(search.study.open))
 
@@ -126,7 +123,7 @@ def tune(request: Request) -> Generator[TuneEvent | None]:
 class Search:
     """A search under way."""
 
-    workers: Workers[Training]
+    pool: WorkerPool[Training]
 
     def __init__(self, request: Request) -> None:
         """Open the study, and bring its folder up to what the journal tells."""
@@ -159,16 +156,16 @@ class Search:
     def events(self) -> Iterator[TuneEvent | None]:
         """Everything until no trial is left, or no time."""
         while True:
-            while self.in_time and self.workers.free:
+            while self.in_time and self.pool.free:
                 if not self.waiting and self.study.asked >= self.request.trials:
                     break
                 yield from self.begin(self.waiting.pop(0) if self.waiting else self.study.ask())
-            if not self.workers.busy:
+            if not self.pool.busy:
                 return
-            for word in self.workers.words():
-                yield from self.heard(word)
+            for event in self.pool.events():
+                yield from self.heard(event)
             if not self.in_time:
-                self.workers.stop()
+                self.pool.request_stop()
             yield None
 
     def begin(self, asked: Asked) -> Iterator[TuneEvent]:
@@ -181,24 +178,24 @@ class Search:
         yield Begun(asked.number, asked.values)
         for record in self.validations(asked.number):  # the journal may have missed the last one
             self.judge(asked.number, record)
-        self.workers.give(asked.number, Training(self.request.files, self.folder(asked.number), config))
+        self.pool.submit(asked.number, Training(self.request.files, self.folder(asked.number), config))
 
-    def heard(self, word: Word) -> Iterator[TuneEvent]:
-        """What a word of a trial leads to."""
-        match word:
-            case Told(number, event):
+    def heard(self, job_event: JobEvent) -> Iterator[TuneEvent]:
+        """What an event of a trial leads to."""
+        match job_event:
+            case ProgressMessage(number, event):
                 if isinstance(event, Stepped):  # kernels are there, compiled by one and not by each
-                    self.workers.count = self.request.at_once
+                    self.pool.max_workers = self.request.at_once
                 if isinstance(event, Validated) and number not in self.pruned:
                     self.judge(number, event.metrics)
                 yield Moved(number, event)
-            case Done(number, whole):
+            case JobResult(number, whole):
                 if number in self.pruned:
                     yield self.ended(number, "pruned", self.pruned.pop(number))
                 elif whole:
                     yield self.ended(number, "finished", "")
-            case Failed(number, error):
-                if not isinstance(error, DivergenceError | EndedError):
+            case JobFailure(number, error):
+                if not isinstance(error, DivergenceError | WorkerDiedError):
                     raise error
                 yield self.ended(number, "failed", str(error))
                 self.give_up()
@@ -221,8 +218,8 @@ class Search:
         why = self.study.report(number, self.judged[number], metrics[self.request.config.training.metric])
         if why and number not in self.pruned:
             self.pruned[number] = why
-            if number in self.workers.busy:
-                self.workers.stop([number])
+            if number in self.pool.busy:
+                self.pool.request_stop([number])
 
     def ended(self, number: int, state: Literal["finished", "pruned", "failed"], why: str) -> Ended:
         """Note what came of a trial, and write the results."""

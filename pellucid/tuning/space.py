@@ -4,17 +4,17 @@ import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from pellucid.agreement import without_idle
 from pellucid.config import Config, Settings
-from pellucid.errors import ConfigError, nearest
-from pellucid.files import read_bytes
-from pellucid.toml import flattened, from_settings
+from pellucid.errors import ConfigError, abbreviate, nearest, quote
+from pellucid.toml import flattened, from_settings, read_toml
 
 Value = bool | int | float | str
+Multiple = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
 FORMS = '{choices = [...]}, {from = ..., to = ...}, {times = [...]} or {like = "another.key"}'
 
 
@@ -62,12 +62,12 @@ class _Span(Settings, frozen=True, kw_only=True):
 
 
 class _Times(Settings, frozen=True, kw_only=True):
-    times: tuple[float, ...]
+    times: tuple[Multiple, ...]
 
 
 class _Like(Settings, frozen=True, kw_only=True):
     like: str
-    times: float = 1.0
+    times: Multiple = 1.0
 
 
 _Form = _Choices | _Span | _Times | _Like
@@ -75,11 +75,7 @@ _Form = _Choices | _Span | _Times | _Like
 
 def load_space(path: Path, base: Config) -> Space:
     """The space of a TOML file; multiples are of `base`. `ConfigError` names file, key and what was expected."""
-    try:
-        tables = tomllib.loads(read_bytes(path, ConfigError).decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
-    return _space(tables, base, str(path))
+    return _space(read_toml(path, regular=False), base, str(path))
 
 
 def default_space(base: Config, given: Collection[str]) -> Space:
@@ -136,7 +132,7 @@ def _space(tables: Mapping[str, Any], base: Config, origin: str) -> Space:
             key = f"{section}.{name}"
             if key not in now or key == "training.metric":
                 why = "it is what the search goes by" if key in now else f"unknown key{nearest(key, now)}"
-                raise ConfigError(f"{origin}: {key!r} cannot be searched: {why}")
+                raise ConfigError(f"{origin}: {quote(key)} cannot be searched: {why}")
             form = _form(given, f"{origin}: {key}")
             if isinstance(form, _Like):
                 linked.append(_linked(key, form, now, origin))
@@ -162,11 +158,11 @@ def _form(given: object, origin: str) -> _Form:
             try:
                 return msgspec.convert(given, kind)
             except msgspec.ValidationError as error:
-                raise ConfigError(f"{origin}: {str(error).replace('`', '')}") from error
-    raise ConfigError(f"{origin}: expected {FORMS}, got {given!r}")
+                raise ConfigError(f"{origin}: {abbreviate(str(error).replace('`', ''), 200)}") from error
+    raise ConfigError(f"{origin}: expected {FORMS}, got {quote(given)}")
 
 
-def _dimension(key: str, form: _Choices | _Span | _Times, now: Value, origin: str) -> Choice | Range:
+def _dimension(key: str, form: _Choices | _Span | _Times, now: Value | tuple[int, ...], origin: str) -> Choice | Range:
     """The values of one setting, each of the type and in the range that the setting has."""
     if isinstance(form, _Span):
         span = Range(key, form.low, form.high, form.step, form.scale == "log")
@@ -176,8 +172,8 @@ def _dimension(key: str, form: _Choices | _Span | _Times, now: Value, origin: st
             raise ConfigError(f"{origin}: {key}: expected {'whole numbers' if type(now) is int else 'choices'}")
         values: Sequence[Value] = (form.low, form.high)
     elif isinstance(form, _Times):
-        if isinstance(now, bool | str):
-            raise ConfigError(f"{origin}: {key}: {now!r} has no multiples; expected choices")
+        if not _has_multiples(now):
+            raise ConfigError(f"{origin}: {key}: {quote(now)} has no multiples; expected choices")
         values = tuple(dict.fromkeys(_multiple(now, times) for times in form.times))
     else:
         values = tuple(dict.fromkeys(form.choices))
@@ -196,14 +192,14 @@ def _check(key: str, value: Value, origin: str) -> None:
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{origin}: {key}: {str(error).replace('`', '')}, got {value!r}") from error
+        raise ConfigError(f"{origin}: {key}: {str(error).replace('`', '')}, got {quote(value)}") from error
 
 
 def _linked(key: str, form: _Like, now: Mapping[str, Any], origin: str) -> Linked:
     """The link of one setting to another of the same kind."""
     if form.like not in now:
-        raise ConfigError(f"{origin}: {key}: like: unknown key {form.like!r}{nearest(form.like, now)}")
-    if form.times != 1 and any(isinstance(now[each], bool | str) for each in (key, form.like)):
+        raise ConfigError(f"{origin}: {key}: like: unknown key {quote(form.like)}{nearest(form.like, now)}")
+    if form.times != 1 and not all(_has_multiples(now[each]) for each in (key, form.like)):
         raise ConfigError(f"{origin}: {key}: {form.like} has no multiples")
     return Linked(key, form.like, form.times)
 
@@ -223,9 +219,14 @@ def _in_order(linked: Sequence[Linked]) -> list[Linked]:
 
 def _multiple(value: Any, times: float) -> Any:  # noqa: ANN401 (as in a configuration)
     """So many times a value, whole and at least 1 where the value is whole."""
-    if isinstance(value, bool | str):
+    if not _has_multiples(value):
         return value
     return max(1, round(value * times)) if isinstance(value, int) else round(value * times, 10)
+
+
+def _has_multiples(value: object) -> bool:
+    """Whether a value is a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _holds(dimension: Choice | Range, value: Value) -> bool:

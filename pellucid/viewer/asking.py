@@ -7,7 +7,8 @@ from typing import Literal
 
 from msgspec import field
 
-from pellucid.viewer.contents import Block, Item, Point, Struct, Trace
+from pellucid.search.trace_schema import EncodedArray
+from pellucid.viewer.contents import Item, PageTrace, Point, Struct
 
 
 class Painted(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,12 +57,12 @@ class Difference(Struct, frozen=True, kw_only=True):
     The one before: what the change does to it. The one after, where another beginning was forced: along the output
     before nothing would differ, so each goes along its own, and steps pair by their number, as far as both go.
     """
-    same: Trace
+    same: PageTrace
     """That output under the change: the first output before (what it would now cost to say it), or the one after.
 
     Where the changed source cannot have those tags or that position, the first output after, and no divergence.
     """
-    divergence: Block
+    divergence: EncodedArray
     """T: KL(before ‖ after), in bits, of each step's distribution; as many steps as pair."""
 
 

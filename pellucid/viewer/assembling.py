@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from pellucid import __version__
 from pellucid.data.examples import Example
 from pellucid.evaluation.assessment import Assessment
 from pellucid.evaluation.metrics import Scored
@@ -17,6 +16,7 @@ from pellucid.search.options import Options
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.training.run import members
+from pellucid.version import __version__
 from pellucid.viewer.choosing import choose, evenly
 from pellucid.viewer.contents import Contents, Corpus, Item, Rival
 from pellucid.viewer.corpus import assessed, corpus

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from pellucid.config import Task
+from pellucid.search.trace_schema import EncodedArray, TraceRecord
 
 FORMAT = 1
 """Of the page's contents; the page refuses any other."""
@@ -15,13 +16,6 @@ FORMAT = 1
 
 class Struct(msgspec.Struct, frozen=True):
     """What all of them are."""
-
-
-class Block(Struct, frozen=True, kw_only=True):
-    """Numbers in rows: little-endian float32 in base64."""
-
-    shape: list[int]
-    data: str
 
 
 class Interval(Struct, frozen=True, kw_only=True):
@@ -36,26 +30,12 @@ class Interval(Struct, frozen=True, kw_only=True):
     """The items that are wrong there, as places in `Contents.items`; at most 200."""
 
 
-class Beam(Struct, frozen=True, kw_only=True):
-    """Everything a beam considered for one source (search/lattice.py)."""
-
-    symbols: list[str]
-    parents: list[int]
-    log_probabilities: Block
-    scores: Block
-    fates: list[Literal["kept", "ended", "pruned"]]
-    looks: list[int]
-    attention: Block
-    """L × S."""
-    leaf: int
-
-
 class Evidence(Struct, frozen=True, kw_only=True):
     """What else says which positions mattered: T × S each, beside attention."""
 
-    erasure: Block
+    erasure: EncodedArray
     """ln p of each symbol, less what it is with that source position hidden."""
-    gradient: Block
+    gradient: EncodedArray
     """The gradient of ln p with respect to the position's embedding, times the embedding, summed (signed)."""
     erasure_agreement: float | None
     """Spearman's rank correlation of attention and |erasure|, mean over the steps that have one."""
@@ -65,59 +45,34 @@ class Evidence(Struct, frozen=True, kw_only=True):
 class States(Struct, frozen=True, kw_only=True):
     """The vectors behind a decoding, and where they lie in the plane of `Space`."""
 
-    encoder: Block
+    encoder: EncodedArray
     """S × D."""
-    decoder: Block
+    decoder: EncodedArray
     """T × H: the state that wrote each symbol."""
     encoder_order: list[int]
     """Units in the order of their weight in the first principal component over this decoding's positions."""
     decoder_order: list[int]
-    gates: dict[str, Block] = {}
+    gates: dict[str, EncodedArray] = {}
     """By name ("encoder forwards update", …): positions × units; empty unless asked for."""
-    encoder_plane: Block | None = None
+    encoder_plane: EncodedArray | None = None
     """S × 2."""
-    decoder_plane: Block | None = None
+    decoder_plane: EncodedArray | None = None
     """T × 2."""
-    encoder_near: Block | None = None
+    encoder_near: EncodedArray | None = None
     """S × 2k: the places of the k nearest other states among the points of `Space.encoder`, then their cosines."""
-    decoder_near: Block | None = None
+    decoder_near: EncodedArray | None = None
     """T × 2k."""
 
 
-class Trace(Struct, frozen=True, kw_only=True):
-    """One output and how each of its symbols came to be (search/trace.py)."""
+class PageTrace(TraceRecord, frozen=True, kw_only=True, omit_defaults=False):
+    """One output and how each of its symbols came to be (search/trace.py), with what the page shows beside it."""
 
-    source: list[str]
-    """The symbols read, the features first."""
-    features: int
-    unknown: list[int]
-    target: list[str]
-    output: str
-    finished: bool
-    score: float
-    log_probabilities: Block
-    attention: Block
-    """T × S; of tags 0 × 0, for each is read at its own position."""
-    top: list[list[tuple[str, float]]]
-    """For each step its likeliest symbols, with ln p."""
-    entropy: Block
+    entropy: EncodedArray
     """In bits, of each step's distribution over the symbols that could be written; NaN-free."""
     entropy_least: bool = False
     """Whether the entropy may be greater, for only the likeliest symbols are known."""
-    origin: Literal["search", "sample", "given", "lexicon"] = "search"
-    rank: int = 1
-    probability: float | None = None
-    search_score: float | None = None
-    unknown_target: list[int] = []
-    forced: list[int] = []
-    """Steps whose symbol was given, not chosen."""
-    painted: list[int] = []
-    """Steps whose attention was given, not computed."""
-    beam: Beam | None = None
     evidence: Evidence | None = None
     states: States | None = None
-    task: Task = "transduce"
-    looks: Block | None = None  # of a class after several looks, the weights of each: L × S
 
 
 class Edit(Struct, frozen=True, kw_only=True):
@@ -135,7 +90,7 @@ class Item(Struct, frozen=True, kw_only=True):
 
     text: str
     features: list[str]
-    traces: list[Trace]
+    traces: list[PageTrace]
     references: list[str]
     """Texts; empty where nothing is known."""
     edits: list[Edit] = []
@@ -191,7 +146,7 @@ class Corpus(Struct, frozen=True, kw_only=True):
     """Most frequent first."""
     alignment: list[Statistic]
     distributions: list[Distribution]
-    mean_attention: Block | None
+    mean_attention: EncodedArray | None
     """Mean weights over a grid: output in tenths (rows) by source in tenths (columns)."""
 
 
@@ -201,10 +156,10 @@ class Frame(Struct, frozen=True, kw_only=True):
     update: int
     samples: int
     metrics: dict[str, float]
-    probes: list[Trace]
-    source_plane: Block | None = None
+    probes: list[PageTrace]
+    source_plane: EncodedArray | None = None
     """V × 2, turned onto the frame before (Procrustes)."""
-    target_plane: Block | None = None
+    target_plane: EncodedArray | None = None
 
 
 class Training(Struct, frozen=True, kw_only=True):
@@ -237,7 +192,7 @@ class Point(Struct, frozen=True, kw_only=True):
 class Cloud(Struct, frozen=True, kw_only=True):
     """States of the corpus in the plane (n × 2) of their two greatest principal components."""
 
-    plane: Block
+    plane: EncodedArray
     points: list[Point]
     explained: tuple[float, float]
     """Shares of the variance."""

@@ -10,10 +10,10 @@ from pellucid.inspection import states as inspected
 from pellucid.inspection.evidence import evidence
 from pellucid.inspection.plane import plane
 from pellucid.search import trace as search
+from pellucid.search.trace_schema import encode_array
 from pellucid.search.transducer import Transducer
 from pellucid.viewer.asking import Asked
-from pellucid.viewer.blocks import block
-from pellucid.viewer.contents import Item, States, Trace
+from pellucid.viewer.contents import Item, PageTrace, States
 from pellucid.viewer.models import Model
 from pellucid.viewer.space import Planes, near
 from pellucid.viewer.traces import evidence_told
@@ -52,8 +52,8 @@ def sighted(trace: search.Trace) -> bool:
 
 
 def with_details(
-    told: Trace, trace: search.Trace, transducer: Transducer, planes: Planes | None, asked: Asked
-) -> Trace:
+    told: PageTrace, trace: search.Trace, transducer: Transducer, planes: Planes | None, asked: Asked
+) -> PageTrace:
     """An output with what is asked for: evidence, states, gates."""
     if not sighted(trace):
         return told
@@ -72,15 +72,15 @@ def states_told(own: inspected.States, planes: Planes | None, whole: bool, place
     """
     nothing = np.zeros((0, 0), np.float32)
     return States(
-        encoder=block(own.encoder if whole else nothing),
-        decoder=block(own.decoder if whole else nothing),
+        encoder=encode_array(own.encoder if whole else nothing),
+        decoder=encode_array(own.decoder if whole else nothing),
         encoder_order=_order(own.encoder) if whole else [],
         decoder_order=_order(own.decoder) if whole else [],
-        gates={name: block(values) for name, values in own.gates.items()},
-        encoder_plane=block(planes.encoder.plane.project(own.encoder)) if planes else None,
-        decoder_plane=block(planes.decoder.plane.project(own.decoder)) if planes else None,
-        encoder_near=block(near(planes.encoder, own.encoder, place)) if planes and place is not None else None,
-        decoder_near=block(near(planes.decoder, own.decoder, place)) if planes and place is not None else None,
+        gates={name: encode_array(values) for name, values in own.gates.items()},
+        encoder_plane=encode_array(planes.encoder.plane.project(own.encoder)) if planes else None,
+        decoder_plane=encode_array(planes.decoder.plane.project(own.decoder)) if planes else None,
+        encoder_near=encode_array(near(planes.encoder, own.encoder, place)) if planes and place is not None else None,
+        decoder_near=encode_array(near(planes.decoder, own.decoder, place)) if planes and place is not None else None,
     )
 
 

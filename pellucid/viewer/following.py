@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from pellucid.search.trace_schema import encode_json
 from pellucid.training.run import LOG, has_stopped, in_use, read_log
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.history import frames
 from pellucid.viewer.models import Model, card
-from pellucid.viewer.pages import encoded
 
 SECONDS = 0.5
 """Between two looks at the log."""
@@ -59,7 +59,7 @@ class Cursor:
         log = read_log(self.model.folder)
         told = [_event("line", msgspec.json.encode(record), at) for at, record in enumerate(log)][self.line :]
         if told:
-            told.insert(0, _event("card", encoded(card(self.model))))
+            told.insert(0, _event("card", encode_json(card(self.model))))
         # A validation's snapshot is written before its line: whoever has the line can have the frame. Frames go first,
         # for the page stops listening at the line that ends the training.
         fresh = _validated(log[self.line :])
@@ -67,7 +67,7 @@ class Cursor:
             if self.base is None:
                 self.base = (_validated(log[: self.line]) or fresh[:1])[-1]
             film = frames(read_snapshots(self.model.folder), log, self.base)
-            told = [_event("frame", encoded(frame)) for frame in film if frame.update in fresh] + told
+            told = [_event("frame", encode_json(frame)) for frame in film if frame.update in fresh] + told
         self.line = max(self.line, len(log))
         self.ended = has_stopped(log)
         return told

@@ -12,11 +12,12 @@ from jaxtyping import Float
 
 from pellucid.config import Config
 from pellucid.data.vocabulary import load_vocabularies
+from pellucid.files import is_there
 from pellucid.inspection.plane import plane, turned
+from pellucid.search.trace_schema import encode_array
 from pellucid.toml import load_config
 from pellucid.training.run import CONFIG, MODEL, VOCABULARY, has_stopped, in_use, read_log
 from pellucid.training.snapshots import SYMBOLS, Snapshot, read_snapshots
-from pellucid.viewer.blocks import block
 from pellucid.viewer.contents import Frame, Training
 from pellucid.viewer.traces import trace_told
 
@@ -28,9 +29,9 @@ def training(folder: Path) -> Training | None:
     """Of a run's folder; None where there is a model without a log."""
     running = in_use(folder)  # before the log is read: what ends meanwhile has told so there
     log = read_log(folder)
-    if not (log or running) and (folder / MODEL).exists():
+    if not (log or running) and is_there(folder / MODEL):
         return None
-    known = load_vocabularies(folder / VOCABULARY) if (folder / VOCABULARY).exists() else None
+    known = load_vocabularies(folder / VOCABULARY) if is_there(folder / VOCABULARY) else None
     config = load_config(folder / CONFIG)
     return Training(
         log=log,
@@ -84,8 +85,8 @@ def frames(snapshots: Sequence[Snapshot], log: Sequence[dict[str, Any]], base: i
                 samples=int(record.get("samples", 0)),
                 metrics={name: float(record[name]) for name in METRICS if name in record},
                 probes=told,
-                source_plane=block(source[place]) if source else None,
-                target_plane=block(target[place]) if target else None,
+                source_plane=encode_array(source[place]) if source else None,
+                target_plane=encode_array(target[place]) if target else None,
             )
         )
     return found

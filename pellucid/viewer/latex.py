@@ -140,9 +140,9 @@ def _frame(trace: Trace) -> Iterator[str]:
     """The edge of the picture, what its sides are, and what its darkest shade is."""
     if trace.source and trace.target:
         yield rf"\draw[black!50] (0,0) rectangle ({len(trace.source)},{len(trace.target)});"
-    yield r"\node[anchor=south west] at (0,0 |- current bounding box.north) {reads (source) $\rightarrow$};"
+    yield r"\node[anchor=south west] at (0,0 |- current bounding box.north) {source $\rightarrow$};"
     beside = "(current bounding box.west |- 0,0)"
-    yield rf"\node[rotate=90,anchor=south east] at {beside} {{$\leftarrow$ writes (output)}};"
+    yield rf"\node[rotate=90,anchor=south east] at {beside} {{$\leftarrow$ output}};"
     darkest = "the row's maximum" if _faint(trace) else "1"
     yield rf"\node[anchor=north west] at (0,0 |- current bounding box.south) {{darkest: {escaped(darkest)}}};"
 

@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
 from pellucid.config import Device, Task
-from pellucid.errors import InputError, RunError
+from pellucid.errors import InputError, RunError, quote
+from pellucid.files import is_there
 from pellucid.model.network import parameter_count
 from pellucid.search.ensemble import Ensemble
 from pellucid.search.transducer import Transducer
 from pellucid.toml import load_config, to_toml
 from pellucid.training.card import architecture
-from pellucid.training.run import CONFIG, MODEL, has_stopped, load, members, read_log
+from pellucid.training.run import CONFIG, MODEL, damage_told, has_stopped, load, members, read_log
 from pellucid.viewer.contents import Card
 
 SCORES: Mapping[Task, tuple[str, str]] = {
@@ -55,7 +57,7 @@ def open_model(folder: Path, name: str, device: Device, beam: int | None) -> Mod
 
 def _begun(folder: Path) -> bool:
     """Whether a training goes on here that has no model yet; one that is over without a model is broken."""
-    here = (folder / CONFIG).exists() and not (folder / MODEL).exists() and members(folder) == [folder]
+    here = is_there(folder / CONFIG) and not is_there(folder / MODEL) and members(folder) == [folder]
     return here and not has_stopped(read_log(folder))
 
 
@@ -67,16 +69,21 @@ def names_of(folders: Sequence[Path]) -> list[str]:
     return [f"{name} ({times + 1})" if times else name for name, times in zip(names, before, strict=True)]
 
 
-def own_file(model: Model) -> tuple[Path, Path | None] | None:
-    """The development file that a run was trained with, and that of its targets, if they are where they were."""
-    read = [record for record in read_log(model.folder) if record["event"] == "read"]
+def own_file(run: Path) -> tuple[Path, Path | None] | None:
+    """The development file that a run was trained with, and that of its targets, if they are where they were.
+
+    Of an ensemble, those of its first member.
+    """
+    folder = members(run)[0]
+    read = [record for record in read_log(folder) if record["event"] == "read"]
     if len(read) < 2:
         return None
     path, target = Path(str(read[1].get("path", ""))), read[1].get("target")
-    if target is None and load_config(model.folder / CONFIG).data.format == "text":
+    if target is None and load_config(folder / CONFIG).data.format == "text":
         return None
     beside = None if target is None else Path(str(target))
-    return (path, beside) if path.is_file() and (beside is None or beside.is_file()) else None
+    # isfile, unlike is_file, takes any name: the log may be a stranger's.
+    return (path, beside) if isfile(path) and (beside is None or isfile(beside)) else None
 
 
 def card(model: Model) -> Card:
@@ -87,6 +94,7 @@ def card(model: Model) -> Card:
     else:
         config, facts = model.transducer.config, _sizes(model, model.transducer)
     told = [("model", architecture(config)), *facts, *_course(log, config.task), ("seed", f"{config.seed}")]
+    told += [("log", sentence) for sentence in damage_told(model.folder)]
     attends = config.attention.score != "none" and config.task != "tag"
     return Card(name=model.name, facts=told, config=to_toml(config), attends=attends, task=config.task)
 
@@ -133,7 +141,7 @@ def check_tasks(models: Sequence[Model]) -> None:
     for name, task in others:
         if task != first[1]:
             raise InputError(
-                f"runs of one task can be compared: that of {first[0]} is {first[1]!r}, of {name} {task!r}"
+                f"runs of one task can be compared: that of {first[0]} is {quote(first[1])}, of {name} {quote(task)}"
             )
 
 
@@ -145,7 +153,7 @@ def _task(model: Model) -> Task:
 def chosen(models: Sequence[Model], rival: int) -> Model:
     """The run that is asked: −1 the first, else a place among its rivals; `InputError` for one that is not there."""
     if rival != -1 and len(models) == 1:
-        raise InputError(f"rival: the page shows one run alone: expected −1, got {rival}")
+        raise InputError(f"rival: the page shows one run alone: expected −1, got {quote(rival)}")
     if not -1 <= rival < len(models) - 1:
-        raise InputError(f"rival: expected −1 to {len(models) - 2}, got {rival}")
+        raise InputError(f"rival: expected −1 to {len(models) - 2}, got {quote(rival)}")
     return models[rival + 1]

@@ -7,9 +7,8 @@ import zlib
 from html import escape
 from importlib import resources
 
-import msgspec
-
-from pellucid.viewer.contents import Contents
+from pellucid.search.trace_schema import encode_json
+from pellucid.viewer.contents import Struct
 
 DATA = r"type=\"(?:application/json|text/plain)\""
 SCRIPT = re.compile(rf"<script(?![^>]*\s(?:src=|{DATA}))[^>]*>(.*?)</script>", re.DOTALL)
@@ -18,7 +17,6 @@ PACKED = re.compile(r"<script type=\"text/plain\" id=\"packed\">(.*?)</script>",
 """What one of them unpacks, and runs: web/finish.ts."""
 PLACE = '<script type="application/json" id="contents"></script>'
 """Where the built page has room for its contents."""
-SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def built() -> str:
@@ -45,32 +43,11 @@ def unpacked(packed: str) -> str:
     return script
 
 
-def exported(contents: Contents) -> str:
-    """The page with its contents in it: it asks nobody for anything."""
+def exported(contents: Struct) -> str:
+    """Return the page with its contents, or with a report, in it: it makes no request."""
     page = built()
     meta = f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(page, chr(39) + "none" + chr(39)))}">'
     head, _, rest = page.partition("<head>")
     before, _, after = rest.rpartition(PLACE)
-    data = encoded(contents).decode("utf-8").replace("<", "\\u003c")
+    data = encode_json(contents).decode("utf-8").replace("<", "\\u003c")
     return f'{head}<head>\n{meta}{before}<script type="application/json" id="contents">{data}</script>{after}'
-
-
-def encoded(value: msgspec.Struct) -> bytes:
-    """Contents, or an answer, as JSON; what has no place in UTF-8 becomes U+FFFD."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(_spelt(msgspec.to_builtins(value)))
-
-
-def _spelt(value: object) -> object:
-    """Plain values without half pairs of surrogates, which a file name or a line of JSON may have."""
-    match value:
-        case str():
-            return SURROGATES.sub("\ufffd", value)
-        case list() | tuple():
-            return [_spelt(each) for each in value]
-        case dict():
-            return {_spelt(key): _spelt(each) for key, each in value.items()}
-        case _:
-            return value

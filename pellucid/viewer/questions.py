@@ -13,17 +13,17 @@ import numpy as np
 
 from pellucid.data.examples import Example
 from pellucid.data.faults import pair_fault
-from pellucid.errors import InputError
+from pellucid.errors import InputError, quote
 from pellucid.inspection.distributions import distributions, divergence
 from pellucid.inspection.neighbours import Gathered, gather, nearest
 from pellucid.inspection.states import states
 from pellucid.search.answering import Answerer
 from pellucid.search.options import Options, Painted
 from pellucid.search.trace import END, Trace
+from pellucid.search.trace_schema import encode_array
 from pellucid.search.transducer import Transducer
 from pellucid.viewer.asking import Asked, Changed, Difference, Kept, Nearby, Neighbour, Neighbours
 from pellucid.viewer.assembling import Assembled, slim
-from pellucid.viewer.blocks import block
 from pellucid.viewer.contents import Item
 from pellucid.viewer.details import DETAILED, detailed, with_details
 from pellucid.viewer.items import Known, entropies, items
@@ -55,7 +55,7 @@ def what_if(shown: Assembled, changed: Changed) -> Difference:
     given = _example(changed.after, model)._replace(target=trace.output)
     if isinstance(model, Answerer) and pair_fault(given.source, given.target, model.segmenters, model.config.data):
         # Tags of another number, or a position that is no longer there: the new source has no such answer.
-        nothing = block(np.zeros(0))
+        nothing = encode_array(np.zeros(0))
         return Difference(before=before, after=after, along="before", same=after.traces[0], divergence=nothing)
     forced = changed.after.prefix != changed.before.prefix
     (held,) = one.force([_example(changed.before, model)._replace(target=trace.output)])
@@ -69,7 +69,7 @@ def what_if(shown: Assembled, changed: Changed) -> Difference:
         after=_by_force(after, same),
         along="after" if forced else "before",
         same=trace_told(same, entropies(other, [same])[0]),
-        divergence=block(divergence(own[:steps], theirs[:steps])),
+        divergence=encode_array(divergence(own[:steps], theirs[:steps])),
     )
 
 
@@ -84,8 +84,8 @@ def _by_force(item: Item, held: Trace) -> Item:
     steps = len(first.target)
     told = msgspec.structs.replace(
         first,
-        log_probabilities=block(held.log_probabilities[:steps]),
-        attention=first.attention if held.task == "tag" else block(held.attention[:steps]),
+        log_probabilities=encode_array(held.log_probabilities[:steps]),
+        attention=first.attention if held.task == "tag" else encode_array(held.attention[:steps]),
     )
     return msgspec.structs.replace(item, traces=[told, *item.traces[1:]])
 
@@ -116,12 +116,12 @@ def neighbours(shown: Assembled, among: Gathered, nearby: Nearby) -> Neighbours:
     written = nearby.target[:-1] if nearby.target[-1:] == [END] else nearby.target
     _check_length("target", written, max(model.maximum_length, model.config.data.maximum_length))
     if not 1 <= nearby.count <= NEAREST:
-        raise InputError(f"count: expected 1 to {NEAREST}, got {nearby.count}")
+        raise InputError(f"count: expected 1 to {NEAREST}, got {quote(nearby.count)}")
     (trace,) = model.force([example._replace(target=model.segmenters.target.join(written))])
     (own,) = states(model, [trace])
     vectors, side = (own.encoder, among.encoder) if nearby.side == "encoder" else (own.decoder, among.decoder)
     if not 0 <= nearby.position < len(vectors):
-        raise InputError(f"position: expected 0 to {len(vectors) - 1}, got {nearby.position}")
+        raise InputError(f"position: expected 0 to {len(vectors) - 1}, got {quote(nearby.position)}")
     found = nearest(side, vectors[nearby.position], nearby.count + 1)
     told = [
         _neighbour(shown, nearby.side, near)
@@ -202,7 +202,7 @@ def _check_painted(model: Transducer, asked: Asked, steps: int) -> None:
     free = msgspec.structs.replace(asked, painted=[], outputs=1, lattice=False)
     steps = max(steps, len(_outputs(_optioned(model, free), free)[0].target))
     if first >= steps:
-        raise InputError(f"painted: there is no step {first}: the output has 0 to {steps - 1}")
+        raise InputError(f"painted: there is no step {quote(first)}: the output has 0 to {steps - 1}")
 
 
 def _example(asked: Asked, transducer: Transducer) -> Example:
@@ -214,7 +214,7 @@ def _optioned(model: Transducer, asked: Asked) -> Transducer:
     """A model that decodes as it is asked; `InputError` for what cannot be asked."""
     for name, value in (("beam_width", asked.beam_width), ("outputs", asked.outputs)):
         if not 1 <= value <= WIDEST:
-            raise InputError(f"{name}: expected 1 to {WIDEST}, got {value}")
+            raise InputError(f"{name}: expected 1 to {WIDEST}, got {quote(value)}")
     painted = tuple(Painted(each.step, tuple(each.weights)) for each in asked.painted)
     options = Options(lattice=asked.lattice, painted=painted, masked=tuple(asked.masked))
     return model.with_beam(asked.beam_width).with_options(options)

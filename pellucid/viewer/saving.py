@@ -1,16 +1,17 @@
 """A trace alone: as a page, in a notebook, and as a file."""
 
-import json
 from html import escape
 from pathlib import Path
 
-from pellucid import __version__
-from pellucid.errors import InputError
+import msgspec
+
+from pellucid.errors import InputError, quote
 from pellucid.files import write_atomic, write_text
 from pellucid.look.figures import attention_figure, png, svg
 from pellucid.look.tag_strip import tags_figure
 from pellucid.look.visible import visible_text
 from pellucid.search.trace import Trace
+from pellucid.version import __version__
 from pellucid.viewer.contents import Contents, Item
 from pellucid.viewer.latex import picture
 from pellucid.viewer.pages import exported
@@ -37,12 +38,12 @@ def save(trace: Trace, path: Path) -> None:
         case ".png":
             write_atomic(path, png(drawn(trace)))
         case ".json":
-            write_text(path, json.dumps(trace.to_dict(), ensure_ascii=False, indent=1) + "\n")
+            write_text(path, msgspec.json.format(trace.to_json(), indent=1) + "\n")
         case ".tex":
             write_text(path, picture(trace))
         case other:
             endings = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
-            raise InputError(f"expected a file that ends with {endings}, got {other or 'no ending'!r}")
+            raise InputError(f"expected a file that ends with {endings}, got {quote(other or 'no ending')}")
 
 
 def page(trace: Trace) -> str:

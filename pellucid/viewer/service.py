@@ -29,6 +29,8 @@ from starlette.routing import Route
 
 from pellucid.errors import InputError
 from pellucid.inspection.neighbours import Gathered
+from pellucid.look.visible import visible_message
+from pellucid.search.trace_schema import encode_json
 from pellucid.training.run import MODEL
 from pellucid.viewer import questions
 from pellucid.viewer.asking import Asked, Changed, Nearby, Neighbours, Renewed, Wish
@@ -38,7 +40,7 @@ from pellucid.viewer.following import Cursor, follow
 from pellucid.viewer.guard import Guard
 from pellucid.viewer.history import training
 from pellucid.viewer.models import card
-from pellucid.viewer.pages import built, encoded, policy
+from pellucid.viewer.pages import built, policy
 
 LARGEST = 1 << 20
 """Bytes of a question."""
@@ -97,7 +99,7 @@ def application(shown: Assembled, again: Callable[[], Assembled] | None = None) 
 
     async def contents(request: Request) -> Response:
         """All that it shows."""
-        return _json(await run_in_threadpool(lambda: encoded(service.contents())))
+        return _json(await run_in_threadpool(lambda: encode_json(service.contents())))
 
     async def live(request: Request) -> Response:
         """The log as it grows."""
@@ -135,7 +137,7 @@ def _answering(service: Service, kind: type[Any], answer: Callable[[Any], msgspe
             try:
                 if page not in ("", service.shown.contents.identity):
                     raise InputError("The service now shows another model or file than this page: load the page again.")
-                return encoded(answer(question))
+                return encode_json(answer(question))
             except InputError as error:
                 return msgspec.json.encode({"error": str(error)})
 
@@ -204,5 +206,5 @@ async def _mistaken(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     """A mistake of the service's own: its traceback for who started it, a word for who asked."""
-    logging.getLogger("pellucid").error("%s failed", request.url.path, exc_info=error)
+    logging.getLogger("pellucid").error("%s failed", visible_message(request.url.path), exc_info=error)
     return JSONResponse({"error": f"the service failed: {type(error).__name__}"}, 500)

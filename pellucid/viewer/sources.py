@@ -8,7 +8,16 @@ from typing import NamedTuple
 import msgspec
 
 from pellucid.config import DataConfig
-from pellucid.data.examples import BadLine, Example, ignored_columns, read_examples, read_pairs, read_sources
+from pellucid.data.examples import (
+    BadLine,
+    Example,
+    ignored_columns,
+    is_undecided,
+    read_examples,
+    read_pairs,
+    read_sources,
+)
+from pellucid.data.headers import header_note
 from pellucid.errors import DataError
 from pellucid.viewer.items import Known
 from pellucid.viewer.truth import spelled
@@ -41,12 +50,13 @@ def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sourc
         return sources_alone(path.name, read_sources(path, data), data)
     reading = read_examples(path, msgspec.structs.replace(data, on_bad_line="skip"), target)
     if reading.bad and data.on_bad_line == "stop":
-        raise DataError(f"{reading.bad[0]}\n{MEND}")
+        raise DataError(str(reading.bad[0]), MEND)
     pairs = zip(reading.examples, reading.lines, strict=True)
     truth = spelled(reading.examples)
     known = [Known((each.target,), line, truth) for each, line in pairs]
     columns = ignored_columns(path, data) if target is None else ""
-    left_out = "; ".join(each for each in (columns, skipped(reading.bad), blank(reading.blank)) if each)
+    header = header_note(reading.examples) if is_undecided(path, data, target) else ""
+    left_out = "; ".join(each for each in (header, columns, skipped(reading.bad), blank(reading.blank)) if each)
     return Sources(path.name, reading.examples, known, paired=True, spelled=truth, left_out=left_out)
 
 

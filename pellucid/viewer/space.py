@@ -12,8 +12,8 @@ from jaxtyping import Float
 from pellucid.inspection.plane import Plane, plane
 from pellucid.inspection.states import states
 from pellucid.search.trace import Trace
+from pellucid.search.trace_schema import encode_array
 from pellucid.search.transducer import Transducer
-from pellucid.viewer.blocks import block
 from pellucid.viewer.choosing import evenly
 from pellucid.viewer.contents import Cloud, Point, Space
 
@@ -99,7 +99,7 @@ def _cloud(
     placed = (all_placed[at] for at in picked)
     points = [point(sequences[number], position, items[number], space) for number, position in placed]
     first, second = (float(share) for share in fitted.explained)
-    cloud = Cloud(plane=block(fitted.project(joined[picked])), points=points, explained=(first, second))
+    cloud = Cloud(plane=encode_array(fitted.project(joined[picked])), points=points, explained=(first, second))
     return cloud, Stored(fitted, _unit(joined[picked]), points)
 
 

@@ -14,10 +14,10 @@ from pellucid.inspection.drive import drive
 from pellucid.inspection.permutation import permutation
 from pellucid.inspection.states import states
 from pellucid.search.trace import Trace
+from pellucid.search.trace_schema import EncodedArray, encode_array
 from pellucid.search.transducer import Transducer
-from pellucid.viewer.blocks import block
 from pellucid.viewer.choosing import evenly
-from pellucid.viewer.contents import Block, Distribution, Statistic
+from pellucid.viewer.contents import Distribution, Statistic
 
 SAMPLE, SHUFFLED = 200, 20
 """Outputs whose states are looked at, and those whose attention is shuffled: neither is quick."""
@@ -37,7 +37,7 @@ class Lying(NamedTuple):
 
     statistics: list[Statistic]
     distributions: list[Distribution]
-    mean: Block | None
+    mean: EncodedArray | None
 
 
 def alignment(transducer: Transducer, traces: Sequence[Trace], truth: Sequence[Gold | None], alone: bool) -> Lying:
@@ -56,7 +56,7 @@ def alignment(transducer: Transducer, traces: Sequence[Trace], truth: Sequence[G
         return Lying([each for each in found if each.name in OF_ONE], [_entropies(looked)], None)
     found += _inside(transducer, looked) if alone else []
     mean = mean_map(looked)
-    return Lying(found, [_entropies(looked), _jumps(looked)], None if mean is None else block(mean))
+    return Lying(found, [_entropies(looked), _jumps(looked)], None if mean is None else encode_array(mean))
 
 
 def _inside(transducer: Transducer, traces: Sequence[Trace]) -> list[Statistic]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from pellucid.viewer import asking, contents
+from pellucid.search import trace_schema
+from pellucid.viewer import asking, contents, report_schema
 
 SEEN = (
     contents.Contents,
@@ -24,19 +25,27 @@ SEEN = (
     asking.Kept,
     asking.Wish,
     asking.Renewed,
+    report_schema.ReportDocument,
 )
 """The structs that cross the seam; what they hold is found from them."""
 
-HEAD = f"""// Made from pellucid/viewer/contents.py and asking.py by `make page`; not to be edited.
+MODULES = (trace_schema, contents, asking, report_schema)
+"""Where they are defined, in the order in which they are written."""
+NAMES = {"PageTrace": "Trace", "LatticeRecord": "Lattice"}
+"""What the page calls a struct: it has no other form of a trace, so that no name has to say which one it is."""
+
+HEAD = f"""// Made by `make page` from search/trace_schema.py and from viewer/contents.py, asking.py and
+// report_schema.py of pellucid/; do not edit.
 
 export const FORMAT = {contents.FORMAT};
+export const REPORT_FORMAT = {report_schema.REPORT_FORMAT};
 """
 
 
 def source() -> str:
-    """The whole of contents.ts: an interface of each struct, in the order of contents.py and asking.py."""
+    """Return the whole of contents.ts: an interface of each struct, in the order of `MODULES`."""
     _, components = msgspec.json.schema_components(SEEN, ref_template="{name}")
-    order = [name for name in {**vars(contents), **vars(asking)} if name in components]
+    order = [name for name in dict.fromkeys(name for module in MODULES for name in vars(module)) if name in components]
     return "\n".join([HEAD, *(interface(name, components[name]) for name in order)])
 
 
@@ -44,13 +53,13 @@ def interface(name: str, schema: dict[str, Any]) -> str:
     """An interface of a struct's fields, under what the struct says of itself."""
     fields = [f"  {field}: {expression(kind)};" for field, kind in schema["properties"].items()]
     description = schema.get("description", "").split("\n\n")[0]
-    return "\n".join([f"/** {description} */", f"export interface {name} {{", *fields, "}", ""])
+    return "\n".join([f"/** {description} */", f"export interface {NAMES.get(name, name)} {{", *fields, "}", ""])
 
 
 def expression(schema: dict[str, Any]) -> str:
     """A type of JSON schema as TypeScript writes it; KeyError on one that the structs do not have."""
     if "$ref" in schema:
-        return str(schema["$ref"])
+        return NAMES.get(schema["$ref"], str(schema["$ref"]))
     if "anyOf" in schema:
         return union([expression(kind) for kind in schema["anyOf"]])
     if "enum" in schema:

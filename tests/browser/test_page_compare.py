@@ -46,7 +46,7 @@ def written(output: str, wanted: str, edits: Sequence[Edit]) -> Item:
 
 
 def same(*steps: int) -> list[Edit]:
-    """Steps that wrote what was wanted."""
+    """Steps that wrote what was expected."""
     return [Edit(kind="same", written=step, wanted="A") for step in steps]
 
 
@@ -57,14 +57,14 @@ OTHER = Edit(kind="substitution", written=1, wanted="B")
 def test_two_runs_stand_side_by_side(opened: Open, address: str) -> None:
     page = opened(address)
     tab(page, "Compare")
-    wins = page.get_by_role("group", name="Outcomes").get_by_role("button")
+    wins = page.get_by_role("group", name="Outcomes", exact=True).get_by_role("button")
     judged = [int(each) for each in wins.locator("b").all_inner_texts()]
     (rival,) = contents().rivals
     assert judged == list(rival.outcomes or ()) and sum(judged) == contents().total > len(contents().items)
-    own = panel(page, "Who wins where")
+    own = panel(page, "Paired outcomes")
     expect(own).to_contain_text(f"both right ({sum(item.exact or False for item in contents().items)} shown)")
     expect(own).to_contain_text("the outputs differ on 0; on 0 of them one run alone is right")
-    expect(own).to_contain_text("chance would split these 0 as unevenly")
+    expect(own).to_contain_text("a split of these 0 at least as uneven")
     expect(own.get_by_role("row", name="exact match")).to_contain_text(f"{rival.scores[0].value:.2f} %")
     assert panel(page, "Difference").locator("canvas").is_visible()
     says_its_cell(page, "Difference")
@@ -91,8 +91,8 @@ def test_steps_of_two_outputs_pair_by_what_was_written(opened: Open, tmp_path: P
     items = [Item(text="ab", features=[], traces=[alone_told(each)], references=[]) for each in (ours, theirs)]
     page = compared(opened, tmp_path, items[:1], items[1:])
     apart, other = panel(page, "Difference"), panel(page, "rival")
-    expect(apart.locator(".caption")).to_contain_text("; 1 step that only one of them wrote is left out")
-    expect(apart).to_contain_text("the strongest colour is 0.75")
+    expect(apart.locator(".more")).to_contain_text("; 1 step that only one of them wrote is left out")
+    expect(apart).to_contain_text("maximum 0.75")
     expect(apart.locator("svg .symbol, svg text").filter(has_text="B/X")).to_have_count(1)
     apart.get_by_role("application").focus()
     page.keyboard.press("ArrowRight")
@@ -132,17 +132,17 @@ def test_who_wins_where_is_saved_with_the_counts_of_the_file(opened: Open, tmp_p
     ours, theirs = written("A", "AB", [*same(0), MISSING]), written("AB", "AB", same(0, 1))
     page = compared(opened, tmp_path, [ours], [theirs], [372, 14, 10, 54, 28])
     said = "Of all 450 examples of the file the outputs differ on 28; on 24 of them one run alone is right."
-    expect(panel(page, "Who wins where")).to_contain_text(said)
-    told = json.loads(saved(page, "Who wins where", "JSON", tmp_path))
+    expect(panel(page, "Paired outcomes")).to_contain_text(said)
+    told = json.loads(saved(page, "Paired outcomes", "JSON", tmp_path))
     assert told["runs"] == ["run", "rival"] and told["examples"] == 450 and told["differing"] == 28
     assert told["outcomes"] == {"both right": 372, "only run right": 14, "only rival right": 10, "both wrong": 54}
     assert 0.5 < told["p"] < 0.6 and len(told["scores"][0]) == len(told["scores"][1]) > 0
     (one,) = told["examples shown here"]["only rival right"]
     assert one["source"] == "ab" and one["outputs"] == ["A", "AB"]
-    texts = drawn(saved(page, "Who wins where", "SVG", tmp_path))
+    texts = drawn(saved(page, "Paired outcomes", "SVG", tmp_path))
     rate = contents().rivals[0].scores[0]
     assert any(f"{rate.value:.2f} %" in text for text in texts) and "exact match" in texts
-    assert said in " ".join(texts) and "with probability 0.54." in " ".join(texts)
+    assert said in " ".join(texts) and "has p = 0.54." in " ".join(texts)
 
 
 def test_the_list_marks_what_is_missing_and_what_both_have_wrong_differently(opened: Open, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_the_list_marks_what_is_missing_and_what_both_have_wrong_differently(ope
     expect(rows).to_have_count(3)
     expect(rows.nth(0).locator(".missed")).to_have_text(["–", "–"])
     expect(rows.nth(1)).to_contain_text("≠")
-    expect(rows.nth(1)).to_have_accessible_name("wrong, 1 error: ab, written A, the other run AX")
+    expect(rows.nth(1)).to_have_accessible_name("wrong, 1 error: ab, output A, the other run AX")
     for same_twice in (0, 2):
         expect(rows.nth(same_twice)).not_to_contain_text("≠")
         expect(rows.nth(same_twice)).to_have_accessible_name(re.compile("the other run the same$"))

@@ -17,10 +17,10 @@ from viewed_kinds import sounds_shown
 from walking import listed, panel, says_its_cell, tab
 
 from pellucid.search.trace import END
+from pellucid.search.trace_schema import decode_array
 from pellucid.training.run import locked, read_log
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.assembling import Assembled, assemble
-from pellucid.viewer.blocks import unblocked
 from pellucid.viewer.contents import Confusion, Contents
 from pellucid.viewer.models import open_model
 from pellucid.viewer.pages import exported
@@ -65,7 +65,7 @@ def test_a_mark_of_a_chart_opens_the_examples_behind_it(opened: Open, file: str)
         group = next(group for group in groups if group.examples)
         for _ in range([each.label for each in groups if each.total].index(group.label) + 1):
             page.keyboard.press("ArrowRight")
-        expect(panel(page, title)).to_contain_text(f"{group.right} of {group.total} right")
+        expect(panel(page, title)).to_contain_text(f"{group.right} of {group.total} correct")
         page.keyboard.press("Enter")
         expect(page.get_by_role("tab", name="Examples")).to_have_attribute("aria-selected", "true")
         expect(page.locator(".only")).to_contain_text(f"{group.label}")
@@ -95,7 +95,7 @@ def test_a_confusion_opens_its_examples(opened: Open, file: str) -> None:
 
 
 def counted(confusion: Confusion) -> str:
-    """The same with its number, of the places that wanted the symbol; nothing is wanted at no place."""
+    """The same with its number, of the places that wanted the symbol; nothing is expected at no place."""
     return f"{mistake(confusion)}: {confusion.times}" + (f" of {confusion.of}" if confusion.wanted else "")
 
 
@@ -153,14 +153,14 @@ def test_the_statistics_of_attention_stand_with_their_definitions(opened: Open, 
     assert corpus is not None
     page = opened(file)
     tab(page, "Corpus")
-    own = panel(page, "How it reads")
+    own = panel(page, "Attention statistics")
     for each in corpus.alignment:
         expect(own).to_contain_text(each.definition)
     names = {each.name for each in corpus.alignment}
     assert {"entropy", "monotonicity", "conicity", "temporal part", "change when shuffled"} <= names
     assert own.get_by_role("img").count() == len(corpus.distributions)
     assert corpus.mean_attention is not None
-    mean = unblocked(corpus.mean_attention)
+    mean = decode_array(corpus.mean_attention)
     own.get_by_role("application").focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)
@@ -170,7 +170,7 @@ def test_the_statistics_of_attention_stand_with_their_definitions(opened: Open, 
 def test_tables_of_numbers_are_whole_on_a_narrow_page(opened: Open, address: str) -> None:
     page = opened(address)
     page.set_viewport_size({"width": 390, "height": 800})
-    for view, title, cell in (("Corpus", "How it reads", ".interval"), ("What if", "What became of it", "td")):
+    for view, title, cell in (("Corpus", "Attention statistics", ".interval"), ("What if", "Result", "td")):
         tab(page, view)
         expect(panel(page, title).locator(cell).first).to_be_visible()
         expect(panel(page, title)).to_contain_text("absentmindedness, output" if view == "Corpus" else "KL")
@@ -217,12 +217,12 @@ def test_a_film_of_small_weights_is_saved_as_it_is_seen(opened: Open, tmp_path: 
     page = opened((tmp_path / "page.html").as_uri())
     tab(page, "Training")
     film = panel(page, "Film")
-    expect(film).to_contain_text("strongest: the row’s maximum")
+    expect(film).to_contain_text("scaled by row")
     with page.expect_download() as download:
         film.get_by_role("button", name="Save frame").click()
     download.value.save_as(tmp_path / "frame.svg")
     saved = (tmp_path / "frame.svg").read_text("utf-8")
-    assert "strongest: the row’s maximum" in saved
+    assert "scaled by row" in saved
     assert set(re.findall(r' opacity="([\d.]+)"', saved)) == {"1.00", "0.17"}
 
 
@@ -308,7 +308,7 @@ def test_the_first_model_is_loaded_when_it_comes(opened: Open, tmp_path: Path) -
         tab(other, "About")
         expect(other.get_by_role("row", name="best validation").first).to_contain_text("at update 99,999")
         tab(one, "What if")
-        expect(panel(one, "What became of it")).to_be_visible()  # the model answers
+        expect(panel(one, "Result")).to_be_visible()  # the model answers
         one.close()
         other.close()
 

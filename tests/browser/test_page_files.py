@@ -15,7 +15,7 @@ from viewed import digits_shown
 from walking import panel, saved, tab
 
 from pellucid.search.trace import END
-from pellucid.viewer.blocks import unblocked
+from pellucid.search.trace_schema import decode_array
 from pellucid.viewer.contents import Contents
 from pellucid.viewer.saving import page as page_of
 
@@ -27,10 +27,10 @@ def contents() -> Contents:
 
 def test_a_matrix_and_its_links_are_saved_in_every_form(opened: Open, file: str, tmp_path: Path) -> None:
     page, trace = opened(file), contents().items[0].traces[0]
-    weights = unblocked(trace.attention)
+    weights = decode_array(trace.attention)
     for title in ("Matrix", "Links"):
         words = drawn(saved(page, title, "SVG", tmp_path))
-        assert {"reads (source) →", "writes (output) →"} <= set(words), "text stays text, and the sides have names"
+        assert {"source →", "output →"} <= set(words), "text stays text, and the sides have names"
         assert words[0].startswith(f"{title} “{trace_text()}” → “")
         assert title == "Links" or {"weight: 0", "1"} <= set(words), "the colours have a key"
         picture = saved(page, title, "PNG", tmp_path)
@@ -43,7 +43,7 @@ def test_a_matrix_and_its_links_are_saved_in_every_form(opened: Open, file: str,
         assert float(table[1][1]) == pytest.approx(weights[0, 0], abs=1e-6)
         tex = saved(page, title, "TikZ", tmp_path).decode("utf-8")
         assert_latex(tex)
-        assert "{reads (source) $" in tex and "writes (output)}" in tex and "{darkest: 1}" in tex
+        assert "{source $" in tex and "output}" in tex and "{darkest: 1}" in tex
 
 
 def trace_text() -> str:

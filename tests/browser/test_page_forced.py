@@ -34,25 +34,25 @@ def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
     told = json.loads(answered.value.body())
     before, after = (told[name]["traces"][0]["target"] for name in ("before", "after"))
     expect(page.locator(SENTENCE)).to_contain_text(f"writes “{symbol}” (p = ")
-    became = panel(page, "What became of it")
+    became = panel(page, "Result")
     expect(became.locator("tbody tr")).to_have_count(max(len(before), len(after)))
-    expect(became.locator(".caption")).to_contain_text("each answer goes along its own output")
+    expect(became.locator(".caption")).to_contain_text("along its own prefix")
     assert panel(page, "Difference").locator("canvas").evaluate(SHADES) > 1
-    head, *lines = table(saved(page, "What became of it", "CSV", tmp_path))
+    head, *lines = table(saved(page, "Result", "CSV", tmp_path))
     assert head == ["step", "before", "after", "p before", "p after, along its own output", "KL in bits", "given after"]
     assert [line[6] for line in lines] == ["symbol", *[""] * (len(lines) - 1)]
     assert [line[2] for line in lines[: len(after)]] == after and [line[1] for line in lines[: len(before)]] == before
     assert float(lines[0][4]) < float(lines[0][3]) and float(lines[0][5]) == 0 < float(lines[1][5])
     rows = table(saved(page, "Difference", "CSV", tmp_path))[1:]
     assert len(rows) == min(len(before), len(after)) and rows[0][0] == f"{before[0]}/{after[0]}"
-    page.get_by_role("button", name="Everywhere alike").click()
+    page.get_by_role("button", name="Uniform").click()
     page.get_by_role("group", name="Symbols of the source").get_by_role("button").last.click()
     with page.expect_response("**/api/what-if"):
         page.get_by_role("button", name="Hide from attention").click()
     expect(page.locator(SENTENCE)).to_contain_text("Hiding")
-    given = [line[6] for line in table(saved(page, "What became of it", "CSV", tmp_path))]
+    given = [line[6] for line in table(saved(page, "Result", "CSV", tmp_path))]
     assert given[1] == "symbol and attention"
-    change = json.loads(saved(page, "What became of it", "JSON", tmp_path))
+    change = json.loads(saved(page, "Result", "JSON", tmp_path))
     first = digits_shown(beam=3).contents.items[0]
     assert change["difference"]["before"]["text"] == change["asked"]["text"] == first.text
     assert change["asked"]["prefix"] == after[:1] and change["asked"]["painted"][0]["step"] == 0
@@ -68,7 +68,7 @@ def test_a_step_that_is_forced_among_the_examples_is_the_one_that_opens(opened: 
     expect(steps.nth(1)).to_have_attribute("aria-pressed", "true")
     expect(steps.nth(1)).to_be_focused()
     expect(panel(page, "Attention of step 2")).to_be_visible()
-    expect(panel(page, "Output")).to_contain_text("Step 2 could also write")
+    expect(panel(page, "Output")).to_contain_text("Candidates at step 2")
 
 
 def test_a_beginning_that_cannot_be_written_is_told_and_is_no_error(opened: Open, address: str) -> None:
@@ -97,11 +97,11 @@ def test_of_a_new_output_what_changed_alone_is_marked_and_whether_it_is_right_is
     expect(output.locator(".after")).to_contain_text("✓ right")
     expect(output.locator(".missed")).to_have_count(0)
     page.get_by_role("textbox", name="begin with").fill("8" if item.traces[0].output.startswith("7") else "7")
-    expect(output.locator(".after")).to_contain_text(f"✗ “{item.references[0]}” was wanted")
+    expect(output.locator(".after")).to_contain_text(f"✗ “{item.references[0]}” was expected")
     marked = output.locator(".after .missed").first
     expect(marked).to_have_text(re.compile("^[78]"))
     assert len(marked.inner_text()) < len(output.locator(".after b").inner_text())
-    # Of another source nobody knows what is wanted.
+    # Of another source nobody knows what is expected.
     page.get_by_role("textbox", name="source").fill("one two")
     expect(page.locator(SENTENCE)).to_contain_text("Reading “one two”")
-    expect(output.locator(".after")).not_to_contain_text("wanted")
+    expect(output.locator(".after")).not_to_contain_text("expected")

@@ -11,8 +11,8 @@ from viewed import chained
 from viewed_kinds import sounds_shown
 from walking import panel, tab
 
+from pellucid.search.trace_schema import decode_array
 from pellucid.viewer.asking import Asked, Painted
-from pellucid.viewer.blocks import unblocked
 from pellucid.viewer.contents import Item
 from pellucid.viewer.questions import decode
 from pellucid.viewer.service import application
@@ -57,7 +57,7 @@ def test_with_nothing_changed_nothing_changes_to_the_bit(opened: Open, language:
     told = json.loads(answered.value.body())
     assert told["before"]["traces"][0]["output"] == item.traces[0].output
     assert told["before"] == told["after"] and told["same"]["source"] == told["before"]["traces"][0]["source"]
-    expect(panel(page, "What became of it").locator("tbody tr").first).to_contain_text("0.00")
+    expect(panel(page, "Result").locator("tbody tr").first).to_contain_text("0.00")
     assert panel(page, "Difference").locator("canvas").evaluate(SHADES) == 1
 
 
@@ -104,9 +104,9 @@ def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -
     wrong = [edit.written for edit in opening().edits if edit.kind in ("substitution", "insertion")]
     expect(panel(page, f"Attention of step {(wrong[0] or 0) + 1 if wrong else 1}")).to_be_visible()
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
-    page.get_by_role("button", name="Everywhere alike").click()
-    expect(page.locator(SENTENCE)).to_contain_text("Forcing step 1 to look everywhere alike")
-    expect(panel(page, "What became of it").locator("tbody tr").first).not_to_contain_text("0.00")
+    page.get_by_role("button", name="Uniform").click()
+    expect(page.locator(SENTENCE)).to_contain_text("Forcing step 1 to attend uniformly")
+    expect(panel(page, "Result").locator("tbody tr").first).not_to_contain_text("0.00")
     bars = page.get_by_role("slider", name="Attention of step 1")
     box = bars.bounding_box()
     assert box is not None
@@ -114,19 +114,19 @@ def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -
     page.mouse.down()
     page.mouse.move(box["x"] + 5, box["y"] + 8, steps=4)
     page.mouse.up()
-    expect(page.locator(SENTENCE)).to_contain_text("Forcing step 1 to look at position 1")
+    expect(page.locator(SENTENCE)).to_contain_text("Forcing step 1 to attend to position 1")
     # What was read most is what the model read, and not what was just given.
-    page.get_by_role("button", name="Everywhere alike").click()
-    page.get_by_role("button", name="Its greatest alone").click()
-    most = int(unblocked(opening().traces[0].attention)[0].argmax()) + 1
-    expect(page.locator(SENTENCE)).to_contain_text(f"Forcing step 1 to look at position {most} ")
+    page.get_by_role("button", name="Uniform").click()
+    page.get_by_role("button", name="Argmax only").click()
+    most = int(decode_array(opening().traces[0].attention)[0].argmax()) + 1
+    expect(page.locator(SENTENCE)).to_contain_text(f"Forcing step 1 to attend to position {most} ")
     expect(page.get_by_role("slider", name="Attention of step 1")).to_have_attribute(
         "aria-valuetext", re.compile(f"^position {most}, .*: 1.00")
     )
-    for name in ("Its greatest alone", "Permuted", "Diagonal", "Its own again"):
+    for name in ("Argmax only", "Permuted", "Diagonal", "Original"):
         page.get_by_role("button", name=name).click()
     page.get_by_role("checkbox", name="every step").check()
-    page.get_by_role("button", name="The step before’s").click()
+    page.get_by_role("button", name="Previous step").click()
     expect(page.locator(SENTENCE)).to_contain_text(
         re.compile("attention of .* steps|Forcing step|Giving the attention")
     )

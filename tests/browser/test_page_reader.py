@@ -40,14 +40,14 @@ def test_the_page_opens_on_what_is_wrong_and_says_so(opened: Open, file: str) ->
           - combobox "Right or wrong"
           - status
           - listbox /Examples/:
-            - 'option "{errors}: {first.text}, written {first.traces[0].output}" [selected]'
+            - 'option "{errors}: {first.text}, output {first.traces[0].output}" [selected]'
           - paragraph: /^Wrong:/
-          - table "Written and wanted, symbol by symbol":
+          - table "Output and reference, symbol by symbol":
             - rowgroup:
               - row:
-                - rowheader "written"
+                - rowheader "output"
               - row:
-                - rowheader "wanted"
+                - rowheader "expected"
           - paragraph: /wrote “.*” with p =/
           - region "Links":
             - heading "Links" [level=2]
@@ -69,7 +69,7 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
         "Beam": """
             - region "Beam":
               - application /\\d+ hypotheses in \\d+ steps/
-            - region "Its attention":
+            - region "Attention":
               - application /Links from/
         """,
         "What if": """
@@ -82,7 +82,7 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
             - region "Output":
               - group "Steps of the output":
                 - button /step \\d+/ [pressed]
-            - region "What became of it":
+            - region "Result":
               - table
             - region /Attention of step \\d+/
         """,
@@ -95,11 +95,11 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
               - slider /Accuracy by length/
             - region "Confusions":
               - checkbox "as a list"
-            - region "How it reads":
+            - region "Attention statistics":
               - figure
         """,
         "Compare": """
-            - region "Who wins where":
+            - region "Paired outcomes":
               - group "Outcomes":
                 - button /both right/
               - table:
@@ -144,7 +144,7 @@ def test_every_heat_map_tells_its_cells_and_one_alone_is_read_aloud(opened: Open
     page = opened(address)
     for title, maps in {
         "Examples": ["Matrix"],
-        "Beam": ["Its attention"],
+        "Beam": ["Attention"],
         "What if": ["Before", "After", "Difference"],
     }.items():
         tab(page, title)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from chromium import Open
 from playwright.sync_api import Page, expect
@@ -17,7 +18,8 @@ from viewed_kinds import long_shown
 from walking import panel, saved, tab
 
 from pellucid.config import Task
-from pellucid.search.trace import END
+from pellucid.search.trace import END, Trace
+from pellucid.search.trace_schema import decode_array
 from pellucid.viewer.assembling import Assembled, assemble
 from pellucid.viewer.contents import Contents
 from pellucid.viewer.models import open_model
@@ -36,23 +38,23 @@ Views = Mapping[str, Mapping[str, Sequence[str]]]
 TRAINING = {"Loss": PICTURE, "Scores": PICTURE, "Film": MAP}
 WRITTEN: Views = {
     "Examples": {"Links": MAP, "Steps": PICTURE, "Matrix": MAP},
-    "Beam": {"Beam": PICTURE, "Its attention": MAP},
+    "Beam": {"Beam": PICTURE, "Attention": MAP},
     "Corpus": {
         "Scores": NUMBERS,
         "Accuracy by position": PICTURE,
         "Accuracy by length": PICTURE,
         "Confusions": MAP,
-        "How it reads": MAP,
+        "Attention statistics": MAP,
     },
-    "Compare": {"Who wins where": PICTURE, "run": MAP, "rival": MAP, "Difference": MAP},
+    "Compare": {"Paired outcomes": PICTURE, "run": MAP, "rival": MAP, "Difference": MAP},
     "Training": TRAINING,
-    "About": {"run": NONE, "What attention does not tell": NONE},
+    "About": {"run": NONE, "Limits of interpretation": NONE},
 }
 ASKED: Views = {
     "What if": {
         "Source": NONE,
         "Output": NONE,
-        "What became of it": PICTURE,
+        "Result": PICTURE,
         "Attention of step 1": MAP,
         "Before": MAP,
         "After": MAP,
@@ -63,18 +65,18 @@ ASKED: Views = {
 ANSWERED: Mapping[Task, Views] = {
     "tag": {
         "Examples": {"Tags": PICTURE},
-        "What if": {"Source": NONE, "Output": NONE, "What became of it": PICTURE, "Before": PICTURE, "After": PICTURE},
+        "What if": {"Source": NONE, "Output": NONE, "Result": PICTURE, "Before": PICTURE, "After": PICTURE},
         "Corpus": {
             "Scores": NUMBERS,
             "Accuracy by position": PICTURE,
             "Accuracy by length": PICTURE,
             "Confusions": MAP,
         },
-        "Compare": {"Who wins where": PICTURE, "tag": PICTURE, "rival": PICTURE},
+        "Compare": {"Paired outcomes": PICTURE, "tag": PICTURE, "rival": PICTURE},
         "Training": {**TRAINING, "Film": PICTURE},
     },
-    "classify": {"Examples": {"Class": PICTURE, "Source as it was read": MAP, "Weights": MAP}},
-    "point": {"Examples": {"Position": PICTURE, "Source as it was read": MAP, "Weights": MAP}},
+    "classify": {"Examples": {"Class": PICTURE, "Attention over the source": MAP, "Weights": MAP}},
+    "point": {"Examples": {"Position": PICTURE, "Attention over the source": MAP, "Weights": MAP}},
 }
 
 Saved = dict[str, dict[str, bytes]]
@@ -138,16 +140,20 @@ def test_every_panel_of_a_run_is_saved_in_every_form(
     assert corpus is not None
     steps = files["Examples"]["Steps"]
     said = drawn(steps["SVG"])
-    assert {"written", "likeliest", *(f"{place + 1}" for place in range(len(trace.target)))} <= set(said)
+    assert {"output", "most probable", *(f"{place + 1}" for place in range(len(trace.target)))} <= set(said)
     assert trace.output in said[0] and contents().items[0].text in said[0]
     assert len(table(steps["CSV"])) == len(trace.target) + 1
     confusions = files["Corpus"]["Confusions"]
-    assert {"Confusions", "written →", "wanted →"} <= set(drawn(confusions["SVG"]))
+    assert {"Confusions", "predicted →", "expected →"} <= set(drawn(confusions["SVG"]))
     assert {f"{each.times}" for each in corpus.confusions} <= set(drawn(confusions["SVG"]))
     assert len(table(confusions["CSV"])) == len(corpus.confusions) + 1 == len(json.loads(confusions["JSON"])) + 1
-    assert {each.name for each in corpus.distributions} < set(drawn(files["Corpus"]["How it reads"]["SVG"]))
+    assert {each.name for each in corpus.distributions} < set(drawn(files["Corpus"]["Attention statistics"]["SVG"]))
+    for panel_name in ("Matrix", "Links"):
+        kept = Trace.from_json(files["Examples"][panel_name]["JSON"])
+        assert kept.target == tuple(trace.target) and kept.text == contents().items[0].text
+        np.testing.assert_allclose(kept.attention, decode_array(trace.attention), atol=1e-6)
     assert_a_map(files["Compare"]["Difference"], len(trace.target), len(trace.source))
-    assert {"both right", "both wrong"} < set(drawn(files["Compare"]["Who wins where"]["SVG"]))
+    assert {"both right", "both wrong"} < set(drawn(files["Compare"]["Paired outcomes"]["SVG"]))
     assert len(json.loads(files["Training"]["Film"]["JSON"])["frames"]) > 1
 
 
@@ -164,12 +170,12 @@ def test_what_a_model_is_asked_for_is_saved_too(opened: Open, address: str, tmp_
     page = opened(f"{address}#item=0")
     tab(page, "What if")
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
-    page.get_by_role("button", name="Everywhere alike").click()
-    expect(page.locator(".sentence")).to_contain_text("Forcing step 1 to look everywhere alike")
+    page.get_by_role("button", name="Uniform").click()
+    expect(page.locator(".sentence")).to_contain_text("Forcing step 1 to attend uniformly")
     sentence = page.locator(".sentence").inner_text()
     asked = taken(page, "What if", ASKED["What if"], tmp_path)
     trace = contents().items[0].traces[0]
-    said = drawn(asked["What became of it"]["SVG"])
+    said = drawn(asked["Result"]["SVG"])
     assert " ".join(said).startswith(sentence)
     assert {"before", "after", "p before", "p after", "KL, bits"} < set(said)
     for title, rows in (("Difference", len(trace.target)), ("Before", len(trace.target)), ("Attention of step 1", 1)):
@@ -199,7 +205,7 @@ def assert_states(files: dict[str, bytes], source: int, target: int) -> None:
     assert lines[0][:4] == ["states", "place", "symbol", "unit 1"] and "decoder update" in names
     for name in set(names):
         assert any(text.startswith(f"{name}, ") and "units" in text for text in said), name
-    assert {"reads (source) →", "writes (output) →", "units →"} <= set(said)
+    assert {"source →", "output →", "units →"} <= set(said)
 
 
 @contextmanager
@@ -218,19 +224,19 @@ def test_every_panel_of_another_task_is_saved(opened: Open, task: Task, tmp_path
     with on_page(shown, opened) as page:
         first = everything(page, ANSWERED[task], tmp_path)["Examples"]
     if task == "tag":
-        assert {"reads", "tag", *trace.source} <= set(drawn(first["Tags"]["SVG"]))
+        assert {"source", "tag", *trace.source} <= set(drawn(first["Tags"]["SVG"]))
         assert len(table(first["Tags"]["CSV"])) == len(trace.source) + 1
     else:
-        assert drawn(first["Source as it was read"]["SVG"])[2:] == trace.source
-        assert_a_map(first["Source as it was read"], 1, len(trace.source))
+        assert drawn(first["Attention over the source"]["SVG"])[2:] == trace.source
+        assert_a_map(first["Attention over the source"], 1, len(trace.source))
         answer = drawn(first["Class" if task == "classify" else "Position"]["SVG"])
-        assert any("answered" in text for text in answer) and trace.output in answer[0]
+        assert any("output" in text for text in answer) and trace.output in answer[0]
 
 
 def test_a_long_source_as_it_was_read_is_saved_in_lines(opened: Open, tmp_path: Path) -> None:
     shown = long_shown()
     source = shown.contents.items[0].traces[0].source
-    title = "Source as step 1 read it"
+    title = "Attention of step 1 over the source"
     with on_page(shown, opened) as page:
         expect(panel(page, title)).to_be_visible()
         files = {form: saved(page, title, form, tmp_path) for form in MAP}

@@ -11,6 +11,7 @@ from tasks import task_run
 from walking import panel, tab
 
 from pellucid.config import Task
+from pellucid.search.trace_schema import decode_array
 from pellucid.viewer.assembling import Assembled, assemble
 from pellucid.viewer.contents import Item
 from pellucid.viewer.models import open_model
@@ -54,12 +55,12 @@ def edit_the_source(page: Page) -> None:
     tab(page, "What if")
     expect(page.locator(".sentence")).to_contain_text("Edit the source.")
     page.get_by_role("group", name="Symbols of the source").get_by_role("button").first.click()
-    for absent in ("Hide from attention", "Everywhere alike"):
+    for absent in ("Hide from attention", "Uniform"):
         expect(page.get_by_role("button", name=absent)).to_have_count(0)
     expect(page.get_by_text("begin with")).to_have_count(0)
     page.get_by_role("textbox", name="Symbol", exact=True).fill("c")
     page.get_by_role("button", name="Replace", exact=True).click()
-    expect(panel(page, "What became of it").locator("tbody tr").first).to_be_visible()
+    expect(panel(page, "Result").locator("tbody tr").first).to_be_visible()
     page.get_by_role("button", name="Insert before", exact=True).is_disabled()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.locator(".sentence")).to_contain_text("Reading “")
@@ -67,7 +68,7 @@ def edit_the_source(page: Page) -> None:
 
 def test_tags_stand_below_the_symbols_of_their_source(opened: Open) -> None:
     item, contents = first("tag"), shown("tag").contents
-    assert {tuple(trace.attention.shape) for each in contents.items for trace in each.traces} == {(0, 0)}
+    assert {decode_array(trace.attention).shape for each in contents.items for trace in each.traces} == {(0, 0)}
     assert contents.card is not None and dict(contents.card.facts)["best validation"].startswith("accuracy of tags ")
     with on_page("tag", opened) as page:
         own = panel(page, "Tags")
@@ -82,11 +83,11 @@ def test_tags_stand_below_the_symbols_of_their_source(opened: Open) -> None:
         expect(own.locator("[aria-live]")).to_contain_text(f"Position 1, {item.traces[0].source[0]}")
         page.keyboard.press("Escape")
         edit_the_source(page)
-        expect(panel(page, "What became of it")).to_contain_text("another number of symbols")
+        expect(panel(page, "Result")).to_contain_text("another number of symbols")
         expect(panel(page, "After").locator(".cell")).to_have_count(len(item.traces[0].source) - 1)
         tab(page, "Corpus")
         expect(panel(page, "Accuracy by position")).not_to_contain_text("fewest edits")
-        expect(panel(page, "Confusions")).to_contain_text("place by place")
+        expect(panel(page, "Confusions")).to_contain_text("by position")
         tab(page, "About")
         expect(page.get_by_text("state at its own position")).to_be_visible()
 
@@ -111,10 +112,10 @@ def test_the_symbol_that_is_pointed_at_is_framed(opened: Open) -> None:
     item = first("point")
     place = int(item.traces[0].output) - 1
     with on_page("point", opened) as page:
-        framed = panel(page, "Source as it was read").locator(".right" if item.exact else ".answer")
+        framed = panel(page, "Attention over the source").locator(".right" if item.exact else ".answer")
         expect(framed).to_have_attribute("data-place", f"{place}")
-        expect(panel(page, "Weights")).to_contain_text("The weights are the answer")
+        expect(panel(page, "Weights")).to_contain_text("Each weight is the probability of its position")
         expect(panel(page, "Position").locator("li").first).to_contain_text(f"“{item.traces[0].source[place]}”")
         edit_the_source(page)
         tab(page, "About")
-        expect(page.get_by_text("the weights are the answer")).to_be_visible()
+        expect(page.get_by_text("each weight is the probability")).to_be_visible()

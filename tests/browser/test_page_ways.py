@@ -13,6 +13,7 @@ from viewed_kinds import long_shown
 from walking import listed, panel, tab
 
 from pellucid.search.trace import END
+from pellucid.search.trace_schema import decode_array
 from pellucid.viewer.saving import page as page_of
 from pellucid.viewer.service import application
 from pellucid.viewer.serving import served
@@ -63,8 +64,8 @@ def changed(page: Page) -> str:
     page.get_by_role("group", name="Symbols of the source").get_by_role("button").nth(1).click()
     page.get_by_role("button", name="Hide from attention").click()
     page.get_by_label("begin with").fill("9")
-    page.get_by_role("button", name="Its greatest alone").click()
-    expect(page.locator(SENTENCE)).to_contain_text("look at position")
+    page.get_by_role("button", name="Argmax only").click()
+    expect(page.locator(SENTENCE)).to_contain_text("attend to position")
     expect(page.locator(SENTENCE)).to_contain_text("to begin with “9”")
     return page.locator(SENTENCE).inner_text()
 
@@ -118,7 +119,7 @@ def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(open
     expect(bars).to_contain_text("The bars reach to")
     heights = bars.locator("rect:not(.ground)").evaluate_all("all => all.map(each => each.height.baseVal.value)")
     assert max(heights) > 20
-    before = long_shown().contents.items[0].traces[0].attention
+    before = decode_array(long_shown().contents.items[0].traces[0].attention)
     profile = panel(page, "Before").locator("rect:not(.here)")
     drawn = profile.evaluate_all("all => all.map(each => each.height.baseVal.value)")[-before.shape[1] :]
     assert min(drawn) > 0.2 * max(drawn)  # hardly more than an even share each: the bars begin at nothing
@@ -134,7 +135,7 @@ def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(open
     expect(page.locator(SENTENCE)).to_contain_text("attention of step 1")
     dragged = page.get_by_role("slider", name="Attention of step 1").get_attribute("aria-valuenow")
     assert 0.0005 < float(dragged or 0) < 0.005  # the scale stays while one drags
-    page.get_by_role("button", name="Everywhere alike").click()
+    page.get_by_role("button", name="Uniform").click()
     expect(page).to_have_url(re.compile("edit="))  # one number, and how often
     page.get_by_role("button", name="Permuted").click()
     expect(page.get_by_role("group", name="Changes")).to_contain_text("too long for an address")
@@ -153,7 +154,7 @@ def test_unseen_symbols_have_one_mark_in_every_view(opened: Open, address: str) 
         page.keyboard.press(key)
     expect(panel(page, "Links").locator("[aria-live]")).to_contain_text(re.compile(f"^Position 3, .*☃.*, {NEVER}"))
     tab(page, "Beam")
-    expect(panel(page, "Its attention").locator("svg title")).to_have_text([NEVER, NEVER])
+    expect(panel(page, "Attention").locator("svg title")).to_have_text([NEVER, NEVER])
     tab(page, "Compare")
     for title in ("run", "rival", "Difference"):
         expect(panel(page, title).locator("svg title")).to_have_text(NEVER)
@@ -263,14 +264,14 @@ def test_what_numbers_are_shares_of_is_said(opened: Open, address: str) -> None:
     several = next(item for item in digits_shown(beam=3).contents.items if len(item.traces) > 1)
     expect(page.get_by_role("radio").first).to_contain_text("of these")
     expect(page.locator(".picked")).to_contain_text(f"the percentage is its share of these {len(several.traces)}")
-    for layer, said in {"erasure": "leaving this symbol out", "gradient": "to first order"}.items():
+    for layer, said in {"erasure": "embedding is set to zero", "gradient": "Gradient of ln p"}.items():
         page.get_by_role("button", name=layer, exact=True).click()
-        expect(panel(page, "Matrix").locator(".caption")).to_contain_text(said)
+        expect(page.locator(".layers + p")).to_contain_text(said)
     tab(page, "Compare")
-    wins = page.get_by_role("group", name="Outcomes")
+    wins = page.get_by_role("group", name="Outcomes", exact=True)
     expect(wins).to_contain_text("only run right")
     expect(wins).to_contain_text("only rival right")
-    expect(panel(page, "Difference").locator(".caption")).to_contain_text("Red where rival looks more")
+    expect(panel(page, "Difference").locator(".caption")).to_contain_text("Red: more weight in rival")
     expect(panel(page, "Difference")).to_contain_text("rival less run")
     # Three maps that are read together stand at one height, where there is room for them beside each other.
     page.set_viewport_size({"width": 1600, "height": 900})

@@ -25,7 +25,7 @@ const some = (contents: Contents): boolean => contents.items.length > 0 || conte
 const run = (contents: Contents): boolean => contents.served || (contents.card !== null && contents.items.length > 0);
 /** What is not written symbol by symbol has neither a beam nor states of steps. */
 const written = (contents: Contents): boolean => taskOf(contents) === "transduce";
-const beams = (contents: Contents): boolean => written(contents) && (run(contents) || contents.items.some((item) => item.traces.some((trace) => trace.beam)));
+const beams = (contents: Contents): boolean => written(contents) && (run(contents) || contents.items.some((item) => item.traces.some((trace) => trace.lattice)));
 
 const spaced = (contents: Contents): boolean =>
   written(contents) && (contents.space !== null || contents.served || contents.items.some((item) => item.traces.some((trace) => trace.states)));

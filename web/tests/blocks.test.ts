@@ -14,6 +14,13 @@ test("rows and columns come from the shape; a vector is one row", () => {
   expect(grid({ shape: [0, 3], data: "" })).toMatchObject({ rows: 0, columns: 3 });
 });
 
+test("lists are read as blocks are", () => {
+  const rows = [[1, 2], [3, 4]];
+  expect(grid(rows)).toEqual(grid(block(gridOf(rows))));
+  expect(grid([1, 2, 3])).toMatchObject({ rows: 1, columns: 3 });
+  expect([...numbers([])]).toEqual([]);
+});
+
 test("for people a block is its numbers", () => {
   const square = block(gridOf([[1, 2], [3, 4]]));
   const told = { name: "map", of: [square, { shape: [4], data: square.data }, { shape: [0, 3], data: "" }], none: null };

@@ -75,10 +75,10 @@ describe("what was wrong", () => {
     expect(repeated(items[1]!, items[1]!.traces[0]!, [])).toEqual([]);
   });
   it("says it in words", () => {
-    expect(verdict(items[0]!, ["x"])).toMatch(/^Right/);
-    expect(verdict(items[2]!, ["q"])).toMatch(/Nothing says/);
+    expect(verdict(items[0]!, ["x"])).toMatch(/^Correct/);
+    expect(verdict(items[2]!, ["q"])).toMatch(/no reference/);
     expect(verdict(items[1]!, ["x", "w", "v"])).toBe(
-      "Wrong: “y” is missing before step 2; step 2 wrote “w” where “z” was wanted; step 3 wrote an extra “v” before “!”; and 1 more.",
+      "Wrong: “y” is missing before step 2; step 2 wrote “w” where “z” was expected; step 3 wrote an extra “v” before “!”; and 1 more.",
     );
   });
 });
@@ -94,22 +94,22 @@ describe("a verdict of one error", () => {
     return [verdict(made, target), why(made, ended)[1]];
   };
   const rows: [string, string, string, Edit[], string, string][] = [
-    ["extra first", "qxy", "xy", [extra(0), same(1, "x"), same(2, "y")], "step 1 wrote an extra “q” before “x”", "“x”, which was wanted, had p = 0.14, place 2."],
-    ["extra last", "xyq", "xy", [same(0, "x"), same(1, "y"), extra(2)], "step 3 wrote an extra “q” before the end", "“⟨end⟩”, which was wanted, had p = 0.05, place 3."],
-    ["repeated", "xxy", "xy", [same(0, "x"), extra(1), same(2, "y")], "step 2 wrote an extra “x” before “y”", "“y”, which was wanted, was not among its 3 likeliest."],
-    ["missing first", "y", "xy", [missing("x"), same(0, "y")], "“x” is missing before step 1", "“x”, which was wanted, had p = 0.14, place 2."],
-    ["missing last", "x", "xy", [same(0, "x"), missing("y")], "“y” is missing at the end", "“y”, which was wanted, was not among its 3 likeliest."],
-    ["wrong first", "qy", "xy", [{ kind: "substitution", written: 0, wanted: "x" }, same(1, "y")], "step 1 wrote “q” where “x” was wanted", "“x”, which was wanted, had p = 0.14, place 2."],
-    ["wrong last", "xq", "xy", [same(0, "x"), { kind: "substitution", written: 1, wanted: "y" }], "step 2 wrote “q” where “y” was wanted", "“y”, which was wanted, was not among its 3 likeliest."],
+    ["extra first", "qxy", "xy", [extra(0), same(1, "x"), same(2, "y")], "step 1 wrote an extra “q” before “x”", "“x”, which was expected, had p = 0.14, place 2."],
+    ["extra last", "xyq", "xy", [same(0, "x"), same(1, "y"), extra(2)], "step 3 wrote an extra “q” before the end", "“⟨end⟩”, which was expected, had p = 0.05, place 3."],
+    ["repeated", "xxy", "xy", [same(0, "x"), extra(1), same(2, "y")], "step 2 wrote an extra “x” before “y”", "“y”, which was expected, was not among its 3 most probable."],
+    ["missing first", "y", "xy", [missing("x"), same(0, "y")], "“x” is missing before step 1", "“x”, which was expected, had p = 0.14, place 2."],
+    ["missing last", "x", "xy", [same(0, "x"), missing("y")], "“y” is missing at the end", "“y”, which was expected, was not among its 3 most probable."],
+    ["wrong first", "qy", "xy", [{ kind: "substitution", written: 0, wanted: "x" }, same(1, "y")], "step 1 wrote “q” where “x” was expected", "“x”, which was expected, had p = 0.14, place 2."],
+    ["wrong last", "xq", "xy", [same(0, "x"), { kind: "substitution", written: 1, wanted: "y" }], "step 2 wrote “q” where “y” was expected", "“y”, which was expected, was not among its 3 most probable."],
   ];
   it("names the places that share the weight, and calls the rest no one place", () => {
     const wrong: Edit[] = [{ kind: "substitution", written: 0, wanted: "x" }];
     const [source, rest] = ["ab".repeat(50), Array.from({ length: 94 }, () => 0.04 / 94)];
     const reading = (weights: number[]) => why(item(source, "q", "x", wrong), trace("q", source, [weights])).at(-1);
     expect(reading([0.19, 0.15, 0.15, 0.16, 0.17, 0.14, ...rest])).toBe(
-      "It looked at several places: position 1, “a” (19 %); position 5, “a” (17 %); position 4, “b” (16 %); position 2, “b” (15 %); position 3, “a” (15 %); position 6, “b” (14 %).",
+      "It attended to several positions: position 1, “a” (19 %); position 5, “a” (17 %); position 4, “b” (16 %); position 2, “b” (15 %); position 3, “a” (15 %); position 6, “b” (14 %).",
     );
-    expect(reading([0.15, ...Array.from({ length: 99 }, () => 0.85 / 99)])).toBe("It looked at no one place: the most, 15 %, lay on position 1, “a”, 15 times an even share.");
+    expect(reading([0.15, ...Array.from({ length: 99 }, () => 0.85 / 99)])).toBe("Its attention was spread out: at most 15 %, on position 1, “a”, 15 times a uniform share.");
   });
   it.each(rows)("%s", (_, output, reference, of, said, reason) => {
     expect(told(output, reference, of)).toEqual([`Wrong: ${said}.`, reason]);

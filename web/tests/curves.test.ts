@@ -55,7 +55,7 @@ describe("axes", () => {
 it("reads series from a log", () => {
   const { losses, metrics } = series([
     { event: "stepped", samples: 10, loss: 2, learning_rate: 0.1 },
-    { event: "validated", samples: 10, loss: 1.5, exact_match: 50, best: true, update: 1 },
+    { event: "validated", samples: 10, loss: 1.5, exact_match: 50, best: true, update: 1, validation: 1 },
     { event: "stepped", samples: 20, loss: null },
   ]);
   expect(losses.map(({ name, points }) => [name, points])).toEqual([["training loss", [[10, 2]]], ["development loss", [[10, 1.5]]]]);

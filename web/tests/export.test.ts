@@ -15,6 +15,8 @@ test("CSV keeps commas, quotes and blanks", () => {
 test("weights say in every form of what they are", () => {
   const files = weightFiles("one less other: “x”", trace("x", "ab"), gridOf([[-0.5, 0.25]]), "");
   expect(files.data).toMatchObject({ title: "one less other: “x”", weights: [[-0.5, 0.25]] });
+  const one = trace("x", "ab");
+  expect(weightFiles("all of it", one, gridOf([[1, 0]]), "", one).data).toMatchObject({ ...one, title: "all of it", weights: [[1, 0]] });
   expect(files.table![0]).toEqual(["one less other: “x”", "a", "b"]);
   expect(files.tex!.split("\n")[0]).toBe("% one less other: “x”");
 });

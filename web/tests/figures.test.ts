@@ -15,12 +15,12 @@ const texts = (svg: string): string[] => [...svg.matchAll(/<text [^>]*>([^<]*)<\
 const edit = (kind: Edit["kind"], written: number | null, wanted: string | null): Edit => ({ kind, written, wanted });
 const times = (of: readonly string[], text: string): number => of.filter((each) => each === text).length;
 
-test("a figure of steps has what was written, what was wanted, and a bar for each of the likeliest", () => {
+test("a figure of steps has what was written, what was expected, and a bar for each of the likeliest", () => {
   const made = { ...trace("xyz", "abc"), top: [[["x", -0.1], ["q", -3]], [["y", -0.2], ["w", -2]], [["z", -0.1]]] as [string, number][][] };
   const edits = [edit("same", 0, "x"), edit("deletion", null, "m"), edit("substitution", 1, "w"), edit("insertion", 2, null)];
   const told = texts(stepFigure("abc → xyz", steps(made, edits), true));
-  expect(told.slice(0, 2)).toEqual(["abc → xyz", "writes (output) →"]);
-  for (const head of ["written", "wanted", "likeliest", "2.", "1", "2", "3", "q", "m", "missing"]) expect(told).toContain(head);
+  expect(told.slice(0, 2)).toEqual(["abc → xyz", "output →"]);
+  for (const head of ["output", "expected", "most probable", "2.", "1", "2", "3", "q", "m", "missing"]) expect(told).toContain(head);
   expect(times(told, "–")).toBe(2);
   expect(times(told, "w")).toBe(2);
   expect(told).toContain("≥ 0.10 bits");
@@ -29,28 +29,28 @@ test("a figure of steps has what was written, what was wanted, and a bar for eac
 
 test("without a truth there is no row for it", () => {
   const told = texts(stepFigure("t", steps(trace("xy", "ab"), [])));
-  expect(told).not.toContain("wanted");
-  expect(told).toContain("written");
+  expect(told).not.toContain("expected");
+  expect(told).toContain("output");
 });
 
 test("a figure of tags has the source, the tags, and the true ones of the wrong", () => {
   const made = { ...trace("VCV", "abc"), task: "tag" as const };
   const files = tagFiles("Tags", made, [edit("same", 0, "V"), edit("substitution", 1, "N"), edit("same", 2, "V")], ["V", "V", "V"]);
   const told = texts(files.picture as string);
-  for (const text of ["reads", "tag", "wanted", "a", "b", "c", "V", "C", "N"]) expect(told).toContain(text);
+  for (const text of ["source", "tag", "expected", "a", "b", "c", "V", "C", "N"]) expect(told).toContain(text);
   expect((files.picture as string).match(/var\(--gold\)" d="M/g)).toHaveLength(1);
-  expect(tagFigure("", steps(made, []), ["a", "b", "c"])).not.toContain("wanted");
+  expect(tagFigure("", steps(made, []), ["a", "b", "c"])).not.toContain("expected");
   expect(files.table).toHaveLength(4);
 });
 
-test("a figure of answers says which was given and which was wanted", () => {
+test("a figure of answers says which was given and which was expected", () => {
   const [step] = steps({ ...trace("x", "a"), top: [[["x", -0.1], ["y", -3]]] }, [edit("substitution", 0, "y")]);
-  expect(texts(choiceFigure("t", step!, (symbol) => `<${symbol}>`))).toEqual(["t", "probability →", "90 %, answered", "5.0 %, wanted", "&lt;x&gt;", "&lt;y&gt;"]);
+  expect(texts(choiceFigure("t", step!, (symbol) => `<${symbol}>`))).toEqual(["t", "probability →", "90 %, output", "5.0 %, expected", "&lt;x&gt;", "&lt;y&gt;"]);
 });
 
 test("a figure of what was read tints symbols and frames what is marked", () => {
   const svg = readFigure("t", ["a", " ", "b"], [0, 0.5, 1], "weight", false, new Map([[0, "wanted"], [2, "answer"]]));
-  expect(texts(svg)).toEqual(["t", "reads (source) →", "a", "␣", "b"]);
+  expect(texts(svg)).toEqual(["t", "source →", "a", "␣", "b"]);
   expect(svg).toContain('stroke="var(--right)"');
   expect(svg).toContain('stroke="var(--gold)"');
   expect(new Set(svg.match(/fill="rgb\([\d,]+\)"/g))).toHaveProperty("size", 3);
@@ -65,7 +65,7 @@ test("states stand in the order of their units, signed or as gates", () => {
   expect(stateSheet("decoder update", gridOf([[0, 1]]), [0, 1], ["a"], false).title).toBe("decoder update, 2 units; strongest: 1");
   const large = stateSheet("encoder", gridOf(Array.from({ length: 300 }, () => Array(512).fill(0.1))), [...Array(512).keys()], Array(300).fill("a"), false);
   expect(large.rows.length * 300).toBeLessThanOrEqual(30_000);
-  expect(texts(figure([large]))).toContain("reads (source) →");
+  expect(texts(figure([large]))).toContain("source →");
 });
 
 const CONFUSIONS: Confusion[] = [
@@ -81,8 +81,8 @@ test("confusions as a table, nothing last, and as files", () => {
   expect(at(null, null)).toBeUndefined();
   expect(keyOf("", null)).not.toBe(keyOf(null, null));
   const files = confusedFiles(CONFUSIONS, "answered", (symbol) => symbol ?? "nothing");
-  expect(texts(files.picture as string)).toEqual(["Confusions", "answered →", "b", "4", "1", "nothing", "2", "a", "nothing", "wanted →"]);
-  expect(files.table).toEqual([["wanted", "written", "times", "of"], ["a", "b", 4, 9], ["a", "", 2, 9], ["", "b", 1, ""]]);
+  expect(texts(files.picture as string)).toEqual(["Confusions", "answered →", "b", "4", "1", "nothing", "2", "a", "nothing", "expected →"]);
+  expect(files.table).toEqual([["expected", "predicted", "count", "of"], ["a", "b", 4, 9], ["a", "", 2, 9], ["", "b", 1, ""]]);
   expect(files.data).toBe(CONFUSIONS);
   expect(files.tex).toContain("\\node[white] at (0.5,0.5) {4};");
   expect(files.tex).toContain("\\node[black] at (1.5,0.5) {2};");
@@ -90,12 +90,12 @@ test("confusions as a table, nothing last, and as files", () => {
 
 test("of many confusions the commonest are in the table, which says so, and none is empty", () => {
   const one = (wanted: string, written: string, times: number): Confusion => ({ wanted, written, times, of: 99, examples: [] });
-  // "z" is wanted often, but written as symbols that are too rare for the table.
+  // "z" is expected often, but written as symbols that are too rare for the table.
   const all = [..."abcdefghijklmnop"].map((symbol, at) => one(symbol, symbol.toUpperCase(), 30 - at)).concat([..."0123456789"].map((rare) => one("z", rare, 3)));
   const { rows, columns, note } = confused(all);
   expect(rows).toEqual([..."abcdefghijklm"]);
   expect(columns).toEqual([..."ABCDEFGHIJKLM"]);
-  expect(note).toBe("of 13 wanted and 13 written of the commonest; all stand as a list");
+  expect(note).toBe("of the 13 expected and 13 predicted symbols with the most errors; the list has all");
   expect(confused(CONFUSIONS).note).toBe("");
   expect(texts(confusedFiles(all, "written", (symbol) => symbol ?? "nothing").picture as string).join(" ")).toContain(`Confusions ${note}`);
 });

@@ -1,13 +1,15 @@
 // Small traces and items, made by hand.
 
 import { block, gridOf } from "../src/data/blocks";
-import type { Beam, Edit, Item, Trace } from "../src/data/contents";
+import type { Lattice, Edit, Item, Trace } from "../src/data/contents";
 
 export function trace(target: string, source: string, weights?: number[][]): Trace {
   const symbols = [...target];
   const rows = weights ?? symbols.map((_, step) => [...source].map((_, at) => (at === step % source.length ? 1 : 0)));
   const logs = symbols.map((_, step) => -0.1 * (step + 1));
   return {
+    version: 1,
+    text: source,
     source: [...source],
     features: 0,
     unknown: [],
@@ -26,7 +28,9 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     unknown_target: [],
     forced: [],
     painted: [],
-    beam: null,
+    lattice: null,
+    heads: null,
+    added: [],
     evidence: null,
     states: null,
     entropy_least: false,
@@ -52,7 +56,7 @@ export function item(text: string, output: string, reference: string | null, edi
 
 const vector = (values: number[]) => ({ ...block(gridOf([values])), shape: [values.length] });
 /** “ac” is its best; “b” ended too. */
-export const beam: Beam = {
+export const beam: Lattice = {
   symbols: ["a", "b", "c", "⟨end⟩", "d"],
   parents: [-1, -1, 0, 1, 0],
   log_probabilities: vector([-0.5, -1, -0.25, -0.5, -3]),

@@ -29,7 +29,7 @@ describe("a what-if in a sentence", () => {
   });
   it("names the step, the symbol and both probabilities", () => {
     expect(sentence(asked, painted(asked, 1, [0, 0, 1]), lower)).toBe(
-      "Forcing step 2 to look at position 3 (“c”) lowers p(8) at step 2 from 0.98 to 0.03; the output becomes “719” instead of “789”.",
+      "Forcing step 2 to attend to position 3 (“c”) lowers p(8) at step 2 from 0.98 to 0.03; the output becomes “719” instead of “789”.",
     );
   });
   it("names the step from which the outputs differ where another one moved more", () => {
@@ -48,7 +48,7 @@ describe("a what-if in a sentence", () => {
   });
   it("joins several causes", () => {
     const both = { ...painted(masked(asked, 0), 2, [1, 1, 1]), prefix: ["7"] };
-    expect(sentence(asked, both, equal)).toMatch(/^Hiding .*, forcing the output to begin with “7” and forcing step 3 to look everywhere alike/);
+    expect(sentence(asked, both, equal)).toMatch(/^Hiding .*, forcing the output to begin with “7” and forcing step 3 to attend uniformly/);
   });
   it("pairs the probabilities of each symbol", () => {
     expect(changes(lower)[1]).toMatchObject({ step: 1, symbol: "8", divergence: 4 });

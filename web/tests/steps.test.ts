@@ -15,7 +15,7 @@ const edits: Edit[] = [
   { kind: "deletion", written: null, wanted: "w" },
 ];
 
-test("each step knows what was wanted, what is missing, and what was given", () => {
+test("each step knows what was expected, what is missing, and what was given", () => {
   const [first, second, end] = steps(trace, edits);
   expect(first).toMatchObject({ kind: "same", missing: [], forced: true, painted: false });
   expect(second).toMatchObject({ kind: "substitution", wanted: "z", missing: ["q"], painted: true });
@@ -30,7 +30,7 @@ test("the worst step is the first wrong one, or the least sure", () => {
   expect(worst([])).toBe(0);
 });
 
-test("of a symbol too many, what was wanted in its place is known", () => {
+test("of a symbol too many, what was expected in its place is known", () => {
   const extra: Edit[] = [{ kind: "same", written: 0, wanted: "x" }, { kind: "insertion", written: 1, wanted: null }];
   const [, second, end] = steps(trace, extra);
   expect(second).toMatchObject({ kind: "insertion", wanted: "⟨end⟩" });

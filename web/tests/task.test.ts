@@ -12,11 +12,11 @@ const answered = (task: "tag" | "classify" | "point", source: string, target: st
 
 test("what is wrong is said in the words of the task", () => {
   const tags = answered("tag", "abc", ["V", "C", "C"], ["V", "V", "C"]);
-  expect(verdict(tags, ["V"])).toBe("Wrong: 1 of 3 tags: position 2, “b”, got “C” where “V” was wanted.");
-  expect(verdict(answered("classify", "abc", ["yes"], ["no"]), ["yes"])).toBe("Wrong: it answered “yes” where “no” was wanted.");
+  expect(verdict(tags, ["V"])).toBe("Wrong: 1 of 3 tags: position 2, “b”, got “C” where “V” was expected.");
+  expect(verdict(answered("classify", "abc", ["yes"], ["no"]), ["yes"])).toBe("Wrong: it answered “yes” where “no” was expected.");
   const place = answered("point", "abc", ["3"], ["2"]);
-  expect(verdict(place, ["3"])).toBe("Wrong: it pointed at position 3, “c”; position 2, “b”, was wanted.");
-  expect(why(place, place.traces[0]!).join(" ")).toMatch(/^It answered “3” with p = .*“2”, which was wanted, had p = [^.]*.*place 2\.$/);
+  expect(verdict(place, ["3"])).toBe("Wrong: it pointed at position 3, “c”; position 2, “b”, was expected.");
+  expect(why(place, place.traces[0]!).join(" ")).toMatch(/^It answered “3” with p = .*“2”, which was expected, had p = [^.]*.*place 2\.$/);
 });
 
 test("a position names a place of the source, or none", () => {

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { followed, parted } from "../src/beam/wanted";
 import { beam } from "./made";
 
-test("an output that was wanted is followed as far as the beam went with it", () => {
+test("an output that was expected is followed as far as the beam went with it", () => {
   expect(followed(beam, ["b"])).toEqual({ way: [1, 3], lacks: null });
   expect(followed(beam, ["a", "d"])).toEqual({ way: [0, 4], lacks: "⟨end⟩" });
   expect(followed(beam, ["b", "c"])).toEqual({ way: [1], lacks: "c" });
@@ -13,10 +13,10 @@ test("an output that was wanted is followed as far as the beam went with it", ()
 
 test("what became of it is told", () => {
   const said = (...wanted: string[]): string => parted(beam, followed(beam, wanted));
-  expect(said("b")).toBe("What was wanted (underlined) is here too: of all its symbols ln p −1.500, of those written −0.750.");
-  expect(said("a", "d", "x")).toBe("What was wanted (underlined) was pruned at step 2 with “d”: ln p −3.500 so far.");
-  expect(said("a", "c", "x")).toBe("What was wanted (underlined) was still kept at step 2, where the search was over: ln p −0.750 so far.");
-  expect(said("b", "c")).toBe("What was wanted (underlined) left the beam at step 2: “c” was not considered there.");
-  expect(said("a")).toBe("What was wanted (underlined) left the beam at step 2: “⟨end⟩” was not considered there.");
-  expect(said("x")).toBe("What was wanted left the beam at step 1: “x” was not considered there.");
+  expect(said("b")).toBe("The expected output (underlined) is here too: of all its symbols ln p −1.500, of those written −0.750.");
+  expect(said("a", "d", "x")).toBe("The expected output (underlined) was pruned at step 2 with “d”: ln p −3.500 so far.");
+  expect(said("a", "c", "x")).toBe("The expected output (underlined) was still kept at step 2, where the search was over: ln p −0.750 so far.");
+  expect(said("b", "c")).toBe("The expected output (underlined) left the beam at step 2: “c” was not considered there.");
+  expect(said("a")).toBe("The expected output (underlined) left the beam at step 2: “⟨end⟩” was not considered there.");
+  expect(said("x")).toBe("The expected output left the beam at step 1: “x” was not considered there.");
 });

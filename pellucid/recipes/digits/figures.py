@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pellucid.look.charts import short_number
+from pellucid.look.axes import short_number
 from pellucid.look.figures import MUTED, empty_figure, settled, tidy
 from pellucid.recipes.digits.reference import Curve
 from pellucid.recipes.digits.study import Outcome

@@ -7,12 +7,13 @@ import numpy as np
 
 from pellucid.files import make_folder, write_json
 from pellucid.look.figures import mean_weights_figure, svg
-from pellucid.look.report import Part, Picture, Report, Table, write_report
 from pellucid.recipes.digits.figures import Group, curve_figure, position_figure
 from pellucid.recipes.digits.reference import Curve
 from pellucid.recipes.digits.study import Outcome, Study, conduct
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request
+from pellucid.viewer.report import Report, write_report
+from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 
 
 class Lesson(NamedTuple):
@@ -27,7 +28,7 @@ class Lesson(NamedTuple):
     """The authors' curves."""
     positions: Sequence[float] = ()
     """The authors' accuracies by position."""
-    parts: Sequence[Part] = ()
+    parts: Sequence[ReportPart] = ()
     """What follows the curves and the positions."""
     numbers: Mapping[str, Any] = {}
     """Further numbers for the JSON."""
@@ -100,19 +101,19 @@ def _report(lesson: Lesson, request: Request) -> Report:
     return Report(title=lesson.title, introduction=lesson.introduction, summary=summary, parts=parts_of(lesson))
 
 
-def parts_of(lesson: Lesson) -> list[Part]:
+def parts_of(lesson: Lesson) -> list[ReportPart]:
     """The pictures and tables of a lesson, and what it adds."""
     longest = max(outcome.curve[-1].samples for group in lesson.groups for outcome in group.outcomes)
     theirs = " Dashed: the authors' own runs, from their stored plots." if lesson.references else ""
     return [
-        Picture(
+        ReportFigure(
             "Validation while training",
             "Symbols right of samples that no training sees. A thick line is the run whose final accuracy is the "
             f"median, a thin one another seed.{theirs}",
             svg(curve_figure(lesson.groups, lesson.references, longest)),
         ),
         _table(lesson.groups),
-        Picture(
+        ReportFigure(
             "By position",
             "Symbols right at each place of the target; the band spans the seeds.",
             svg(position_figure(lesson.groups, lesson.positions, "the authors' plot")),
@@ -122,12 +123,12 @@ def parts_of(lesson: Lesson) -> list[Part]:
     ]
 
 
-def _attention(groups: Sequence[Group]) -> Iterator[Part]:
+def _attention(groups: Sequence[Group]) -> Iterator[ReportPart]:
     """Where the median run of each group with attention looks on average."""
     for group in groups:
         mean = group.median.final.attention_mean
         if mean is not None:
-            yield Picture(
+            yield ReportFigure(
                 "Where it looks on average",
                 f"{group.name}, seed {group.median.seed}: mean weights over all samples it is judged on, a line for "
                 "each target position; below, the same as an image.",
@@ -135,13 +136,13 @@ def _attention(groups: Sequence[Group]) -> Iterator[Part]:
             )
 
 
-def _table(groups: Sequence[Group]) -> Table:
+def _table(groups: Sequence[Group]) -> ReportTable:
     """Every run in numbers; those of attention where there is any."""
     looks = any(outcome.final.agreement for group in groups for outcome in group.outcomes)
     attention = ("alignment error", "weight on the word") if looks else ()
     heads = ("run", "symbols right", "sequences right", *attention, "parameters", "seconds")
     rows = [_row(group, outcome, looks) for group in groups for outcome in group.outcomes]
-    return Table("Validation while training", _MEANING if looks else "", heads, rows)
+    return ReportTable("Validation while training", _MEANING if looks else "", heads, rows)
 
 
 _MEANING = (

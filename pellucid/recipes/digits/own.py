@@ -16,14 +16,14 @@ from pellucid.data.synthetic import spelled_digits, write_pairs
 from pellucid.evaluation.alignment import Agreement, Spans, agreement
 from pellucid.files import make_folder
 from pellucid.look.figures import mean_attention
-from pellucid.look.judgement import Judgement, judge
 from pellucid.model.network import parameter_count
-from pellucid.processes import Tell
 from pellucid.recipes.digits.study import Judged, Outcome, Point, unheard
 from pellucid.search.trace import Trace
-from pellucid.training.members import sparingly
+from pellucid.training.members import throttle
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files, train_run
+from pellucid.viewer.run_report import Judgement, judge
+from pellucid.worker_pool import ProgressCallback
 
 
 class Task(NamedTuple):
@@ -49,7 +49,7 @@ class Result(NamedTuple):
     outcome: Outcome
 
 
-def train_and_judge(task: Task, tell: Tell = unheard) -> Result:
+def train_and_judge(task: Task, tell: ProgressCallback = unheard) -> Result:
     """Train on pairs that are each seen once, and judge on pairs that were not seen."""
     tag = f"{task.name} seed {task.seed}".strip().replace(" ", "-")
     data, folder = task.out / "data" / tag, task.out / "runs" / tag
@@ -62,7 +62,7 @@ def train_and_judge(task: Task, tell: Tell = unheard) -> Result:
     for name, examples in pairs.items():
         write_pairs(data / f"{name}.tsv", examples)
     events = train_run(Files(data / "train.tsv", data / "dev.tsv"), folder, task.config)
-    for _, told in sparingly(events):
+    for _, told in throttle(events):
         if told is not None:
             tell(told)
     judgement = judge(load(folder), pairs["test"])

@@ -18,9 +18,9 @@ from pellucid.evaluation.alignment import Agreement, Spans, agreement
 from pellucid.kernels.choice import available
 from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
-from pellucid.processes import Tell
 from pellucid.recipes.digits.networks import Design, DigitsNetwork, Kind
 from pellucid.recipes.following import Reached
+from pellucid.worker_pool import ProgressCallback
 
 CHUNK = 500
 """Samples that are judged at a time."""
@@ -142,12 +142,12 @@ def unheard(what: object) -> None:
     """Say nothing."""
 
 
-def conduct(study: Study, tell: Tell = unheard) -> Outcome:
+def conduct(study: Study, tell: ProgressCallback = unheard) -> Outcome:
     """Train and judge, on one thread; the outcome is a function of the study, its seconds apart."""
     return conduct_and_keep(study, tell)[1]
 
 
-def conduct_and_keep(study: Study, tell: Tell = unheard) -> tuple[DigitsNetwork, Outcome]:
+def conduct_and_keep(study: Study, tell: ProgressCallback = unheard) -> tuple[DigitsNetwork, Outcome]:
     """As `conduct`, with the trained network."""
     use_threads(1)
     available()  # compiling and loading kernels is no part of any training

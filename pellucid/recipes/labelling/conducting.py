@@ -6,10 +6,7 @@ from typing import Any, NamedTuple
 
 from pellucid.config import Config
 from pellucid.evaluation.metrics import Followed, worst
-from pellucid.look.judgement import MISTAKES
-from pellucid.look.report import Part, Shown
 from pellucid.model.network import parameter_count
-from pellucid.processes import Tell
 from pellucid.recipes.following import followed, train_telling
 from pellucid.recipes.labelling.judging import Answers, Further, Scoring, Worths, answered, nothing_further, worth_of
 from pellucid.recipes.recipe import Request
@@ -17,6 +14,10 @@ from pellucid.recipes.reference.experiment import Reference, Training, read_pair
 from pellucid.search.transducer import Transducer
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files
+from pellucid.viewer.report_examples import ExampleOutput
+from pellucid.viewer.report_schema import ReportPart
+from pellucid.viewer.run_report import MISTAKES
+from pellucid.worker_pool import ProgressCallback
 
 
 class Run(NamedTuple):
@@ -30,7 +31,7 @@ class Run(NamedTuple):
     parameters: int
     log: Sequence[Mapping[str, Any]] = ()
     """Of the training; none for an ensemble."""
-    mistakes: Sequence[Shown] = ()
+    mistakes: Sequence[ExampleOutput] = ()
     """The worst of the test set, for texts that can be read."""
 
     @property
@@ -48,7 +49,7 @@ class Labelling(NamedTuple):
     published: Mapping[str, Mapping[str, float]]
     """What others reached on the test set, by score and system."""
     further: Further = nothing_further
-    parts: Callable[[Sequence[Run]], Iterable[Part]] = lambda runs: ()
+    parts: Callable[[Sequence[Run]], Iterable[ReportPart]] = lambda runs: ()
     """Pictures, tables and texts of the page that are the recipe's own."""
     readable: bool = True
     """Whether a source is a text that can be shown in a table of mistakes."""
@@ -75,7 +76,7 @@ def runs_of(labelling: Labelling, request: Request) -> Iterator[Run]:
         yield from followed(conduct_together, members, request)
 
 
-def conduct(job: Job, tell: Tell) -> Run:
+def conduct(job: Job, tell: ProgressCallback) -> Run:
     """Train on one thread, or go on, or find it finished; and judge."""
     paths, folder = job.training.paths, job.training.folder
     train_telling(Files(paths.train, paths.dev), folder, job.training.config, tell)
@@ -84,7 +85,7 @@ def conduct(job: Job, tell: Tell) -> Run:
     return run._replace(log=read_log(folder))
 
 
-def conduct_together(jobs: Sequence[Job], tell: Tell) -> Run:
+def conduct_together(jobs: Sequence[Job], tell: ProgressCallback) -> Run:
     """The runs of one experiment as an ensemble, judged."""
     tell("answering, to judge it")
     return _judged(jobs[0], load([job.training.folder for job in jobs]), f"ensemble of {len(jobs)}")
@@ -107,9 +108,9 @@ def _judged(job: Job, transducer: Transducer, who: str) -> Run:
     )
 
 
-def _mistakes(answers: Answers) -> list[Shown]:
+def _mistakes(answers: Answers) -> list[ExampleOutput]:
     """The worst answers."""
     return [
-        Shown(answers.traces[at], (answers.examples[at].target,), answers.scored[at].errors)
+        ExampleOutput(answers.traces[at], (answers.examples[at].target,), answers.scored[at])
         for at in worst(answers.scored, MISTAKES)
     ]

@@ -9,11 +9,12 @@ import msgspec
 
 from pellucid.evaluation.metrics import FOLLOWED
 from pellucid.files import write_json, write_text
-from pellucid.look.report import Part, Picture, Report, Table, write_report
 from pellucid.recipes.labelling.conducting import Labelling, Run, runs_of
 from pellucid.recipes.labelling.judging import Worth
 from pellucid.recipes.recipe import Request
 from pellucid.toml import to_toml
+from pellucid.viewer.report import Report, write_report
+from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 
 SETS = ("test", "dev")
 LABELS = 16
@@ -59,12 +60,12 @@ def write_reports(labelling: Labelling, request: Request, runs: Sequence[Run]) -
     own = list(labelling.parts(runs))
     write_report(request.out / "report.html", _page(labelling, runs, own))
     for part in own:
-        if isinstance(part, Picture):
+        if isinstance(part, ReportFigure):
             write_text(request.out / f"{re.sub(r'[^a-z0-9]+', '-', part.title.lower())}.svg", part.svg)
     return f"report: {request.out / 'report.html'}"
 
 
-def confusion_table(run: Run) -> Table | None:
+def confusion_table(run: Run) -> ReportTable | None:
     """How often each label was answered with each, and the share right; None where there are too many labels."""
     labelled = run.worths.test.labelled
     if not 1 < len(labelled.labels) <= LABELS:
@@ -74,7 +75,7 @@ def confusion_table(run: Run) -> Table | None:
         for at, (label, counts) in enumerate(zip(labelled.labels, labelled.confusion, strict=True))
     ]
     caption = f"{run.experiment}, {run.who}, test set: what was wanted down, what was answered across."
-    return Table("What is taken for what", caption, ["wanted", *labelled.labels, "right"], rows)
+    return ReportTable("What is taken for what", caption, ["wanted", *labelled.labels, "right"], rows)
 
 
 def _scores(worth: Worth) -> str:
@@ -104,7 +105,7 @@ def _told(run: Run) -> dict[str, Any]:
     return told
 
 
-def _page(labelling: Labelling, runs: Sequence[Run], own: Sequence[Part]) -> Report:
+def _page(labelling: Labelling, runs: Sequence[Run], own: Sequence[ReportPart]) -> Report:
     """The table of all runs; curves, mistakes and settings of the first one; what is the recipe's own."""
     first, reference = runs[0], labelling.reference
     heads = ["experiment", "of", "set", *first.worths.test.scores, "parameters", "seconds"]
@@ -112,9 +113,9 @@ def _page(labelling: Labelling, runs: Sequence[Run], own: Sequence[Part]) -> Rep
     published = [
         [name, system, f"{value:.2f}"] for name, own in labelling.published.items() for system, value in own.items()
     ]
-    parts = [Table("All runs", "In brackets: 95 % intervals.", heads, rows)]
+    parts = [ReportTable("All runs", "In brackets: 95 % intervals.", heads, rows)]
     if published:
-        parts.append(Table("Published", "On the same test set.", ["score", "system", "value"], published))
+        parts.append(ReportTable("Published", "On the same test set.", ["score", "system", "value"], published))
     tables = filter(None, map(confusion_table, runs))
     return Report(
         title=reference.title,

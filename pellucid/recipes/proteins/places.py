@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from pellucid.data.examples import Example
-from pellucid.errors import DataError
+from pellucid.errors import DataError, quote
 from pellucid.files import read_bytes
 from pellucid.recipes.proteins.families import families
 from pellucid.recipes.reference.experiment import Pairs
@@ -60,7 +60,7 @@ def read_fasta(path: Path) -> Iterator[str]:
                 yield "".join(lines)
             lines = []
         elif number == 1:
-            raise DataError(f"{path}, line 1: expected a header that begins with '>', got {line[:20]!r}")
+            raise DataError(f"{path}, line 1: expected a header that begins with '>', got {quote(line)}")
         elif line.strip():
             lines.append(line.strip().rstrip("*"))
 

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 
 from pellucid.evaluation.intervals import Z95, Interval
 from pellucid.look.figures import MUTED, empty_figure, settled, tidy
-from pellucid.look.report import Table
 from pellucid.recipes.digits.figures import colors
 from pellucid.recipes.labelling.judging import Answers
+from pellucid.viewer.report_schema import ReportTable
 
 STARTS = (30, 60)
 """Residues at the beginning whose share is told: signals that send a protein somewhere are mostly as long."""
@@ -112,7 +112,7 @@ def _finish(axes: Axes, equal: float, titles: tuple[str, str]) -> None:
     axes.set_ylabel(titles[1], color=MUTED)
 
 
-def profile_table(profiles: Mapping[str, Mapping[str, Any]]) -> Table:
+def profile_table(profiles: Mapping[str, Mapping[str, Any]]) -> ReportTable:
     """The share of the first residues, place by place."""
     rows = [
         [place, f"{profile['proteins']}", f"{share['residues']}", _percent(share), *_against(share)]
@@ -121,7 +121,7 @@ def profile_table(profiles: Mapping[str, Mapping[str, Any]]) -> Table:
     ]
     heads = ["place", "proteins", "first residues", "attention, %", "equal weights, %", "times"]
     caption = "Means over the proteins of the test set, by their true place; in brackets 95 % intervals of the mean."
-    return Table("Where attention lies", caption, heads, rows)
+    return ReportTable("Where attention lies", caption, heads, rows)
 
 
 def _percent(share: Mapping[str, Any]) -> str:

@@ -4,10 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pellucid.look.judgement import report_on
-from pellucid.look.report import write_report
 from pellucid.model.network import parameter_count
-from pellucid.processes import Tell
 from pellucid.recipes.following import followed, train_telling
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.reference.differences import differences
@@ -17,6 +14,9 @@ from pellucid.recipes.reference.run import Run, Together
 from pellucid.recipes.reference.telling import lines_told, row_of_run, row_of_together, write_reports
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files
+from pellucid.viewer.report import write_report
+from pellucid.viewer.run_report import report_on
+from pellucid.worker_pool import ProgressCallback
 
 
 class Job(NamedTuple):
@@ -46,7 +46,7 @@ def run_reference(reference: Reference, request: Request) -> Iterator[str]:
     yield write_reports(reference, request, runs, ensembles, found)
 
 
-def conduct(job: Job, tell: Tell) -> Run:
+def conduct(job: Job, tell: ProgressCallback) -> Run:
     """Train on one thread, or go on, or find it finished; and judge. The run folder gets a page of its own."""
     experiment, config, paths, folder = job.training
     train_telling(Files(paths.train, paths.dev), folder, config, tell)
@@ -72,7 +72,7 @@ def conduct(job: Job, tell: Tell) -> Run:
     )
 
 
-def conduct_together(jobs: Sequence[Job], tell: Tell) -> Together:
+def conduct_together(jobs: Sequence[Job], tell: ProgressCallback) -> Together:
     """The runs of one experiment as an ensemble, judged."""
     first = jobs[0].training
     tell("decoding, to judge it")

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pellucid.evaluation.comparing import Comparison, compare
-from pellucid.look.report import Table
 from pellucid.recipes.reference.experiment import NAMES, Measure, Reference
 from pellucid.recipes.reference.judging import Worth
 from pellucid.recipes.reference.run import Run
+from pellucid.viewer.report_schema import ReportTable
 
 
 class Beside(NamedTuple):
@@ -53,7 +53,7 @@ def lines_of_differences(reference: Reference, found: Sequence[Beside]) -> Itera
         yield f"{each.setting} against {each.other}, {each.who}, {sets}: {told}"
 
 
-def table_of_differences(reference: Reference, found: Sequence[Beside]) -> Table:
+def table_of_differences(reference: Reference, found: Sequence[Beside]) -> ReportTable:
     """All of them, for the page."""
     name = NAMES[reference.measure]
     caption = (
@@ -72,7 +72,7 @@ def table_of_differences(reference: Reference, found: Sequence[Beside]) -> Table
         ]
         for each in found
     ]
-    return Table("Setting against setting", caption, heads, rows)
+    return ReportTable("Setting against setting", caption, heads, rows)
 
 
 def _beside(names: tuple[str, str, str], pairs: Sequence[tuple[Run, Run]]) -> Beside:

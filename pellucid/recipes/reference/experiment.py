@@ -8,7 +8,7 @@ import msgspec
 
 from pellucid.config import Config
 from pellucid.data.examples import Example, read_examples
-from pellucid.errors import DataError, InputError, nearest
+from pellucid.errors import DataError, InputError, nearest, quote
 from pellucid.files import make_folder, read_bytes, write_text
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.training.loop import derived_epochs
@@ -130,7 +130,9 @@ def chosen(reference: Reference, only: Sequence[str]) -> list[Experiment]:
     for name in only:
         if name not in names:
             listed = ", ".join(names)
-            raise InputError(f"{reference.name} has no experiment {name!r}{nearest(name, names)} (there are: {listed})")
+            raise InputError(
+                f"{reference.name} has no experiment {quote(name)}{nearest(name, names)} (there are: {listed})"
+            )
     return [experiment for experiment in reference.experiments if not only or experiment.name in only]
 
 

@@ -11,9 +11,9 @@ from pellucid.evaluation.answers import score
 from pellucid.evaluation.candidates import Oracle, oracle
 from pellucid.evaluation.metrics import Evaluation, evaluate
 from pellucid.evaluation.outcomes import outcomes
-from pellucid.look.judgement import Judgement
 from pellucid.model.threads import use_threads
 from pellucid.search.transducer import Transducer
+from pellucid.viewer.run_report import Judgement
 
 BEAM = 5
 """Hypotheses of every search that is judged; validations in training are greedy."""

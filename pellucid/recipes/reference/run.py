@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple
 
 from pellucid.config import Config
-from pellucid.look.report import Report
 from pellucid.recipes.reference.judging import Worths
+from pellucid.viewer.report import Report
 
 
 class Run(NamedTuple):

@@ -11,12 +11,14 @@ from pellucid.evaluation.intervals import Interval
 from pellucid.evaluation.metrics import Evaluation
 from pellucid.evaluation.outcomes import Mean, mean_of_groups
 from pellucid.files import write_json
-from pellucid.look.report import Fragment, Report, Table, examples_html, write_report
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.reference.differences import Beside, lines_of_differences, table_of_differences
 from pellucid.recipes.reference.experiment import NAMES, Experiment, Measure, Reference
 from pellucid.recipes.reference.judging import BEAM, Worth, Worths
 from pellucid.recipes.reference.run import Run, Together
+from pellucid.viewer.report import Report, write_report
+from pellucid.viewer.report_examples import drawn_examples
+from pellucid.viewer.report_schema import ReportExamples, ReportTable
 
 
 class Macro(NamedTuple):
@@ -227,18 +229,18 @@ def _page(
         introduction=introduction,
         summary=summary,
         log=(),
-        parts=[Table("All runs", " ".join(lines), heads, rows), *beside, *_drawn(reference, runs)],
+        parts=[ReportTable("All runs", " ".join(lines), heads, rows), *beside, *_drawn(reference, runs)],
     )
 
 
-def _drawn(reference: Reference, runs: Sequence[Run]) -> Iterator[Fragment]:
+def _drawn(reference: Reference, runs: Sequence[Run]) -> Iterator[ReportExamples]:
     """The decodings of the first run of each further experiment that is drawn, with their attention."""
     firsts = dict[str, Run]()
     for run in runs:
         firsts.setdefault(run.experiment, run)
     for name, run in firsts.items():
         if reference.drawn and name != runs[0].experiment:
-            yield Fragment(f"Where it looked: {name}, {run.who}", "".join(examples_html(run.report.examples)))
+            yield from drawn_examples(f"Attention: {name}, {run.who}", run.report.examples)
 
 
 def _summary(reference: Reference, macro: Macro) -> tuple[str, str]:

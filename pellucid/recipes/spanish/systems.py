@@ -14,16 +14,16 @@ from pellucid.evaluation.alignment import Statistic, summary
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.metrics import Evaluation, evaluate
 from pellucid.evaluation.texts import Corpus, bleu, chrf
-from pellucid.look.judgement import Judgement
 from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
-from pellucid.processes import Tell
 from pellucid.recipes.following import train_telling
 from pellucid.recipes.spanish.tatoeba import Asked, asked_of, together
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files
+from pellucid.viewer.run_report import Judgement
+from pellucid.worker_pool import ProgressCallback
 
 BEAM, PAIRS = 5, 40
 
@@ -92,7 +92,7 @@ class Outcome(NamedTuple):
     statistics: list[Statistic]
 
 
-def conduct(system: System, tell: Tell) -> Outcome:
+def conduct(system: System, tell: ProgressCallback) -> Outcome:
     """Train on one thread, or go on, or find it finished; and judge."""
     train_telling(Files(system.train, system.dev), system.folder, system.config, tell)
     tell("decoding, to judge it")

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from pellucid.data.typos import Typo, read_words
 from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
-from pellucid.processes import Tell
 from pellucid.recipes.following import Reached
 from pellucid.recipes.typos.foretelling import ForetellingPointer, Widths, foretelling_loss
 from pellucid.recipes.typos.study import CHUNK, Step, answers, data_of, examples_of, numbered, validated
 from pellucid.recipes.typos.telling import Run
+from pellucid.worker_pool import ProgressCallback
 
 POOL = 64
 """Batches whose rows are sorted by length together."""
@@ -79,7 +79,7 @@ class Corrections(NamedTuple):
     """The letter that was meant there."""
 
 
-def conduct(job: Job, tell: Tell) -> Run:
+def conduct(job: Job, tell: ProgressCallback) -> Run:
     """Train and judge, on one thread; the outcome is a function of the job, its seconds apart."""
     use_threads(1)
     data = data_of(read_words(job.words, longest=job.widths.longest), job.seed)
@@ -101,7 +101,7 @@ def conduct(job: Job, tell: Tell) -> Run:
     )
 
 
-def learn_words(network: ForetellingPointer, job: Job, words: Sequence[str], tell: Tell) -> None:
+def learn_words(network: ForetellingPointer, job: Job, words: Sequence[str], tell: ProgressCallback) -> None:
     """Learn which letters stand beside which, from words as they are; told after each pass."""
     rows, course = rows_of(words, job.widths.longest), job.course
     once = math.ceil(len(words) / course.batch)

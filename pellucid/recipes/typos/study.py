@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from pellucid.data.typos import Typo, WordList, parted, read_words, typos
 from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
-from pellucid.processes import Tell
 from pellucid.recipes.following import Reached
 from pellucid.recipes.typos.networks import PADDING, SYMBOLS, Sizes, TypoNetwork
+from pellucid.worker_pool import ProgressCallback
 
 EXAMPLES = ("bapk", "downwtairs", "tably", "wtnts", "wresch", "boolcase", "pareztal")
 """The words of the post's figure."""
@@ -117,7 +117,7 @@ def data_of(words: WordList, seed: int) -> Data:
     return Data([typo for typo in train if typo.wrong not in judged], dev, test)
 
 
-def conduct(study: Study, tell: Tell) -> Outcome:
+def conduct(study: Study, tell: ProgressCallback) -> Outcome:
     """Train and judge, on one thread; the outcome is a function of the study, its seconds apart."""
     use_threads(1)
     data = data_of(read_words(study.words, longest=study.sizes.longest), study.seed)
@@ -131,7 +131,7 @@ def conduct(study: Study, tell: Tell) -> Outcome:
 
 
 def validated(
-    steps: Iterable[Step], batch: int, validations: int, judged: Callable[[], Answers], tell: Tell
+    steps: Iterable[Step], batch: int, validations: int, judged: Callable[[], Answers], tell: ProgressCallback
 ) -> tuple[list[Point], float]:
     """Take updates of so many typos to their end, and judge the development words on the way: the validations, and the
     seconds of the updates alone.

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from pellucid.data.typos import VOWELS, Typo, WordList
-from pellucid.look.report import Table
+from pellucid.viewer.report_schema import ReportTable
 
 LONG = 8
 """Letters from which on a word is called long."""
@@ -109,10 +109,10 @@ def by_doubt(found: Sequence[Case]) -> list[Row]:
     return [*_rows(found, kinds), *(each._replace(label=f"short: {each.label}") for each in _rows(short, kinds))]
 
 
-def table_of(title: str, caption: str, first: str, rows: Sequence[Row]) -> Table:
+def table_of(title: str, caption: str, first: str, rows: Sequence[Row]) -> ReportTable:
     """Rows as a table of a report."""
     heads = (first, "typos", "top 1", "top 3", "several words fit", "several positions fit", "best possible")
-    return Table(
+    return ReportTable(
         title,
         caption,
         heads,

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 from pellucid.data.typos import Typo, WordList
 from pellucid.look.figures import svg
-from pellucid.look.report import Part, Picture, Table
 from pellucid.recipes.digits.figures import colors
 from pellucid.recipes.typos.figures import POST, Highlighted, curve_figure, highlight_figure, post_highlights
 from pellucid.recipes.typos.study import EXAMPLES, Answers, Point
 from pellucid.recipes.typos.tables import LONG, Case, Row, by_doubt, by_length, by_letters, cases, row_of, table_of
+from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 
 AMBIGUITY = (
     "Several words fit: other words of the list are one letter away from the form too. Several positions fit: not all "
@@ -80,13 +80,13 @@ def summary_of(every: Told) -> list[tuple[str, str]]:
     ]
 
 
-def parts_of(every: Told) -> list[Part]:
+def parts_of(every: Told) -> list[ReportPart]:
     """Curves, tables and the post's words."""
     pooled = every.pooled
     series = [(f"seed {run.seed}", [(point.samples, point.right) for point in run.curve]) for run in every.runs]
     which = "All seeds together. " if len(every.runs) > 1 else ""
     return [
-        Picture(
+        ReportFigure(
             "How it learnt",
             "Positions right of the development words, of which none is trained on.",
             svg(curve_figure(series, colors(len(series)))),
@@ -135,14 +135,14 @@ def _row(rows: Sequence[Row]) -> Mapping[str, float]:
     return {"top_1": whole.top_1, "top_3": whole.top_3, "long_top_1": far.top_1, "long_top_3": far.top_3}
 
 
-def _post(every: Told) -> Iterator[Part]:
+def _post(every: Told) -> Iterator[ReportPart]:
     """The post's words, highlighted as in its figure, and the same in words."""
     title = "The words of the post"
     highlighted = [("the post's figure", post_highlights(every.rights))]
     for run in every.runs[:3]:
         own = zip(EXAMPLES, run.examples, every.rights, strict=True)
         highlighted.append((f"here, seed {run.seed}", [Highlighted(*each) for each in own]))
-    yield Picture(
+    yield ReportFigure(
         title,
         "The more yellow a letter, the likelier it is the wrong one. Of the post's figure only the letters in black "
         "were read off. A red line: with another letter there, it is a word of the list. No word that is one letter "
@@ -156,7 +156,9 @@ def _post(every: Told) -> Iterator[Part]:
         cells = [_cell(word, min(POST[word], key=POST[word].__getitem__), right)]
         cells += [_cell(word, _strongest(run.examples[at]), right, max(run.examples[at])) for run in every.runs]
         rows.append((word, places, *cells))
-    yield Table(title, "The likeliest position and its probability; the post's: the strongest yellow.", heads, rows)
+    yield ReportTable(
+        title, "The likeliest position and its probability; the post's: the strongest yellow.", heads, rows
+    )
 
 
 def _cell(word: str, place: int, right: frozenset[int], chance: float | None = None) -> str:

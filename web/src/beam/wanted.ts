@@ -1,12 +1,12 @@
-// What became of the output that was wanted: whether the model liked it less, or the search lost it.
+// What became of the output that was expected: whether the model liked it less, or the search lost it.
 import { numbers } from "../data/blocks";
-import type { Beam } from "../data/contents";
+import type { Lattice } from "../data/contents";
 import { END } from "../data/steps";
 import { decimal } from "../drawing/scales";
 import { cited } from "../drawing/symbols";
 
 /** How far an output went with the beam: its nodes, and the symbol that is not among them; null where all of it is. */
-export function followed({ symbols, parents, fates }: Beam, wanted: readonly string[]): { way: number[]; lacks: string | null } {
+export function followed({ symbols, parents, fates }: Lattice, wanted: readonly string[]): { way: number[]; lacks: string | null } {
   const way: number[] = [];
   let last = -1;
   for (const symbol of [...wanted, END]) {
@@ -19,7 +19,7 @@ export function followed({ symbols, parents, fates }: Beam, wanted: readonly str
 }
 
 /** The same in a sentence. */
-export function parted({ symbols, parents, fates, leaf, scores }: Beam, { way, lacks }: ReturnType<typeof followed>): string {
+export function parted({ symbols, parents, fates, leaf, scores }: Lattice, { way, lacks }: ReturnType<typeof followed>): string {
   const last = way.at(-1) ?? -1;
   const reached = (node: number): string => decimal(numbers(scores)[node] ?? 0);
   const marked = last < 0 ? "" : " (underlined)";
@@ -28,5 +28,5 @@ export function parted({ symbols, parents, fates, leaf, scores }: Beam, { way, l
     : lacks === null ? `is here too: of all its symbols ln p ${reached(last)}, of those written ${reached(leaf)}`
     : last >= 0 && !parents.includes(last) ? `was still kept at step ${way.length}, where the search was over: ln p ${reached(last)} so far`
     : `left the beam at step ${way.length + 1}: ${cited(lacks)} was not considered there`;
-  return `What was wanted${marked} ${fate}.`;
+  return `The expected output${marked} ${fate}.`;
 }

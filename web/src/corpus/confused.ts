@@ -9,7 +9,7 @@ import { heatMap } from "../files/tikz";
 const MOST = 14;
 
 export interface Confused {
-  /** What was wanted and what was written, of those in most errors; null, which is nothing, comes last. */
+  /** What was expected and what was written, of those in most errors; null, which is nothing, comes last. */
   readonly rows: (string | null)[];
   readonly columns: (string | null)[];
   readonly at: (row: string | null, column: string | null) => Confusion | undefined;
@@ -19,7 +19,7 @@ export interface Confused {
   readonly note: string;
 }
 
-/** How often each was wanted, or written, wrongly; the commonest first. */
+/** How often each was expected, or written, wrongly; the commonest first. */
 function counted(of: readonly Confusion[], pick: (each: Confusion) => string | null): (string | null)[] {
   const times = new Map<string | null, number>();
   for (const each of of) times.set(pick(each), (times.get(pick(each)) ?? 0) + each.times);
@@ -29,19 +29,21 @@ function ordered(kept: readonly (string | null)[]): (string | null)[] {
   return [...kept.filter((symbol) => symbol !== null).sort(), ...kept.filter((symbol) => symbol === null)];
 }
 
-export function confused(of: readonly Confusion[]): Confused {
+/** `square`: the rows are the columns, so that what is correct stands on the diagonal. */
+export function confused(of: readonly Confusion[], square = false): Confused {
   const cells = new Map(of.map((each) => [keyOf(each.wanted, each.written), each]));
   const at = (row: string | null, column: string | null) => cells.get(keyOf(row, column));
   const sides = [counted(of, (each) => each.wanted), counted(of, (each) => each.written)] as const;
   const [wanted, written] = [sides[0].slice(0, MOST), sides[1].slice(0, MOST)];
   // A symbol may be common for its errors with many rare ones, which are not in the table.
-  const rows = ordered(wanted.filter((row) => written.some((column) => at(row, column))));
-  const columns = ordered(written.filter((column) => wanted.some((row) => at(row, column))));
+  const some = [wanted.filter((row) => written.some((column) => at(row, column))), written.filter((column) => wanted.some((row) => at(row, column)))] as const;
+  const both = [...new Set(some.flat())];
+  const [rows, columns] = square ? [ordered(both), ordered(both)] : [ordered(some[0]), ordered(some[1])];
   return {
     rows,
     columns,
     at,
-    note: sides.some((all) => all.length > MOST) ? `of ${rows.length} wanted and ${columns.length} written of the commonest; all stand as a list` : "",
+    note: sides.some((all) => all.length > MOST) ? `of the ${rows.length} expected and ${columns.length} predicted symbols with the most errors; the list has all` : "",
     most: of.reduce((most, each) => Math.max(most, each.times), 1),
   };
 }
@@ -57,11 +59,11 @@ export function confusedFiles(of: readonly Confusion[], written: string, name: (
   return {
     name: "confusions",
     picture: figure([{
-      title: note ? `Confusions ${note}` : "Confusions", across: written, down: "wanted", heads, size: [32, 26],
+      title: note ? `Confusions ${note}` : "Confusions", across: written, down: "expected", heads, size: [32, 26],
       rows: cells.map((line, row) => [wanted[row]!, line.map((times) => (times ? { text: `${times}`, fill: "var(--wrong)", shade: redness(times, most) } : { text: "", fill: "var(--raised)" }))]),
     }]),
     data: of,
-    table: [["wanted", "written", "times", "of"], ...of.map((each) => [each.wanted ?? "", each.written ?? "", each.times, each.wanted === null ? "" : each.of])],
-    tex: heatMap(gridOf(cells.map((line) => line.map((times) => times / most))), wanted, heads, { told: cells, sides: [written, "wanted"], key: "" }),
+    table: [["expected", "predicted", "count", "of"], ...of.map((each) => [each.wanted ?? "", each.written ?? "", each.times, each.wanted === null ? "" : each.of])],
+    tex: heatMap(gridOf(cells.map((line) => line.map((times) => times / most))), wanted, heads, { told: cells, sides: [written, "expected"], key: "" }),
   };
 }

@@ -1,5 +1,5 @@
-/** Numbers as they come (base64 of little-endian float32) and as they are used (a flat array with its shape). */
-import type { Block } from "./contents";
+/** Numbers as they come (lists, or base64 of little-endian float32) and as they are used (a flat array with its shape). */
+import type { EncodedArray } from "./contents";
 
 /** `rows` × `columns` numbers, row by row; a vector is one row. */
 export interface Grid {
@@ -8,18 +8,22 @@ export interface Grid {
   readonly values: Float32Array;
 }
 
-// One block is drawn by several panels: it is decoded once, and forgotten with the block.
-const decoded = new WeakMap<Block, Float32Array>();
+/** An array of one or two dimensions, in either form of the schema. */
+export type NumberArray = EncodedArray | number[] | number[][];
 
-/** The numbers of a block. Throws where its data and shape disagree. */
-export function numbers(block: Block): Float32Array {
+// One array is drawn by several panels: it is decoded once, and forgotten with the array.
+const decoded = new WeakMap<NumberArray, Float32Array>();
+
+/** The numbers of an array. Throws where its data and shape disagree. */
+export function numbers(block: NumberArray): Float32Array {
   const known = decoded.get(block);
   if (known) return known;
+  if (Array.isArray(block)) return Float32Array.from(block.flat());
   const text = atob(block.data);
   const bytes = Uint8Array.from(text, (letter) => letter.charCodeAt(0));
   const count = block.shape.reduce((product, size) => product * size, 1);
   if (bytes.length !== 4 * count) {
-    throw new Error(`a block of shape ${block.shape.join(" × ")} has ${bytes.length} bytes, not ${4 * count}`);
+    throw new Error(`a block of shape ${block.shape.join(" × ")} has ${bytes.length} bytes`);
   }
   const view = new DataView(bytes.buffer);
   const values = Float32Array.from({ length: count }, (_, place) => view.getFloat32(4 * place, true));
@@ -27,17 +31,18 @@ export function numbers(block: Block): Float32Array {
   return values;
 }
 
-/** A block as plain numbers, in rows where it has rows; for JSON that people read. Any other value stays. */
+/** An array of the compact form as lists; for JSON that people read. Any other value stays. */
 export function plain(value: unknown): unknown {
-  if (!(value && typeof value === "object" && "shape" in value && "data" in value)) return value;
-  const of = grid(value as Block);
+  const shape = (value as Partial<EncodedArray> | null)?.shape;
+  if (!shape) return value;
+  const of = grid(value as EncodedArray);
   const rows = Array.from({ length: of.rows }, (_, at) => [...row(of, at)]);
-  return (value as Block).shape.length > 1 ? rows : rows[0];
+  return shape.length > 1 ? rows : rows[0];
 }
 
-/** A block of one or two dimensions as rows and columns. */
-export function grid(block: Block): Grid {
-  const [first = 0, second] = block.shape;
+/** An array as rows and columns; a vector is one row. */
+export function grid(block: NumberArray): Grid {
+  const [first = 0, second] = Array.isArray(block) ? [block.length, (block[0] as number[] | undefined)?.length] : block.shape;
   const [rows, columns] = second === undefined ? [1, first] : [first, second];
   return { rows, columns, values: numbers(block) };
 }
@@ -83,7 +88,7 @@ export function columnSums(of: Grid): Float32Array {
 }
 
 /** A block of these numbers: for tests, and for files that a reader saves. */
-export function block(of: Grid): Block {
+export function block(of: Grid): EncodedArray {
   const view = new DataView(new ArrayBuffer(4 * of.values.length));
   of.values.forEach((value, place) => view.setFloat32(4 * place, value, true));
   let text = "";

@@ -1,11 +1,25 @@
-// Made from pellucid/viewer/contents.py and asking.py by `make page`; not to be edited.
+// Made by `make page` from search/trace_schema.py and from viewer/contents.py, asking.py and
+// report_schema.py of pellucid/; do not edit.
 
 export const FORMAT = 1;
+export const REPORT_FORMAT = 1;
 
-/** Numbers in rows: little-endian float32 in base64. */
-export interface Block {
+/** An array in compact form: its shape, and its values, row by row, as little-endian float32 in base64. */
+export interface EncodedArray {
   shape: number[];
   data: string;
+}
+
+/** The JSON form of a lattice: everything that a beam considered for one source (search/lattice.py). */
+export interface Lattice {
+  symbols: string[];
+  parents: number[];
+  log_probabilities: number[] | EncodedArray;
+  scores: number[] | EncodedArray;
+  fates: ("ended" | "kept" | "pruned")[];
+  looks: number[];
+  attention: number[][] | EncodedArray;
+  leaf: number;
 }
 
 /** A share right among some, with its 95 % interval in per cent. */
@@ -18,65 +32,57 @@ export interface Interval {
   examples: number[];
 }
 
-/** Everything a beam considered for one source (search/lattice.py). */
-export interface Beam {
-  symbols: string[];
-  parents: number[];
-  log_probabilities: Block;
-  scores: Block;
-  fates: ("ended" | "kept" | "pruned")[];
-  looks: number[];
-  attention: Block;
-  leaf: number;
-}
-
 /** What else says which positions mattered: T × S each, beside attention. */
 export interface Evidence {
-  erasure: Block;
-  gradient: Block;
+  erasure: EncodedArray;
+  gradient: EncodedArray;
   erasure_agreement: number | null;
   gradient_agreement: number | null;
 }
 
 /** The vectors behind a decoding, and where they lie in the plane of `Space`. */
 export interface States {
-  encoder: Block;
-  decoder: Block;
+  encoder: EncodedArray;
+  decoder: EncodedArray;
   encoder_order: number[];
   decoder_order: number[];
-  gates: Record<string, Block>;
-  encoder_plane: Block | null;
-  decoder_plane: Block | null;
-  encoder_near: Block | null;
-  decoder_near: Block | null;
+  gates: Record<string, EncodedArray>;
+  encoder_plane: EncodedArray | null;
+  decoder_plane: EncodedArray | null;
+  encoder_near: EncodedArray | null;
+  decoder_near: EncodedArray | null;
 }
 
-/** One output and how each of its symbols came to be (search/trace.py). */
+/** One output and how each of its symbols came to be (search/trace.py), with what the page shows beside it. */
 export interface Trace {
+  version: number;
+  text: string;
+  output: string;
+  score: number;
+  finished: boolean;
   source: string[];
   features: number;
   unknown: number[];
   target: string[];
-  output: string;
-  finished: boolean;
-  score: number;
-  log_probabilities: Block;
-  attention: Block;
+  log_probabilities: number[] | EncodedArray;
+  attention: number[][] | EncodedArray;
   top: [string, number][][];
-  entropy: Block;
-  entropy_least: boolean;
-  origin: "given" | "lexicon" | "sample" | "search";
   rank: number;
+  origin: "given" | "lexicon" | "sample" | "search";
   probability: number | null;
   search_score: number | null;
+  task: "classify" | "point" | "tag" | "transduce";
+  heads: number[][][] | EncodedArray | null;
+  looks: number[][] | EncodedArray | null;
+  added: string[];
   unknown_target: number[];
   forced: number[];
   painted: number[];
-  beam: Beam | null;
+  lattice: Lattice | null;
+  entropy: EncodedArray;
+  entropy_least: boolean;
   evidence: Evidence | null;
   states: States | null;
-  task: "classify" | "point" | "tag" | "transduce";
-  looks: Block | null;
 }
 
 /** One step of the alignment of an output with its nearest reference. */
@@ -135,7 +141,7 @@ export interface Corpus {
   confusions: Confusion[];
   alignment: Statistic[];
   distributions: Distribution[];
-  mean_attention: Block | null;
+  mean_attention: EncodedArray | null;
 }
 
 /** A validation: what the model wrote for the probes then, and where its symbols' vectors lay. */
@@ -144,8 +150,8 @@ export interface Frame {
   samples: number;
   metrics: Record<string, number>;
   probes: Trace[];
-  source_plane: Block | null;
-  target_plane: Block | null;
+  source_plane: EncodedArray | null;
+  target_plane: EncodedArray | null;
 }
 
 /** How the model came to be. */
@@ -171,7 +177,7 @@ export interface Point {
 
 /** States of the corpus in the plane (n × 2) of their two greatest principal components. */
 export interface Cloud {
-  plane: Block;
+  plane: EncodedArray;
   points: Point[];
   explained: [number, number];
 }
@@ -256,7 +262,7 @@ export interface Difference {
   after: Item;
   along: "after" | "before";
   same: Trace;
-  divergence: Block;
+  divergence: EncodedArray;
 }
 
 /** A state, to find those nearest to it. */
@@ -295,4 +301,120 @@ export interface Neighbours {
   searched: number;
   neighbours: Neighbour[];
   following: [string, number][];
+}
+
+/** One number of a report's header. */
+export interface SummaryValue {
+  label: string;
+  value: string;
+  note: string;
+}
+
+/** Paragraphs of plain text, with an empty line between. */
+export interface ReportText {
+  type: "text";
+  title: string;
+  text: string;
+}
+
+/** Table of texts; its first column names the rows. */
+export interface ReportTable {
+  type: "table";
+  title: string;
+  caption: string;
+  heads: string[];
+  rows: string[][];
+  total: boolean;
+}
+
+/** Figure as an SVG document, as `pellucid.look.figures.svg` writes it. */
+export interface ReportFigure {
+  type: "figure";
+  title: string;
+  caption: string;
+  svg: string;
+}
+
+/** One value of a line, with its interval and its label on hover. */
+export interface ChartPoint {
+  x: number;
+  y: number;
+  label: string;
+  low: number | null;
+  high: number | null;
+  tick: string;
+}
+
+/** Named line of a chart. */
+export interface ChartLine {
+  name: string;
+  points: ChartPoint[];
+  reference: boolean;
+}
+
+/** Lines over one horizontal axis. */
+export interface ReportChart {
+  title: string;
+  x_title: string;
+  y_title: string;
+  lines: ChartLine[];
+  low: number;
+  high: number;
+  numbers: ReportTable | null;
+}
+
+/** Charts side by side. */
+export interface ReportCharts {
+  type: "charts";
+  title: string;
+  caption: string;
+  charts: ReportChart[];
+}
+
+/** One source with its outputs. */
+export interface ReportExample {
+  items: Item[];
+  output: [string, boolean][];
+  expected: [string, boolean][];
+  edits: number | null;
+  errors: ([string | null, string | null])[];
+  group: string;
+}
+
+/** Examples with their attention or their tags, each drawn at once, or listed to be unfolded. */
+export interface ReportExamples {
+  type: "examples";
+  title: string;
+  caption: string;
+  examples: ReportExample[];
+  listed: boolean;
+  runs: string[];
+}
+
+/** Counts of symbol errors, and of the correct symbols among those that errors were made with. */
+export interface ReportConfusions {
+  type: "confusions";
+  title: string;
+  caption: string;
+  errors: Confusion[];
+  omitted: number;
+  correct: Record<string, number>;
+}
+
+/** Configuration as TOML. */
+export interface ReportSettings {
+  type: "settings";
+  title: string;
+  toml: string;
+}
+
+/** Everything that a report shows. Neighboring parts of one title share a section. */
+export interface ReportDocument {
+  type: "report";
+  format: number;
+  version: string;
+  title: string;
+  introduction: string;
+  summary: SummaryValue[];
+  parts: (ReportText | ReportTable | ReportFigure | ReportCharts | ReportExamples | ReportConfusions | ReportSettings)[];
 }

@@ -1,6 +1,6 @@
 /** The beam's lattice as a picture: a column for each step, in it the nodes of that step, best first. */
 import { grid, numbers, row, gridOf, type Grid } from "./blocks";
-import type { Beam, Trace } from "./contents";
+import type { Lattice, Trace } from "./contents";
 
 export interface Node {
   readonly index: number;
@@ -10,7 +10,7 @@ export interface Node {
   readonly depth: number;
   /** Its place in its column, from 0. */
   readonly rank: number;
-  readonly fate: Beam["fates"][number];
+  readonly fate: Lattice["fates"][number];
   /** ln p of the symbol, given those before it. */
   readonly logProbability: number;
   /** ln p of all symbols up to here. */
@@ -22,14 +22,14 @@ export interface Node {
 const FATES = { kept: 0, ended: 0, pruned: 1 } as const;
 
 /** The nodes from the beginning to this one. */
-export function path(beam: Pick<Beam, "parents">, node: number): number[] {
+export function path(beam: Pick<Lattice, "parents">, node: number): number[] {
   const found: number[] = [];
   for (let at = node; at >= 0 && at < beam.parents.length; at = beam.parents[at] ?? -1) found.push(at);
   return found.reverse();
 }
 
 /** Every node with its place; without `pruned` only those that the beam went on from, or that ended. */
-export function nodes(beam: Beam, pruned = true): Node[] {
+export function nodes(beam: Lattice, pruned = true): Node[] {
   const [likely, scores] = [numbers(beam.log_probabilities), numbers(beam.scores)];
   const chosen = new Set(path(beam, beam.leaf));
   const depths: number[] = [];
@@ -61,7 +61,7 @@ export function normalised(node: Node): number {
 }
 
 /** The output up to a node, with where the decoder looked for each of its symbols. */
-export function along(trace: Trace, beam: Beam, node: number): { writes: string[]; weights: Grid } {
+export function along(trace: Trace, beam: Lattice, node: number): { writes: string[]; weights: Grid } {
   const looks = grid(beam.attention);
   const way = path(beam, node);
   const weights = gridOf(way.map((at) => row(looks, beam.looks[at] ?? 0)));

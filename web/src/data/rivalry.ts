@@ -4,7 +4,7 @@ import type { Item } from "./contents";
 
 export type Outcome = "both" | "first" | "second" | "neither";
 
-/** Which of the two was right; null where nothing says what was wanted. */
+/** Which of the two was right; null where nothing says what was expected. */
 export function outcome(first: Item, second: Item): Outcome | null {
   if (first.exact === null || second.exact === null) return null;
   if (first.exact) return second.exact ? "both" : "first";

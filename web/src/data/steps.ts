@@ -1,4 +1,4 @@
-/** Each step of an output as a reader judges it: how sure it was, what else it could have been, what was wanted. */
+/** Each step of an output as a reader judges it: how sure it was, what else it could have been, what was expected. */
 import { numbers } from "./blocks";
 import type { Edit, Trace } from "./contents";
 
@@ -11,7 +11,7 @@ export function between({ target, output }: Trace): string {
   return written.length > 1 && written.join(" ") === output ? " " : "";
 }
 
-/** What was wanted where an edit stands: where a symbol is too many what comes after it, or the end. */
+/** What was expected where an edit stands: where a symbol is too many what comes after it, or the end. */
 export function due(edits: readonly Edit[], index: number): string {
   return edits.slice(index).find((edit) => edit.wanted !== null)?.wanted ?? END;
 }
@@ -19,7 +19,7 @@ export function due(edits: readonly Edit[], index: number): string {
 export interface Choice {
   readonly symbol: string;
   readonly probability: number;
-  /** Whether this is the symbol that was wanted here. */
+  /** Whether this is the symbol that was expected here. */
   readonly gold: boolean;
 }
 
@@ -31,7 +31,7 @@ export interface Step {
   readonly entropy: number;
   readonly choices: Choice[];
   readonly kind: "same" | "substitution" | "insertion" | "unknown";
-  /** What was wanted in its place, also where it is one too many; null: not known. */
+  /** What was expected in its place, also where it is one too many; null: not known. */
   readonly wanted: string | null;
   /** Symbols that are missing before it. */
   readonly missing: string[];

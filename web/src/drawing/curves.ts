@@ -28,11 +28,11 @@ export function decades(low: number, high: number): number[] {
   return found.length > 1 ? found : ticks(low, high);
 }
 
-/** The least and the greatest that an axis tells: never one alone. */
-export function extent(heights: number[], logarithmic: boolean, most?: number): [number, number] {
+/** The ends of a vertical axis, those that are given or those of the values; they always differ. */
+export function extent(heights: number[], logarithmic: boolean, most?: number, least?: number): [number, number] {
   const [low, high] = [Math.min(...heights), Math.max(...heights)];
   if (logarithmic) return low < high ? [low, high] : [low / 2, high * 2];
-  return [Math.min(0, low), most ?? (Math.max(0, high) || Number(low === 0))];
+  return [least ?? Math.min(0, low), most ?? (Math.max(0, high) || Number(low === 0))];
 }
 
 /** From a value to its place: domain [a, b] onto range [c, d]. */
@@ -77,7 +77,7 @@ export function series(log: Record<string, unknown>[], task: Task = "transduce")
     if (line.event === "stepped") add(losses, "training loss", at, line.loss);
     if (line.event !== "validated") continue;
     for (const [name, value] of Object.entries(line)) {
-      if (["update", "samples", "epoch", "seconds", "best"].includes(name)) continue;
+      if (["update", "samples", "epoch", "seconds", "best", "validation"].includes(name)) continue;
       if (name === "loss") add(losses, "development loss", at, value);
       else if (name.endsWith("loss")) add(losses, `${name.replaceAll("_", " ")}, mean`, at, value);
       else add(metrics, metricName(task, name), at, value);
@@ -124,6 +124,8 @@ export interface Line {
   /** Lines of one quantity share a colour; those of the n-th other run have the n-th kind of dashes. */
   colour?: number;
   run?: number;
+  /** Whether it is there to compare others with: gray, without marks. */
+  reference?: boolean;
   marks: Mark[];
 }
 

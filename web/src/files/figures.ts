@@ -16,46 +16,46 @@ const erred = ({ kind }: Step): boolean => kind === "substitution" || kind === "
 /** What is red. */
 const MARKED: Cell = { fill: WRONG, shade: 0.16, ink: WRONG };
 
-/** What was written step by step, what was wanted, and the likeliest symbols of each step as bars. */
+/** What was written step by step, what was expected, and the likeliest symbols of each step as bars. */
 export function stepFigure(title: string, all: readonly Step[], least = false): string {
   const columns = all.flatMap((step) => [...step.missing, step].map((each) => (typeof each === "string" ? each : step)));
   const line = (head: string, made: (step: Step) => Cell, missing: (symbol: string) => Cell = () => ({})): Sheet["rows"][number] => [
     head, columns.map((each) => (typeof each === "string" ? missing(each) : made(each))),
   ];
   const rows = [
-    line("written", (step) => ({ text: shown(step.symbol), note: `${least ? "≥ " : ""}${decimal(step.entropy, 2)} bits`, ...(erred(step) && MARKED) }), () => ({ text: "–", note: "missing", ...MARKED })),
-    line("wanted", (step) => (step.kind === "substitution" ? { text: shown(step.wanted ?? ""), ink: RIGHT } : step.kind === "insertion" ? { text: "–", ink: RIGHT } : {}), (symbol) => ({ text: shown(symbol), ink: RIGHT })),
+    line("output", (step) => ({ text: shown(step.symbol), note: `${least ? "≥ " : ""}${decimal(step.entropy, 2)} bits`, ...(erred(step) && MARKED) }), () => ({ text: "–", note: "missing", ...MARKED })),
+    line("expected", (step) => (step.kind === "substitution" ? { text: shown(step.wanted ?? ""), ink: RIGHT } : step.kind === "insertion" ? { text: "–", ink: RIGHT } : {}), (symbol) => ({ text: shown(symbol), ink: RIGHT })),
     ...Array.from({ length: Math.max(0, ...all.map(({ choices }) => choices.length)) }, (_, rank) =>
-      line(rank ? `${rank + 1}.` : "likeliest", ({ choices, symbol }) => {
+      line(rank ? `${rank + 1}.` : "most probable", ({ choices, symbol }) => {
         const choice = choices[rank];
         return choice ? { text: shown(choice.symbol), note: percent(choice.probability), bar: choice.probability, edge: choice.symbol === symbol ? "var(--accent)" : choice.gold ? RIGHT : undefined } : {};
       }),
     ),
   ].filter(([, cells]) => cells.some(({ text }) => text));
   const heads = columns.map((each) => (typeof each === "string" ? "" : `${each.place + 1}`));
-  return figure([{ title, across: "writes (output)", heads, rows, size: [58, 26] }]);
+  return figure([{ title, across: "output", heads, rows, size: [58, 26] }]);
 }
 
 /** A source with its tags, how sure each was, and the true ones of those that are wrong; those unlike `beside` are framed. */
 export function tagFigure(title: string, all: readonly Step[], reads: readonly string[], beside: readonly string[] | null = null): string {
   const rows: Sheet["rows"] = [
-    ["reads", all.map((step) => ({ text: shown(reads[step.place] ?? "") }))],
+    ["source", all.map((step) => ({ text: shown(reads[step.place] ?? "") }))],
     ["tag", all.map((step) => ({ text: shown(step.symbol), note: percent(step.probability), bar: step.probability, ...(erred(step) && { ink: WRONG }), edge: beside && beside[step.place] !== step.symbol ? "var(--gold)" : undefined }))],
-    ["wanted", all.map((step) => ({ text: erred(step) ? shown(step.wanted ?? "") : "", ink: RIGHT }))],
+    ["expected", all.map((step) => ({ text: erred(step) ? shown(step.wanted ?? "") : "", ink: RIGHT }))],
   ];
-  return figure([{ title, across: "reads (source)", heads: all.map(({ place }) => `${place + 1}`), rows: rows.filter(([, cells]) => cells.some(({ text }) => text)) }]);
+  return figure([{ title, across: "source", heads: all.map(({ place }) => `${place + 1}`), rows: rows.filter(([, cells]) => cells.some(({ text }) => text)) }]);
 }
 
 /** The likeliest answers as bars of 1. */
 export function choiceFigure(title: string, { choices, symbol }: Step, named: (symbol: string) => string): string {
-  const told = choices.map((each) => [named(each.symbol), each.probability, `${percent(each.probability)}${each.symbol === symbol ? ", answered" : each.gold ? ", wanted" : ""}`] as const);
+  const told = choices.map((each) => [named(each.symbol), each.probability, `${percent(each.probability)}${each.symbol === symbol ? ", output" : each.gold ? ", expected" : ""}`] as const);
   return figure([{ ...bars(title, told, 1), across: "probability" }]);
 }
 
 /** A source as one step read it, in the tints of the page; places that are marked are framed. */
 export function readFigure(title: string, reads: readonly string[], tints: ArrayLike<number>, hue: Hue, dark: boolean, marks?: ReadonlyMap<number, string>): string {
   const cells = reads.map((symbol, place) => ({ text: shown(symbol), ...tinted(tints[place] ?? 0, hue, dark), edge: marks?.has(place) ? (marks.get(place) === "wanted" ? RIGHT : "var(--gold)") : undefined }));
-  return figure([{ title, across: "reads (source)", rows: [["", cells]], size: [10, 24] }]);
+  return figure([{ title, across: "source", rows: [["", cells]], size: [10, 24] }]);
 }
 
 /** States of steps or positions: a column each, a row for each unit from the first of `order` down. */
@@ -69,7 +69,7 @@ export function stateSheet(title: string, of: Grid, order: readonly number[], sy
   const width = symbols.reduce((top, symbol) => Math.max(top, breadth(shown(symbol)) * 13 + 6), 16);
   return {
     title: `${title}, ${order.length} units${cells.rows < order.length ? ` in ${cells.rows} rows, the greatest of each` : ""}; ${gate ? "strongest: 1" : `red +, blue −, strongest: ${decimal(most)}`}`,
-    across: title.startsWith("encoder") ? "reads (source)" : "writes (output)",
+    across: title.startsWith("encoder") ? "source" : "output",
     down: "units",
     heads: symbols.slice(0, of.rows).map((symbol, at) => (many ? ((at + 1) % 50 ? "" : `${at + 1}`) : shown(symbol))),
     rows: Array.from({ length: cells.rows }, (_, unit) => ["", Array.from(row(cells, unit), (value) => tinted(value, gate ? "weight" : "difference", dark))]),

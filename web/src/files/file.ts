@@ -1,5 +1,5 @@
 /** Files for the reader, made in the page. */
-import type { Contents } from "../data/contents";
+import type { Contents, ReportDocument } from "../data/contents";
 
 let source = "";
 
@@ -9,19 +9,19 @@ export function keepSource(): void {
 }
 
 /** JSON that may stand inside a `<script>`: no `<`, so that no text can end it. */
-export function embedded(contents: Contents): string {
+export function embedded(contents: Contents | ReportDocument): string {
   return JSON.stringify(contents).replaceAll("<", "\\u003c");
 }
 
 /** The page as one file that needs no service. */
-export function wholePage(contents: Contents): string {
+export function wholePage(contents: Contents | ReportDocument): string {
   const parsed = new DOMParser().parseFromString(source, "text/html");
   const scripts = [...parsed.querySelectorAll('script[type="application/json"]')].filter((each) => each.id === "contents");
   for (const each of scripts.slice(1)) each.remove();
   const place = scripts[0] ?? parsed.body.appendChild(parsed.createElement("script"));
   place.setAttribute("type", "application/json");
   place.id = "contents";
-  place.textContent = embedded({ ...contents, served: false });
+  place.textContent = embedded(contents);
   // What stands after the body is moved into it by reading: without this, each saving would add a line.
   while (parsed.body.lastChild?.nodeType === Node.TEXT_NODE) parsed.body.lastChild.remove();
   return `<!doctype html>\n${parsed.documentElement.outerHTML}\n`;

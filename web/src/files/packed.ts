@@ -6,21 +6,21 @@ import { steps, type Step } from "../data/steps";
 import { tagFigure } from "./figures";
 import { heatMap } from "./tikz";
 
-/** Weights with their symbols, as every form; each says what it is. */
-export function weightFiles(name: string, trace: Trace, weights: Grid, picture: Files["picture"]): Files {
+/** Weights with their symbols, as every form; each says what it is. Where they are of a `whole` trace, the JSON is that of the trace, with them beside it. */
+export function weightFiles(name: string, trace: Trace, weights: Grid, picture: Files["picture"], whole?: Trace): Files {
   const rows = Array.from({ length: weights.rows }, (_, step) => Array.from(row(weights, step)));
   return {
     name,
     picture,
-    data: { title: name, source: trace.source, target: trace.target, weights: rows },
+    data: { ...whole, title: name, source: trace.source, target: trace.target, weights: rows },
     table: [[name, ...trace.source], ...rows.map((values, step) => [trace.target[step] ?? "", ...values.map((value) => Number(value.toFixed(6)))])],
     tex: `% ${name}\n${heatMap(weights, trace.target, trace.source, { unknown: trace.unknown })}`,
   };
 }
 
-/** The steps with what each might have been, and a figure of them. */
+/** The steps with what each candidates, and a figure of them. */
 export function stepFiles(name: string, all: readonly Step[], picture: string): Files {
-  const head = ["step", "symbol", "probability", "entropy in bits", "wanted", "forced", "painted", "likeliest"];
+  const head = ["step", "symbol", "probability", "entropy in bits", "expected", "forced", "painted", "most probable"];
   return {
     name,
     picture,

@@ -37,7 +37,7 @@ interface Marks {
  * against the farthest; where all are small, each row is drawn against its greatest. Of `told` each number that is not zero stands in its cell. What is `unknown` of what is read is underlined;
  * the sides are called as `sides` says, and `key` tells what the colours are. Other scripts need XeLaTeX or LuaLaTeX.
  */
-export function heatMap(weights: Grid, writes: readonly string[], reads: readonly string[], { told = [], unknown = [], sides = ["reads (source)", "writes (output)"], key }: Marks = {}): string {
+export function heatMap(weights: Grid, writes: readonly string[], reads: readonly string[], { told = [], unknown = [], sides = ["source", "output"], key }: Marks = {}): string {
   const signed = weights.values.some((value) => value < 0);
   // Where all are small, each row against its greatest: against 1 nothing would be seen.
   const faint = !signed && key === undefined && scaleOf(weights) === "row";

@@ -39,8 +39,8 @@ export function origin({ weights, reads }: Read, step: number, position: number)
   const bits = all.reduce((sum, each) => (each > 0 ? sum - each * Math.log2(each) : sum), 0);
   const behind = decimal(Math.log(weight / most.value), 2);
   const digits = (value: number): string => (Number(value.toPrecision(3)) === 1 ? fine(value, 3) : value.toPrecision(3));
-  const against = rank > 1 ? `; against the greatest, ${isolated(reads[most.place] ?? "")} (${most.place + 1}), that is ln ${digits(weight)} − ln ${digits(most.value)} = ${behind}` : "";
-  return `How it came to be: α = exp e / Σ exp e over the row = ${digits(weight)}, number ${rank} of ${all.length}; the row’s entropy is ${bits.toFixed(2)} bits. The scores e are not kept, but for one softmax their differences are: e − e′ = ln α − ln α′${against}. The context is Σ α h: ${percent(weight)} of it is the state read here.`;
+  const against = rank > 1 ? `; relative to the maximum, ${isolated(reads[most.place] ?? "")} (${most.place + 1}), that is ln ${digits(weight)} − ln ${digits(most.value)} = ${behind}` : "";
+  return `Softmax: α = exp e / Σ exp e over the row = ${digits(weight)}, number ${rank} of ${all.length}; the row’s entropy is ${bits.toFixed(2)} bits. The scores e are not kept, but for one softmax their differences are: e − e′ = ln α − ln α′${against}. The context is Σ α h: ${percent(weight)} of it is the state at this position.`;
 }
 
 /** The sentence; "" where nothing is pointed at. Places count from 1. */
@@ -55,10 +55,10 @@ export function sentence(of: Read, step: number | null, position: number | null)
   }
   if (known) {
     const most = list(row(weights, step), reads, shares);
-    return most ? `${writing}; ${of.quantity} on ${most}.` : `${writing}; ${shares ? "it looks nowhere" : "nothing"}.`;
+    return most ? `${writing}; ${of.quantity} on ${most}.` : `${writing}; ${shares ? "no attention" : "nothing"}.`;
   }
   if (!reading || position === null) return "";
   const column = Array.from({ length: weights.rows }, (_, each) => weights.values[each * weights.columns + position] ?? 0);
   const most = list(column, writes, shares);
-  return `P${reading.slice(1)}: ${most ? `${shares ? "most" : `greatest ${of.quantity}, up or down,`} in writing ${most}` : "read by no step"}.`;
+  return `P${reading.slice(1)}: ${most ? `${shares ? "most" : `greatest ${of.quantity}, up or down,`} at ${most}` : "attended to by no step"}.`;
 }

@@ -15,8 +15,8 @@ export const IDLE: Record<Trace["task"], readonly Order[]> = { transduce: [], ta
 
 export const ORDERS: [Order, string][] = [
   ["file", "file order"],
-  ["loss", "loss (−ln p a symbol)"],
-  ["entropy", "entropy of p (mean)"],
+  ["loss", "loss (−ln p per symbol)"],
+  ["entropy", "mean entropy"],
   ["errors", "edit distance"],
   ["coverage", "coverage deviation"],
   ["length", "length of the source"],
@@ -145,8 +145,8 @@ export function stretches({ edits, traces: [trace] }: Item, most = Infinity): { 
 
 /** The alignment in words: what a person who has read nothing must see first. */
 export function verdict(item: Item, target: string[]): string {
-  if (item.exact === null) return "Nothing says what was wanted.";
-  if (item.exact) return "Right: the output is what was wanted.";
+  if (item.exact === null) return "There is no reference.";
+  if (item.exact) return "Correct: the output equals a reference.";
   const trace = item.traces[0];
   if (trace && trace.task !== "transduce") return answered(item, trace);
   const wrong = [...item.edits.entries()].filter(([, edit]) => edit.kind !== "same");
@@ -158,7 +158,7 @@ export function verdict(item: Item, target: string[]): string {
       return `${named} is missing ${next == null ? "at the end" : `before step ${next + 1}`}`;
     }
     const own = cited(target[edit.written] ?? "");
-    return `step ${edit.written + 1} wrote ${edit.kind === "insertion" ? `an extra ${own} before ${named}` : `${own} where ${named} was wanted`}`;
+    return `step ${edit.written + 1} wrote ${edit.kind === "insertion" ? `an extra ${own} before ${named}` : `${own} where ${named} was expected`}`;
   });
   if (words.length === 0) return "Wrong.";
   return `Wrong: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
@@ -171,11 +171,11 @@ function answered(item: Item, trace: Trace): string {
   const place = (position: string | null | undefined): string => `position ${position}, ${symbolAt(trace, placeOf(trace, position))}`;
   const [first] = wrong;
   if (!first) return "Wrong.";
-  if (trace.task === "classify") return `Wrong: it answered “${shownText(trace.target[0] ?? "")}” where “${shownText(first.wanted ?? "")}” was wanted.`;
-  if (trace.task === "point") return `Wrong: it pointed at ${place(trace.target[0])}; ${place(first.wanted)}, was wanted.`;
+  if (trace.task === "classify") return `Wrong: it answered “${shownText(trace.target[0] ?? "")}” where “${shownText(first.wanted ?? "")}” was expected.`;
+  if (trace.task === "point") return `Wrong: it pointed at ${place(trace.target[0])}; ${place(first.wanted)}, was expected.`;
   const words = wrong.slice(0, 3).map((edit) => {
     const step = edit.written ?? 0;
-    return `position ${step + 1}, ${symbolAt(trace, step + trace.features)}, got ${cited(trace.target[step] ?? "")} where ${wanted(edit)} was wanted`;
+    return `position ${step + 1}, ${symbolAt(trace, step + trace.features)}, got ${cited(trace.target[step] ?? "")} where ${wanted(edit)} was expected`;
   });
   return `Wrong: ${wrong.length} of ${trace.target.length} tags: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
 }
@@ -189,7 +189,7 @@ export function mistake({ written, wanted, times }: Confusion, task: Trace["task
   return `${name(written)} for ${name(wanted)}: ${times}`;
 }
 
-/** The same, of how many places that wanted the symbol (nothing is wanted at no place), and how many of them can be opened. */
+/** The same, of how many places that wanted the symbol (nothing is expected at no place), and how many of them can be opened. */
 export const among = (each: Confusion, items: readonly Item[], task: Trace["task"]): string =>
   mistake(each, task) + (each.wanted === null ? "" : ` of ${each.of}`) + opened(each, items);
 
@@ -232,12 +232,12 @@ export function why(item: Item, trace: Trace): string[] {
   const subject = { transduce: `Step ${step + 1} wrote`, tag: `Position ${step + 1} got`, classify: "It answered", point: "It answered" }[trace.task];
   const named = trace.task === "classify" ? shownText : shown;
   const said = [`${subject} “${named(written)}” with p = ${p(numbers(trace.log_probabilities)[step] ?? 0)}.`];
-  // Of a symbol too many, the next one was wanted, or the end.
+  // Of a symbol too many, the next one was expected, or the end.
   const right = due(item.edits, place);
   const rank = (trace.top[step] ?? []).findIndex(([symbol]) => symbol === right);
   if (right !== END || trace.task === "transduce") {
-    const wanted = `“${named(right)}”, which was wanted,`;
-    said.push(rank < 0 ? `${wanted} was not among its ${trace.top[step]?.length ?? 0} likeliest.` : `${wanted} had p = ${p(trace.top[step]![rank]![1])}, place ${rank + 1}.`);
+    const wanted = `“${named(right)}”, which was expected,`;
+    said.push(rank < 0 ? `${wanted} was not among its ${trace.top[step]?.length ?? 0} most probable.` : `${wanted} had p = ${p(trace.top[step]![rank]![1])}, place ${rank + 1}.`);
   }
   const unseen = trace.unknown.map((at) => `${cited(trace.source[at] ?? "")} (position ${at + 1})`);
   if (unseen.length > 0) said.push(`The model never saw ${unseen.slice(0, 5).join(", ")}${unseen.length > 5 ? ", …" : ""} in training.`);
@@ -249,7 +249,7 @@ export function why(item: Item, trace: Trace): string[] {
   if (edit.written !== null && to > from && weights[peak]! > 0) {
     const inside = peak >= from && peak < to;
     const there = percent(weights.subarray(from, to).reduce((sum, weight) => sum + weight, 0));
-    said.push(`What was wanted stands at ${to - from > 1 ? `positions ${from + 1}–${to}` : `position ${to}`}, which got ${there} of the weight: it looked in the ${inside ? "right" : "wrong"} place.`);
+    said.push(`The expected symbol comes from ${to - from > 1 ? `positions ${from + 1}–${to}` : `position ${to}`}, which got ${there} of the weight: it attended to the ${inside ? "right" : "wrong"} positions.`);
   }
   return said;
 }
@@ -259,11 +259,11 @@ function looked(trace: Trace, weights: Float32Array, at: number): string {
   const weight = weights[at]!;
   const times = weight * trace.source.length;
   const place = `position ${at + 1}, ${cited(trace.source[at]!)}`;
-  if (weight >= 0.2 || trace.source.length === 1) return `It looked most at ${place} (${percent(weight)}).`;
+  if (weight >= 0.2 || trace.source.length === 1) return `It attended most to ${place} (${percent(weight)}).`;
   // Some places that share the weight are no haze.
   const several = greatest(weights, 6).filter(({ value }) => value > weight / 2);
   if (times >= 10 && several.reduce((sum, { value }) => sum + value, 0) > 0.5)
-    return `It looked at several places: ${several.map(({ place, value }) => `position ${place + 1}, ${cited(trace.source[place]!)} (${percent(value)})`).join("; ")}.`;
+    return `It attended to several positions: ${several.map(({ place, value }) => `position ${place + 1}, ${cited(trace.source[place]!)} (${percent(value)})`).join("; ")}.`;
   const much = times < 2 ? "hardly more than" : `${times.toFixed(times < 10 ? 1 : 0)} times`;
-  return `It looked at no one place: the most, ${percent(weight)}, lay on ${place}, ${much} an even share.`;
+  return `Its attention was spread out: at most ${percent(weight)}, on ${place}, ${much} a uniform share.`;
 }

@@ -1,6 +1,6 @@
 /** What the page was given, and the part of it that is selected. */
-import type { Contents, Frame, Item, Trace, Training } from "../data/contents";
-import { FORMAT } from "../data/contents";
+import type { Contents, Frame, Item, ReportDocument, Trace, Training } from "../data/contents";
+import { FORMAT, REPORT_FORMAT } from "../data/contents";
 import { taskOf, type Task } from "../data/task";
 import { contents as fetched } from "../data/service";
 import { selection } from "./selection.svelte";
@@ -15,6 +15,8 @@ export const key = (trace: Trace): string => JSON.stringify([trace.source, trace
 
 class Page {
   contents = $state.raw<Contents>(EMPTY);
+  /** The report that the file holds in place of contents. */
+  report = $state.raw<ReportDocument | null>(null);
   /** An answer to a source typed by the reader: shown in place of the selected item. */
   live = $state.raw<Item | null>(null);
 
@@ -46,9 +48,12 @@ export const page = new Page();
 export async function load(): Promise<Contents> {
   const scripts = document.querySelectorAll('script[type="application/json"]');
   const text = [...scripts].find((each) => each.id === "contents" && each.textContent.trim() !== "")?.textContent;
-  const contents = text ? (JSON.parse(text) as Contents) : await fetched();
-  if (contents.format !== FORMAT) {
-    throw new Error(`This page reads contents of format ${FORMAT}; these are of format ${contents.format}.`);
+  const contents = text ? (JSON.parse(text) as Contents | ReportDocument) : await fetched();
+  const report = "type" in contents ? contents : null;
+  const format = report ? REPORT_FORMAT : FORMAT;
+  if (contents.format !== format) {
+    throw new Error(`This page reads ${report ? "reports" : "contents"} of format ${format}; these are of format ${contents.format}.`);
   }
-  return contents;
+  page.report = report;
+  return "type" in contents ? { ...EMPTY, title: contents.title, version: contents.version } : contents;
 }

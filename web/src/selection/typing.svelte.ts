@@ -24,7 +24,7 @@ class Typing {
         this.problem = "";
         return;
       }
-      const [outputs, lattice] = untrack(() => [this.width, page.items.some((item) => item.traces[0]?.beam)]);
+      const [outputs, lattice] = untrack(() => [this.width, page.items.some((item) => item.traces[0]?.lattice)]);
       return later(
         120,
         (signal) => decode({ ...BLANK, text: typed, features, beam_width: outputs, outputs, lattice }, signal),

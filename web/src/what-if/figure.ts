@@ -24,7 +24,7 @@ export function changeFigure(title: string, was: Trace, now: Trace, all: readonl
   const share = (value: number | null): Cell => (value === null ? {} : { text: probability(value), bar: value });
   return figure([{
     title,
-    across: was.task === "tag" ? "reads (source)" : "writes (output)",
+    across: was.task === "tag" ? "source" : "output",
     heads: all.map((each) => `${numbered(each)}`),
     rows: [
       ["before", all.map((each) => symbol(was, each.step, each.now))],

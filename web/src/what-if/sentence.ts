@@ -97,9 +97,9 @@ export function cause(before: Asked, after: Asked, trace: Trace | undefined): st
 function aimed({ step, weights }: Painted, name: (position: number) => string): string {
   const total = weights.reduce((sum, weight) => sum + weight, 0) || 1;
   const top = weights.indexOf(Math.max(...weights));
-  if (weights[top]! / total > 0.999) return `forcing step ${step + 1} to look at ${name(top)}`;
+  if (weights[top]! / total > 0.999) return `forcing step ${step + 1} to attend to ${name(top)}`;
   const even = weights.every((weight) => Math.abs(weight / total - 1 / weights.length) < 1e-4);
-  return even ? `forcing step ${step + 1} to look everywhere alike` : `giving the attention of step ${step + 1}`;
+  return even ? `forcing step ${step + 1} to attend uniformly` : `giving the attention of step ${step + 1}`;
 }
 
 function list(parts: string[]): string {

@@ -9,32 +9,43 @@ from pathlib import Path
 
 import pytest
 
-from pellucid import processes
+from pellucid import worker_pool
 from pellucid.errors import DataError
-from pellucid.processes import ChildError, Done, EndedError, Failed, Line, Told, Workers, cores, in_parallel
+from pellucid.worker_pool import (
+    JobFailure,
+    JobResult,
+    ProgressCallback,
+    ProgressMessage,
+    WorkerChannel,
+    WorkerDiedError,
+    WorkerError,
+    WorkerPool,
+    available_cores,
+    parallel_map,
+)
 
 WAITING = """
 import sys, time
-from pellucid.processes import in_parallel
-import test_processes
+from pellucid.worker_pool import parallel_map
+import test_worker_pool
 if __name__ == "__main__":
-    list(in_parallel(test_processes.slow, [60, 60]))
+    list(parallel_map(test_worker_pool.slow, [60, 60]))
 """
 
 
-def square(number: int) -> tuple[int, int]:
+def square(number: int, report: ProgressCallback) -> tuple[int, int]:
     """The square, and by whom."""
     return number * number, os.getpid()
 
 
-def slow(seconds: float) -> float:
+def slow(seconds: float, report: ProgressCallback) -> float:
     """Wait; the process tells where it can be found."""
     print(os.getpid(), flush=True)
     time.sleep(seconds)
     return seconds
 
 
-def unhappy(name: str) -> None:
+def unhappy(name: str, report: ProgressCallback) -> None:
     """Fail in a way of its own, one job at once, the other never."""
     if name == "input":
         raise DataError("line 3 is wrong")
@@ -45,76 +56,76 @@ def unhappy(name: str) -> None:
     time.sleep(60)
 
 
-def count(job: str, line: Line) -> str:
-    """Tell numbers until the job is to come to an end."""
+def count(job: str, channel: WorkerChannel) -> str:
+    """ProgressCallback numbers until the job is to come to an end."""
     number = 0
-    while not line.stopping:
-        line.tell(number)
+    while not channel.stopping:
+        channel.send_progress(number)
         number += 1
         time.sleep(0.001)
     return f"{job} came to an end"
 
 
 def test_results_come_in_the_order_of_the_jobs_from_other_processes() -> None:
-    results = list(in_parallel(square, range(7)))
+    results = list(parallel_map(square, range(7)))
     assert [result for result, _ in results] == [number * number for number in range(7)]
     assert os.getpid() not in {process for _, process in results}
-    assert len({process for _, process in results}) <= cores()
+    assert len({process for _, process in results}) <= available_cores()
 
 
 def test_a_single_job_runs_right_here_and_none_is_none() -> None:
-    assert list(in_parallel(square, [3])) == [(9, os.getpid())]
-    assert list(in_parallel(square, [])) == []
+    assert list(parallel_map(square, [3])) == [(9, os.getpid())]
+    assert list(parallel_map(square, [])) == []
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "words"),
     [
         ("input", DataError, "^line 3 is wrong$"),
-        ("mistake", ChildError, "KeyError: 'oh'"),
-        ("killed", EndedError, "ended by signal 9 .*memory"),
+        ("mistake", WorkerError, "KeyError: 'oh'"),
+        ("killed", WorkerDiedError, "ended by signal 9 .*memory"),
     ],
 )
 def test_the_error_of_a_job_ends_the_others(
     monkeypatch: pytest.MonkeyPatch, name: str, kind: type[Exception], words: str
 ) -> None:
-    monkeypatch.setattr(processes, "cores", lambda: 2)
+    monkeypatch.setattr(worker_pool, "available_cores", lambda: 2)
     began = time.monotonic()
     with pytest.raises(kind, match=words):
-        list(in_parallel(unhappy, ["wait", name]))
+        list(parallel_map(unhappy, ["wait", name]))
     assert time.monotonic() - began < 50
 
 
 def test_a_process_stops_a_job_when_it_is_asked_to_and_does_the_next() -> None:
-    with Workers[str](count, 1) as workers:
+    with WorkerPool[str](count, 1) as pool:
         for at, job in enumerate(("first", "second")):
-            workers.give(at, job)
-            assert workers.free == 0
+            pool.submit(at, job)
+            assert pool.free == 0
             said: list[object] = []
             while len(said) < 3:
-                said += [word.what for word in workers.words() if isinstance(word, Told)]
+                said += [word.content for word in pool.events() if isinstance(word, ProgressMessage)]
             assert said[:3] == [0, 1, 2]
-            workers.stop()
-            workers.stop([at])
+            pool.request_stop()
+            pool.request_stop([at])
             words: list[object] = []
-            while workers.busy:
-                words += workers.words()
-            assert words[-1] == Done(at, f"{job} came to an end")
-        assert len(workers.idle) == 1
+            while pool.busy:
+                words += pool.events()
+            assert words[-1] == JobResult(at, f"{job} came to an end")
+        assert len(pool.idle) == 1
 
 
 def test_a_killed_process_is_told_of_and_replaced() -> None:
-    with Workers[str](count, 1) as workers:
-        workers.give(0, "first")
-        while not any(isinstance(word, Told) for word in workers.words()):
+    with WorkerPool[str](count, 1) as pool:
+        pool.submit(0, "first")
+        while not any(isinstance(word, ProgressMessage) for word in pool.events()):
             pass
-        workers.busy[0].process.kill()
+        pool.busy[0].process.kill()
         words: list[object] = []
-        while workers.busy:
-            words += workers.words()
-        assert isinstance(words[-1], Failed) and isinstance(words[-1].error, EndedError)
-        workers.give(1, "second")
-        assert any(isinstance(word, Told) for _ in range(100) for word in workers.words())
+        while pool.busy:
+            words += pool.events()
+        assert isinstance(words[-1], JobFailure) and isinstance(words[-1].error, WorkerDiedError)
+        pool.submit(1, "second")
+        assert any(isinstance(word, ProgressMessage) for _ in range(100) for word in pool.events())
 
 
 def is_alive(process: int) -> bool:
@@ -142,7 +153,7 @@ def test_no_process_outlives_its_parent(tmp_path: Path, how: signal.Signals) -> 
     )
     with parent:
         assert parent.stdout is not None
-        children = [int(parent.stdout.readline()) for _ in range(min(2, cores()))]
+        children = [int(parent.stdout.readline()) for _ in range(min(2, available_cores()))]
         parent.send_signal(how)
         parent.wait(20)
         for _ in range(1000):
@@ -157,7 +168,7 @@ def test_cores_are_those_that_the_process_may_use() -> None:
     allowed = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(allowed)})
-        assert cores() == 1
+        assert available_cores() == 1
     finally:
         os.sched_setaffinity(0, allowed)
-    assert cores() == len(allowed)
+    assert available_cores() == len(allowed)

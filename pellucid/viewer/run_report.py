@@ -8,13 +8,14 @@ from pellucid.data.examples import Example
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.intervals import Interval
 from pellucid.evaluation.metrics import FOLLOWED, Evaluation, Scored, evaluate, worst
-from pellucid.look.report import Report, Shown
 from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
 from pellucid.toml import to_toml
 from pellucid.training.run import read_log
+from pellucid.viewer.report import Report
+from pellucid.viewer.report_examples import ExampleOutput
 
 EXAMPLES = 6
 MISTAKES = 25
@@ -57,15 +58,16 @@ def report_on(folder: Path, judgement: Judgement, title: str, introduction: str)
         followed=FOLLOWED[judgement.transducer.config.task],
         positions=judgement.evaluation.positions,
         lengths=judgement.evaluation.lengths,
-        examples=[_shown(judgement, at) for at in right + mistaken],
-        mistakes=[_shown(judgement, at) for at in wrong],
+        examples=[_output(judgement, at) for at in right + mistaken],
+        mistakes=[_output(judgement, at) for at in wrong],
         config_toml=to_toml(judgement.transducer.config),
     )
 
 
-def _shown(judgement: Judgement, at: int) -> Shown:
-    """One decoding with its references."""
-    return Shown(judgement.traces[at], judgement.references[at], judgement.scored[at].errors)
+def _output(judgement: Judgement, at: int) -> ExampleOutput:
+    """Return one output with its references."""
+    unscored = judgement.transducer.segmenters.target.unscored
+    return ExampleOutput(judgement.traces[at], judgement.references[at], judgement.scored[at], unscored=unscored)
 
 
 def _summary(judgement: Judgement, stopped: dict[str, Any] | None) -> list[tuple[str, str]]:

@@ -1,0 +1,84 @@
+"""Messages to the person at the terminal, on standard error: one line each, in which nothing acts on the terminal."""
+
+import os
+import sys
+import warnings
+from typing import Any, Protocol, runtime_checkable
+
+from pellucid.look.visible import visible_message
+
+
+@runtime_checkable
+class TextStream(Protocol):
+    """A stream of text that can be written."""
+
+    def write(self, text: str, /) -> int:
+        """Write a text and return how many characters it has."""
+
+    def flush(self) -> None:
+        """Write what waits."""
+
+    def fileno(self) -> int:
+        """Return the number of the open file."""
+
+
+def say(*lines: str) -> None:
+    """Write the lines of one message on standard error, if that is open."""
+    if sys.stderr is not None:
+        print("pellucid: " + "\n".join(map(visible_message, lines)), file=sys.stderr)
+
+
+def word_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """Return a warning as any other message, without the line of code that it came from."""
+    return f"pellucid: {visible_message(str(message))}\n"
+
+
+def use_messages() -> None:
+    """Word every warning as a message."""
+    warnings.formatwarning = word_warning
+
+
+class OptionalStream:
+    """Standard error, which a program can do without: what cannot be written, on a full disk say, is left out.
+
+    The exit code is told by the output alone.
+    """
+
+    def __init__(self, stream: TextStream) -> None:
+        """Pass everything on to the stream."""
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text, or leave it out."""
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._abandon()
+            return len(text)
+
+    def flush(self) -> None:
+        """Write what waits, or leave it out."""
+        try:
+            self._stream.flush()
+        except OSError:
+            self._abandon()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (whatever the stream has)
+        """Return what the stream itself has."""
+        return getattr(self._stream, name)
+
+    def _abandon(self) -> None:
+        """Let everything go nowhere from here on, the interpreter's last flush too."""
+        abandon(self._stream)
+
+
+def abandon(stream: TextStream) -> None:
+    """Let everything that a stream still writes go nowhere: whoever read it is gone, or its disk is full."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def optional(stream: TextStream) -> OptionalStream:
+    """Return the stream as one that a program can do without."""
+    return OptionalStream(stream)

@@ -1,0 +1,112 @@
+"""Sources in parts, so that a stream of any length is decoded in bounded memory."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from pellucid.data.examples import Example
+from pellucid.errors import DataError
+
+SOURCES = 1024
+"""Sources of a stream that are decoded together at most: they bound the memory, whatever its length."""
+OUTPUTS = 2**14
+"""Outputs held at a time at most, where sources have many of them."""
+
+Item = TypeVar("Item")
+Other = TypeVar("Other")
+Result = TypeVar("Result")
+Prefix = str | Sequence[str]
+"""What an output begins with: a text, or its symbols."""
+
+
+class Part(NamedTuple):
+    """Examples that are decoded together."""
+
+    examples: list[Example]
+    prefixes: Sequence[Prefix] | None = None
+    """What the output of each begins with; None where the options say it."""
+    first: int = 0
+    """The number of the first of them, from 0, among all that are given."""
+
+
+def sources_at_once(outputs: int) -> int:
+    """Return how many sources of a stream are decoded together, where each has so many outputs."""
+    return max(1, min(SOURCES, OUTPUTS // outputs))
+
+
+def chunked(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield items in lists of a size, in their order; an error in the middle of a list comes after what precedes it."""
+    chunk = list[Item]()
+    try:
+        for item in items:
+            chunk.append(item)
+            if len(chunk) == size:
+                yield chunk
+                chunk = []
+    except Exception:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
+        yield chunk
+
+
+def pair_up(sources: Iterable[Item], others: Iterable[Other], noun: str) -> Iterator[tuple[Item, Other]]:
+    """Yield each source with what is given beside it.
+
+    Raises:
+        DataError: There are not as many; of lists before anything is yielded, of a stream where the first of both ends.
+    """
+    if isinstance(sources, Iterator):
+        return _pair_streams(sources, others, noun)
+    given = list(sources)
+    listed = list(islice(others, len(given) + 1)) if isinstance(others, Iterator) else list(others)
+    if len(listed) != len(given):
+        got = "more" if isinstance(others, Iterator) and len(listed) > len(given) else len(listed)
+        raise DataError(f"expected one {noun} for each of {len(given)} sources, got {got}")
+    return zip(given, listed, strict=True)
+
+
+def _pair_streams(sources: Iterator[Item], others: Iterable[Other], noun: str) -> Iterator[tuple[Item, Other]]:
+    """Yield each source with what is given beside it, one after the other."""
+    beside, number = iter(others), 0
+    for number, source in enumerate(sources, start=1):
+        try:
+            other = next(beside)
+        except StopIteration:
+            raise DataError(f"expected one {noun} for each source, but source {number} has none") from None
+        yield source, other
+    if next(beside, beside) is not beside:
+        raise DataError(f"expected one {noun} for each of {number} sources, got more")
+
+
+def decode_parts(
+    decode: Callable[[Part], list[Result]],
+    examples: list[Example] | Iterator[Example],
+    prefixes: Iterable[Prefix] | None,
+    outputs: int,
+    first: int,
+) -> list[Result] | Iterator[Result]:
+    """Decode a list at once, into a list; an iterator part by part, into an iterator of the results in their order."""
+    if isinstance(examples, list):
+        paired = None if prefixes is None else [prefix for _, prefix in pair_up(examples, prefixes, "prefix")]
+        return decode(Part(examples, paired, first))
+    return _decode_stream(decode, examples, prefixes, sources_at_once(outputs), first)
+
+
+def _decode_stream(
+    decode: Callable[[Part], list[Result]],
+    examples: Iterator[Example],
+    prefixes: Iterable[Prefix] | None,
+    size: int,
+    first: int,
+) -> Iterator[Result]:
+    """Yield the results of each part before the next one is read."""
+    if prefixes is None:
+        parts = (Part(chunk) for chunk in chunked(examples, size))
+    else:
+        pairs = chunked(pair_up(examples, prefixes, "prefix"), size)
+        parts = (Part([example for example, _ in chunk], [prefix for _, prefix in chunk]) for chunk in pairs)
+    for part in parts:
+        yield from decode(part._replace(first=first))
+        first += len(part.examples)

@@ -1,0 +1,108 @@
+"""The records of a training's log, one a line: what each event tells, and how a line that is damaged is known."""
+
+import math
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from pellucid.files import plain_json
+
+Counter = Annotated[int, Meta(ge=0, le=2**53)]
+Number = Annotated[int, Meta(ge=-(2**53), le=2**53)] | float
+Optional = float | UnsetType
+Value = Number | str | bool | None | list[str]
+"""What stands under a key of a record; no record is nested."""
+
+
+class UncountedRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    """The base of records of events that do not tell where training stands."""
+
+    update: None = None
+    samples: None = None
+    seconds: None = None
+
+
+class CompilingRecord(UncountedRecord, frozen=True, kw_only=True, tag="compiling"):
+    """Kernels are about to be compiled."""
+
+
+class ReadRecord(UncountedRecord, frozen=True, kw_only=True, tag="read"):
+    """A file was read."""
+
+    path: str
+    examples: Counter
+    blank_lines: Counter
+    bad_lines: list[str]
+    target: str | None = None
+
+
+class AugmentedRecord(UncountedRecord, frozen=True, kw_only=True, tag="augmented"):
+    """Pairs were made up."""
+
+    examples: Counter
+    made: Counter
+    kind: str = ""
+
+
+class CountedRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    """The base of records that tell where training stands."""
+
+    update: Counter
+    samples: Counter
+    epoch: Counter
+    seconds: float
+
+
+class StartedRecord(CountedRecord, frozen=True, kw_only=True, tag="started"):
+    """Training begins, or goes on."""
+
+    epochs: Optional = UNSET
+    updates: Counter | UnsetType = UNSET
+    time: str | UnsetType = UNSET
+
+
+class SteppedRecord(CountedRecord, frozen=True, kw_only=True, tag="stepped"):
+    """Some updates were made; the loss is their mean."""
+
+    loss: float
+    learning_rate: Optional = UNSET
+    gradient_norm: Optional = UNSET
+
+
+class ValidatedRecord(CountedRecord, frozen=True, kw_only=True, tag="validated"):
+    """The development examples were decoded and scored."""
+
+    exact_match: float
+    symbol_error_rate: float
+    symbol_accuracy: float
+    loss: float
+    best: bool
+    span_f1: Optional = UNSET
+    training_loss: Optional = UNSET
+
+
+class StoppedRecord(CountedRecord, frozen=True, kw_only=True, tag="stopped"):
+    """Training is over."""
+
+    reason: str = ""
+
+
+LogRecord = (
+    CompilingRecord | ReadRecord | AugmentedRecord | StartedRecord | SteppedRecord | ValidatedRecord | StoppedRecord
+)
+
+
+def parse_record(line: str) -> dict[str, Any] | None:
+    """Return the record of a line; None where the line is damaged: no record that training writes.
+
+    Further keys are kept where their values are plain; what is null is left out. Every number is finite.
+    """
+    try:
+        record = msgspec.convert(plain_json(line), dict[str, Value])
+        msgspec.convert(record, LogRecord)
+    except ValueError:
+        return None
+    if not all(math.isfinite(value) for value in record.values() if isinstance(value, float)):
+        return None
+    return {key: value for key, value in record.items() if value is not None}

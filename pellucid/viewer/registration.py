@@ -1,0 +1,28 @@
+"""Register the viewer as the display of traces. The modules that draw are imported when a trace is displayed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pellucid.search.trace_display import TraceDisplay, register_trace_display
+
+if TYPE_CHECKING:
+    from pellucid.search.trace import Trace
+
+
+def register_viewer() -> None:
+    """Display traces as the viewer's page, and save them in the formats of `pellucid.viewer.saving`."""
+    register_trace_display(TraceDisplay(_trace_html, _save_trace))
+
+
+def _trace_html(trace: "Trace") -> str:
+    """Return the page of a trace in a frame."""
+    from pellucid.viewer.saving import framed
+
+    return framed(trace)
+
+
+def _save_trace(trace: "Trace", path: Path) -> None:
+    """Write a trace to a file."""
+    from pellucid.viewer.saving import save
+
+    save(trace, path)

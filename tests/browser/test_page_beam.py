@@ -1,0 +1,46 @@
+"""The Beam tab searches by itself where the page came without a beam."""
+
+from chromium import Open
+from playwright.sync_api import expect
+from viewed import digits_shown
+from walking import listed, panel, tab
+
+from pellucid.viewer.service import application
+from pellucid.viewer.serving import served
+
+
+def test_beam_is_searched_for_when_it_is_opened_and_when_another_example_is_chosen(opened: Open) -> None:
+    shown = digits_shown()
+    assert all(trace.lattice is None for item in shown.contents.items for trace in item.traces)
+    with served(application(shown)) as address:
+        page = opened(f"{address}#item=0")
+        tab(page, "Beam")
+        nodes = panel(page, "Beam").locator("[data-node]")
+        expect(nodes.first).to_be_visible()
+        expect(panel(page, "Attention").get_by_role("application").first).to_be_visible()
+        tab(page, "Examples")
+        listed(page).nth(3).click()
+        with page.expect_response("**/api/decode") as answered:
+            tab(page, "Beam")
+        assert answered.value.json()["text"] == shown.contents.items[3].text
+        expect(nodes.first).to_be_visible()
+        expect(page.locator(".source")).to_contain_text(shown.contents.items[3].text)
+
+
+def test_a_search_is_seen_while_it_goes_on(opened: Open) -> None:
+    with served(application(digits_shown())) as address:
+        page = opened(address)
+        page.route("**/api/decode", lambda route: None)
+        tab(page, "Beam")
+        expect(page.get_by_role("status").filter(has_text="Searching …")).to_be_visible()
+        expect(page.get_by_role("button", name="Search", exact=True)).to_be_disabled()
+
+
+def test_a_beam_that_the_page_has_is_not_searched_for_again(opened: Open, address: str) -> None:
+    page = opened(address)
+    asked = list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    tab(page, "Beam")
+    expect(panel(page, "Beam").locator("[data-node]").first).to_be_visible()
+    page.wait_for_timeout(400)
+    assert not any(url.endswith("api/decode") for url in asked)

@@ -1,0 +1,174 @@
+"""Reports in a browser: all that they hold is shown, unfolded, searched and saved, and nothing in them acts."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from chromium import Open
+from playwright.sync_api import Page, expect
+from report_documents import written_document
+from sample_traces import HOSTILE
+from test_assessment import ROWS, made
+from test_report import full, tagged
+from walking import panel, saved
+
+from pellucid.evaluation.assessment import Assessment, compare_runs
+from pellucid.viewer.evaluation_report import comparison_report, evaluation_report
+from pellucid.viewer.report import Report, write_report
+from pellucid.viewer.report_examples import ExampleOutput
+
+Show = Callable[[Report], Page]
+RUNS = (made(ROWS, "one"), made([("abc", "abx"), ("abd", "abd"), ("x", "x"), ("yz", "yz")], "two"))
+
+
+@pytest.fixture
+def show(opened: Open, tmp_path: Path) -> Show:
+    """Opens a report as a file, without a network."""
+
+    def show_(report: Report) -> Page:
+        write_report(tmp_path / "report.html", report)
+        return opened((tmp_path / "report.html").as_uri())
+
+    return show_
+
+
+def evaluated(assessment: Assessment, max_errors: int = 10) -> Report:
+    return evaluation_report(assessment, "some/test.tsv", {"cut_outputs": 2}, max_errors)
+
+
+def compared() -> Report:
+    return comparison_report(RUNS, [compare_runs(*RUNS)], "test.tsv", 10)
+
+
+def test_every_part_is_shown(show: Show) -> None:
+    page = show(full())
+    expect(page.get_by_role("heading", level=1)).to_have_text("Spelling <to> sound")
+    titles = ["Training curves", "Accuracy", "Attention", "Errors", "Mean", "Numbers", "Settings"]
+    expect(page.get_by_role("heading", level=2)).to_have_text(titles)
+    expect(page.locator("main")).to_contain_text("One paragraph, in two lines.")
+    expect(page.locator("dl div").first).to_have_text(re.compile("exact match.*86.4 %.*95 %: 83.0 to 89.3"))
+    picture = page.get_by_role("img", name="Mean", exact=True)
+    assert picture.evaluate("image => image.complete && image.src.startsWith('data:image/svg+xml,')")
+    expect(panel(page, "Numbers").get_by_role("row")).to_have_text(["whathow many", "<a>1", "b2"])
+    page.get_by_text("All settings (TOML)").click()
+    expect(panel(page, "Settings")).to_contain_text('size = "<base>"')
+
+
+def test_hostile_symbols_are_text(show: Show) -> None:
+    page = show(full())
+    expect(page.locator("main")).to_contain_text("</script><b>")
+    assert page.locator("main s, main iframe, main i").count() == 0 and len(HOSTILE) > 3
+
+
+def test_charts_have_their_values_and_numbers(show: Show, tmp_path: Path) -> None:
+    page = show(full())
+    chart = panel(page, "By target position")
+    chart.get_by_role("slider").focus()
+    page.keyboard.press("Home")
+    expect(chart).to_contain_text("1: 90.0 % correct (9 of 10; 95 % interval 59.6 to 98.2)")
+    chart.get_by_text("Numbers").click()
+    expect(chart.get_by_role("row").nth(1)).to_have_text("191090.059.6 – 98.2")
+    assert b"3\xe2\x80\x934: 50.0 % correct" in saved(page, "By target position", "CSV", tmp_path)
+    loss = panel(page, "Loss")
+    expect(loss.locator(".legend")).to_have_text(re.compile("training.*validation"))
+
+
+def test_drawn_examples_have_weights_and_probabilities(show: Show) -> None:
+    own = show(full()).get_by_role("region", name=re.compile("abc.* → .*AB")).first
+    expect(own).to_contain_text("p = 0.46")
+    expect(own).to_contain_text("correct")
+    expect(own.locator(".step")).to_have_text(
+        [re.compile("A.*93 %.*x.*5.3 %"), re.compile("B.*50 %"), re.compile("end.*99.9")]
+    )
+    own.get_by_role("application").focus()
+    for _ in range(2):
+        own.get_by_role("application").press("ArrowRight")
+    expect(own.locator(".readout")).to_contain_text(re.compile("weight on position 2, .*b.*: 0.2000"))
+    own.locator(".step").nth(1).click()
+    expect(own.locator(".choices li")).to_have_text(
+        [re.compile("B.*50 %"), re.compile("x.*38 %"), re.compile("y.*12 %")]
+    )
+
+
+def test_errors_are_unfolded_searched_and_sorted(show: Show) -> None:
+    page = show(evaluated(made(ROWS)))
+    errors = panel(page, "Errors")
+    expect(errors.locator("details")).to_have_count(2)
+    expect(errors.locator("details").nth(1).locator("mark")).to_have_text(["c", "d"])
+    expect(errors.get_by_role("application")).to_have_count(0)
+    errors.locator("summary").nth(1).click()
+    expect(errors.get_by_role("application")).to_have_count(1)
+    expect(errors).to_contain_text("d→c")
+    errors.get_by_label("Kind of error").select_option("deletions")
+    expect(errors.get_by_role("status")).to_have_text("1 of 2")
+    errors.get_by_label("Kind of error").select_option("all kinds")
+    errors.get_by_label("Order").select_option("most probable first")
+    expect(errors.locator("summary").first).to_contain_text("yz")
+    errors.get_by_label("Search").fill("nowhere")
+    expect(errors.locator("details")).to_have_count(0)
+
+
+def test_a_confusion_leads_to_its_examples(show: Show) -> None:
+    page = show(evaluated(made(ROWS)))
+    confusions = panel(page, "Confusions")
+    expect(confusions.get_by_title("correct", exact=True).first).to_have_text("1")
+    confusions.get_by_role("button", name="expected d, predicted c: 1 of 1").click()
+    expect(panel(page, "Errors").get_by_label("Search")).to_have_value("d→c")
+    expect(panel(page, "Errors").get_by_role("status")).to_have_text("1 of 2")
+    confusions.get_by_label("as a list").check()
+    expect(confusions.get_by_role("row").nth(1)).to_have_text(re.compile("dc11100 %"))
+
+
+def test_groups_candidates_and_calibration_are_shown(show: Show) -> None:
+    page = show(evaluated(made([("ab", "a", "ab", "b"), ("c", "c", "d", "e")], groups=["p", "q"])))
+    expect(panel(page, "By group").get_by_role("row").last).to_have_text(re.compile("mean2 groups50.00"))
+    expect(panel(page, "Reliability").locator(".legend")).to_have_text(re.compile("run.*perfect calibration"))
+    for title in ("Selective accuracy", "Errors found by review"):
+        expect(panel(page, title).get_by_role("slider")).to_be_visible()
+    panel(page, "Errors").locator("summary").first.click()
+    expect(panel(page, "Errors")).to_contain_text(re.compile(r"Further outputs: .*ab ✓ \(\d"))
+
+
+def test_two_runs_stand_side_by_side(show: Show) -> None:
+    page = show(compared())
+    expect(panel(page, "Scores").get_by_role("columnheader")).to_have_text(["over all examples", "one", "two"])
+    expect(panel(page, "Significance")).to_contain_text("In exact match, one and two do not differ significantly")
+    expect(panel(page, "By target position").locator(".legend")).to_have_text(re.compile("one.*two"))
+    lists = panel(page, "one correct, two wrong")
+    lists.locator("summary").first.click()
+    expect(lists.get_by_role("heading", level=3)).to_have_text([re.compile("^one: .*abc"), re.compile("^two: .*abx")])
+    expect(lists.get_by_role("application")).to_have_count(2)
+
+
+def test_wrong_tags_stand_below_their_words(show: Show) -> None:
+    page = show(Report("t", mistakes=[ExampleOutput(tagged("play a song", "O O B-x"), ("O B-y B-x",))]))
+    errors = panel(page, "Errors")
+    errors.locator("summary").first.click()
+    expect(errors.locator(".cell")).to_have_text(["playO", "aOB-y", "songB-x"])
+    expect(errors.locator(".missed .true")).to_have_text(["B-y"])
+
+
+@pytest.mark.parametrize("width", [380, 1280])
+def test_nothing_is_wider_than_the_page(show: Show, width: int) -> None:
+    page = show(compared())
+    page.set_viewport_size({"width": width, "height": 800})
+    for summary in page.locator("summary").all():
+        summary.click()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_saved_page_holds_the_same_report(show: Show, tmp_path: Path) -> None:
+    page = show(full())
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save page").click()
+    download.value.save_as(tmp_path / "again.html")
+    assert written_document(tmp_path / "again.html") == written_document(tmp_path / "report.html")
+
+
+def test_a_report_of_another_format_is_refused(opened: Open, tmp_path: Path) -> None:
+    write_report(tmp_path / "report.html", Report("t"))
+    source = (tmp_path / "report.html").read_text("utf-8").replace('"format":1', '"format":99', 1)
+    (tmp_path / "new.html").write_text(source, "utf-8")
+    page = opened((tmp_path / "new.html").as_uri())
+    expect(page.get_by_role("alert")).to_have_text("This page reads reports of format 1; these are of format 99.")

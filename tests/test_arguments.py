@@ -1,0 +1,206 @@
+"""Arguments are what their annotations say, or one error names them: the mechanism, and every public function."""
+
+import copy
+import math
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum, IntEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from test_transducer import PLAIN
+from trained_runs import copies_run
+from wrong_arguments import Text
+
+from pellucid.arguments import convert_argument
+from pellucid.config import Amount, Config, Device, Seed, Width
+from pellucid.data.examples import Example
+from pellucid.errors import ArgumentError, ConfigError, InputError
+from pellucid.search.lexicon import Lexicon
+from pellucid.search.options import Options
+from pellucid.search.sampling import Drawing
+from pellucid.search.transducer import Prefixes, Probability
+from pellucid.toml import checked, from_settings
+from pellucid.wording import abbreviated
+
+ROOT = Path(__file__).parents[1]
+
+
+class Cell(str, Enum):  # noqa: UP042 (whose text StrEnum would change)
+    """A choice whose text is not what `str` makes of it."""
+
+    GRU = "gru"
+
+
+class Size(IntEnum):
+    """A number that has a name."""
+
+    TWO = 2
+
+
+def message_of(value: object, kind: object) -> str:
+    with pytest.raises(ArgumentError) as caught:
+        convert_argument("name", value, kind)
+    assert isinstance(caught.value, InputError) and isinstance(caught.value, ValueError | TypeError)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        (np.int64(3), Width, 3),
+        (torch.tensor(3), Width, 3),
+        (Size.TWO, int, 2),
+        (np.float32(0.5), Probability, 0.5),
+        (1, float, 1.0),
+        (np.bool_(True), bool, True),
+        (np.str_("ab"), str, "ab"),
+        (Text("ab"), str, "ab"),
+        (Cell.GRU, str, "gru"),
+        (np.str_("cpu"), Device, "cpu"),
+        ("runs/a", str | Path, Path("runs/a")),
+        (Text("runs/a"), Path, Path("runs/a")),
+        (None, Iterable[str] | None, None),
+        (("a", "b"), Sequence[str], ["a", "b"]),
+        (np.array(["a", "b"]), Iterable[str], ["a", "b"]),
+        ([1, np.int64(2)], tuple[int, ...], (1, 2)),
+        ((each for each in "ab"), tuple[str, ...], ("a", "b")),
+        (["a", ("b", "c")], Prefixes, ["a", ["b", "c"]]),
+        ([("a", "b")], Iterable[Example], [Example("a", "b")]),
+        ([("a", "b", "c")], Iterable[Example], [Example("a", "b", "c")]),
+        (["t", Path("u")], str | Path | tuple[str | Path, str | Path], (Path("t"), Path("u"))),
+        ({"a": ["b"]}, Mapping[str, tuple[str, ...]], {"a": ("b",)}),
+    ],
+)
+def test_what_fits_is_converted(value: object, kind: object, expected: object) -> None:
+    found = convert_argument("name", value, kind)
+    assert found == expected and type(found) is type(expected)
+    if isinstance(found, list | tuple):
+        assert [type(each) for each in found] == [type(each) for each in expected]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "message"),
+    [
+        (0, Width, "name: expected a whole number of at least 1, got 0"),
+        (10**30, Width, f"name: expected a whole number of at most 1024, got {10**30}"),
+        (-1, Seed, "name: expected a whole number of at least 0, got -1"),
+        (True, Width, "name: expected a whole number, got True"),
+        (2.0, Width, "name: expected a whole number, got 2.0"),
+        ("2", Width, "name: expected a whole number, got '2'"),
+        ("\ud800", Width, "name: expected a whole number, got '\\ud800'"),
+        (0, Probability, "name: expected a number above 0.0, got 0"),
+        (math.nan, Amount, "name: expected a number of at least 0.0, got nan"),
+        (math.inf, Amount, "name: expected a finite number, got inf"),
+        (10**400, float, f"name: expected a finite number, got {abbreviated(10**400)}"),
+        ("tpu", Device, "name: expected auto, cpu or cuda, got 'tpu'"),
+        ("cda", Device, "name: expected auto, cpu or cuda, got 'cda'; did you mean 'cuda'?"),
+        (None, str, "name: expected a text, got None"),
+        (b"ab", str, "name: expected a text, got b'ab'"),
+        ("x" * 999, Width, f"name: expected a whole number, got {abbreviated('x' * 999)}"),
+        ("XV", tuple[str, ...], "name: expected a list of texts, got 'XV'; put one text into a list: ['XV']"),
+        (b"XV", tuple[str, ...], "name: expected a list of texts, got b'XV'"),
+        ({"a": 1}, Iterable[str], "name: expected a list of texts, got {'a': 1}"),
+        ({"a"}, Iterable[str], "name: expected a list of texts, got {'a'}: a set has no order"),
+        (Example("a", "b"), Iterable[str], f"name: expected a list of texts, got {abbreviated(Example('a', 'b'))}"),
+        (5, Iterable[str], "name: expected a list of texts, got 5"),
+        (["a", None], Iterable[str], "name[1]: expected a text, got None"),
+        (np.zeros((2, 2)), Iterable[str], "name[0]: expected a text, got array([0., 0.])"),
+        (["a", ["b", 5]], Prefixes, "name[1][1]: expected a text, got 5"),
+        (["a", 5], Prefixes, "name[1]: expected a text or a list of texts, got 5"),
+        (5, Prefixes, "name: expected a list of texts or lists of texts or None, got 5"),
+        (["ab"], Iterable[Example], "name[0]: expected an Example (source, target, features), got 'ab'"),
+        ([Example("a", "b", None)], Iterable[Example], "name[0].features: expected a text, got None"),  # type: ignore[arg-type]
+        (5, Iterable[Example], "name: expected a list of Example objects, got 5"),
+        ({"a": "b"}, Mapping[str, tuple[str, ...]], "name['a']: expected a list of texts, got 'b'; put one"),
+        ({1: ["b"]}, Mapping[str, tuple[str, ...]], "name[1]: expected a text, got 1"),
+        ("tiny", Config | Mapping[str, Any] | None, "name: expected a Config, a mapping (dict) or None, got 'tiny'"),
+        (5, str | Path, "name: expected a path, got 5"),
+        ("", str | Path, "name: expected a path, got ''"),
+        ("a\0b", str | Path, "name: expected a path, got 'a\\x00b'"),
+        (b"a", str | Path, "name: expected a path, got b'a'"),
+        ("x" * 999, str | Path, "name: expected a path that is not too long for the system, got"),
+        (("a",), str | Path | tuple[str | Path, str | Path], "name: expected a path or a tuple of 2 paths, got ('a',)"),
+        (iter([5]), int, "name: expected a whole number, got an iterator (list_iterator)"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_what_was_expected(value: object, kind: object, message: str) -> None:
+    assert message_of(value, kind).startswith(message)
+
+
+def test_what_cannot_be_shown_is_told_by_its_type() -> None:
+    assert (
+        message_of(10**5000, Width)
+        == "name: expected a whole number of at most 1024, got a number of thousands of digits"
+    )
+
+
+def test_an_iterator_stays_one_and_tells_its_item() -> None:
+    items = convert_argument("name", iter(["a", np.str_("b"), 5]), Iterable[str])
+    assert isinstance(items, Iterator) and [next(items), next(items)] == ["a", "b"]
+    with pytest.raises(ArgumentError, match=r"^name\[2\]: expected a text, got 5$"):
+        next(items)
+
+
+def test_settings_of_numpy_are_settings_and_odd_ones_are_refused() -> None:
+    config = from_settings({"size": np.str_("tiny"), "encoder": {"hidden_size": np.int64(8)}, "seed": Size.TWO}, "test")
+    assert type(config.encoder.hidden_size) is int and config.seed == 2
+    odd = msgspec.structs.replace(config, seed=np.int64(3), training=config.training)
+    assert type(checked(odd).seed) is int
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"encoder": {1: 2}}, "test: unknown key 'encoder.1'"),
+        ({"encoder": {"cell": b"gru"}}, "test: encoder.cell: expected gru or lstm, got b'gru'"),
+        ({"encoder": {"cell": "\ud800"}}, "test: encoder.cell: expected whole characters, got '\\ud800'"),
+        (
+            {"encoder": {"hidden_size": 10**5000}},
+            "test: encoder.hidden_size: expected a whole number of at most",
+        ),
+        ({"size": ["tiny"]}, "test: size: expected tiny, small, base or large, got ['tiny']"),
+        ({"size": np.zeros(2)}, "test: size: expected tiny, small, base or large, got array([0., 0.])"),
+        ({"data": {"source_column": b"1"}}, "test: data.source_column: expected a text, got b'1'"),
+        ({"search": {"maximum_ratio": 1e300}}, "test: search.maximum_ratio: expected a number of at most 1048576.0"),
+    ]
+    for settings, message in refused:
+        with pytest.raises(ConfigError) as caught:
+            from_settings(settings, "test")
+        assert str(caught.value).startswith(message)
+    with pytest.raises(ConfigError, match=r"^search\.beam_width: expected a whole number, got <object"):
+        PLAIN.with_search(msgspec.structs.replace(PLAIN.config.search, beam_width=object()))
+
+
+def test_options_are_values_that_are_compared_copied_and_pickled() -> None:
+    options = Options(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
+    drawing = Drawing(samples=3, temperature=0.5)
+    for value in (options, drawing, ArgumentError("name: no")):
+        for again in (pickle.loads(pickle.dumps(value)), copy.deepcopy(value)):
+            assert type(again) is type(value) and repr(again) == repr(value)
+    assert Options(forbidden=("v",), lexicon=options.lexicon, masked=(1,)) == options != Options()
+
+
+def test_a_temperature_near_zero_takes_the_likeliest() -> None:
+    likeliest = [trace.output for trace in PLAIN.predict(["abc", "b"])]
+    drawn = PLAIN.sample(["abc", "b"], Drawing(temperature=5e-324))
+    assert [traces[0].output for traces in drawn] == likeliest and any(likeliest)
+
+
+def test_every_argument_of_every_public_function(tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("ab\tab\nc\tc\n")
+    script = ROOT / "tests" / "wrong_arguments.py"
+    done = subprocess.run(
+        [sys.executable, script, copies_run().run, pairs],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env={"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", "PELLUCID_PLAIN": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    *wrong, counted = done.stdout.splitlines()
+    assert wrong == [] and int(counted.removesuffix(" calls")) > 3000

@@ -1,0 +1,159 @@
+"""Reports of evaluations and comparisons: their numbers, in the schema that the page reads."""
+
+from pathlib import Path
+
+import pytest
+from report_documents import parts_of, titles_of, written_document
+from sample_traces import HOSTILE, diagonal
+from test_assessment import ROWS, made, segmenters
+
+from pellucid.data.examples import Example
+from pellucid.evaluation.assessment import Answered, Assessment, assess, compare_runs
+from pellucid.search.trace import END
+from pellucid.viewer.evaluation_report import MAX_CONFUSIONS, comparison_report, evaluation_report
+from pellucid.viewer.report import report_document, write_report
+from pellucid.viewer.report_schema import (
+    ReportCharts,
+    ReportConfusions,
+    ReportDocument,
+    ReportExamples,
+    ReportTable,
+    ReportText,
+)
+
+COUNTS = {"lines": 4, "bad_lines": 0, "cut_outputs": 2}
+
+
+def single(assessment: Assessment, max_errors: int = 10) -> ReportDocument:
+    return report_document(evaluation_report(assessment, "some/test.tsv", COUNTS, max_errors))
+
+
+def several(*runs: Assessment) -> ReportDocument:
+    comparisons = [compare_runs(runs[0], run) for run in runs[1:]]
+    return report_document(comparison_report(runs, comparisons, "test.tsv", 10))
+
+
+def test_the_report_of_a_run_tells_its_numbers_and_each_error() -> None:
+    document = single(made(ROWS))
+    assert document.title == "run on test.tsv"
+    assert titles_of(document) == ["Accuracy", "Confusions", "Calibration", "Errors"]
+    told = {each.label: (each.value, each.note) for each in document.summary}
+    assert told["word error rate"][0] == "50.00 %" and told["word error rate"][1].endswith("(WER: wrong outputs)")
+    assert "CER: edits over characters" in told["symbol error rate"][1]
+    assert told["cut outputs"] == ("2", "") and "bad lines" not in told and "lines" not in told
+    (errors,) = parts_of(document, ReportExamples)
+    assert [each.errors for each in errors.examples] == [[("z", None)], [("d", "c")]] and errors.listed
+    assert [len(part.charts) for part in parts_of(document, ReportCharts)] == [2, 3]
+
+
+def test_confusions_have_counts_shares_and_what_is_correct() -> None:
+    (confusions,) = parts_of(single(made(ROWS)), ReportConfusions)
+    assert [(each.wanted, each.written, each.times, each.of) for each in confusions.errors] == [
+        ("d", "c", 1, 1),
+        ("z", None, 1, 1),
+    ]
+    assert confusions.caption.startswith("1 substitution, 0 insertions, 1 deletion. ")
+    assert confusions.correct == {"c": 1, "d": 0, "z": 0} and confusions.omitted == 0
+    many = made([("".join(map(chr, range(256, 256 + MAX_CONFUSIONS + 5))), "")])
+    (confusions,) = parts_of(single(many), ReportConfusions)
+    assert len(confusions.errors) == MAX_CONFUSIONS and confusions.omitted == 5
+
+
+def test_calibration_charts_hold_the_bins_and_the_diagonal() -> None:
+    assessment = made(ROWS)
+    _, charts = parts_of(single(assessment), ReportCharts)
+    reliability, selective, review = charts.charts
+    known = [each for each in assessment.calibration.bins if each.total]
+    assert [(point.x, point.y) for point in reliability.lines[0].points] == [
+        (100 * each.confidence, 100 * each.accuracy) for each in known
+    ]
+    assert all(
+        (point.low, point.high) == (*each.ci95.percent,)
+        for point, each in zip(reliability.lines[0].points, known, strict=True)
+    )
+    assert reliability.lines[1].reference and [(p.x, p.y) for p in reliability.lines[1].points] == [(0, 0), (100, 100)]
+    assert reliability.numbers is not None and len(reliability.numbers.rows) == 10
+    certain = assessment.calibration.certain
+    assert [(p.x, p.y) for p in selective.lines[0].points] == [(100 * c.share, 100 * c.accuracy) for c in certain]
+    assert [p.y for p in review.lines[0].points] == [100 * c.caught for c in reversed(certain)]
+
+
+def test_groups_stand_in_a_table_with_their_mean() -> None:
+    document = single(made(ROWS, groups=["p", "p", "p", "q"]))
+    assert titles_of(document)[0] == "By group"
+    (table,) = parts_of(document, ReportTable)
+    assert table.total and list(table.rows[-1][:3]) == ["mean", "2 groups", "66.67"]
+    assert document.summary[0].label == "mean word error rate"
+
+
+def test_what_there_is_not_is_left_out() -> None:
+    assert titles_of(single(made([("ab", "ab")]))) == ["Accuracy", "Calibration"]
+    assert titles_of(single(made([("", "a"), ("b", "")])))[-1] == "Errors"
+    (errors,) = parts_of(single(made(ROWS), max_errors=1), ReportExamples)
+    assert errors.caption == "The 1 worst of 2 (--worst)." and len(errors.examples) == 1
+    assert parts_of(single(made(ROWS), max_errors=0), ReportExamples) == []
+
+
+def test_candidates_are_told_with_an_error() -> None:
+    document = single(made([("ab", "a", "ab", "b"), ("c", "c", "d", "e")]))
+    assert "right in the first 2" in [each.label for each in document.summary]
+    (errors,) = parts_of(document, ReportExamples)
+    (item,) = errors.examples[0].items
+    assert [trace.output for trace in item.traces] == ["a", "ab", "b"] and item.references == ["ab"]
+
+
+def test_two_runs_side_by_side() -> None:
+    a, b = made(ROWS, "one"), made([("abc", "abx"), ("abd", "abd"), ("x", "x"), ("yz", "yz")], "two")
+    document = several(a, b)
+    assert titles_of(document) == [
+        *("Scores", "Significance", "Accuracy", "Confusions", "Calibration"),
+        *("one correct, two wrong", "two correct, one wrong"),
+    ]
+    first, second = parts_of(document, ReportExamples)
+    assert list(first.runs) == ["one", "two"] and list(second.runs) == ["two", "one"]
+    (example,) = first.examples
+    assert [item.exact for item in example.items] == [True, False] and len(second.examples) == 2
+    assert example.output == [("ab", False), ("x", True)] and example.expected == [("abc", False)]
+    (text,) = parts_of(document, ReportText)
+    assert "In exact match, one and two do not differ significantly (p = " in text.text
+    assert document.summary[2].value == "-25.00 points"
+    tests, counts = parts_of(document, ReportTable, "Significance")
+    assert [row[0] for row in tests.rows] == ["exact match, one − two", "symbol error rate, one − two"]
+    assert list(counts.rows[0]) == ["two", "1", "1", "2", "0"]
+
+
+def test_a_significant_difference_is_told_with_its_direction() -> None:
+    bad, good = made([("ab", "xy")] * 12, "bad"), made([("ab", "ab")] * 12, "good")
+    (text,) = parts_of(several(good, bad), ReportText)
+    assert text.text.startswith("In exact match, good is significantly better than bad (p = ")
+    assert "In symbol error rate, good is significantly better than bad" in text.text
+
+
+def test_compared_charts_have_a_line_for_each_run() -> None:
+    a, b = made(ROWS, "one"), made([(wanted, wanted) for wanted, _ in ROWS], "two")
+    accuracy, calibration = parts_of(several(a, b), ReportCharts)
+    assert [[line.name for line in chart.lines] for chart in accuracy.charts] == [["one", "two"]] * 2
+    assert [line.name for line in calibration.charts[0].lines] == ["one", "two", "perfect calibration"]
+    assert all(point.low is None for chart in accuracy.charts for line in chart.lines for point in line.points)
+    (confusions,) = parts_of(several(a, b), ReportTable, "Confusions")
+    assert [list(row) for row in confusions.rows] == [["d → c", "1", "0"], ["z → –", "1", "0"]]
+
+
+def test_runs_that_never_disagree_have_no_lists_and_three_runs_have_more() -> None:
+    a = made(ROWS, "one")
+    assert parts_of(several(a, made(ROWS, "two")), ReportExamples) == []
+    document = several(a, made(ROWS, "two"), made([(wanted, wanted) for wanted, _ in ROWS], "three"))
+    assert titles_of(document)[-1] == "three correct, one wrong"
+    assert "several pairs of runs" in parts_of(document, ReportTable, "Significance")[0].caption
+
+
+@pytest.mark.parametrize("symbol", HOSTILE)
+def test_hostile_texts_stay_in_the_data(symbol: str, tmp_path: Path) -> None:
+    trace = diagonal((symbol, "a"), (symbol, END))
+    answered = Answered([Example(symbol, symbol)] * 2, [(symbol + "b",)] * 2, [symbol, "g"], [[trace], [trace]])
+    bad = assess(symbol, answered, segmenters(), segmenters())
+    write_report(tmp_path / "page.html", evaluation_report(bad, symbol, {}, 10))
+    document = written_document(tmp_path / "page.html")
+    (errors,) = parts_of(document, ReportExamples)
+    shown = "\ufffd" if symbol == "\ud800" else symbol
+    assert [each.items[0].text for each in errors.examples] == [f"{shown}a"] * 2

@@ -1,0 +1,136 @@
+"""Parameters that are finite, and so large that what is computed with them is not: one message, and no number."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+from command_line import complaint, pellucid
+from tasks import TASKS, task_run
+from trained_runs import Trained, copies_run, copy_of, digits_run
+
+from pellucid.config import Task
+from pellucid.data.examples import Example
+from pellucid.errors import RunError
+from pellucid.inspection.distributions import distributions
+from pellucid.kernels.choice import available, plain
+from pellucid.search.options import Options
+from pellucid.search.sampling import Drawing
+from pellucid.search.trace import Trace
+from pellucid.search.transducer import Transducer
+from pellucid.training.run import ENSEMBLE, load
+
+PAIRS = [Example("ab", "ab"), Example("dcba", "dcb"), Example("c", "c")]
+
+
+def scaled(run: Path, to: Path, factor: float, names: Sequence[str] | None = None) -> Path:
+    """A copy of a run whose parameters (None: all of them) are so many times as large."""
+    path = copy_of(run, to) / "model.safetensors"
+    held = safetensors.torch.load(path.read_bytes())
+    safetensors.torch.save_file({n: v * factor if names is None or n in names else v for n, v in held.items()}, path)
+    return to
+
+
+WAYS: dict[str, Callable[[Transducer], list[list[Trace]]]] = {
+    "greedy": lambda model: [model.trace(PAIRS)],
+    "beam": lambda model: [model.with_beam(3).trace(PAIRS)],
+    "list": lambda model: model.hypotheses(PAIRS, 3),
+    "lattice": lambda model: model.with_options(Options(lattice=True)).hypotheses(PAIRS, 3),
+    "required": lambda model: [model.with_options(Options(required=("a",))).with_beam(3).trace(PAIRS)],
+    "samples": lambda model: model.samples(PAIRS, Drawing(samples=3)),
+    "forced": lambda model: [model.force(PAIRS)],
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "kernels"])
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_decode_names_the_run(tmp_path: Path, way: str, compiled: bool) -> None:
+    run = scaled(copies_run().run, tmp_path / "run", 1e30)
+    if compiled:
+        available()  # once they are loaded, every search takes them
+        with pytest.raises(RunError) as caught:
+            WAYS[way](load(run))
+    else:
+        with plain(), pytest.raises(RunError) as caught:
+            WAYS[way](load(run))
+    assert str(caught.value).startswith(f"{run} gives numbers that are not finite")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_written_is_finite_or_refused_with_kernels_and_without(tmp_path: Path, seed: int) -> None:
+    """Of some parameters alone, up to where float32 ends."""
+    random = np.random.default_rng(seed)
+    names = sorted(safetensors.torch.load((copies_run().run / "model.safetensors").read_bytes()))
+    chosen = random.choice(names, 1 + seed % 3, replace=False).tolist()
+    model = load(scaled(copies_run().run, tmp_path / "run", 10.0 ** random.integers(4, 39), chosen))
+    available()
+    for way, decode in WAYS.items():
+        for find in (decode, within_plain(decode)):
+            try:
+                traces = [trace for traces in find(model) for trace in traces]
+            except RunError:
+                continue
+            for trace in traces:
+                assert not np.isnan(trace.log_probabilities).any() and not np.isnan(trace.attention).any(), way
+                assert not np.isnan(trace.top_log_probabilities).any() and not math.isnan(trace.score), way
+                assert trace.target, way
+
+
+def within_plain(decode: Callable[[Transducer], list[list[Trace]]]) -> Callable[[Transducer], list[list[Trace]]]:
+    """The same without kernels."""
+
+    def found(model: Transducer) -> list[list[Trace]]:
+        with plain():
+            return decode(model)
+
+    return found
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_answers_name_the_run(tmp_path: Path, task: Task) -> None:
+    run = scaled(task_run(task).run, tmp_path / "run", 1e38)
+    model = load(run)
+    pairs = [Example("abc", {"tag": "VCC", "classify": "an a", "point": "1"}[task])]
+    for ask in (model.trace, model.force, model.distributions):  # type: ignore[attr-defined]
+        with pytest.raises(RunError, match="run gives numbers that are not finite"):
+            ask(pairs)
+
+
+def test_an_ensemble_names_its_members(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        scaled(copies_run().run, tmp_path / name, 1e30 if name == "other" else 1)
+    (tmp_path / ENSEMBLE).write_text('{"members": ["one", "other"]}')
+    for decode in WAYS.values():
+        with pytest.raises(RunError) as caught:
+            decode(load(tmp_path))
+        told = f"{tmp_path / 'one'} with {tmp_path / 'other'} gives numbers that are not finite"
+        assert str(caught.value).startswith(told)
+
+
+def test_a_model_that_is_sound_is_as_it_was() -> None:
+    """Probabilities of zero are numbers: what a search cannot write, and what training never saw."""
+    model = load(digits_run().run)
+    assert all(len(each) == 3 for each in model.hypotheses([Example("one", ""), Example("two three", "")], 3))
+    assert [np.isneginf(each).any() for each in distributions(model, model.predict(["one"]))] == [True]
+
+
+def commands(trained: Trained, run: Path, to: Path) -> list[list[object]]:
+    """Every verb that decodes."""
+    dev = trained.files.dev
+    return [
+        *(["predict", run, dev, *more] for more in ([], ["--beam", 3], ["--sample", 2], ["--format", "jsonl"])),
+        *(["score", run, dev], ["evaluate", run, dev], ["evaluate", run, dev, "--json"]),
+        *(["look", run, dev, "--terminal"], ["look", run, dev, "--export", to / "a.html"]),
+        ["look", run, dev, "--export", to / "a.svg"],
+    ]
+
+
+def test_every_verb_names_the_run_and_tells_no_number(tmp_path: Path) -> None:
+    run = scaled(copies_run().run, tmp_path / "run", 1e30)
+    for command in commands(copies_run(), run, tmp_path):
+        done = pellucid(*command)
+        told = done._replace(err=done.err[done.err.rindex("pellucid: ") :])
+        assert complaint(told).startswith(f"{run} gives numbers that are not finite"), command
+        assert done.out == "" and "nan" not in done.err and not (tmp_path / "a.html").exists()

@@ -1,0 +1,130 @@
+"""The memory that a network needs: known before the network is built, and refused where there is less."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command_line import complaint, pellucid
+from hypothesis import given
+from small import WIDTH, config_of, configs, few, vocabularies
+from trained_runs import contents, copies_run, copy_of, flags
+
+from pellucid.config import Config
+from pellucid.errors import ConfigError
+from pellucid.model import footprint
+from pellucid.model.footprint import available_memory, check_memory, loading_memory, network_memory, training_memory
+from pellucid.model.network import build_meta_network, build_network
+from pellucid.training.run import load
+
+CPU = torch.device("cpu")
+KINDS = ("learnt", "one-hot")
+
+
+def refusal(config: Config) -> str:
+    with pytest.raises(ConfigError) as caught:
+        check_memory(config, build_meta_network(config, vocabularies()), "train", CPU)
+    return str(caught.value)
+
+
+@few
+@given(configs())
+def test_a_meta_network_has_the_names_and_shapes_of_the_network_and_no_numbers(config: Config) -> None:
+    meta, real = build_meta_network(config, vocabularies()), build_network(config, vocabularies())
+    for one, other in (
+        (meta.named_parameters(), real.named_parameters()),
+        (meta.named_buffers(), real.named_buffers()),
+    ):
+        named = dict(one)
+        assert all(tensor.is_meta for tensor in named.values())
+        assert {n: (t.shape, t.dtype) for n, t in named.items()} == {n: (t.shape, t.dtype) for n, t in other}
+    assert network_memory(meta) == network_memory(real) > 0
+
+
+@pytest.mark.parametrize(
+    ("training", "cpu", "cuda"),
+    [({}, 11, 5), ({"average": "ema"}, 14, 6), ({"average": "last", "average_last": 3}, 20, 8)],
+)
+def test_training_needs_gradients_moments_averages_and_a_checkpoint_of_them(
+    training: dict[str, Any], cpu: int, cuda: int
+) -> None:
+    config = config_of({"training": training})
+    network = build_meta_network(config, vocabularies())
+    assert training_memory(config, network, CPU) == cpu * network_memory(network)
+    assert training_memory(config, network, torch.device("cuda")) == cuda * network_memory(network)
+    assert loading_memory(network, CPU) == 3 * network_memory(network)
+    assert loading_memory(network, torch.device("cuda")) == network_memory(network)
+
+
+def test_vectors_that_are_not_trained_are_there_once() -> None:
+    learnt, fixed = (config_of({"encoder": {"embedding": kind, "embedding_size": WIDTH}}) for kind in KINDS)
+    size = 4 * WIDTH * WIDTH
+    networks = [build_meta_network(config, vocabularies()) for config in (learnt, fixed)]
+    assert network_memory(networks[0]) == network_memory(networks[1])
+    assert training_memory(learnt, networks[0], CPU) - training_memory(fixed, networks[1], CPU) == 10 * size
+
+
+def test_what_is_too_large_is_told_with_its_settings_its_need_and_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footprint, "available_memory", lambda device: 3 * 2**30)
+    sizes = {"encoder": {"hidden_size": 2**14}, "decoder": {"layers": 2}}
+    told = refusal(config_of(sizes))
+    network = build_meta_network(config_of(sizes), vocabularies())
+    need = f"{training_memory(config_of(sizes), network, CPU) / 2**30:,.1f}"
+    assert "GiB of memory to train, but 3.0 GiB are available: lower encoder.hidden_size (now 16384) or " in told
+    assert told.endswith("decoder.layers (now 2)") and f"needs at least {need} GiB" in told and "\n" not in told
+    monkeypatch.setattr(footprint, "available_memory", lambda device: 0)
+    assert refusal(config_of({"size": "base"})).endswith("lower size or the number of symbols")
+
+
+def test_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 < available_memory(CPU) < 2**50
+    limit, meminfo = tmp_path / "memory.max", tmp_path / "meminfo"
+    monkeypatch.setattr(footprint, "CGROUP_LIMIT", limit)
+    monkeypatch.setattr(footprint, "MEMINFO", meminfo)
+    assert available_memory(CPU) > 2**20, "no system but Linux has these files"
+    meminfo.write_text("MemTotal:  9999 kB\nMemAvailable:  512 kB\n")
+    assert available_memory(CPU) == 512 * 1024
+    limit.write_text("max\n")
+    assert available_memory(CPU) == 512 * 1024
+    limit.write_text("4096\n")
+    assert available_memory(CPU) == 4096
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        (("--encoder.hidden-size", 2**20), "lower encoder.hidden_size (now 1048576)"),
+        (("--encoder.layers", 100_000), "encoder.layers: expected a whole number of at most 100, got 100000"),
+        (("--decoder.layers", 101), "decoder.layers: expected a whole number of at most 100, got 101"),
+        (("--training.average", "last", "--training.average-last", 1024, "--encoder.hidden-size", 2**14),
+         "lower encoder.hidden_size (now 16384) or training.average_last (now 1024)"),
+        (("--encoder.convolutions", *[1] * 33), "encoder.convolutions: expected at most 32 widths, got 33"),
+    ],
+)  # fmt: skip
+def test_the_command_line_refuses_it(tmp_path: Path, setting: tuple[object, ...], told: str) -> None:
+    files, _, config = copies_run()
+    given = ("train", files.train, "--dev", files.dev, "--run", tmp_path / "run", *flags(config), *setting)
+    assert told in complaint(pellucid(*given))
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("hidden_size = 6\n", "hidden_size = 1048577\n", "encoder.hidden_size: expected a whole number of at most"),
+        ("layers = 1\n", "layers = 100000\n", "encoder.layers: expected a whole number of at most 100, got 100000"),
+    ],
+)
+def test_a_run_of_such_sizes_is_not_loaded(tmp_path: Path, old: str, new: str, told: str) -> None:
+    run = copy_of(copies_run().run, tmp_path / "run")
+    settings = (run / "config.toml").read_text()
+    assert old in settings
+    (run / "config.toml").write_text(settings.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=told):
+        load(run)
+
+
+def test_a_run_for_which_there_is_no_memory_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footprint, "available_memory", lambda device: 1000)
+    with pytest.raises(ConfigError, match="to load, but"):
+        load(copies_run().run)

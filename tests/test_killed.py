@@ -1,0 +1,177 @@
+"""A training killed between any two changes of its folder: the same command continues to the same bits."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import command, environment, pellucid
+from trained_runs import (
+    RUN_FILES,
+    assert_same_outcome,
+    copies_run,
+    copy_files,
+    flags,
+    own_files,
+    records,
+    small_config,
+    train_to_end,
+)
+
+from pellucid.config import Config
+from pellucid.training import reading, snapshots
+from pellucid.training import session as session_module
+from pellucid.training.session import Files
+
+CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink"}
+"""Audit events of what changes a folder; opening a file to write is one as well."""
+KILLER = """
+import os, signal, sys
+from pellucid.cli import main
+def hear(event, arguments):
+    if event == "os.rename" and os.path.basename(arguments[1]) == sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(hear)
+main(sys.argv[2:])
+"""
+"""A command that kills itself before a file of the given name is written."""
+
+
+class Camera:
+    """Copies a folder before each change of it: what a process killed there leaves behind."""
+
+    def __init__(self, folder: Path, to: Path) -> None:
+        self.folder = folder
+        self.to = to
+        self.copies: list[Path] = []
+        self.working = False
+
+    def take(self) -> None:
+        """One copy, unless nothing has changed since the last one."""
+        if not self.folder.exists():
+            return
+        if not self.copies or _files(self.copies[-1]) != _files(self.folder):
+            self.copies.append(Path(shutil.copytree(self.folder, self.to / f"{len(self.copies):03}")))
+
+    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """An audit event, before it takes place."""
+        opened = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        if self.working or not (opened or event in CHANGES) or not isinstance(arguments[0], str | os.PathLike):
+            return
+        if Path(os.path.abspath(arguments[0])).is_relative_to(self.folder):
+            self.working = True
+            try:
+                self.take()
+            finally:
+                self.working = False
+
+
+_cameras: list[Camera] = []
+
+
+def _hear(event: str, arguments: tuple[Any, ...]) -> None:
+    for camera in _cameras:
+        camera.hear(event, arguments)
+
+
+@contextmanager
+def filmed(folder: Path, to: Path) -> Iterator[list[Path]]:
+    """The states that a folder passes through within the block; an audit hook cannot be removed, only silenced."""
+    if not hasattr(filmed, "hooked"):
+        sys.addaudithook(_hear)
+        filmed.hooked = True  # type: ignore[attr-defined]
+    camera = Camera(folder, to)
+    _cameras.append(camera)
+    try:
+        yield camera.copies
+    finally:
+        _cameras.remove(camera)
+    camera.take()
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, hidden ones as well, and every folder."""
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else b"" for p in sorted(folder.rglob("*"))}
+
+
+def torn(states: list[Path], to: Path) -> Iterator[Path]:
+    """Copies of the states whose last change was a line of the log, which breaks off in the middle."""
+    for before, after in pairwise(states):
+        old, new = _files(before).get("log.jsonl", b""), _files(after).get("log.jsonl", b"")
+        if len(new) > len(old):
+            copy = Path(shutil.copytree(after, to / after.name))
+            (copy / "log.jsonl").write_bytes(new[: (len(old) + len(new)) // 2])
+            yield copy
+
+
+def assert_whole(folder: Path, straight: Path) -> None:
+    """A folder holds the outcome of the training that nobody disturbed, and no more."""
+    assert_same_outcome(straight, folder)
+    assert own_files(folder) == RUN_FILES
+    assert {name for name in _files(folder) if Path(name).name.startswith(".")} == {".lock"}
+
+
+SETTINGS: Mapping[str, tuple[float, Mapping[str, Any]]] = {
+    "saved at validations, with a corpus": (1000.0, {"epochs": 3, "learning_rate": 0.3, "average": "ema"}),
+    "saved at every update": (-1.0, {"epochs": 1.5, "learning_rate": 0.2, "average": "last", "validate_every": 0.5}),
+}
+
+
+@pytest.fixture(params=SETTINGS.values(), ids=list(SETTINGS))
+def tiny(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Files, Config]:
+    """Data and settings of a training that changes its folder in every way there is, in a few updates."""
+    save_seconds, training = request.param
+    monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
+    monkeypatch.setattr(session_module, "LOSS_WINDOW", 2)
+    monkeypatch.setattr(snapshots, "MOST", 2)
+    monkeypatch.setattr(reading, "WORTH_KEEPING", 0 if save_seconds > 0 else 1 << 20)
+    return copy_files(tmp_path / "data", 16, 6), small_config({"schedule": "constant", **training}, dropout=0.2)
+
+
+def test_killed_between_any_two_changes_of_the_folder(tmp_path: Path, tiny: tuple[Files, Config]) -> None:
+    """From the very start to the end, and where the last line of the log was cut."""
+    files, config = tiny
+    straight = tmp_path / "runs" / "straight"
+    with filmed(straight, tmp_path / "left") as states:
+        train_to_end(files, straight, config)
+    assert_whole(straight, straight)
+    assert {".lock"} in [set(_files(state)) for state in states]
+    best = [record["best"] for record in records(straight) if record["event"] == "validated"]
+    assert len(best) > 2 and any(best[1:])
+    for state in [*states, *torn(states, tmp_path / "torn")]:
+        train_to_end(files, state, config)
+        assert_whole(state, straight)
+
+
+def test_killed_again_while_it_continues(tmp_path: Path, tiny: tuple[Files, Config]) -> None:
+    """From where the log and the snapshots are ahead of the checkpoint, and temporary files lie about."""
+    files, config = tiny
+    straight, again = tmp_path / "runs" / "straight", tmp_path / "runs" / "again"
+    with filmed(straight, tmp_path / "left") as states:
+        train_to_end(files, straight, config)
+    begun = [state for state in states if any(name.startswith(".training.") for name in _files(state))]
+    shutil.copytree(begun[-1], again)
+    with filmed(again, tmp_path / "again") as states:
+        train_to_end(files, again, config)
+    for state in states:
+        train_to_end(files, state, config)
+        assert_whole(state, straight)
+
+
+@pytest.mark.parametrize("name", ["training.safetensors", "model.safetensors"])
+def test_a_process_that_is_really_killed(tmp_path: Path, name: str) -> None:
+    files, straight, config = copies_run()
+    given = ["train", files.train, "--dev", files.dev, "--run", tmp_path / "run", *flags(config)]
+    program = [sys.executable, "-c", KILLER, name, *command(*given)[3:]]
+    assert subprocess.run(program, env=environment(), capture_output=True, check=False).returncode == -9
+    left = {path.name for path in (tmp_path / "run").iterdir()}
+    assert ("training.safetensors" in left) == (name == "model.safetensors") and "model.safetensors" not in left
+    assert any(each.startswith(f".{name}.") for each in left)
+    assert pellucid(*given).code == 0
+    assert_whole(tmp_path / "run", straight)

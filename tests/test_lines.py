@@ -1,0 +1,171 @@
+"""Files and streams to lines: whole, as they arrive, with work and memory that grow with the length of a line."""
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pellucid.config import DataConfig
+from pellucid.data import formats, lines
+from pellucid.data.examples import BadLine, parse_sources, read_sources
+from pellucid.data.lines import ArrivingLines, checked_lines, file_lines
+from pellucid.errors import DataError
+
+NAME = "standard input"
+
+
+class Pieces(io.BytesIO):
+    """A stream of which one piece arrives at a time."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        super().__init__(b"".join(pieces))
+        self.ends = [0]
+        for piece in pieces:
+            self.ends.append(self.ends[-1] + len(piece))
+
+    def read1(self, size: int | None = -1) -> bytes:
+        """What is left of the piece at hand, at most `size` bytes."""
+        left = next((stop - self.tell() for stop in self.ends if stop > self.tell()), 0)
+        return self.read(min(left, size) if size is not None and size >= 0 else left)
+
+
+class Counted(bytes):
+    """Bytes that count how many of them are copied."""
+
+    copied = 0
+
+    def split(self, *given: object) -> list[bytes]:
+        Counted.copied += len(self)
+        return [Counted(part) for part in bytes(self).split(*given)]  # type: ignore[arg-type]
+
+    def __add__(self, other: bytes) -> bytes:  # type: ignore[override]
+        Counted.copied += len(self) + len(other)
+        return Counted(bytes(self) + bytes(other))
+
+    def __radd__(self, other: bytes) -> bytes:
+        return Counted(other) + self
+
+
+class CountedPieces(Pieces):
+    """A stream whose pieces count."""
+
+    def read1(self, size: int | None = -1) -> bytes:
+        return Counted(super().read1(size))
+
+
+def arrived(pieces: Sequence[bytes]) -> list[bytes]:
+    return list(ArrivingLines(Pieces(pieces), NAME))
+
+
+def test_a_long_line_is_copied_a_few_times_however_many_pieces_it_arrives_in() -> None:
+    copied = []
+    for count in (100, 400):
+        Counted.copied = 0
+        content = b"ab" * 50
+        (line, rest) = ArrivingLines(CountedPieces([content] * count + [b"\nc"]), NAME)
+        assert (line, rest) == (content * count + b"\n", b"c")
+        copied.append(Counted.copied / len(line))
+    assert copied[0] < 3 and copied[1] == pytest.approx(copied[0], rel=0.1)
+
+
+@given(st.lists(st.sampled_from([b"", b"a", b"\n", b"b\n", b"\nc", b"d\r\ne", b"\0\xff\n\n"])))
+def test_lines_are_those_of_the_whole_however_it_arrives(pieces: list[bytes]) -> None:
+    whole = b"".join(pieces)
+    expected = list(io.BytesIO(whole))
+    assert arrived(pieces) == expected
+    assert arrived([whole]) == expected
+    assert arrived([gzip.compress(whole)]) == expected
+
+
+def test_lines_are_handed_out_before_more_is_read() -> None:
+    stream = Pieces([b"a\n", b"b", b"c\nd\ne", b"\n"])
+    taken = ArrivingLines(stream, NAME)
+    places = [(line, stream.tell(), len(taken.waiting)) for line in taken]
+    assert places == [(b"a\n", 2, 0), (b"bc\n", 8, 1), (b"d\n", 8, 0), (b"e\n", 9, 0)]
+
+
+def test_what_is_compressed_is_handed_out_before_more_is_read() -> None:
+    compressor = zlib.compressobj(wbits=31)
+    pieces = [compressor.compress(line) + compressor.flush(zlib.Z_SYNC_FLUSH) for line in (b"a\n", b"b\n", b"c\n")]
+    pieces.append(compressor.flush())
+    stream = Pieces(pieces)
+    places = [(line, stream.tell()) for line in ArrivingLines(stream, NAME)]
+    assert [line for line, _ in places] == [b"a\n", b"b\n", b"c\n"]
+    assert all(before < after for (_, before), (_, after) in pairwise(places))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_gzip_is_known_whatever_its_pieces(size: int) -> None:
+    content = gzip.compress(b"a\nb\n") + gzip.compress(b"c\n" * 100) + gzip.compress(b"") + bytes(10)
+    pieces = [content[at : at + size] for at in range(0, len(content), size)]
+    assert arrived(pieces) == [b"a\n", b"b\n"] + [b"c\n"] * 100
+    assert arrived([b"\x1f"]) == [b"\x1f"] and arrived([b"\x1f", b"a\n"]) == [b"\x1fa\n"]
+
+
+WHOLE = gzip.compress(b"".join(b"%d\n" % number for number in range(5000)))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(WHOLE[:-1], id="cut in its end"),
+        pytest.param(WHOLE[:100], id="cut"),
+        pytest.param(WHOLE[:5], id="cut in its beginning"),
+        pytest.param(WHOLE[:300] + b"\0" * 300 + WHOLE[600:], id="damaged"),
+        pytest.param(WHOLE + b"more", id="followed by something else"),
+    ],
+)
+def test_damaged_gzip_is_told_of_a_stream_as_of_a_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.gz").write_bytes(content)
+    for read in (ArrivingLines(Pieces([content]), NAME), file_lines(tmp_path / "a.gz")):
+        with pytest.raises(DataError, match=r"^cannot read .*: the gzip file is damaged or cut short \("):
+            list(read)
+
+
+def test_a_line_that_no_text_has_is_refused_before_all_of_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "LONGEST_LINE", 10)
+    content = b"a\n" + b"b" * 9 + b"\n" + b"c" * 1000
+    (tmp_path / "a.txt").write_bytes(content)
+    (tmp_path / "b.gz").write_bytes(gzip.compress(content))
+    stream = Pieces([content[at : at + 5] for at in range(0, len(content), 5)])
+    for read in (checked_lines(ArrivingLines(stream, NAME), NAME), *map(file_lines, sorted(tmp_path.iterdir()))):
+        taken = []
+        with pytest.raises(DataError, match=r"(input|a\.txt|b\.gz):3: the line has more than 10 bytes: is this a text"):
+            for line in read:
+                taken.append(line)
+        assert taken == [b"a\n", b"b" * 9 + b"\n"]
+    assert stream.tell() < 40
+
+
+def test_a_quote_that_is_never_closed_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "LONGEST_LINE", 100)
+    taken = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal taken
+        yield b"a,b\n"
+        yield b'"\n'
+        while taken < 1000:
+            taken += 1
+            yield b'","\xff\n'
+
+    read: list[object] = []
+    with pytest.raises(DataError, match=r"^x\.csv:2: the record has more than 100 bytes: is a quote missing\?$"):
+        for item in parse_sources(endless(), "x.csv", DataConfig(format="csv")):
+            read.append(item)
+    assert len(read) == 1 and taken < 25
+
+
+def test_a_carriage_return_alone_ends_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("a\rb\u2028c\u0085\x0c\nd".encode())
+    items = [item if isinstance(item, BadLine) else item.source for item in read_sources(path, DataConfig())]
+    assert items == ["a\rb\u2028c\u0085\x0c", "d"]

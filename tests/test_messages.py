@@ -1,0 +1,158 @@
+"""What reaches the terminal: no message acts on it, and a message that nobody can read changes no exit code."""
+
+import json
+import unicodedata
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+from command_line import Done, complaint, outputs, pellucid, shell
+from trained_runs import copies, copies_run, copy_of, flags, small_config, write_pairs
+
+from pellucid.cli.messages import OptionalStream, say, word_warning
+from pellucid.data.examples import Example
+from pellucid.errors import RunError
+from pellucid.look.progress import shown
+from pellucid.look.rows import rows
+from pellucid.look.visible import visible_message
+from pellucid.training.events import Progress
+from pellucid.training.loop import Started
+from pellucid.training.run import ENSEMBLE
+from pellucid.training.session import Read
+
+ODD = "\x1b[31m\x1b]0;x\x07\r\x08\x9b2J\u202e\u2066\u200b"
+"""Colors, a title, a bell, what overwrites a line, and what turns it around."""
+SHOWN = "␛[31m␛]0;x␇␍␈⟨U+009B⟩2J⟨U+202E⟩⟨U+2066⟩⟨U+200B⟩"
+
+
+def acting(text: str) -> set[str]:
+    """The characters of a text that act on a terminal."""
+    return {each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs") and each != "\n"}
+
+
+def assert_visible(done: Done) -> None:
+    """Nothing that was said acts, and the odd name is there."""
+    assert acting(done.err) == set() and SHOWN in done.err, done
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (ODD, SHOWN),
+        ("a  b ' [red] 日本 שלום e\u0301 \U0001f600", "a  b ' [red] 日本 שלום e\u0301 \U0001f600"),
+        ("a\nb\tc\0\x7f\x85\u2028", "a⏎b⇥c␀␡⟨U+0085⟩⟨U+2028⟩"),
+        ("\ud800", "⟨U+D800⟩"),
+        ("", ""),
+    ],
+)
+def test_a_line_is_shown_with_its_spaces_and_nothing_that_acts(line: str, told: str) -> None:
+    assert visible_message(line) == told and acting(told) == set()
+
+
+def test_lines_of_a_message_are_its_own_and_not_those_of_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    error = RunError("the settings differ:", "  a\npellucid: all is well", "name another")
+    assert str(error) == "the settings differ:\n  a\npellucid: all is well\nname another"
+    say(*map(str, error.args))
+    assert capsys.readouterr().err == "pellucid: the settings differ:\n  a⏎pellucid: all is well\nname another\n"
+
+
+def test_a_warning_is_a_message() -> None:
+    assert word_warning(UserWarning(ODD), UserWarning, "a.py", 1) == f"pellucid: {SHOWN}\n"
+
+
+@pytest.mark.parametrize("alive", [False, True])
+def test_progress_is_told_in_visible_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool) -> None:
+    if alive:
+        monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any file for a terminal
+    with (tmp_path / "told").open("w", encoding="utf-8") as stream:
+        with shown(stream) as teller:
+            teller.tell(Read(Path(f"{ODD}.tsv"), 3, (), 0, ODD))
+        with rows(stream) as seen:
+            seen.say(ODD)
+            seen.move(ODD, Started(Progress(), 1.0, 3))
+            seen.reach(f"{ODD} 2", 1, 3, ODD)
+    told = (tmp_path / "told").read_bytes().decode()
+    assert SHOWN in told and not {"\x07", "\x9b", "\u202e", "\u2066", "\u200b", "\x08"} & set(told)
+    assert "\x1b[31m" not in told and "\x1b]0" not in told
+
+
+def test_names_in_a_run_folder(tmp_path: Path) -> None:
+    run, dev = copy_of(copies_run().run, tmp_path / "run"), copies_run().files.dev
+    path = run / "model.safetensors"
+    content, held = path.read_bytes(), safetensors.torch.load(path.read_bytes())
+    path.write_bytes(safetensors.torch.save({**held, ODD: held["encoder.table.weight"].clone()}))
+    assert_visible(pellucid("predict", run, dev))
+    path.write_bytes(safetensors.torch.save(held, {"format": ODD}))
+    assert_visible(pellucid("predict", run, dev))
+    path.write_bytes(content)
+    settings = (run / "config.toml").read_text("utf-8")
+    (run / "config.toml").write_text(f"{json.dumps(ODD)} = 1\n{settings}", "utf-8")
+    done = pellucid("predict", run, dev)
+    assert "unknown key" in complaint(done) and acting(done.err) == set()
+    (run / ENSEMBLE).write_text(json.dumps({"members": [ODD]}), "utf-8")
+    assert_visible(pellucid("predict", run, dev))
+
+
+def test_names_of_files_and_columns_and_symbols(tmp_path: Path) -> None:
+    folder = tmp_path / ODD
+    folder.mkdir()
+    odd = [*copies(15, seed=4), Example("a\x1b\u202eb", "a\x9bb")]
+    train = write_pairs(folder / "train.tsv", odd)
+    done = pellucid("train", train, "--dev", train, "--run", folder / "run", *flags(small_config({"epochs": 1})))
+    assert done.code == 2 or SHOWN in done.err
+    assert acting(done.err) == set()
+    dev = write_pairs(folder / "dev.tsv", odd[12:])
+    done = pellucid("train", train, "--dev", dev, "--run", folder / "run", *flags(small_config({"epochs": 1})))
+    assert done.code == 0
+    assert_visible(done)
+    assert_visible(pellucid("predict", folder / "run", folder / "none.tsv"))
+    done = pellucid("predict", folder / "run", stdin="a\x07\u2066\n".encode())
+    assert "2 different" in done.err and acting(done.err) == set()
+    for more in ([], [folder / "run"]):
+        done = pellucid("evaluate", folder / "run", *more, dev, "--html", folder / "a.html")
+        assert done.code == 0 and acting(done.out) == set()
+        assert_visible(done)
+    assert_visible(pellucid("train", train, "--dev", dev, "--run", folder / "2", "--source-column", ODD, "--header"))
+    assert acting(pellucid("predict", folder / "run", f"--{ODD}").err) == set()
+
+
+FULL = '"$@" 2>/dev/full'
+CLOSED = '"$@" 2>&-'
+
+
+@pytest.mark.parametrize("script", [FULL, CLOSED])
+def test_an_exit_code_tells_of_the_output_and_not_of_the_messages(script: str) -> None:
+    """An unknown symbol is told of, where that can be told."""
+    told = shell('echo "ab?" | "$@"', "predict", copies_run().run)
+    done = shell(f'echo "ab?" | {script}', "predict", copies_run().run)
+    assert told.code == 0 and "1 source symbol" in told.err
+    assert done == (0, told.out, "") and len(outputs(done.out)) == 1
+
+
+@pytest.mark.parametrize("script", [FULL, CLOSED])
+def test_a_training_that_nobody_hears_of_trains(tmp_path: Path, script: str) -> None:
+    files = copies_run().files
+    command = ("train", files.train, "--dev", files.dev, "--run", tmp_path, *flags(small_config({"epochs": 1})))
+    assert shell(script, *command) == (0, "", "")
+    assert (tmp_path / "card.md").exists()
+
+
+@pytest.mark.parametrize("script", ['"$@" >/dev/full', '"$@" >/dev/full 2>/dev/full', '"$@" >/dev/full 2>&-'])
+def test_an_output_that_cannot_be_written_is_an_error_however_few_hear_of_it(script: str) -> None:
+    done = shell(script, "predict", copies_run().run, copies_run().files.dev)
+    assert done.code == 2 and done.out == "" and "Traceback" not in done.err
+
+
+def test_a_mistake_that_nobody_hears_of_is_one() -> None:
+    assert shell(FULL, "predict", "/none").code == shell(CLOSED, "predict", "/none").code == 2
+
+
+def test_a_stream_that_is_full_is_left_at_the_first_refusal() -> None:
+    with open("/dev/full", "w", buffering=1, encoding="utf-8") as full:
+        stream = OptionalStream(full)
+        assert stream.write("a\n") == 2 and stream.write("b\n") == 2
+        stream.flush()
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        stream = OptionalStream(full)
+        assert stream.write("a\n") == 2 and not stream.isatty()
+        stream.flush()

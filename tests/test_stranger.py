@@ -1,0 +1,405 @@
+"""A run folder from a stranger: what cannot be used is refused at once, in one message that names file and field."""
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from trained_runs import copies_run, copy_of, digits_run
+
+from pellucid.errors import ConfigError, InputError, RunError
+from pellucid.files import read_bytes
+from pellucid.toml import load_config
+from pellucid.training.events import Progress
+from pellucid.training.run import ENSEMBLE, append_log, cut_log, damage_told, in_use, load, locked, members, read_log
+from pellucid.training.session import train_run
+from pellucid.training.snapshots import read_snapshots
+from pellucid.viewer.models import own_file
+
+DEEP = "[" * 100_000
+DIGITS = "9" * 5_000
+LONG = "a" * 5_000
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A copy of a finished run."""
+    return copy_of(copies_run().run, tmp_path / "run")
+
+
+def refusal(act: Callable[[], object]) -> str:
+    """The one message with which something must be refused."""
+    with pytest.raises(InputError) as caught:
+        act()
+    return str(caught.value)
+
+
+def go_on(run: Path) -> None:
+    """The command that made the run, given again."""
+    list(train_run(copies_run().files, run, copies_run().config))
+
+
+def snapshot(run: Path) -> Path:
+    """One snapshot of a run."""
+    return sorted((run / "snapshots").iterdir())[0]
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "config.toml": load,
+    "vocabulary.json": load,
+    "model.safetensors": load,
+    "ensemble.json": load,
+    "log.jsonl": read_log,
+    "training.safetensors": go_on,
+    "snapshot": read_snapshots,
+}
+"""The files of a run folder, and what reads each."""
+
+
+def place(run: Path, name: str) -> Path:
+    """The file of that name."""
+    return snapshot(run) if name == "snapshot" else run / name
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("kind", ["pipe", "device", "huge", "loop"])
+def test_what_is_no_regular_file_or_has_no_end_is_refused_at_once(run: Path, name: str, kind: str) -> None:
+    path = place(run, name)
+    path.unlink(missing_ok=True)
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "loop":
+            path.symlink_to(path.name)
+        case "huge":
+            path.write_bytes(b"")
+            os.truncate(path, 2**40)
+    message = refusal(lambda: READERS[name](run))
+    assert str(path) in message and len(message) < 1000
+    if kind in ("pipe", "device"):
+        assert message == f"{path} is a {'named pipe' if kind == 'pipe' else 'device'}, not a regular file"
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_link_to_a_regular_file_is_read(run: Path, name: str) -> None:
+    path = place(run, name)
+    if name == ENSEMBLE:
+        return
+    path.rename(run.parent / "elsewhere")
+    path.symlink_to(run.parent / "elsewhere")
+    READERS[name](run)
+
+
+def test_a_lock_that_is_a_pipe_is_not_waited_for(run: Path) -> None:
+    (run / ".lock").unlink(missing_ok=True)
+    os.mkfifo(run / ".lock")
+    assert not in_use(run)
+    assert str(run / ".lock") in refusal(lambda: locked(run).__enter__())
+
+
+def test_a_log_that_is_a_pipe_is_not_written_to(run: Path) -> None:
+    (run / "log.jsonl").unlink()
+    os.mkfifo(run / "log.jsonl")
+    assert str(run / "log.jsonl") in refusal(lambda: append_log(run, {"event": "compiling"}))
+
+
+def test_what_the_system_makes_up_is_read_as_far_as_any_file(tmp_path: Path) -> None:
+    """/proc tells no sizes: pagemap is half a terabyte."""
+    (tmp_path / "a").symlink_to("/proc/self/pagemap")
+    assert stat.S_ISREG((tmp_path / "a").stat().st_mode)
+    assert "is too large" in refusal(lambda: read_bytes(tmp_path / "a", limit=1000))
+
+
+@pytest.mark.parametrize("size", [9, 10, 11])
+def test_a_file_is_read_up_to_its_greatest_size(tmp_path: Path, size: int) -> None:
+    (tmp_path / "a").write_bytes(b"x" * size)
+    if size <= 10:
+        assert read_bytes(tmp_path / "a", limit=10) == b"x" * size
+    else:
+        assert refusal(lambda: read_bytes(tmp_path / "a", limit=10)) == (
+            f"{tmp_path / 'a'} is too large: it has more than 10 bytes"
+        )
+
+
+def test_settings_that_the_user_names_may_come_through_a_pipe(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.write(write, b"seed = 7")
+    os.close(write)
+    assert load_config(Path(f"/dev/fd/{read}"), regular=False).seed == 7
+    os.close(read)
+    assert "is too large" in refusal(lambda: load_config(Path("/dev/zero"), regular=False))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (f"a = {DEEP}", "is not TOML: it is nested too deep"),
+        (f"a = {DIGITS}", "is not TOML: it holds a number of thousands of digits"),
+        (f"a{'.a' * 400_000} = 1", "is not TOML: a line has more than 1,000 dots"),
+        (f"seed{'.a' * 900} = 1", "it is nested too deep"),
+        (f"seed = '{LONG}'", "seed: expected a whole number, got 'aaaa"),
+        ("[search]\nmaximum_ratio = 1e300", "search.maximum_ratio: expected"),
+        ("[search]\ncoverage_penalty = 1e308", "search.coverage_penalty: expected"),
+        ("[search]\nlength_power = 1e308", "search.length_power: expected"),
+    ],
+)
+def test_settings_that_cannot_be(run: Path, content: str, told: str) -> None:
+    (run / "config.toml").write_text(content)
+    message = refusal(lambda: load(run))
+    assert message.startswith(f"{run / 'config.toml'}") and told in message and len(message) < 1000
+    with pytest.raises(ConfigError):
+        load_config(run / "config.toml")
+
+
+@pytest.mark.parametrize("key", ["encoder.hidden_size", "encoder.layers", "encoder.embedding_size", "attention.units"])
+@pytest.mark.parametrize("size", [20_000, 2**20])
+def test_sizes_that_the_parameters_do_not_have_take_no_memory(run: Path, key: str, size: int) -> None:
+    section, _, name = key.partition(".")
+    lines = (run / "config.toml").read_text("utf-8").split("\n")
+    start = lines.index(f"[{section}]")
+    at = next(at for at, line in enumerate(lines) if at > start and line.startswith(f"{name} = "))
+    lines[at] = f"{name} = {size}"
+    (run / "config.toml").write_text("\n".join(lines), "utf-8")
+    message = refusal(lambda: load(run))
+    if key == "encoder.layers":
+        assert message == f"{run / 'config.toml'}: {key}: expected a whole number of at most 100, got {size}"
+    else:
+        assert message.startswith(f"{run / 'model.safetensors'} does not fit the run's configuration and vocabulary: ")
+
+
+VOCABULARIES: dict[str, tuple[str, object]] = {
+    "longest_target": ("longest_target", 1e30),
+    "longest_target, whole": ("longest_target", 10**30),
+    "longest_source": ("longest_source", -1),
+    "counts": ("counts", 10**30),
+    "digits": ("longest_target", DIGITS),
+    "deep": ("longest_target", DEEP),
+    "further key": ("further", DEEP),
+}
+
+
+@pytest.mark.parametrize("kind", VOCABULARIES)
+def test_a_vocabulary_that_cannot_be(run: Path, kind: str) -> None:
+    key, value = VOCABULARIES[kind]
+    told = json.loads((run / "vocabulary.json").read_text("utf-8"))
+    if key == "counts":
+        told["source"]["counts"][0] = value
+    else:
+        told[key] = value
+    written = json.dumps(told).replace(f'"{DIGITS}"', DIGITS).replace(f'"{DEEP}"', DEEP)
+    (run / "vocabulary.json").write_text(written, "utf-8")
+    message = refusal(lambda: load(run))
+    assert message.startswith(f"{run / 'vocabulary.json'} is not a vocabulary: ")
+    assert (
+        "nested too deep" if value == DEEP and key == "further" else f"$.{'source.counts' if key == 'counts' else key}"
+    ) in message
+
+
+def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """A safetensors file with another header."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    change(header)
+    told = json.dumps(header).encode()
+    path.write_bytes(len(told).to_bytes(8, "little") + told + content[8 + length :])
+
+
+def first_of(header: dict[str, Any]) -> dict[str, Any]:
+    """The first tensor of a header."""
+    tensor: dict[str, Any] = header[next(name for name in sorted(header) if name != "__metadata__")]
+    return tensor
+
+
+HEADERS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "notes that are none": (lambda h: h.update(__metadata__=None), "its header: Expected `object`, got `null`"),
+    "notes of numbers": (lambda h: h.update(__metadata__={"format": 1}), "its header: Expected `str`, got `int`"),
+    "a type that nothing has": (lambda h: first_of(h).update(dtype="F8_E4M3"), "as F8_E4M3: expected one of BOOL"),
+    "another type": (lambda h: first_of(h).update(dtype="I32"), "is I32 ["),
+    "bits": (lambda h: first_of(h).update(dtype="BOOL"), "is BOOL ["),
+    "half of the bits": (lambda h: first_of(h).update(dtype="F16"), "is F16 ["),
+    "a size below zero": (lambda h: first_of(h).update(shape=[-1, 2]), "Expected `int` >= 0 - at `$.shape[0]`"),
+    "an endless size": (lambda h: first_of(h).update(shape=[2**60, 2]), "Expected `int` <= 9007199254740992"),
+    "endless sizes": (lambda h: first_of(h).update(shape=[9] * 1000), "Expected `array` of length <= 8"),
+    "places that cross": (lambda h: first_of(h).update(data_offsets=[8, 0]), "is not a whole safetensors file"),
+    "another tensor": (lambda h: h.update(x=first_of(h)), "it holds x, which is not here"),
+    "a tensor less": (lambda h: h.pop("encoder.table.weight"), "it lacks encoder.table.weight"),
+    "no tensor": (lambda h: h.update(x=None), "x in its header: Expected `object`, got `null`"),
+}
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+def test_a_header_that_cannot_be(run: Path, kind: str) -> None:
+    change, told = HEADERS[kind]
+    rewritten(run / "model.safetensors", change)
+    message = refusal(lambda: load(run))
+    assert message.startswith(f"{run / 'model.safetensors'} ") and told in message, message
+
+
+@pytest.mark.parametrize("content", [DEEP, "{" * 9, f'{{"a":{DIGITS}}}', "\ud800", "[]", '{"a":"\\ud800"}'])
+def test_a_header_that_is_no_json(run: Path, content: str) -> None:
+    told = content.encode("utf-8", "surrogatepass")
+    (run / "model.safetensors").write_bytes(len(told).to_bytes(8, "little") + told)
+    assert "model.safetensors is not a whole safetensors file: " in refusal(lambda: load(run))
+
+
+@pytest.mark.parametrize("length", [0, 1, 2**63, 2**64 - 1])
+def test_a_header_of_another_length(run: Path, length: int) -> None:
+    content = (run / "model.safetensors").read_bytes()
+    (run / "model.safetensors").write_bytes(length.to_bytes(8, "little") + content[8:])
+    assert "model.safetensors is not a whole safetensors file: " in refusal(lambda: load(run))
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.bool, torch.float16, torch.float64, torch.float8_e4m3fn])
+def test_parameters_of_another_type_are_not_cast(run: Path, kind: torch.dtype) -> None:
+    path = run / "model.safetensors"
+    held = safetensors.torch.load(path.read_bytes())
+    name = sorted(held)[0]
+    held[name] = torch.ones(held[name].shape).to(kind)
+    safetensors.torch.save_file(held, path)
+    message = refusal(lambda: load(run))
+    assert message.startswith(f"{path} ") and name in message
+
+
+LINES = [
+    *(
+        '{"event":[]}',
+        '{"event":{}}',
+        '{"event":"read","update":"x"}',
+        f'{{"event":"stopped","update":{DIGITS}}}',
+        DEEP,
+    ),
+    *('{"event":"read","update":5,"path":"a","examples":1,"blank_lines":0,"bad_lines":[]}', '{"event":"compil'),
+    '{"event":"read","path":5,"examples":1,"blank_lines":0,"bad_lines":[]}',
+    '{"event":"read","path":"a","examples":"many","blank_lines":0,"bad_lines":[]}',
+    '{"event":"stopped","update":1e400,"samples":1,"epoch":1,"seconds":1}',
+    '{"event":"stopped","update":true,"samples":1,"epoch":1,"seconds":1}',
+    '{"event":"stopped","update":1,"samples":1,"epoch":1,"seconds":NaN}',
+    '{"event":"stopped","update":1,"samples":1,"epoch":1,"seconds":1,"more":{"deep":{}}}',
+    '{"event":"validated","update":1,"samples":1,"epoch":1,"seconds":1,"exact_match":1,"symbol_error_rate":1,'
+    '"symbol_accuracy":1,"loss":1,"best":"yes"}',
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_damaged_line_of_a_log_is_counted_and_is_nothing_else(run: Path, line: str) -> None:
+    whole = read_log(run)
+    assert damage_told(run) == []
+    with (run / "log.jsonl").open("a", encoding="utf-8") as log:
+        log.write(f"{line}\n\n")
+    assert read_log(run) == whole
+    assert damage_told(run) == [f"{run / 'log.jsonl'}: 1 damaged line passed over"]
+    own_file(run)
+    cut_log(run, Progress(update=10**6, validations=10**6))
+    assert read_log(run) == whole and damage_told(run) == []
+
+
+def test_a_log_that_names_a_file_no_system_can_have(run: Path) -> None:
+    for name in (LONG, "a\0b"):
+        line = {"event": "read", "path": name, "examples": 1, "blank_lines": 0, "bad_lines": []}
+        (run / "log.jsonl").write_text(f"{json.dumps(line)}\n" * 2, "utf-8")
+        assert len(read_log(run)) == 2 and own_file(run) is None
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        *(f'{{"members":["{name}"]}}' for name in ("..", ".", "", "/", "/tmp", "a/..", "../a", "a\\u0000b", "a/")),
+        *(
+            '{"members":["a","a"]}',
+            '{"members":{"a":1}}',
+            f'{{"members":{DEEP}',
+            f'{{"a":{DEEP}',
+            '{"members":["\\ud800"]}',
+        ),
+        *(
+            f'{{"members":{DIGITS}}}',
+            json.dumps({"members": [f"a{at}" for at in range(1001)]}),
+            '{"members":["a"],"b":1}',
+        ),
+    ],
+    ids=lambda listed: listed[:20],
+)
+def test_a_list_of_members_that_cannot_be(run: Path, listed: str) -> None:
+    (run / ENSEMBLE).write_text(listed)
+    message = refusal(lambda: members(run))
+    assert message.startswith(f"{run / ENSEMBLE} does not list the members of an ensemble by their folders' names: ")
+
+
+def test_a_member_whose_name_is_too_long_for_the_system(tmp_path: Path) -> None:
+    (tmp_path / ENSEMBLE).write_text(json.dumps({"members": [LONG]}))
+    assert refusal(lambda: load(tmp_path)).endswith("file name too long")
+    assert "a path that is not too long for the system" in refusal(lambda: load(tmp_path / LONG))
+
+
+def test_an_ensemble_of_ensembles_is_refused_and_one_of_itself_does_not_go_round(tmp_path: Path, run: Path) -> None:
+    """Members are single runs. A link may lead out: whoever made the folder has set it."""
+    (tmp_path / "outer" / "inner").mkdir(parents=True)
+    for name in ("outer", "outer/inner"):
+        (tmp_path / name / ENSEMBLE).write_text('{"members":["inner"]}')
+    assert refusal(lambda: load(tmp_path / "outer")) == (
+        f"{tmp_path / 'outer' / 'inner'} is not a run folder: it holds no config.toml"
+    )
+    (tmp_path / "outer" / "inner" / ENSEMBLE).unlink()
+    (tmp_path / "outer" / "inner").rmdir()
+    (tmp_path / "outer" / "inner").symlink_to(tmp_path / "outer")
+    assert "holds no config.toml" in refusal(lambda: load(tmp_path / "outer"))
+    (tmp_path / "outer" / "inner").unlink()
+    (tmp_path / "outer" / "inner").symlink_to(run)
+    assert load(tmp_path / "outer").predict(["ab"])[0].source == ("a", "b")
+
+
+SNAPSHOTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "text": lambda told: told["traces"][0].update(text=5),
+    "lengths": lambda told: told["traces"][0].update(target=[]),
+    "features": lambda told: told["traces"][0].update(features=100),
+    "unknown": lambda told: told["traces"][0].update(unknown=[100]),
+    "steps": lambda told: told["traces"][0]["top"].pop(),
+    "traces": lambda told: told.update(traces=told["traces"] * 9),
+    "format": lambda told: told.update(format=2),
+}
+
+
+@pytest.mark.parametrize("kind", SNAPSHOTS)
+def test_a_snapshot_that_cannot_be(run: Path, kind: str) -> None:
+    path = snapshot(run)
+
+    def change(header: dict[str, Any]) -> None:
+        told = json.loads(header["__metadata__"]["snapshot"])
+        SNAPSHOTS[kind](told)
+        header["__metadata__"]["snapshot"] = json.dumps(told)
+
+    rewritten(path, change)
+    assert refusal(lambda: read_snapshots(run)).startswith(f"{path} is not a snapshot of this version of Pellucid: ")
+
+
+@pytest.mark.parametrize("value", [DEEP, DIGITS, "", "null"])
+def test_the_notes_of_a_snapshot_that_are_none(run: Path, value: str) -> None:
+    rewritten(snapshot(run), lambda header: header["__metadata__"].update(snapshot=value))
+    assert "is not a snapshot" in refusal(lambda: read_snapshots(run))
+
+
+def test_a_snapshot_of_another_run_is_refused_and_other_names_are_no_snapshots(run: Path) -> None:
+    other = snapshot(digits_run().run).read_bytes()
+    (run / "snapshots" / "²-³.safetensors").write_bytes(b"")
+    (run / "snapshots" / f"{'9' * 200}-00000001.safetensors").write_bytes(other)
+    assert "it has other sizes" in refusal(lambda: read_snapshots(run))
+
+
+def test_types_that_no_snapshot_has(run: Path) -> None:
+    for name in ("source", "entropy 0"):
+        for kind in ("BF16", "I16", "F16", "F8_E5M2"):
+            path = snapshot(run)
+            content = path.read_bytes()
+            rewritten(path, lambda header, name=name, kind=kind: header[name].update(dtype=kind))  # type: ignore[misc]
+            if (name, kind) != ("source", "F16"):
+                with pytest.raises(RunError, match=r"\.safetensors (is not a|holds)"):
+                    read_snapshots(run)
+            path.write_bytes(content)

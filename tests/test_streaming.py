@@ -1,0 +1,144 @@
+"""Streams: of a list a list, of an iterator an iterator; the same outputs, in order, and never much read ahead."""
+
+from collections.abc import Iterator
+from itertools import count, islice
+from typing import Any
+
+import pytest
+from test_transducer import PLAIN, TAGGED, same, transducer_of
+
+from pellucid.data.examples import Example
+from pellucid.errors import ArgumentError, DataError, InputError
+from pellucid.search import streaming
+from pellucid.search.options import Options
+from pellucid.search.sampling import Drawing
+from pellucid.search.streaming import Part, chunked, decode_parts, sources_at_once
+from pellucid.search.trace import Trace
+
+TEXTS = ["abc", "", "ab", "cabca", "a", "bca", "c"]
+EXAMPLES = [Example(text, "vw") for text in TEXTS]
+DRAWING = Drawing(samples=2, seed=3)
+
+
+@pytest.fixture
+def three_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "SOURCES", 3)
+
+
+def flat(results: list[Any]) -> list[Trace]:
+    return [trace for each in results for trace in (each if isinstance(each, list) else [each])]
+
+
+@pytest.mark.usefixtures("three_at_once")
+@pytest.mark.parametrize("method", ["predict", "nbest", "sample", "trace", "hypotheses", "samples", "force"])
+def test_a_stream_has_the_results_of_a_list(method: str) -> None:
+    given: list[Any] = [text for text in TEXTS if text] if method in ("predict", "nbest", "sample") else EXAMPLES
+    given = [each for each in given if each[0]] if method == "force" else given
+    more = {"nbest": (2,), "hypotheses": (2,), "sample": (DRAWING,), "samples": (DRAWING, 5)}.get(method, ())
+    decode = getattr(PLAIN, method)
+    listed, stream = decode(given, *more), decode(iter(given), *more)
+    assert isinstance(listed, list) and isinstance(stream, Iterator)
+    results = list(stream)
+    assert len(results) == len(listed) == len(given)
+    for one, two in zip(flat(listed), flat(results), strict=True):
+        same(one, two)
+        assert (one.rank, one.origin) == (two.rank, two.origin)
+
+
+def test_a_stream_without_end_is_read_one_part_ahead() -> None:
+    taken = 0
+
+    def sources() -> Iterator[str]:
+        nonlocal taken
+        for taken in count(1):
+            yield "abc"[taken % 3]
+
+    stream = PLAIN.predict(sources())
+    assert taken == 0
+    for number, trace in enumerate(islice(stream, 2 * streaming.SOURCES + 5), 1):
+        assert trace.text == "abc"[number % 3]
+        assert number <= taken < number + streaming.SOURCES
+    assert sources_at_once(1) == streaming.SOURCES
+    assert sources_at_once(1024) == 16 and sources_at_once(10**9) == 1
+
+
+@pytest.mark.usefixtures("three_at_once")
+def test_features_and_prefixes_go_along_with_a_stream() -> None:
+    tags, texts = ["V", "N", "V;N", "", "N"], TEXTS[:5]
+    for features in (tags, iter(tags)):
+        for one, two in zip(TAGGED.predict(texts, tags), TAGGED.predict(iter(texts), features), strict=True):
+            same(one, two)
+    begun = ["v", "", ["w", "x"], "", "zz"]
+    for prefixes in (begun, iter(begun)):
+        for one, two in zip(PLAIN.predict(texts, None, begun), PLAIN.predict(iter(texts), None, prefixes), strict=True):
+            same(one, two)
+            assert one.forced == two.forced
+    for one, two in zip(TAGGED.predict(texts, tags), TAGGED.predict(texts, iter(tags)), strict=True):
+        same(one, two)
+
+
+@pytest.mark.usefixtures("three_at_once")
+@pytest.mark.parametrize(
+    ("given", "message", "before"),
+    [
+        (["v"] * 4, "expected one prefix for each source, but source 5 has none", 4),
+        (["v"] * 6, "expected one prefix for each of 5 sources, got more", 5),
+        ([], "expected one prefix for each source, but source 1 has none", 0),
+    ],
+)
+def test_too_few_or_many_are_told_where_a_stream_ends(given: list[str], message: str, before: int) -> None:
+    stream, found = PLAIN.predict(iter(TEXTS[:5]), prefixes=given), list[Trace]()
+    with pytest.raises(DataError, match=message):
+        found.extend(stream)
+    assert len(found) == before
+    with pytest.raises(DataError, match=f"expected one prefix for each of 5 sources, got {len(given)}"):
+        PLAIN.predict(TEXTS[:5], prefixes=given)
+    with pytest.raises(DataError, match=r"expected one features text for each of 2 sources, got more"):
+        TAGGED.predict(["a", "b"], (each for each in ["V"] * 9))
+
+
+@pytest.mark.usefixtures("three_at_once")
+def test_an_error_comes_in_the_place_of_its_source_and_the_model_goes_on() -> None:
+    bad: Any = (each for each in ["a", "b", "c", "a", None, "b"])
+    found = list[Trace]()
+    with pytest.raises(ArgumentError, match=r"^sources\[4\]: expected a text, got None$"):
+        found.extend(PLAIN.predict(bad))
+    assert [trace.text for trace in found] == ["a", "b", "c", "a"]
+    limited = transducer_of({"data": {"maximum_length": 4}})
+    with pytest.raises(DataError, match="source 5 has 5 symbols"):
+        list(limited.predict(iter(["a", "b", "c", "a", "abcab"])))
+    with pytest.raises(DataError, match="source 4 is empty"):
+        list(PLAIN.force(Example(text, "v") for text in ["a", "b", "c", ""]))
+    with pytest.raises(InputError, match="there is no position 1: source 5 has 0 to 0"):
+        list(PLAIN.with_options(Options(masked=(1,))).predict(iter(["ab", "bc", "ca", "ab", "a"])))
+    assert PLAIN.predict(["a"])[0].output == found[0].output
+
+
+def test_an_error_of_the_source_itself_passes_through() -> None:
+    def failing() -> Iterator[str]:
+        yield "a"
+        raise OSError("the disk is gone")
+
+    stream = PLAIN.predict(failing())
+    assert next(stream).text == "a"
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(stream)
+
+
+def test_a_source_may_ask_the_same_model() -> None:
+    stream = PLAIN.predict(PLAIN.predict(["a"])[0].output and text for text in ["ab", "c"])
+    assert [trace.text for trace in stream] == ["ab", "c"]
+
+
+def test_parts_are_numbered_and_whole() -> None:
+    seen = list[Part]()
+
+    def decode(part: Part) -> list[str]:
+        seen.append(part)
+        return [example.source for example in part.examples]
+
+    assert decode_parts(decode, EXAMPLES, None, 1, 0) == TEXTS
+    assert list(decode_parts(decode, iter(EXAMPLES), iter("abcdefg"), 2**13, 10)) == TEXTS
+    assert [part.first for part in seen] == [0, 10, 12, 14, 16]
+    assert [part.prefixes for part in seen] == [None, ["a", "b"], ["c", "d"], ["e", "f"], ["g"]]
+    assert list(chunked(range(5), 2)) == [[0, 1], [2, 3], [4]] and list(chunked([], 2)) == []

@@ -1,0 +1,92 @@
+"""A forked process computes with one thread, and does not wait for those of its parent; a model serves many threads."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from test_transducer import PLAIN
+from trained_runs import copies_run
+
+from pellucid.errors import RunError
+from pellucid.model.device import check_process
+from pellucid.model.threads import prepare_for_forks, use_threads
+
+ROOT = Path(__file__).parents[1]
+FORKS = """
+import multiprocessing, os, sys
+import torch
+import pellucid
+from pellucid.model.threads import use_threads
+
+def outputs(number):
+    square = torch.ones(600, 600)
+    assert (square @ square).sum() == 600 ** 3
+    return torch.get_num_threads(), [trace.output for trace in MODEL.predict(SOURCES)]
+
+torch.set_num_threads(2)
+MODEL, SOURCES = pellucid.load(sys.argv[1]), ["abcd"[at % 4] * (1 + at % 3) for at in range(600)]
+threads, written = outputs(0)
+assert threads == 2
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    for found in pool.map(outputs, range(4)):
+        assert found == (1, written)
+child = os.fork()
+if not child:
+    code = outputs(0) != (1, written)
+    try:
+        use_threads(2)
+    except pellucid.InputError as error:
+        print(error)
+    use_threads(0)
+    code += torch.get_num_threads() != 1
+    sys.stdout.flush()
+    os._exit(code)
+assert os.waitpid(child, 0)[1] == 0
+assert outputs(0) == (2, written)
+print("the same", len(set(written)))
+"""
+
+
+@pytest.mark.parametrize("plain", ["0", "1"])
+def test_a_process_forked_after_predicting_predicts_the_same(plain: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS, copies_run().run],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PELLUCID_PLAIN": plain},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    refused, same = done.stdout.splitlines()
+    assert refused.startswith("threads = 2: a forked process computes with one thread") and "spawn" in refused
+    assert same.startswith("the same")
+
+
+def test_this_process_has_its_own_threads() -> None:
+    assert prepare_for_forks() == os.getpid()
+    before = torch.get_num_threads()
+    try:
+        use_threads(2)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_model_on_a_gpu_is_refused_in_a_forked_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)  # so it is there
+    with pytest.raises(RunError, match="a forked process cannot use"):
+        check_process(torch.device("cuda"))
+    check_process(torch.device("cpu"))
+
+
+def test_threads_may_ask_one_model_at_once() -> None:
+    texts = [["abc", "a", "bca"], ["b"], ["cab", "", "ab", "c"], ["?"]]
+    alone = [[trace.output for trace in PLAIN.predict(each)] for each in texts]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            assert [[trace.output for trace in found] for found in pool.map(PLAIN.predict, texts)] == alone

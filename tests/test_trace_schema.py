@@ -1,0 +1,260 @@
+"""The JSON form of a trace: what is written can be read again, by people and by the page."""
+
+import base64
+import json
+import math
+import struct
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from sample_traces import HOSTILE, small
+from test_trace import empty, trace_of
+
+from pellucid.config import Task
+from pellucid.errors import DataError
+from pellucid.search.lattice import Lattice
+from pellucid.search.trace import Trace
+from pellucid.search.trace_schema import (
+    LOG_ZERO,
+    VERSION,
+    Fate,
+    LatticeRecord,
+    Origin,
+    TraceRecord,
+    decode_array,
+    encode_array,
+    finite_log_probability,
+    list_array,
+)
+from pellucid.viewer.contents import PageTrace
+from pellucid.viewer.traces import alone_told
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "using.md"
+SYMBOLS = st.sampled_from(["a", "b", "⟨end⟩", "", "two words", "ü🙂", *(each for each in HOSTILE if each != "\ud800")])
+WEIGHTS = st.floats(0, 1, width=32)
+LOGS = st.one_of(st.floats(-50, 0, width=32), st.just(-math.inf))
+
+
+def array_of(draw: st.DrawFn, shape: tuple[int, ...], elements: st.SearchStrategy[float]) -> np.ndarray:
+    """A float32 array of this shape."""
+    return draw(arrays.arrays(np.float32, shape, elements=elements))
+
+
+def places(count: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """Some numbers below a count."""
+    return st.lists(st.integers(0, count - 1), max_size=3).map(tuple) if count else st.just(())
+
+
+@st.composite
+def lattices(draw: st.DrawFn, positions: int) -> dict[str, Any]:
+    """The fields of a tree over so many source positions."""
+    nodes, rows = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    return dict(
+        symbols=tuple(draw(st.lists(SYMBOLS, min_size=nodes, max_size=nodes))),
+        parents=np.array([draw(st.integers(-1, node - 1)) for node in range(nodes)]),
+        log_probabilities=array_of(draw, (nodes,), st.floats(-50, 0, width=32)),
+        scores=array_of(draw, (nodes,), st.floats(-50, 0, width=32)),
+        fates=tuple(draw(st.lists(st.sampled_from(get_args(Fate)), min_size=nodes, max_size=nodes))),
+        looks=np.array(draw(st.lists(st.integers(0, rows - 1), min_size=nodes, max_size=nodes))),
+        attention=array_of(draw, (rows, positions), WEIGHTS),
+        leaf=draw(st.integers(-1, nodes - 1)),
+    )
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> dict[str, Any]:
+    """The fields of a trace of any task, with anything that a trace may hold.
+
+    The trace is made in the test: the check of its types draws random numbers, which a strategy may not.
+    """
+    task: Task = draw(st.sampled_from(get_args(Task)))
+    S, T, k = draw(st.integers(0, 4)), draw(st.integers(0, 4)), draw(st.integers(1, 3))
+    features = draw(st.integers(0, S))
+    likely = -np.sort(-array_of(draw, (T, k), LOGS), axis=1)
+    heads, looks = draw(st.none() | st.integers(1, 2)), draw(st.none() | st.integers(1, 3))
+    return dict(
+        text=draw(SYMBOLS),
+        source=tuple(draw(st.lists(SYMBOLS, min_size=S, max_size=S))),
+        features=features,
+        unknown=draw(places(S)),
+        target=tuple(draw(st.lists(SYMBOLS, min_size=T, max_size=T))),
+        output=draw(SYMBOLS),
+        finished=draw(st.booleans()),
+        log_probabilities=array_of(draw, (T,), LOGS),
+        attention=np.eye(T, S, features, dtype=np.float32) if task == "tag" else array_of(draw, (T, S), WEIGHTS),
+        top_symbols=tuple(tuple(draw(st.lists(SYMBOLS, min_size=k, max_size=k))) for _ in range(T)),
+        top_log_probabilities=likely,
+        origin=draw(st.sampled_from(get_args(Origin))),
+        rank=draw(st.integers(1, 9)),
+        probability=draw(st.none() | st.floats(0, 1)),
+        search_score=draw(st.none() | st.floats(-50, 0)),
+        unknown_target=draw(places(T)),
+        forced=draw(places(T)),
+        painted=draw(places(T)),
+        lattice=draw(st.none() | lattices(S)),
+        heads=None if heads is None else array_of(draw, (heads, T, S), WEIGHTS),
+        added=draw(st.lists(SYMBOLS, max_size=2).map(tuple)),
+        task=task,
+        looks=None if looks is None else array_of(draw, (looks, S), WEIGHTS),
+    )
+
+
+def assert_same(one: object, other: object, tolerance: float, name: str = "") -> None:
+    """Two values of a trace are the same; numbers up to a tolerance, −∞ exactly."""
+    if isinstance(one, np.ndarray):
+        assert isinstance(other, np.ndarray) and one.shape == other.shape, name
+        if tolerance:
+            np.testing.assert_allclose(one, other, rtol=2e-7, atol=tolerance, err_msg=name)
+        else:
+            np.testing.assert_array_equal(one, other, name)
+    elif isinstance(one, float) and tolerance:
+        assert other == pytest.approx(one, abs=tolerance), name
+    elif isinstance(one, Lattice):
+        assert isinstance(other, Lattice), name
+        for field in fields(one):
+            assert_same(getattr(one, field.name), getattr(other, field.name), tolerance, f"lattice.{field.name}")
+    else:
+        assert one == other, name
+
+
+@settings(deadline=None)
+@given(traces(), st.booleans())
+def test_a_trace_of_any_task_is_read_as_it_was_written(drawn: dict[str, Any], compact: bool) -> None:
+    """To the bit in the compact form, to six decimals as lists; candidates, of probability above 0, to six decimals."""
+    lattice = drawn["lattice"]
+    trace = Trace(**{**drawn, "lattice": None if lattice is None else Lattice(**lattice)})
+    again = Trace.from_json(trace.to_json(compact))
+    tops = ("top_symbols", "top_log_probabilities")
+    for field in fields(trace):
+        if field.name not in tops:
+            tolerance = 0.0 if compact else 5.1e-7
+            assert_same(getattr(trace, field.name), getattr(again, field.name), tolerance, field.name)
+    for step, (symbols, values) in enumerate(zip(trace.top_symbols, trace.top_log_probabilities, strict=True)):
+        known = [symbol for symbol, value in zip(symbols, values, strict=True) if value > -np.inf]
+        count = len(known)
+        assert list(again.top_symbols[step][:count]) == known
+        np.testing.assert_allclose(again.top_log_probabilities[step, :count], values[:count], rtol=2e-7, atol=5.1e-7)
+        assert set(again.top_symbols[step][count:]) <= {""}
+        assert np.isneginf(again.top_log_probabilities[step, count:]).all()
+    assert again.to_json(compact=True) == Trace.from_json(again.to_json(compact=True)).to_json(compact=True)
+
+
+def test_either_form_can_be_read_field_by_field() -> None:
+    mixed = json.loads(small().to_json())
+    mixed["attention"] = json.loads(small().to_json(compact=True))["attention"]
+    assert_same(Trace.from_json(json.dumps(mixed)).attention, small().attention, 0)
+
+
+def test_a_trace_of_the_page_is_read_as_any_other() -> None:
+    told = alone_told(small())
+    again = Trace.from_json(msgspec.json.encode(told))
+    assert again.to_json(compact=True) == small().to_json(compact=True)
+    assert TraceRecord.__struct_fields__ == PageTrace.__struct_fields__[: len(TraceRecord.__struct_fields__)]
+
+
+def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
+    assert Trace.from_json(replace(small(), text="a\ud800").to_json()).text == "a\ufffd"
+
+
+def changed(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
+    """The JSON of a trace with other fields; None leaves a field out."""
+    plain = {**json.loads(trace_of().to_json()), **changes}
+    return json.dumps({name: value for name, value in plain.items() if value is not None})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "this is not a trace of schema version 1"),
+        ("[]", "this is not a trace"),
+        (b"\xff", "this is not a trace"),
+        (changed(version=None), "missing required field `version`"),
+        (changed(version=VERSION + 1), "the trace has version 2 of the schema; expected version 1"),
+        (changed(source=[1]), r"`str`.*source"),
+        (changed(target=["x"]), "expected candidates of 1 steps"),
+        (changed(log_probabilities=[0.5]), "log_probabilities: expected 2 numbers, got 1"),
+        (changed(attention=[[0.5], [0.5]]), "attention: expected 2 × 3 numbers, got 2 × 1"),
+        (changed(attention=[[0.5], []]), "attention: expected an array of numbers"),
+        (changed(attention={"shape": [2, 3], "data": "AAAA"}), "attention: expected an array of numbers"),
+        (changed(attention={"shape": [10**30, 0], "data": ""}), "attention: expected an array of numbers"),
+        (changed(other=None)[:-1] + ', "other": ' + "[" * 100_000, "this is not a trace"),
+        (changed(attention={"shape": [2, -3], "data": ""}), r">= 0.*shape"),
+        (changed(attention={"shape": [2, 3], "data": "?"}), "attention: expected an array of numbers"),
+        (changed(log_probabilities={"shape": [2], "data": "AACAfwAAgH8="}), "expected finite numbers"),
+        (changed(heads=[[[0.5]]]), "heads: expected any number of × 2 × 3 numbers, got 1 × 1 × 1"),
+        (changed(features=4), "features: expected 0 to 3"),
+        (changed(unknown=[3]), "unknown: expected numbers from 0 to 2"),
+        (changed(forced=[-1]), "forced: expected numbers from 0 to 1"),
+        (changed(origin="dream"), r"'dream'.*origin"),
+    ],
+)
+def test_what_is_no_trace_is_refused(text: str | bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Trace.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("parents", [0], "parents that come before their nodes"),
+        ("leaf", 1, "a leaf among the nodes"),
+        ("looks", [1], "looks that are rows"),
+        ("fates", [], "a parent, a fate and a look"),
+        ("attention", [[0.5]], "attention: expected any number of × 3"),
+        ("scores", [], "scores: expected 1 numbers, got 0"),
+    ],
+)
+def test_what_is_no_lattice_is_refused(name: str, value: object, message: str) -> None:
+    lattice = {
+        **{"symbols": ["x"], "parents": [-1], "log_probabilities": [0], "scores": [0]},
+        **{"fates": ["kept"], "looks": [0], "attention": [[1, 0, 0]], "leaf": 0},
+    }
+    assert Trace.from_json(changed(lattice=lattice)).lattice is not None
+    with pytest.raises(DataError, match=message):
+        Trace.from_json(changed(lattice={**lattice, name: value}))
+
+
+def test_every_field_is_documented() -> None:
+    text = DOCUMENT.read_text("utf-8")
+    for kind in (TraceRecord, LatticeRecord):
+        missing = [name for name in kind.__struct_fields__ if f"| `{name}` |" not in text]
+        assert not missing, f"docs/using.md has no row for {missing}"
+
+
+@given(arrays.arrays(np.float32, arrays.array_shapes(max_dims=3, min_side=0), elements=st.floats(-1e6, 1e6, width=32)))
+def test_numbers_come_back_bit_for_bit(values: np.ndarray) -> None:
+    again = decode_array(encode_array(values))
+    assert again.shape == values.shape
+    np.testing.assert_array_equal(again, values)
+
+
+def test_rows_follow_each_other_in_little_endian() -> None:
+    told = encode_array(np.array([[1.5, -2.0], [0.25, 4.0]]))
+    assert told.shape == [2, 2]
+    assert struct.unpack("<4f", base64.b64decode(told.data)) == (1.5, -2.0, 0.25, 4.0)
+
+
+def test_lists_are_rounded() -> None:
+    assert list_array(np.array([[1 / 3, 2e-7]], np.float32)) == [[0.333333, 0.0]]
+
+
+def test_a_page_never_meets_what_is_not_a_number() -> None:
+    assert np.isfinite(decode_array(encode_array(np.array([np.nan, -np.inf, np.inf])))).all()
+    assert finite_log_probability(float("-inf")) == LOG_ZERO and finite_log_probability(float("nan")) == 0
+    assert finite_log_probability(-3.5) == -3.5
+    impossible = trace_of(log_probabilities=np.array([-np.inf, -1], np.float32))
+    for compact in (False, True):
+        record = impossible.to_record(compact)
+        assert record.score == LOG_ZERO and decode_array(record.log_probabilities).tolist() == [LOG_ZERO, -1]
+
+
+def test_an_empty_trace_is_read_as_it_was_written() -> None:
+    again = Trace.from_json(empty().to_json())
+    assert again.attention.shape == again.top_log_probabilities.shape == (0, 0) and again.target == ()

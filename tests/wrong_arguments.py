@@ -1,0 +1,180 @@
+"""Call every public function with values that its arguments cannot have; run as a script, beside what tests check.
+
+    python tests/wrong_arguments.py RUN PAIRS
+
+prints a line for each call that neither works nor raises an `InputError` whose message names the argument, and in the
+end how many calls were made. It is a process of its own because under pytest the types of all arguments are checked
+before a function sees them.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+import pellucid
+from pellucid import api
+from pellucid.config import Config, SearchConfig
+from pellucid.data.examples import Example
+from pellucid.errors import ArgumentError, InputError
+from pellucid.wording import abbreviated
+
+Call = Callable[[Any], object]
+
+
+def itself(value: object) -> object:
+    """The value."""
+    return value
+
+
+class Text(str):
+    """A subclass of text that shows itself as something else."""
+
+    def __str__(self) -> str:
+        """What nobody may take for the text."""
+        return "not the text"
+
+
+ODD: tuple[Any, ...] = (
+    *(None, True, 0, 1, -1, 2**70, -(10**5000), 0.5, 1e308, 1e400, -0.5, float("nan"), 1j, Decimal(1)),
+    *("", "x", "ab\0", "\ud800", "x" * 5000, b"x", bytearray(b"x"), Text("ab"), Path("x"), object(), int, len),
+    *([], [[]], ["ab", None], ["ab", b"x"], ["ab", ["ab"]], [1], (), (1, 2), ("ab",), [Path("x")], range(3)),
+    *({}, {"ab": "ab"}, {1: 2}, {"ab"}, Example("ab", "b"), [Example("ab", "ab")], [("ab", "ab")], [("ab",)]),
+    *(np.int64(1), np.float32(0.5), np.bool_(True), np.str_("ab"), np.array("ab"), np.array(["ab", "b"])),
+    *(np.zeros((2, 2)), np.array([1]), torch.tensor(1), torch.zeros(2)),
+)
+NOTHING: Any = None
+VALUES: list[Callable[[], object]] = [
+    *(partial(itself, value) for value in ODD),
+    lambda: [Example("ab", NOTHING)],
+    lambda: iter(["ab", None]),
+    lambda: (each for each in ["ab"]),
+    lambda: (each for each in [Example("ab", "ab"), 5]),
+    lambda: map(str, range(2)),
+]
+"""What arguments are given, made anew for each call."""
+
+
+def calls(run: str, pairs: str) -> dict[str, Call]:
+    """Each argument of each public function, by its full name."""
+    model, sources, examples = pellucid.load(run), ["ab", "c"], [Example("ab", "ab"), Example("c", "c")]
+    drawing, trace = pellucid.Drawing(), model.predict(["ab"])[0]
+    settings = {"size": "tiny"}
+    return {
+        "load.run": pellucid.load,
+        "load.device": lambda v: pellucid.load(run, v),
+        "train.train": lambda v: pellucid.train(v, pairs, "run", settings),
+        "train.dev": lambda v: pellucid.train(pairs, v, "run", settings),
+        "train.run": lambda v: pellucid.train(pairs, pairs, v, settings),
+        "train.config": lambda v: pellucid.train(pairs, pairs, "run", v),
+        "train.ensemble": lambda v: pellucid.train(pairs, pairs, "run", settings, v),
+        "preset.size": pellucid.preset,
+        "load_config.path": pellucid.load_config,
+        "load_config.overrides": lambda v: pellucid.load_config(f"{run}/config.toml", v),
+        "load_lexicon.path": lambda v: pellucid.load_lexicon(v, model.config.data),
+        "load_lexicon.config": lambda v: pellucid.load_lexicon(pairs, v),
+        "predict.sources": model.predict,
+        "predict.features": lambda v: model.predict(sources, v),
+        "predict.prefixes": lambda v: model.predict(sources, prefixes=v),
+        "nbest.sources": lambda v: model.nbest(v, 2),
+        "nbest.count": lambda v: model.nbest(sources, v),
+        "nbest.features": lambda v: model.nbest(sources, 2, v),
+        "nbest.until": lambda v: model.nbest(sources, 2, until=v),
+        "sample.sources": lambda v: model.sample(v, drawing),
+        "sample.drawing": lambda v: model.sample(sources, v),
+        "sample.features": lambda v: model.sample(sources, drawing, v),
+        "trace.examples": model.trace,
+        "trace.prefixes": lambda v: model.trace(examples, v),
+        "hypotheses.examples": lambda v: model.hypotheses(v, 2),
+        "hypotheses.count": lambda v: model.hypotheses(examples, v),
+        "hypotheses.until": lambda v: model.hypotheses(examples, 2, v),
+        "hypotheses.prefixes": lambda v: model.hypotheses(examples, 2, prefixes=v),
+        "samples.examples": lambda v: model.samples(v, drawing),
+        "samples.drawing": lambda v: model.samples(examples, v),
+        "samples.first": lambda v: model.samples(examples, drawing, v),
+        "samples.prefixes": lambda v: model.samples(examples, drawing, prefixes=v),
+        "force.examples": model.force,
+        "with_beam.beam_width": model.with_beam,
+        "with_search.search": model.with_search,
+        "with_options.options": model.with_options,
+        "save.path": trace.save,
+        **{f"Drawing.{each.name}": partial(drawn, model, each.name) for each in fields(pellucid.Drawing)},
+        **{f"Options.{each.name}": partial(optioned, model, each.name) for each in fields(pellucid.Options)},
+        "Painted.step": lambda v: pellucid.Painted(v, (1.0,)),
+        "Painted.weights": lambda v: pellucid.Painted(0, v),
+        "Lexicon.targets": pellucid.Lexicon,
+        "Lexicon.bad": lambda v: pellucid.Lexicon({}, v),
+        **{f"SearchConfig.{name}": partial(searched, model, name) for name in names_of(SearchConfig)},
+        **{f"config.{name}": partial(trained, pairs, name) for name in names_of(Config)},
+    }
+
+
+def names_of(struct: type[msgspec.Struct]) -> list[str]:
+    """The names of a struct's fields."""
+    return [field.name for field in msgspec.structs.fields(struct)]
+
+
+def drawn(model: pellucid.Transducer, name: str, value: object) -> object:
+    """Samples, drawn with one setting."""
+    given: Any = {name: value}
+    return model.sample(["ab"], pellucid.Drawing(**given))
+
+
+def optioned(model: pellucid.Transducer, name: str, value: object) -> object:
+    """Outputs of which one thing is asked."""
+    given: Any = {name: value}
+    return model.with_options(pellucid.Options(**given)).predict(["ab"])
+
+
+def searched(model: pellucid.Transducer, name: str, value: object) -> object:
+    """Outputs of a search with one setting."""
+    return model.with_search(msgspec.structs.replace(model.config.search, **{name: value})).predict(["ab"])
+
+
+def trained(pairs: str, name: str, value: object) -> object:
+    """A training with one setting."""
+    return pellucid.train(pairs, pairs, "run", {name: value})
+
+
+def outcome(call: Call, name: str, value: object) -> str:
+    """What is wrong with what a call came to; empty where it worked, or the error is one that a person can use."""
+    try:
+        result = call(value)
+        if isinstance(result, Iterator):
+            list(result)
+    except ArgumentError as error:
+        return "" if str(error).startswith(name) and len(str(error)) < 400 else f"ArgumentError: {error}"
+    except InputError as error:
+        return "" if len(str(error)) < 6000 else f"{len(str(error))} characters"
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:200]}"
+    return ""
+
+
+def main(run: str, pairs: str) -> None:
+    """Make all calls, trainings but for their arguments."""
+    api.train_run = lambda *given: iter(())  # type: ignore[attr-defined, assignment]
+    api.load = lambda *given: None  # type: ignore[attr-defined, assignment]
+    api._train_ensemble = lambda *given: None
+    every, made = calls(run, pairs), 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for name, call in every.items():
+            for value in VALUES:
+                wrong, made = outcome(call, name.partition(".")[2], value()), made + 1
+                if wrong:
+                    print(f"{name} = {abbreviated(value())}: {wrong}")
+    print(f"{made} calls")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
