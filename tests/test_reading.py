@@ -89,7 +89,7 @@ def test_a_corpus_lasts_as_long_as_its_training(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "run" / "corpus.arrow").stat().st_mode) == stat.S_IMODE(
         (tmp_path / "run" / "config.toml").stat().st_mode
     )
-    (tmp_path / "run" / ".corpus.arrow.k1lled").write_bytes(b"half")
+    (tmp_path / "run" / ".corpus.arrow.k1lled__.tmp").write_bytes(b"half")
     train_to_end(files, tmp_path / "run", config)
     assert sorted(contents(tmp_path / "run")) == sorted(contents(straight))
     assert_same_outcome(straight, tmp_path / "run")
