@@ -23,7 +23,7 @@ import torch
 from msgspec import Meta
 
 from pellucid.arguments import convert_argument
-from pellucid.config import Config, Device
+from pellucid.config import Config, DataConfig, Device
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.errors import RunError
 from pellucid.files import (
@@ -117,7 +117,7 @@ def _load(folder: Path, device: torch.device) -> Transducer:
     if not is_there(folder / MODEL):
         raise RunError(f"{folder} holds no model yet: its training has not reached a first validation")
     config = load_config(folder / CONFIG)
-    vocabularies = load_vocabularies(folder / VOCABULARY)
+    vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
     outline = build_meta_network(config, vocabularies)
     check_header(folder / MODEL, outline)
     check_memory(config, outline, "load", device)
@@ -179,9 +179,9 @@ def check_same_config(folder: Path, config: Config) -> None:
         raise RunError(f"{folder} holds a run with a different configuration:", *listed, "name another run folder")
 
 
-def check_same_vocabularies(folder: Path, vocabularies: Vocabularies) -> None:
+def check_same_vocabularies(folder: Path, vocabularies: Vocabularies, config: DataConfig) -> None:
     """Refuse to go on with a run whose vocabulary is not the one that the training file gives."""
-    if load_vocabularies(folder / VOCABULARY) != vocabularies:
+    if load_vocabularies(folder / VOCABULARY, config) != vocabularies:
         raise RunError(f"{folder / VOCABULARY} is not the vocabulary of the training data; name another run folder")
 
 
