@@ -18,7 +18,7 @@ from pellucid.config import Config
 from pellucid.data.batches import encode
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import learn_vocabularies
-from pellucid.errors import RunError
+from pellucid.errors import DivergenceError, RunError
 from pellucid.model.network import build_network
 from pellucid.search.transducer import Transducer
 from pellucid.training.checkpoint import load_network, network_file, restore_session, save_session
@@ -166,6 +166,22 @@ def test_moments_that_no_training_comes_to_are_refused(tmp_path: Path, part: str
     path.write_bytes(safetensors.torch.save(held, notes))
     with pytest.raises(RunError, match=rf"a\.safetensors.* optimizer\.encoder\.table\.weight\.{told}"):
         restore_session(path, session, "data")
+
+
+@pytest.mark.parametrize("update", [1, 2])
+def test_a_training_that_diverges_at_once_names_the_file_it_comes_from(tmp_path: Path, update: int) -> None:
+    """Finite numbers may be damaged all the same: no setting is to blame, whether an update or a validation is next."""
+    session, path = new_session(small_config({"epochs": 9}), updates=update), tmp_path / "a.safetensors"
+    save_session(path, session, "data")
+    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+    for name, value in held.items():
+        if name.startswith("network."):
+            value.fill_(1e38)
+    path.write_bytes(safetensors.torch.save(held, notes))
+    restore_session(path, session, "data")
+    told = rf"^training diverged at update {update}, the first after .*a\.safetensors was read: .* file may be damaged, or "
+    with pytest.raises(DivergenceError, match=told):
+        list(fit(session))
 
 
 def test_of_several_damaged_tensors_the_first_by_name_is_told(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def restore_session(path: Path, session: Session, fingerprint: str) -> None:
     session.optimizer.restore(_part(tensors, "optimizer."))
     if session.average is not None:
         session.average.restore(_part(tensors, "average."))
-    session.progress = progress
+    session.progress, session.checkpoint = progress, (path, progress.update)
 
 
 def _tensors_of(session: Session) -> dict[str, Any]:

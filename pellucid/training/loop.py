@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, count
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -65,6 +66,8 @@ class Session:
     training: Encoded
     development: Sequence[Example]
     progress: Progress = field(default_factory=Progress)
+    checkpoint: tuple[Path, int] | None = None
+    """The file that the session comes from, and the update at which it was written; None for a new one."""
     gradients: Gradients = field(init=False)
     average: Average | None = field(init=False)
     """The mean of weights that is judged and kept; None where it is the weights themselves."""
@@ -263,9 +266,14 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
 
 def _diverged(session: Session, what: str) -> DivergenceError:
     """The error of a training whose numbers have left the finite."""
-    config = session.config.training
+    config, update = session.config.training, session.progress.update
+    if session.checkpoint is not None and session.checkpoint[1] == update:
+        return DivergenceError(
+            f"training diverged at update {update}, the first after {session.checkpoint[0]} was read: {what}; the "
+            f"file may be damaged, or training.learning_rate (now {config.learning_rate:g}) too high"
+        )
     return DivergenceError(
-        f"training diverged at update {session.progress.update}: {what}; "
+        f"training diverged at update {update}: {what}; "
         f"a lower training.learning_rate (now {config.learning_rate:g}) or training.clip_norm may help"
     )
 
