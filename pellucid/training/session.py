@@ -133,7 +133,7 @@ def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Ex
     session = Session(transducer, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
         restore_session(folder / run.TRAINING, session, fingerprint)
-        run.check_same_vocabularies(folder, vocabularies)
+        run.check_same_vocabularies(folder, vocabularies, config.data)
     damaged = run.damage_told(folder)
     _mend(session, folder)
     compiles = not session.progress.finished and config.device == "cpu" and will_compile()
