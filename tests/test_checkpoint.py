@@ -170,18 +170,29 @@ def test_moments_that_no_training_comes_to_are_refused(tmp_path: Path, part: str
 
 @pytest.mark.parametrize("update", [1, 2])
 def test_a_training_that_diverges_at_once_names_the_file_it_comes_from(tmp_path: Path, update: int) -> None:
-    """Finite numbers may be damaged all the same: no setting is to blame, whether an update or a validation is next."""
+    """A checkpoint of a stranger may be whole and finite; an update is next, or a validation."""
     session, path = new_session(small_config({"epochs": 9}), updates=update), tmp_path / "a.safetensors"
+    for value in session.transducer.network.state_dict().values():
+        value.fill_(1e38)
     save_session(path, session, "data")
-    held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
-    for name, value in held.items():
-        if name.startswith("network."):
-            value.fill_(1e38)
-    path.write_bytes(safetensors.torch.save(held, notes))
     restore_session(path, session, "data")
     told = rf"^training diverged at update {update}, the first after .*a\.safetensors was read: .* file may be damaged"
     with pytest.raises(DivergenceError, match=told):
         list(fit(session))
+
+
+@pytest.mark.parametrize("name", ["network.encoder.table.weight", "optimizer.encoder.table.weight.mean", ""])
+def test_a_bit_that_changed_is_noticed(tmp_path: Path, name: str) -> None:
+    session, path = new_session(small_config({"epochs": 9}), updates=2), tmp_path / "a.safetensors"
+    if name:
+        save_session(path, session, "data")
+        held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
+        held[name].view(torch.int32).view(-1)[7] ^= 1
+        path.write_bytes(safetensors.torch.save(held, notes))
+    else:
+        spoilt_progress(path, session, loss_sum=1.5)
+    with pytest.raises(RunError, match=r"a\.safetensors is damaged: its content is not that of its checksum"):
+        restore_session(path, session, "data")
 
 
 def test_of_several_damaged_tensors_the_first_by_name_is_told(tmp_path: Path) -> None:

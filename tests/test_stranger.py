@@ -17,7 +17,7 @@ from pellucid.files import read_bytes
 from pellucid.toml import load_config
 from pellucid.training.events import Progress
 from pellucid.training.run import ENSEMBLE, append_log, cut_log, damage_told, in_use, load, locked, members, read_log
-from pellucid.training.session import Saved, train_run
+from pellucid.training.session import Built, Saved, train_run
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.models import own_file
 
@@ -336,6 +336,17 @@ def test_a_damaged_line_of_a_log_is_counted_and_is_nothing_else(run: Path, line:
     own_file(run)
     cut_log(run, Progress(update=10**6, validations=10**6))
     assert read_log(run) == whole and damage_told(run) == []
+
+
+def test_a_log_that_lacks_the_best_validation_is_told_where_a_training_goes_on(run: Path) -> None:
+    def known() -> tuple[str, ...]:
+        events = train_run(copies_run().files, run, copies_run().config)
+        return next(event.foreseen for event in events if isinstance(event, Built))
+
+    assert not any("lacks" in line for line in known())
+    (run / "log.jsonl").unlink()
+    told = next(line for line in known() if "lacks" in line)
+    assert told.startswith(f"{run / 'log.jsonl'} lacks the best validation, at update ")
 
 
 def test_a_log_that_names_a_file_no_system_can_have(run: Path) -> None:

@@ -3,6 +3,7 @@
 Everything is in one safetensors file, so a checkpoint is whole or absent, and reading one runs no code.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -65,12 +66,14 @@ def check_header(path: Path, network: nn.Module) -> None:
 
 def save_session(path: Path, session: Session, fingerprint: str) -> None:
     """Write all that `restore_session` needs; `fingerprint` tells which data it belongs to."""
+    tensors, progress = _plain(_tensors_of(session)), msgspec.json.encode(session.progress).decode()
     notes = {
         "format": str(SESSION_FORMAT),
-        "progress": msgspec.json.encode(session.progress).decode(),
+        "progress": progress,
         "fingerprint": fingerprint,
+        "sha256": _digest(tensors, progress),
     }
-    write_atomic(path, safetensors.torch.save(_plain(_tensors_of(session)), notes))
+    write_atomic(path, safetensors.torch.save(tensors, notes))
 
 
 def restore_session(path: Path, session: Session, fingerprint: str) -> None:
@@ -90,11 +93,22 @@ def restore_session(path: Path, session: Session, fingerprint: str) -> None:
         raise RunError(f"{path}: {error}") from error
     _check_counts(path, tensors, progress.update)
     _check_moments(path, _part(tensors, "optimizer."))
+    if stored.notes.get("sha256") != _digest(tensors, stored.notes["progress"]):
+        raise RunError(f"{path} is damaged: its content is not that of its checksum (sha256)")
     session.transducer.network.load_state_dict(_part(tensors, "network."))
     session.optimizer.restore(_part(tensors, "optimizer."))
     if session.average is not None:
         session.average.restore(_part(tensors, "average."))
     session.progress, session.checkpoint = progress, (path, progress.update)
+
+
+def _digest(tensors: Mapping[str, Tensor], progress: str) -> str:
+    """Return a hash of what a training goes on from: a bit that changed would change all that follows."""
+    digest = hashlib.sha256(progress.encode())
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].reshape(-1).numpy().data)
+    return digest.hexdigest()
 
 
 def _tensors_of(session: Session) -> dict[str, Any]:

@@ -295,6 +295,16 @@ def damage_told(folder: Path) -> list[str]:
     return [f"{folder / LOG}: {count:,} damaged line{'' if count == 1 else 's'} passed over"] if count else []
 
 
+def loss_told(folder: Path, progress: Progress) -> list[str]:
+    """A sentence about the best validation, where it was made and a run's log does not tell of it."""
+    if progress.best is None:
+        return []
+    told = (record for record in read_log(folder) if record["event"] == "validated" and record["best"])
+    if any(record["update"] == progress.best_update for record in told):
+        return []
+    return [f"{folder / LOG} lacks the best validation, at update {progress.best_update:,}: lines were removed"]
+
+
 def _log_lines(folder: Path) -> Iterator[dict[str, Any] | None]:
     """The record of each line that is not empty; None of a damaged one."""
     if is_there(folder / LOG):
