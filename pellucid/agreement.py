@@ -7,6 +7,7 @@ where a person gives it; a saved configuration may hold it, and so may the defau
 import math
 import sys
 from collections.abc import Callable, Collection, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -266,6 +267,7 @@ def _value(config: Config, key: str) -> Any:  # noqa: ANN401 (a setting is of an
     return value
 
 
+@cache
 def _default(key: str) -> Any:  # noqa: ANN401
     """What a setting is where nobody sets it; those whose default is the size's need no other."""
     kind: Any = Config

@@ -22,9 +22,9 @@ import pellucid.cli.evaluate, pellucid.cli.look, pellucid.cli.predict, pellucid.
 import pellucid.cli.tune, pellucid.training.members, pellucid.worker_pool
 import pellucid.look.figures, pellucid.viewer.run_report, pellucid.training.session, pellucid.viewer.assembling
 from pellucid.cli import main
-from pellucid.kernels.choice import available
+from pellucid.kernels.numba_backend import is_numba_available
 
-available()
+is_numba_available()
 pellucid.worker_pool.START_METHOD = "fork"  # workers import nothing anew; this process has one thread
 
 gc.freeze()

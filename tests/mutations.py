@@ -29,7 +29,7 @@ from pellucid.cli import evaluate, look, predict, score
 from pellucid.config import Config
 from pellucid.data.examples import Example
 from pellucid.errors import InputError
-from pellucid.kernels.choice import plain
+from pellucid.kernels.dispatch import disable_kernels
 from pellucid.training import reading
 from pellucid.training.run import ENSEMBLE
 from pellucid.training.session import Files, Saved, train_run
@@ -318,7 +318,7 @@ def _tried(verb: Callable[[], object]) -> str:
     """What one verb came to."""
     out, err = io.StringIO(), io.StringIO()
     try:
-        with limited(SECONDS), plain(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with limited(SECONDS), disable_kernels(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             verb()
     except InputError as error:
         return "refused" if len(str(error)) < 20_000 else f"a message of {len(str(error)):,} characters"

@@ -8,7 +8,7 @@ from small import config_of, network_of, padded, vocabularies
 from torch.utils.flop_counter import FlopCounterMode
 
 from pellucid.bench.work import Shape, Work, search_work, training_work
-from pellucid.kernels.choice import plain
+from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.network import build_network, writing
 
 
@@ -59,7 +59,7 @@ def test_a_step_has_the_products_that_pytorch_counts(cell: str, gates: int) -> N
     )
     network = network_of(config, 1, torch.float32)
     rows, length, symbols = 6, 8, len(vocabularies().target)
-    with torch.inference_mode(), plain():
+    with torch.inference_mode(), disable_kernels():
         memory = network.encoder(padded([length] * rows, 1), torch.full((rows,), length))
         state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
         with FlopCounterMode(display=False) as counter:

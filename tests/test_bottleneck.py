@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pellucid.kernels.choice import plain
+from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.bottleneck import InitialisedByCode, RepeatedCode
 from pellucid.model.recurrence import gru_step
 
@@ -22,7 +22,7 @@ def test_the_repeated_code_is_the_input_of_every_step(compiled: bool) -> None:
     if compiled:
         written = decoder(CODE, STEPS)
     else:
-        with plain():
+        with disable_kernels():
             written = decoder(CODE, STEPS)
     torch.testing.assert_close(written, torch.stack(expected, dim=1))
 

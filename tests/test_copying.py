@@ -21,7 +21,7 @@ from pellucid.data.examples import Example
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import BOS, EOS, SPECIAL, UNK
 from pellucid.errors import ConfigError, InputError
-from pellucid.kernels.choice import plain
+from pellucid.kernels.dispatch import disable_kernels, use_kernel
 from pellucid.model.copying import BY_PLACE, NEVER, copied_ids, mix
 from pellucid.model.memory import Memory, Unrolled
 from pellucid.model.network import EncoderDecoder, build_network, shifted, writing
@@ -149,7 +149,7 @@ def test_kernels_unroll_and_step_as_pytorch_does(score: str) -> None:
     batch = batch_of([("acxcQRQ", "QcaxR?"), ("a", "b"), ("QQe", "Qex")])
     network = network_of(copying(score), 3, torch.float32)
     parameters = list(network.parameters())
-    with plain():
+    with disable_kernels():
         expected = through(network, batch).logits
         wanted = torch.autograd.grad(expected.gather(2, batch.target[:, :, None]).sum(), parameters, allow_unused=True)
     found = through(network, batch).logits
@@ -169,7 +169,7 @@ def test_a_search_that_drops_sources_keeps_what_they_copy() -> None:
     with torch.no_grad():
         memory: Memory = network.encoder(batch.source, batch.source_lengths)
         state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
-        assert attendable.stepping is not None and attendable.prepared is None
+        assert attendable.stepping is not None and not use_kernel(network.decoder.request("greedy", attendable))
         symbols, rows = torch.full((3,), BOS), torch.tensor([2, 0])
         whole = network.decoder.step(symbols, state, attendable)
         for kept in (attendable, attendable.whole()):

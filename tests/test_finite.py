@@ -15,7 +15,8 @@ from pellucid.config import Task
 from pellucid.data.examples import Example
 from pellucid.errors import RunError
 from pellucid.inspection.distributions import distributions
-from pellucid.kernels.choice import available, plain
+from pellucid.kernels.dispatch import disable_kernels
+from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.search.options import Options
 from pellucid.search.sampling import Drawing
 from pellucid.search.trace import Trace
@@ -49,11 +50,11 @@ WAYS: dict[str, Callable[[Transducer], list[list[Trace]]]] = {
 def test_every_way_to_decode_names_the_run(tmp_path: Path, way: str, compiled: bool) -> None:
     run = scaled(copies_run().run, tmp_path / "run", 1e30)
     if compiled:
-        available()  # once they are loaded, every search takes them
+        is_numba_available()  # once they are loaded, every search takes them
         with pytest.raises(RunError) as caught:
             WAYS[way](load(run))
     else:
-        with plain(), pytest.raises(RunError) as caught:
+        with disable_kernels(), pytest.raises(RunError) as caught:
             WAYS[way](load(run))
     assert str(caught.value).startswith(f"{run} gives numbers that are not finite")
 
@@ -65,7 +66,7 @@ def test_what_is_written_is_finite_or_refused_with_kernels_and_without(tmp_path:
     names = sorted(safetensors.torch.load((copies_run().run / "model.safetensors").read_bytes()))
     chosen = random.choice(names, 1 + seed % 3, replace=False).tolist()
     model = load(scaled(copies_run().run, tmp_path / "run", 10.0 ** random.integers(4, 39), chosen))
-    available()
+    is_numba_available()
     for way, decode in WAYS.items():
         for find in (decode, within_plain(decode)):
             try:
@@ -82,7 +83,7 @@ def within_plain(decode: Callable[[Transducer], list[list[Trace]]]) -> Callable[
     """The same without kernels."""
 
     def found(model: Transducer) -> list[list[Trace]]:
-        with plain():
+        with disable_kernels():
             return decode(model)
 
     return found

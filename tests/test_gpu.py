@@ -33,7 +33,7 @@ from trained_runs import (
 from pellucid.config import Cell, Config, Device
 from pellucid.data.batches import Batch, assemble, encode
 from pellucid.errors import ConfigError, RunError
-from pellucid.kernels.choice import plain
+from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model import device as device_module
 from pellucid.model import recurrence
 from pellucid.model.device import arithmetic, find_device, generators, use_determinism
@@ -196,7 +196,7 @@ def test_an_update_stays_on_its_device_and_looks_at_no_number(
     network = network_of(config, 0, torch.float32).train().to("meta")
     batch = odd_batch().to(torch.device("meta"))
     monkeypatch.setattr(torch, "autocast", lambda *given, **named: contextlib.nullcontext())
-    with plain(), OnlyOn("meta") as watch:
+    with disable_kernels(), OnlyOn("meta") as watch:
         loss, gradients = Gradients(network, config)(batch)
     assert loss.device.type == "meta" and watch.operations > 100
     assert all(gradient is not None for gradient in gradients)
@@ -211,7 +211,7 @@ def test_a_tensor_made_on_the_processor_is_found() -> None:
 
 
 def losses(network: EncoderDecoder, config: Config, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    with plain():
+    with disable_kernels():
         return named(network, Gradients(network, config)(batch))
 
 
@@ -228,7 +228,7 @@ def test_bf16_rounds_products_and_nothing_that_lasts(config: Config, seed: int, 
     network = network_of(config, seed, torch.float32)
     low = with_device(config, "cuda", precision="bf16")
     kept: list[torch.dtype] = []
-    with plain(), arithmetic(torch.device("cpu"), "bf16"):
+    with disable_kernels(), arithmetic(torch.device("cpu"), "bf16"):
         memory = network.encoder(batch.source, batch.source_lengths)
         start = network.decoder.start(memory)
         unrolled = network.decoder.unroll(batch.target, start, network.decoder.prepare(memory))

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import SEEDS, SIZES, assert_equal, gradients_of, lengths_within
 
-from pellucid.kernels import choice
-from pellucid.kernels.choice import available_on_gpu, chosen_on_gpu, plain
+from pellucid.kernels.dispatch import disable_kernels, use_kernel
+from pellucid.kernels.triton_backend import MAX_POSITIONS, is_triton_available
 from pellucid.model import attention
 from pellucid.model.attention import AdditiveAttention
 from pellucid.model.memory import Attendable, Attended, Memory, State
@@ -27,9 +27,9 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs tri
 
 @contextmanager
 def kernel() -> Iterator[None]:
-    """Within, the kernel is taken, on whatever device: `chosen_on_gpu` would refuse the interpreter's."""
+    """Within, the kernel is taken, on whatever device: the backend would decline the interpreter's."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "chosen_on_gpu", lambda query, keys: True)
+        patch.setattr(attention, "use_kernel", lambda request: request.computation == "attention")
         yield
 
 
@@ -116,13 +116,13 @@ def test_sums_are_in_float32_whatever_the_inputs_are_in() -> None:
 @needs_triton
 def test_a_long_source_fits_one_program() -> None:
     torch.manual_seed(0)
-    attend, lengths = AdditiveAttention(2, 2, 3).to(DEVICE), torch.tensor([choice.LONGEST, 17], device=DEVICE)
-    states = torch.randn(2, choice.LONGEST, 2, device=DEVICE)
+    attend, lengths = AdditiveAttention(2, 2, 3).to(DEVICE), torch.tensor([MAX_POSITIONS, 17], device=DEVICE)
+    states = torch.randn(2, MAX_POSITIONS, 2, device=DEVICE)
     looked = attendable_of(states, attend.key_projection(states).detach(), lengths)
     query = torch.randn(2, 2, device=DEVICE)
     with torch.no_grad(), kernel():
         got = attend(query, looked, None)[:2]
-    with torch.no_grad(), plain():
+    with torch.no_grad(), disable_kernels():
         torch.testing.assert_close(got, attend(query, looked, None)[:2], rtol=1e-4, atol=1e-6)
 
 
@@ -170,7 +170,7 @@ def test_several_queries_look_at_one_source(data: st.DataObject, units: int, see
     states = torch.randn(sources, positions, memory, device=DEVICE)
     looked = attendable_of(states, attend.key_projection(states).detach(), lengths.to(DEVICE))
     query = torch.randn(sources * width, 3, device=DEVICE)
-    with torch.no_grad(), plain():
+    with torch.no_grad(), disable_kernels():
         plain_one = attend(query, looked, None)
         expected = {"context": plain_one.context, "weights": plain_one.weights}
     with torch.no_grad(), kernel():
@@ -181,20 +181,27 @@ def test_several_queries_look_at_one_source(data: st.DataObject, units: int, see
             attend(query, looked, None).context.sum().backward()
 
 
+def is_used(queries: int, device: str, dtype: torch.dtype = torch.float32) -> bool:
+    attend = AdditiveAttention(4, 2, 3).to(device)
+    states, keys = torch.zeros(1, 2, 2, device=device), torch.zeros(1, 2, 3, device=device, dtype=dtype)
+    looked = attendable_of(states, keys, torch.tensor([2], device=device))
+    return use_kernel(attend.request(torch.zeros(queries, 4, device=device), looked, None))
+
+
 def test_a_processor_never_takes_the_kernel() -> None:
-    assert not chosen_on_gpu(torch.zeros(1, 2), torch.zeros(1, 2, 3))
+    assert not is_used(1, "cpu")
 
 
 def test_where_triton_is_missing_the_plain_sums_run_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "pellucid.kernels.gpu", raising=False)
-    available_on_gpu.cache_clear()
+    is_triton_available.cache_clear()
     try:
         with pytest.warns(UserWarning, match=r"^attention runs without its kernel for GPUs, slower: .*triton") as said:
-            assert not available_on_gpu() and not available_on_gpu()
+            assert not is_triton_available() and not is_triton_available()
         assert len(said) == 1
     finally:
-        available_on_gpu.cache_clear()
+        is_triton_available.cache_clear()
 
 
 @needs_triton
@@ -202,11 +209,9 @@ def test_the_kernel_is_left_out_where_plain_was_asked_for() -> None:
     import_module("pellucid.kernels.gpu")
     if DEVICE == "cpu":
         pytest.skip("needs a GPU")
-    query, keys = torch.zeros(1, 4, device=DEVICE), torch.zeros(1, 2, 3, device=DEVICE)
-    assert chosen_on_gpu(query, keys) and not chosen_on_gpu(query, keys.double())
-    several = query.expand(2, -1)
-    assert not chosen_on_gpu(several, keys)
+    assert is_used(1, DEVICE) and not is_used(1, DEVICE, torch.float64)
+    assert not is_used(2, DEVICE)
     with torch.no_grad():
-        assert chosen_on_gpu(several, keys)
-    with plain():
-        assert not chosen_on_gpu(query, keys)
+        assert is_used(2, DEVICE)
+    with disable_kernels():
+        assert not is_used(1, DEVICE)

@@ -15,7 +15,7 @@ from pellucid.config import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS
 from pellucid.errors import ConfigError
-from pellucid.kernels.choice import plain
+from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.memory import Unrolled
 from pellucid.model.network import EncoderDecoder, build_network, writing
 from pellucid.training.gradients import Gradients, target_loss
@@ -83,7 +83,7 @@ def both_losses(network: EncoderDecoder, unrolled: Unrolled, batch: Batch) -> Te
     return (loss + cross_entropy(unrolled.generated, batch.target, 0.1)) / 2
 
 
-@pytest.mark.parametrize("context", [nullcontext, plain])
+@pytest.mark.parametrize("context", [nullcontext, disable_kernels])
 def test_the_generator_learns_what_the_copy_explains(context: Callable[[], AbstractContextManager[None]]) -> None:
     """Its logits are those of the same network that does not copy; its weights learn though the gate says copy."""
     config = config_with({"label_smoothing": 0.0}, copying=True)
@@ -111,7 +111,7 @@ def test_kernels_carry_the_gradient_of_the_weights() -> None:
         loss = coverage_loss(network(BATCH).weights, BATCH.target)
         return torch.autograd.grad(loss, parameters, allow_unused=True)
 
-    with plain():
+    with disable_kernels():
         expected = gradients()
     for one, other in zip(gradients(), expected, strict=True):
         assert (one is None or not one.any()) == (other is None or not other.any())

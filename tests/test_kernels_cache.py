@@ -8,7 +8,7 @@ from time import sleep
 import pytest
 
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
-from pellucid.kernels import cache, choice
+from pellucid.kernels import cache, dispatch, numba_backend
 from pellucid.look.progress import shown
 from pellucid.training.session import Built
 
@@ -38,9 +38,9 @@ def test_two_processes_compile_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         compiled.append(not cache.is_filled())
         sleep(0.3)
 
-    monkeypatch.setattr(choice, "_compile_in_child", compile_kernels)
-    monkeypatch.setattr(choice, "_rehearse", lambda: None)
-    threads = [Thread(target=choice._rehearse_anew) for _ in range(3)]
+    monkeypatch.setattr(numba_backend, "_compile_in_child", compile_kernels)
+    monkeypatch.setattr(numba_backend, "_warm_up", lambda: None)
+    threads = [Thread(target=numba_backend._warm_up_once) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -72,12 +72,12 @@ def test_a_changed_kernel_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_a_changed_kernel_is_compiled_again_with_a_word(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
     kernel = tmp_path / "a.nbc"
-    monkeypatch.setattr(choice, "_compile_in_child", lambda: kernel.write_bytes(b"right"))
-    monkeypatch.setattr(choice, "_rehearse", lambda: None)
-    assert choice.available.__wrapped__()
+    monkeypatch.setattr(numba_backend, "_compile_in_child", lambda: kernel.write_bytes(b"right"))
+    monkeypatch.setattr(numba_backend, "_warm_up", lambda: None)
+    assert numba_backend.is_numba_available.__wrapped__()
     kernel.write_bytes(b"wrong")
     with pytest.warns(UserWarning, match="were damaged; they are compiled again"):
-        assert choice.available.__wrapped__()
+        assert numba_backend.is_numba_available.__wrapped__()
     assert kernel.read_bytes() == b"right" and not cache.is_damaged()
 
 
@@ -103,14 +103,14 @@ def test_damaged_kernels_are_compiled_anew(monkeypatch: pytest.MonkeyPatch, tmp_
     (tmp_path / "damaged.nbi").write_bytes(b"")
     cache.mark_filled()
 
-    def rehearse() -> None:
+    def warm_up() -> None:
         if (tmp_path / "damaged.nbi").exists():
             raise EOFError("Ran out of input")
 
-    monkeypatch.setattr(choice, "_rehearse", rehearse)
-    monkeypatch.setattr(choice, "_compile_in_child", lambda: None)
+    monkeypatch.setattr(numba_backend, "_warm_up", warm_up)
+    monkeypatch.setattr(numba_backend, "_compile_in_child", lambda: None)
     with pytest.warns(UserWarning, match="were damaged; they are compiled again"):
-        assert choice.available.__wrapped__()
+        assert numba_backend.is_numba_available.__wrapped__()
     assert cache.is_filled()
 
 
@@ -120,30 +120,30 @@ def test_the_process_that_needs_kernels_loads_what_another_one_compiled(
     """Compiled here, the kernels of an LSTM round otherwise than loaded, and a training resumes to other bits."""
     steps = list[str]()
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(choice, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(choice, "_compile_in_child", lambda: steps.append("compiled by another process"))
-    monkeypatch.setattr(choice, "_rehearse", lambda: steps.append("loaded"))
-    assert choice.available.__wrapped__() and choice.available.__wrapped__()
+    monkeypatch.setattr(numba_backend, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(numba_backend, "_compile_in_child", lambda: steps.append("compiled by another process"))
+    monkeypatch.setattr(numba_backend, "_warm_up", lambda: steps.append("loaded"))
+    assert numba_backend.is_numba_available.__wrapped__() and numba_backend.is_numba_available.__wrapped__()
     assert steps == ["compiled by another process", "loaded", "loaded"]
 
 
 def test_what_stops_the_other_process_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(choice, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(choice, "is_filled", lambda: False)
+    monkeypatch.setattr(numba_backend, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(numba_backend, "is_filled", lambda: False)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.warns(UserWarning, match="everything runs without compiled kernels, slower: exit code 1"):
-        assert not choice.available.__wrapped__()
+        assert not numba_backend.is_numba_available.__wrapped__()
 
 
 def test_plain_training_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "is_filled", lambda: False)
-    choice.available.cache_clear()
+    monkeypatch.setattr(dispatch, "is_filled", lambda: False)
+    numba_backend.is_numba_available.cache_clear()
     monkeypatch.delenv("PELLUCID_PLAIN", raising=False)
-    assert choice.will_compile()
-    with choice.plain():
-        assert not choice.will_compile()
+    assert dispatch.will_compile()
+    with dispatch.disable_kernels():
+        assert not dispatch.will_compile()
     monkeypatch.setenv("PELLUCID_PLAIN", "1")
-    assert not choice.will_compile()
+    assert not dispatch.will_compile()
 
 
 @pytest.mark.parametrize("compiles", [True, False])

@@ -20,9 +20,10 @@ from pellucid.config import AttentionConfig, Cell, DecoderConfig
 from pellucid.data.batches import encode
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import learn_vocabularies
-from pellucid.kernels import cache, choice, parallel
-from pellucid.kernels.choice import plain
+from pellucid.kernels import cache, dispatch, numba_backend, parallel
+from pellucid.kernels.backend import Request
 from pellucid.kernels.decoding import unroll_decoder
+from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.operands import Looked, Parameters
 from pellucid.model.attend_then_step import AttendThenStep
 from pellucid.model.decoder import Decoder, Sizes
@@ -169,7 +170,7 @@ def losses(cell: Cell, score: Score, dropout: float) -> Iterator[float]:
 @pytest.mark.parametrize(("cell", "score"), [("gru", "additive"), ("gru", "location"), ("lstm", "general")])
 def test_trainings_have_the_same_losses(cell: Cell, score: Score, dropout: float) -> None:
     fused = list(losses(cell, score, dropout))
-    with plain():
+    with disable_kernels():
         assert fused == pytest.approx(list(losses(cell, score, dropout)), rel=1e-4)
     assert len(fused) == 20
 
@@ -206,29 +207,30 @@ def test_without_a_compiler_plain_pytorch_runs_and_says_so_once(
     def fail() -> None:
         raise RuntimeError("no such processor\nand more")
 
-    monkeypatch.setattr("pellucid.kernels.decoding.rehearse", fail)
-    choice.available.cache_clear()
+    monkeypatch.setattr("pellucid.kernels.decoding.warm_up", fail)
+    numba_backend.is_numba_available.cache_clear()
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            assert not choice.chosen(torch.zeros(1)) and not choice.chosen(torch.zeros(1))
+            asked = Request("adam", "cpu", "float32", False)
+            assert not dispatch.use_kernel(asked) and not dispatch.use_kernel(asked)
         assert len(caught) == 1 and "no such processor" in str(caught[0].message)
         covered, memory = small_decoder("additive", "gru", 3, 3), memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
         symbols = torch.ones(1, 2, dtype=torch.int64)
         logits = covered.unroll(symbols, covered.start(memory), covered.prepare(memory)).logits
         torch.autograd.grad(logits.sum(), list(covered.parameters()))
     finally:
-        choice.available.cache_clear()
+        numba_backend.is_numba_available.cache_clear()
     monkeypatch.undo()
     assert compiled <= set(folder.rglob("*.nbc"))
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_kernels_are_there_whoever_asks_first(context: Callable[[], AbstractContextManager[None]]) -> None:
-    choice.available.cache_clear()
+    numba_backend.is_numba_available.cache_clear()
     decoder, symbols = small_decoder("additive", "gru", 3, 3), torch.ones(1, 2, dtype=torch.int64)
     with context():
-        assert choice.available()
+        assert numba_backend.is_numba_available()
         memory = memory_of(torch.randn(1, 2, 3), torch.tensor([2]))
         decoder.unroll(symbols, decoder.start(memory), decoder.prepare(memory))
 
@@ -238,10 +240,12 @@ def test_without_numba_plain_pytorch_runs() -> None:
 import sys, warnings
 sys.modules["numba"] = None
 import torch
-from pellucid.kernels import choice
+from pellucid.kernels.backend import Request
+from pellucid.kernels.dispatch import use_kernel
+asked = Request("adam", "cpu", "float32", False)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    assert not choice.chosen(torch.zeros(1)) and not choice.chosen(torch.zeros(1))
+    assert not use_kernel(asked) and not use_kernel(asked)
 assert len(caught) == 1, caught
 """
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
@@ -254,11 +258,11 @@ def test_answers_do_without_numba() -> None:
 
 def test_kernels_answer_where_they_are_loaded_or_compiled_and_worth_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(loaded: int, filled: bool, hypotheses: int, device: str = "cpu") -> bool:
-        monkeypatch.setattr(choice.available, "cache_info", lambda: SimpleNamespace(currsize=loaded))
-        monkeypatch.setattr(choice, "is_filled", lambda: filled)
-        with choice.for_answers(hypotheses, torch.device(device)):
-            return not choice._asked_for_plain()
+        monkeypatch.setattr(numba_backend.is_numba_available, "cache_info", lambda: SimpleNamespace(currsize=loaded))
+        monkeypatch.setattr(dispatch, "is_filled", lambda: filled)
+        with dispatch.inference_kernels(hypotheses, device):
+            return not dispatch.are_kernels_disabled()
 
     assert asked(1, False, 1) and asked(1, True, 1)
-    assert asked(0, True, choice.WORTH_LOADING) and not asked(0, True, choice.WORTH_LOADING - 1)
+    assert asked(0, True, dispatch.WORTH_LOADING) and not asked(0, True, dispatch.WORTH_LOADING - 1)
     assert not asked(0, False, 10**6) and asked(0, False, 1, "cuda")

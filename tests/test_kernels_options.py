@@ -10,7 +10,7 @@ from small import batches, config_of, network_of
 from torch import Tensor
 
 from pellucid.data.batches import Batch
-from pellucid.kernels.choice import plain
+from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.decoder import Decoder
 from pellucid.model.dropout import Noise
 from pellucid.model.network import Network
@@ -77,7 +77,7 @@ def test_tied_weights_decode_by_kernels(cell: str, by_kernels: list[str]) -> Non
     source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
     found = beam(network, source, lengths, Limits(0, 5), 3, 3)
     assert by_kernels == []
-    with plain():
+    with disable_kernels():
         expected = beam(network, source, lengths, Limits(0, 5), 3, 3)
     assert [[each.ids.tolist() for each in row] for row in found] == [
         [each.ids.tolist() for each in row] for row in expected

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import SEEDS
 
-from pellucid.kernels.choice import plain
+from pellucid.kernels.dispatch import disable_kernels
 from pellucid.search.decoded import Masks, candidates, closed_symbols, extend, likeliest
 
 SIZES = st.sampled_from([4, 5, 8, 17, 300])
@@ -24,7 +24,7 @@ def test_candidates_equal_pytorchs(rows: int, vocabulary: int, seed: int, early:
     logits, closed = drawn(rows, vocabulary, seed), closed_symbols(vocabulary)
     mask = closed.before_minimum if early and vocabulary > 4 else closed.after
     got = likeliest(logits, mask)
-    with plain():
+    with disable_kernels():
         wanted = likeliest(logits, mask)
     open_ones = min(candidates(vocabulary), int((~mask).sum()))
     assert (got.ids[:, :open_ones] == wanted.ids[:, :open_ones]).all()
@@ -39,7 +39,7 @@ def test_extensions_equal_pytorchs(sources: int, each: int, vocabulary: int, wid
     scores[generator.random((sources, each)) < 0.2] = -np.inf
     logits, mask = drawn(sources * each, vocabulary, seed), closed_symbols(vocabulary).after
     got = extend(logits, Masks(mask), scores, width)
-    with plain():
+    with disable_kernels():
         wanted = extend(logits, Masks(mask), scores, width)
     alive = np.isfinite(wanted.scores)
     np.testing.assert_allclose(got.scores, wanted.scores, rtol=1e-5, atol=1e-5)

@@ -10,7 +10,7 @@ from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, both_ways, gradients
 from pellucid.config import Cell, EncoderConfig
 from pellucid.kernels import parallel
 from pellucid.kernels.arithmetic import add, exponential, sigmoids, tangents
-from pellucid.kernels.choice import plain
+from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.operands import Direction
 from pellucid.kernels.recurrence import run_recurrence
 from pellucid.model.encoder import Encoder
@@ -126,7 +126,7 @@ def test_double_precision_goes_the_plain_way(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("pellucid.model.recurrence.run_compiled", refuse)
     encoder = Encoder(EncoderConfig(cell="gru", hidden_size=2, embedding_size=2, dropout=0.0), 5)
     source, lengths = torch.ones(1, 2, dtype=torch.int64), torch.tensor([2])
-    with plain():
+    with disable_kernels():
         encoder(source, lengths)
     monkeypatch.setenv("PELLUCID_PLAIN", "1")
     encoder(source, lengths)

@@ -12,7 +12,7 @@ from test_kernels_decoder import SCORES, Score, memory_of, small_decoder
 from pellucid.config import Cell, Config
 from pellucid.data.batches import Batch
 from pellucid.kernels import parallel
-from pellucid.kernels.choice import plain
+from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.attention import LocationAttention
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import Attendable, Memory, State, Step
@@ -24,9 +24,9 @@ from pellucid.search.greedy import greedy
 def attendables(decoder: Decoder, memory: Memory) -> tuple[Attendable, Attendable]:
     """The memory as the kernel and as PyTorch look at it."""
     compiled = decoder.prepare(memory)
-    with plain():
+    with disable_kernels():
         uncompiled = decoder.prepare(memory)
-    assert compiled.prepared is not None and uncompiled.prepared is None
+    assert compiled.stepping is not None and uncompiled.stepping is None
     return compiled, uncompiled
 
 
@@ -98,7 +98,7 @@ def test_searches_with_kernels_write_what_plain_ones_write(config: Config, batch
         return [*greedy(*given_), *found]
 
     got = searched()
-    with plain():
+    with disable_kernels():
         wanted = searched()
     for one, two in zip(got, wanted, strict=True):
         if one.ids.tolist() != two.ids.tolist():  # a tie, but for the last bit

@@ -13,7 +13,7 @@ from report_documents import parts_of, written_document
 
 from pellucid.data.digits import draw
 from pellucid.errors import DataError
-from pellucid.kernels.choice import plain
+from pellucid.kernels.dispatch import disable_kernels
 from pellucid.recipes import (
     digits_attention_faithful,
     digits_extrapolate,
@@ -97,7 +97,7 @@ def test_kernels_and_plain_pytorch_agree(design: Design) -> None:
     samples = draw(6, 1, 4, np.random.default_rng(1))
     inputs, lengths = torch.from_numpy(samples.inputs).long(), torch.from_numpy(samples.lengths)
     fast = network(inputs, lengths, 5)
-    with plain():
+    with disable_kernels():
         slow = network(inputs, lengths, 5)
     torch.testing.assert_close(fast.logits, slow.logits, rtol=1e-4, atol=1e-6)
 

@@ -62,7 +62,9 @@ def test_the_log_tells_that_kernels_are_compiled_before_they_are(
 ) -> None:
     told = list[str]()
     monkeypatch.setattr(session, "will_compile", lambda: True)
-    monkeypatch.setattr(session, "available", lambda: told.extend(each["event"] for each in read_log(tmp_path / "run")))
+    monkeypatch.setattr(
+        session, "is_numba_available", lambda: told.extend(each["event"] for each in read_log(tmp_path / "run"))
+    )
     train_to_end(copy_files(tmp_path), tmp_path / "run", small_config({"epochs": 1}))
     assert told == ["compiling"]
     assert [each["event"] for each in read_log(tmp_path / "run")][:4] == ["compiling", "read", "read", "started"]

@@ -24,7 +24,8 @@ from pellucid.data.symbols import segmenters
 from pellucid.data.synthetic import spelled_digits, write_pairs
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.kernels.cache import cache_folder
-from pellucid.kernels.choice import available, plain
+from pellucid.kernels.dispatch import disable_kernels
+from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.model.network import build_network, parameter_count
 from pellucid.model.recurrence import GATES
 from pellucid.model.threads import use_threads
@@ -49,14 +50,14 @@ class _Steps(NamedTuple):
 def measure(asked: Asked) -> Measured:
     """Make one measurement in this process."""
     use_threads(asked.threads)
-    with plain() if asked.plain else nullcontext():
+    with disable_kernels() if asked.plain else nullcontext():
         kept = _kernels_kept()
         steps = _training(asked) if asked.task == "train" else _decoding(asked)
         timing = timed(steps.advance, asked.seconds, asked.repeats, SKIPPED if asked.task == "train" else 1)
     peak = peak_mib()
     first_call: FirstCall = "loaded" if _kernels_kept() == kept else "compiled"
     return _measured(
-        asked, _shape(asked, steps), timing, peak, "plain" if asked.plain or not available() else first_call
+        asked, _shape(asked, steps), timing, peak, "plain" if asked.plain or not is_numba_available() else first_call
     )
 
 
@@ -71,7 +72,7 @@ def started(asked: Asked, began: float) -> Start:
 
     As in `pellucid train`: imports, reading, vocabularies, network, kernels. Making up the files is not counted.
     """
-    with tempfile.TemporaryDirectory() as folder, plain() if asked.plain else nullcontext():
+    with tempfile.TemporaryDirectory() as folder, disable_kernels() if asked.plain else nullcontext():
         before = Tick(time.time(), time.process_time())
         examples = examples_of(asked, START_PAIRS + START_DEVELOPMENT)
         files = Files(Path(folder) / "train.tsv", Path(folder) / "dev.tsv")
@@ -127,7 +128,7 @@ def _decoding(asked: Asked) -> _Steps:
 
     def call() -> None:
         if not asked.plain:
-            available()  # a few batches alone would not be worth loading the kernels
+            is_numba_available()  # a few batches alone would not be worth loading the kernels
         traces = session.transducer.trace(next(calls))
         written[0] = sum(len(trace.target) for trace in traces) / len(traces)
 

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from pellucid.bench.floor import Rates
 from pellucid.bench.work import FLOAT, Shape
-from pellucid.kernels.choice import available
+from pellucid.kernels.numba_backend import is_numba_available
 
 TRIES = 10
 LARGE = (512, 512, 512)
@@ -77,7 +77,7 @@ def _function_seconds(function: Callable[..., object], compiled: str, seconds: f
 def _compiled_seconds(name: str, seconds: float) -> float:
     """How long one evaluation in a compiled loop takes; where nothing can be compiled, one of PyTorch's tanh."""
     values, times = torch.linspace(0.5, 1.5, VALUES), 16
-    if not available():
+    if not is_numba_available():
         results = torch.empty(VALUES)
         return _best(lambda: torch.tanh(values, out=results), seconds) / VALUES
     from pellucid.bench import loops  # Numba takes a second to import
@@ -88,7 +88,7 @@ def _compiled_seconds(name: str, seconds: float) -> float:
 def _reading_rate(size: float, seconds: float) -> float:
     """Bytes read a second when as many are read again and again."""
     values = torch.ones(max(64, round(size / FLOAT)))
-    if not available():
+    if not is_numba_available():
         return values.numel() * FLOAT / _best(values.sum, seconds)
     from pellucid.bench import loops
 

@@ -27,7 +27,7 @@ from pellucid.data.examples import read_examples
 from pellucid.data.prefetching import Feed
 from pellucid.data.synthetic import write_pairs
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.kernels.choice import plain
+from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.memory import Attendable, Memory
 from pellucid.model.network import writing
 from pellucid.model.threads import use_threads
@@ -78,7 +78,7 @@ class Clock:
 def profile(asked: Asked) -> list[Stage]:
     """Read and encode a file of pairs, then train on as many of its batches as fit into the time."""
     use_threads(asked.threads)
-    with tempfile.TemporaryDirectory() as folder, plain() if asked.plain else nullcontext():
+    with tempfile.TemporaryDirectory() as folder, disable_kernels() if asked.plain else nullcontext():
         path, pairs = Path(folder) / "train.tsv", examples_of(asked, BATCHES * asked.case.batch)
         write_pairs(path, pairs)
         _mapped(Path(folder), *encoded_of(asked, pairs[:1]))  # loads what is loaded once

@@ -16,7 +16,7 @@ from pellucid.data.batches import Ragged, ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS, EOS, UNK
 from pellucid.errors import InputError
-from pellucid.kernels.choice import for_answers
+from pellucid.kernels.dispatch import inference_kernels
 from pellucid.model.memory import State, Step
 from pellucid.search.decoded import Spans
 from pellucid.search.painting import Guided
@@ -94,7 +94,7 @@ def target_ids(transducer: Transducer, trace: Trace) -> list[int]:
 def answering(transducer: Transducer, hypotheses: int) -> Iterator[None]:
     """Within, the model is in use: no dropout, and kernels where they pay for so many hypotheses."""
     device = next(transducer.network.parameters()).device
-    with transducer.evaluating(), for_answers(hypotheses, device):
+    with transducer.evaluating(), inference_kernels(hypotheses, device.type):
         yield
 
 

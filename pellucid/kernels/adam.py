@@ -35,6 +35,6 @@ def _turn_to_changes(gradient: Flat, mean: Flat, square: Flat, numbers: Float[np
         gradient[i] = step * m / (np.sqrt(v) + epsilon)
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Call the kernel once, so that it is compiled."""
     turn_to_changes(torch.zeros(1), torch.zeros(1), torch.zeros(1), (0.1, 0.001, 0.1, 1e-8))

@@ -211,7 +211,7 @@ def _trace_back(
             places[at] = parent
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Compile everything here by running the smallest example."""
     ready, state, rules = smallest()
     search_beams(ready, First(state, None, None), rules, Sizes(1, 1))

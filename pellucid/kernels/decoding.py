@@ -237,7 +237,7 @@ def _joined(name: str, parts: tuple[Tensor, ...]) -> Tensor:
     return torch.cat(parts) if name in ("hidden", "cell", "before") else torch.stack(parts).sum(dim=0)
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Compile everything here by running the smallest example there and back."""
     one, table = torch.ones(1, 1, dtype=torch.int64), torch.zeros(2, 3, requires_grad=True)
     empty, square = torch.zeros(3, 1), torch.zeros(1, 1)

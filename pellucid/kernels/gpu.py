@@ -229,7 +229,7 @@ def _look_back(
         tl.store(place, tl.sum(scores[:, None] * bent, axis=0), mask=fits)
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Compile everything here by running the smallest example there and back."""
     one = torch.ones(1, 1, 1, device="cuda", requires_grad=True)
     context, _ = attend(one[0], one[0, 0], one, one, torch.ones(1, dtype=torch.int64, device="cuda"))

@@ -109,7 +109,7 @@ def project_rows_back(given: _Arrays, gradients: Laid, memory: Rows, weight: Mat
             bias[unit] += total
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Compile everything here by running the smallest example there and back."""
     weight = torch.zeros(1, 1, requires_grad=True)
     torch.autograd.grad(project(torch.zeros(1, 1, 1), weight, torch.zeros(1)).sum(), weight)

@@ -68,6 +68,6 @@ class CrossEntropy(torch.autograd.Function):
         return gradient * arrived, None, None, None
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Compile everything here."""
     loss_and_gradient(np.zeros((1, 2), np.float32), np.ones(1, np.int64), 0, ZERO)

@@ -105,7 +105,7 @@ def _keep_best(values: Flat, ids: Int[np.ndarray, " C"], best: Flat) -> None:
         kept = min(kept + 1, count)
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Compile everything here."""
     logits, closed = np.zeros((1, 4), np.float32), np.zeros(4, np.bool_)
     rank(logits, closed, 1)

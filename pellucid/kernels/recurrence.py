@@ -159,7 +159,7 @@ def across(weight: Float[Tensor, "G N"], size: int | None = None) -> Float[np.nd
     return by_gate(weight, size).transpose(1, 2).contiguous().numpy()
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Compile everything here by running the smallest example there and back."""
     weight = torch.zeros(3, 1, requires_grad=True)
     one = torch.ones(1, dtype=torch.int64)

@@ -137,7 +137,7 @@ def smallest() -> tuple[Ready, Float[Tensor, "1 1"], Rules]:
     return prepare(parameters, head, looked), square, Rules(closed, closed, 0, 1, 1)
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Compile everything here by running it."""
     ready, state, rules = smallest()
     search_greedily(ready, First(state, None, None), rules)

@@ -206,7 +206,7 @@ def logits_of(
     return logits
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Compile everything here by running the smallest example."""
     empty, square, one = torch.zeros(3, 1), torch.zeros(1, 1), torch.ones(1, dtype=torch.int64)
     parameters = Parameters(torch.zeros(2, 3), torch.zeros(1), empty, empty, square, torch.zeros(1))

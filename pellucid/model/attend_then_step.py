@@ -3,20 +3,19 @@
 B batch, T target positions, R hypotheses of all sources, H hidden, D memory, G all gates (3H or 4H).
 """
 
-from typing import cast
+from typing import ClassVar, cast
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.config import AttentionConfig, DecoderConfig
-from pellucid.kernels.choice import chosen
+from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.operands import Head, Looked, Parameters, Prepared
 from pellucid.model.decoder import Decoder, Made, Moved, Running, Sizes, taken_apart
-from pellucid.model.dropout import SILENCE, Noise
+from pellucid.model.dropout import Noise
 from pellucid.model.heads import TiedSymbol
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
-from pellucid.model.recurrence import LayerState, runs_whole
+from pellucid.model.recurrence import LayerState
 
 
 class AttendThenStep(Decoder):
@@ -24,6 +23,8 @@ class AttendThenStep(Decoder):
 
     Source: Bahdanau et al. 2015, appendix A.2.2, with stacked cells above the first, each reading the one below.
     """
+
+    kind: ClassVar[str] = "attend-then-step"
 
     context_projection: nn.Linear
 
@@ -34,9 +35,7 @@ class AttendThenStep(Decoder):
     def prepare(self, memory: Memory) -> Attendable:
         """As any decoder; for answers, laid out as a kernel reads it."""
         attendable = super().prepare(memory)
-        # The kernel's head reads the state itself, not what normalisation makes of it.
-        plain = self.training or torch.is_grad_enabled() or self.config.layer_normalisation == "outputs"
-        if plain or not self._has_kernel(attendable):
+        if not use_kernel(self.request("step", attendable)):
             return attendable
         from pellucid.kernels.stepping import prepare  # Numba takes a second to import
 
@@ -59,8 +58,8 @@ class AttendThenStep(Decoder):
         return super().step(symbols, state, attendable, override)
 
     def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
-        """As any decoder; a kernel takes all steps at once where there is one: for a single layer with attention."""
-        if self._has_kernel(attendable):
+        """As any decoder; a kernel takes all steps at once where there is one."""
+        if use_kernel(self.request("unroll", attendable)):
             return self._unroll_compiled(symbols, state, attendable)
         return super().unroll(symbols, state, attendable)
 
@@ -76,12 +75,6 @@ class AttendThenStep(Decoder):
         gates = projected + self.context_projection(attended.context)
         layers, output = self.climb(gates, running.layers, attendable.noise)
         return Moved(Running(layers, attended.looked), attended, output)
-
-    def _has_kernel(self, attendable: Attendable) -> bool:
-        """Whether kernels take the steps: of a single layer whose attention has scores and sees every position."""
-        noise = SILENCE if attendable.noise is None else attendable.noise.cells[0]
-        covered = self.config.layers == 1 and runs_whole(self.cells[0], noise) and attendable.memory.masked is None
-        return covered and chosen(attendable.keys) and self.attention.query_weights() is not None
 
     def _unroll_compiled(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
         """All steps by a kernel."""

@@ -7,15 +7,17 @@ in greedy search, one for each hypothesis in a beam, so that no search copies a 
 
 import math
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pellucid.kernels.choice import chosen, chosen_on_gpu
+from pellucid.kernels.backend import Request, parts_given
+from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.operands import NOTHING
 from pellucid.model.memory import Attendable, Attended, Memory
+from pellucid.model.requests import kind_of, request_of
 
 
 def read(scores: Float[Tensor, "R S"], memory: Memory, override: Float[Tensor, "R S"] | None = None) -> Attended:
@@ -100,6 +102,8 @@ class ScoredAttention(Attention):
 class AdditiveAttention(ScoredAttention):
     """e_s = vᵀ tanh(W q + U h_s + b). Bahdanau et al. 2015, section 3.1 and appendix A.1.2."""
 
+    kind: ClassVar[str] = "additive"
+
     def __init__(self, query_size: int, memory_size: int, units: int) -> None:
         """W: query_size → units, U and b: memory_size → units, v: units."""
         super().__init__()
@@ -125,13 +129,26 @@ class AdditiveAttention(ScoredAttention):
         override: Float[Tensor, "R S"] | None = None,
     ) -> Attended:
         """As any scored attention; on a GPU by a kernel, where there is one."""
-        given = override is not None or attendable.memory.masked is not None
-        if given or not chosen_on_gpu(query, attendable.keys):
+        if not use_kernel(self.request(query, attendable, override)):
             return super().forward(query, attendable, looked, override)
         from pellucid.kernels.gpu import attend  # Triton is an extra
 
         asked, memory = self.query_projection(query), attendable.memory
         return Attended(*attend(asked, self.energy, attendable.keys, memory.states, memory.lengths))
+
+    def request(
+        self, query: Float[Tensor, "R H"], attendable: Attendable, override: Float[Tensor, "R S"] | None
+    ) -> Request:
+        """Return what is asked of a backend that attends from all queries."""
+        keys = attendable.keys
+        facts = (
+            ("attention.kind", kind_of(self)),
+            ("attention.override", override is not None),
+            ("attention.differentiated_queries", len(query) // len(keys) if torch.is_grad_enabled() else 0),
+            ("attention.positions", keys.shape[1]),
+            *parts_given("memory", attendable.memory),
+        )
+        return request_of("attention", keys, facts)
 
     def query_weights(self) -> QueryWeights:
         """W and v."""
@@ -153,6 +170,8 @@ class ProductAttention(ScoredAttention):
 class DotAttention(ProductAttention):
     """e_s = qᵀ h_s. Luong et al. 2015, section 3.1, "dot". Query and memory have one size."""
 
+    kind: ClassVar[str] = "dot"
+
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
         """The states themselves."""
         return memory.states
@@ -161,6 +180,8 @@ class DotAttention(ProductAttention):
 class ScaledDotAttention(ProductAttention):
     """e_s = qᵀ h_s / √D. Vaswani et al. 2017, section 3.2.1. Query and memory have one size."""
 
+    kind: ClassVar[str] = "scaled-dot"
+
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
         """The states over √D."""
         return memory.states / math.sqrt(memory.states.shape[-1])
@@ -168,6 +189,8 @@ class ScaledDotAttention(ProductAttention):
 
 class GeneralAttention(ProductAttention):
     """e_s = qᵀ W h_s. Luong et al. 2015, section 3.1, "general"."""
+
+    kind: ClassVar[str] = "general"
 
     def __init__(self, query_size: int, memory_size: int) -> None:
         """W: memory_size → query_size."""
@@ -181,7 +204,7 @@ class GeneralAttention(ProductAttention):
 
 def _projected(projection: nn.Linear, states: Float[Tensor, "B S D"]) -> Float[Tensor, "B S A"]:
     """The keys. In training a kernel projects: its keys stand as the one that unrolls the decoder reads them."""
-    if torch.is_grad_enabled() and chosen(states):
+    if use_kernel(request_of("keys", states)):
         from pellucid.kernels.keys import project  # Numba takes a second to import
 
         return project(states, projection.weight, projection.bias)
@@ -196,6 +219,8 @@ class LocationAttention(Attention):
     zero outside a row's positions, and everywhere at the first step: nothing has been looked at, and no end of the
     source is taken for its beginning. Source: Chorowski et al. 2015, section 2.1, equations 8 and 9.
     """
+
+    kind: ClassVar[str] = "location"
 
     def __init__(self, query_size: int, memory_size: int, units: int, filters: int, radius: int) -> None:
         """W: query_size → units, U and b: memory_size → units, L: filters → units, v: units, F: 2 radius + 1 wide."""
@@ -242,6 +267,8 @@ class NoAttention(Attention):
 
     Source: Cho et al. 2014, section 2.2.
     """
+
+    kind: ClassVar[str] = "none"
 
     def keys(self, memory: Memory) -> Float[Tensor, "B S A"]:
         """Nothing to compute: no unit."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pellucid.config import AttentionConfig, DecoderConfig
 from pellucid.data.vocabulary import UNK
+from pellucid.kernels.backend import Computation, Request, parts_given, settings_of
 from pellucid.model.attention import (
     AdditiveAttention,
     Attention,
@@ -23,7 +24,7 @@ from pellucid.model.attention import (
     ScaledDotAttention,
 )
 from pellucid.model.copying import Copying
-from pellucid.model.dropout import Noise, draw_cells, draw_mask
+from pellucid.model.dropout import NO_NOISE, Noise, draw_cells, draw_mask
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.heads import NextSymbol, Reads, TiedSymbol
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
@@ -31,6 +32,7 @@ from pellucid.model.monotonic import MonotonicAttention
 from pellucid.model.multihead import MultiHeadAttention
 from pellucid.model.normalisation import cell_kind, output_normalisations
 from pellucid.model.recurrence import GATES, Inputs, LayerState, Stack
+from pellucid.model.requests import kind_of, request_of
 
 
 class Sizes(NamedTuple):
@@ -83,6 +85,7 @@ class Decoder(nn.Module, ABC):
         """`fed` numbers are fed to the first cell beside the symbol; `reads` is what the next symbol is read from."""
         super().__init__()
         self.config = config
+        self.attention_config = attention
         self.table = SymbolTable(
             config.embedding, sizes.vocabulary, config.embedding_size, config.dropout, config.embedding_dropout
         )
@@ -122,6 +125,23 @@ class Decoder(nn.Module, ABC):
         if self.copying is not None:
             attendable = attendable._replace(places=self.copying.places(memory))
         return attendable._replace(noise=self._draw(memory)) if self.training else attendable
+
+    def request(self, computation: Computation, attendable: Attendable) -> Request:
+        """Return what is asked of a backend that takes steps over a memory: every setting, layer and optional part."""
+        noise = attendable.noise or NO_NOISE
+        facts = (
+            ("training", self.training),
+            ("decoder.kind", kind_of(self)),
+            *(("decoder.cell_kind", kind_of(cell)) for cell in self.cells),
+            ("decoder.head_kind", kind_of(self.head)),
+            ("attention.kind", kind_of(self.attention)),
+            *settings_of("decoder", self.config),
+            *settings_of("attention", self.attention_config),
+            *parts_given("memory", attendable.memory),
+            *parts_given("masks", noise),
+            *(fact for cell in noise.cells for fact in parts_given("recurrent_mask", cell)),
+        )
+        return request_of(computation, attendable.keys, facts)
 
     def start(self, memory: Memory) -> State:
         """s_0: zero, or hidden = tanh(W m + b) and cell = W' m + b' from the final or the mean encoder state m."""

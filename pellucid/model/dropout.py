@@ -44,6 +44,9 @@ class Noise(NamedTuple):
         return Noise(cells, outputs, None if self.missed is None else self.missed.index_select(0, rows))
 
 
+NO_NOISE = Noise(())
+
+
 def draw_cells(
     weights: Iterable[Float[Tensor, "G H"]], rows: int, config: EncoderConfig | DecoderConfig
 ) -> tuple[CellNoise, ...]:

@@ -3,7 +3,7 @@
 H hidden, D memory, E embedding, V vocabulary.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,8 @@ Reads = Literal["state", "context", "state-and-context"]
 
 class NextSymbol(nn.Module):
     """logits = W [h; c] + b, from the decoder's state h, the context c, or both. Bahdanau et al. 2015 use both."""
+
+    kind: ClassVar[str] = "linear"
 
     def __init__(self, reads: Reads, hidden_size: int, memory_size: int, vocabulary_size: int) -> None:
         """The input's size follows from what is read."""
@@ -42,6 +44,8 @@ class TiedSymbol(nn.Module):
     A brings what is read to the size of a vector, and is not there where the sizes agree. The vectors belong to the
     table that feeds symbols back, and are given at each call. Source: Press & Wolf 2017.
     """
+
+    kind: ClassVar[str] = "tied"
 
     def __init__(self, reads: Reads, sizes: tuple[int, int], vectors: Float[Tensor, "V E"]) -> None:
         """`sizes` are H and D; the vectors tell theirs and their number."""

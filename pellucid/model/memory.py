@@ -65,11 +65,6 @@ class Attendable(NamedTuple):
     places: Int[Tensor, "B S"] | None = None
     """The target id that each position's symbol has when it is copied; None where nothing is."""
 
-    @property
-    def prepared(self) -> Prepared | None:
-        """What a kernel reads that takes all steps of a search: it knows nothing of copying."""
-        return self.stepping if self.places is None else None
-
     def take(self, rows: Int[Tensor, " R"]) -> "Attendable":
         """The chosen rows, in their order."""
         places = None if self.places is None else self.places.index_select(0, rows)

@@ -3,6 +3,8 @@
 B batch, S source positions, K queries a source, R = B·K, D memory, H hidden units of the query, A attention units.
 """
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -24,6 +26,8 @@ class MonotonicAttention(Attention):
     0 elsewhere: each output looks at one position, never before the last one's; past the last open position it looks
     nowhere. Source: Raffel et al. 2017, sections 2.2 to 2.4, equations 8 to 10 and 16.
     """
+
+    kind: ClassVar[str] = "monotonic"
 
     def __init__(self, query_size: int, memory_size: int, units: int) -> None:
         """W: query_size → units, U and b: memory_size → units, v: units; g starts at 1/√units, r at −1."""

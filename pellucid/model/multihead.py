@@ -4,6 +4,8 @@ B batch, S source positions, K queries a source, R = B·K, N heads, D memory, H 
 units of all heads together, U = A / N of one.
 """
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -19,6 +21,8 @@ class MultiHeadAttention(Attention):
     that N heads cost about what one does; their contexts are joined and projected back to the size of one (Vaswani et
     al. 2017, section 3.2.2). `Attended.weights` is the mean over the heads, `Attended.heads` holds their own.
     """
+
+    kind: ClassVar[str] = "multi-head additive"
 
     def __init__(self, query_size: int, memory_size: int, units: int, heads: int) -> None:
         """W: query_size → units, U and b: memory_size → units, v: units, W_o: heads · memory_size → memory_size."""

@@ -3,6 +3,8 @@
 B batch, E input, H hidden units, G all gates (3H or 4H).
 """
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -21,7 +23,7 @@ class NormalisedCell(RecurrentCell):
     Source: Ba et al. 2016, section 3.1 and the supplement's equations 20 to 22 and 25 to 28.
     """
 
-    has_kernel = False
+    kind: ClassVar[str] = "normalized"
 
     def __init__(self, cell: Cell, input_size: int, hidden_size: int) -> None:
         """Gains of one beside a cell's own parameters."""

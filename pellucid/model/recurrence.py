@@ -18,9 +18,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.config import Cell
-from pellucid.kernels.choice import chosen
+from pellucid.kernels.backend import parts_given
+from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.operands import Direction
 from pellucid.model.dropout import SILENCE, CellNoise
+from pellucid.model.requests import kind_of, request_of
 
 GATES: dict[Cell, int] = {"gru": 3, "lstm": 4}
 
@@ -35,8 +37,7 @@ class LayerState(NamedTuple):
 class RecurrentCell(nn.Module):
     """The parameters of one cell: input and hidden weights and biases of all gates, one below the other."""
 
-    has_kernel: ClassVar[bool] = True
-    """Whether whole sequences run in one call, of ours or of PyTorch."""
+    kind: ClassVar[str] = "recurrent"
 
     def __init__(self, cell: Cell, input_size: int, hidden_size: int) -> None:
         """Glorot-uniform input weights, orthogonal hidden weights a gate, zero biases, forget bias one.
@@ -181,14 +182,19 @@ def run(
     The first goes forward; the second backward, from a row's own last position to its first. A kernel runs both where
     it can.
     """
-    whole = all(runs_whole(cell, own) for cell, own in zip(cells, noise, strict=False))
-    compiled = whole and chosen(inputs.vectors)
+    pairs = list(zip(cells, noise, strict=False))
+    facts = (
+        *(("cell.kind", kind_of(cell)) for cell in cells),
+        *(("cell.cell", cell.cell) for cell in cells),
+        *(fact for _, own in pairs for fact in parts_given("recurrent_mask", own)),
+    )
+    compiled = use_kernel(request_of("recurrence", inputs.vectors, facts))
     return run_compiled(cells, inputs, lengths, noise) if compiled else run_plain(cells, inputs, lengths, noise)
 
 
-def runs_whole(cell: RecurrentCell, noise: CellNoise) -> bool:
-    """Whether a cell runs over a sequence in one call."""
-    return cell.has_kernel and noise.state is None
+def _supports_fused(cell: RecurrentCell, noise: CellNoise) -> bool:
+    """Return whether PyTorch runs a cell over a sequence in one call."""
+    return kind_of(cell) == RecurrentCell.kind and noise.state is None
 
 
 def run_plain(
@@ -227,7 +233,7 @@ def run_forward(
     cell: RecurrentCell, inputs: Float[Tensor, "B S E"], noise: CellNoise = SILENCE
 ) -> Float[Tensor, "B S H"]:
     """The hidden states of a cell run from zero over positions 0, 1, … of every row, lengths ignored."""
-    if not runs_whole(cell, noise):
+    if not _supports_fused(cell, noise):
         return _run_stepwise(cell, inputs, noise)
     recurrent = cell.hidden_weight if noise.weight is None else noise.weight
     weights: list[Tensor] = [cell.input_weight, recurrent, cell.input_bias, cell.hidden_bias]

@@ -3,6 +3,8 @@
 B batch, R hypotheses of all sources, H hidden, D memory, G all gates (3H or 4H).
 """
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -19,6 +21,8 @@ class StepThenAttend(Decoder):
     With input feeding the cell reads [y_{t−1}; a_{t−1}], a_0 = 0. In a stack, s_t is the output of the top. Source:
     Luong et al. 2015, sections 3 (equation 5), 3.1 and 3.3.
     """
+
+    kind: ClassVar[str] = "step-then-attend"
 
     def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: Sizes) -> None:
         """W_c reads what `config.output` names, and gives as many numbers as a state has."""

@@ -15,9 +15,11 @@ from pellucid.config import Config
 from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, Vocabularies
 from pellucid.errors import DataError
-from pellucid.kernels.choice import for_answers
+from pellucid.kernels.backend import Request, parts_given, settings_of
+from pellucid.kernels.dispatch import inference_kernels, searches_whole_batches
 from pellucid.model.device import check_process
 from pellucid.model.network import Network
+from pellucid.model.requests import request_of
 from pellucid.search.answers import drawn_traces, found_of, given_trace, looked_up, nothing
 from pellucid.search.beam import Wanted, beam, stepwise
 from pellucid.search.constraints import FREE, Constraints
@@ -33,7 +35,6 @@ from pellucid.search.reading import (
     Work,
     copied_from,
     greatest_length,
-    has_ratios,
     ids_of,
     read_example,
     spans_for,
@@ -77,12 +78,11 @@ class BatchDecoder:
         """The best outputs of each example, by what the settings ask for."""
         constraints, width = self._constraints(part), max(best, self.config.search.beam_width)
         score, lattice = score_of(self.config.search), self.options.lattice
+        plainly = searches_whole_batches(self._request(constraints))
 
         def search(work: Work) -> list[list[Found]]:
             """One batch."""
-            if score.plain and not (
-                constraints.any or lattice or has_ratios(self.config.search) or self.options.guides
-            ):
+            if plainly:
                 return self._search_plainly(work, width, best)
             wanted = Wanted(work.spans, width, best, score, constraints.take(work.rows), lattice)
             return stepwise(self.begin(work), work.positions, wanted)
@@ -142,7 +142,7 @@ class BatchDecoder:
         order = [row for row in shortest_first if read[row].source and row not in traces]
         device, size = next(self.network.parameters()).device, asked.sources(self.config.search.batch_size)
         check_process(device)
-        with torch.inference_mode(), self.evaluating(), for_answers(len(order) * asked.width, device):
+        with torch.inference_mode(), self.evaluating(), inference_kernels(len(order) * asked.width, device.type):
             for start in range(0, len(order), size):
                 rows = np.array(order[start : start + size])
                 source, lengths = sources.padded(rows)
@@ -188,6 +188,15 @@ class BatchDecoder:
     def evaluating(self) -> AbstractContextManager[None]:
         """Within, everything that writes is in evaluation mode."""
         return evaluating(self.network)
+
+    def _request(self, constraints: Constraints) -> Request:
+        """Return what is asked of a search: every setting, every option and every constraint."""
+        facts = (
+            *settings_of("search", self.config.search),
+            *parts_given("options", self.options),
+            *parts_given("constraints", constraints),
+        )
+        return request_of("search", next(self.network.parameters()), facts)
 
     def _search_plainly(self, work: Work, width: int, best: int) -> list[list[Found]]:
         """One batch by ln p and nothing else, by a kernel where there is one."""

@@ -28,8 +28,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
-from pellucid.kernels.operands import Prepared, Rules
-from pellucid.model.memory import State
+from pellucid.kernels.dispatch import use_kernel
+from pellucid.kernels.operands import Rules
 from pellucid.model.network import Network
 from pellucid.search.constraints import FREE, Constraints, Spot
 from pellucid.search.decoded import (
@@ -51,7 +51,7 @@ from pellucid.search.decoded import (
 )
 from pellucid.search.layers import End, Found, Layer, outputs_from
 from pellucid.search.places import extend_to_meet, shared_out, width_for
-from pellucid.search.running import Running, Seen, begin
+from pellucid.search.running import Alone, Running, Seen, begin
 from pellucid.search.score import PLAIN, Score
 
 
@@ -93,21 +93,20 @@ def beam(
     """
     running = begin(network, source, lengths)
     lengths = running.attendable.memory.lengths
-    if running.attendable.prepared is not None:
+    if use_kernel(running.decoder.request("beam", running.attendable)):
         rules = rules_of(network.vocabulary_size, limits)
-        return _compiled(running.attendable.prepared, running.state, lengths.tolist(), rules, (width, best))
+        return _compiled(running, lengths.tolist(), rules, (width, best))
     found = stepwise(running, lengths, Wanted(spans_of(limits, len(lengths)), width, best))
     return [[output.decoded for output in outputs] for outputs in found]
 
 
-def _compiled(
-    prepared: Prepared, state: State, lengths: list[int], rules: Rules, sizes: tuple[int, int]
-) -> list[list[Decoded]]:
+def _compiled(running: Alone, lengths: list[int], rules: Rules, sizes: tuple[int, int]) -> list[list[Decoded]]:
     """All steps by a kernel."""
     from pellucid.kernels.beams import Sizes, search_beams  # Numba takes a second to import
 
-    found: list[list[Decoded]] = []
-    for outputs, counts in search_beams(prepared, first_of(state), rules, Sizes(*sizes)):
+    prepared, found = running.attendable.stepping, list[list[Decoded]]()
+    assert prepared is not None, "a kernel that takes all steps takes each"
+    for outputs, counts in search_beams(prepared, first_of(running.state), rules, Sizes(*sizes)):
         own = lengths[len(found) : len(found) + len(counts)]
         rest = iter(outputs_of(outputs, np.repeat(own, counts).tolist()))
         found += [list(islice(rest, count)) for count in counts.tolist()]

@@ -13,9 +13,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
-from pellucid.kernels.choice import chosen
+from pellucid.kernels.backend import Request, parts_given
+from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.operands import First, Rules, Searched
 from pellucid.model.memory import State
+from pellucid.model.requests import request_of
 
 CANDIDATES = 5
 """Symbols a step keeps beside the one it wrote."""
@@ -162,7 +164,7 @@ class Extended(NamedTuple):
 def likeliest(logits: Float[Tensor, "R V"], closed: Bool[Tensor, "*mask V"]) -> Likeliest:
     """The candidates, by a kernel where it can."""
     count = candidates(logits.shape[1])
-    if closed.ndim == 1 and chosen(logits):
+    if use_kernel(_ranking(logits, Masks(closed))):
         from pellucid.kernels.ranking import rank  # Numba takes a second to import
 
         return Likeliest(*rank(logits.numpy(), closed.numpy(), count))
@@ -177,11 +179,17 @@ class Masks(NamedTuple):
     blocked: Bool[np.ndarray, "b k V"] | None = None
 
 
+def _ranking(logits: Float[Tensor, "R V"], masks: Masks) -> Request:
+    """Return the request for the best symbols of a step."""
+    facts = (("masks.closed_rows", masks.closed.ndim > 1), *parts_given("masks", masks))
+    return request_of("ranking", logits, facts)
+
+
 def extend(logits: Float[Tensor, "R V"], masks: Masks, scores: Float[np.ndarray, "b k"], width: int) -> Extended:
     """The best `width` extensions of each source's hypotheses, by a kernel where it can."""
     vocabulary = logits.shape[1]
     width = min(width, scores.shape[1] * vocabulary)
-    if masks.blocked is None and masks.closed.ndim == 1 and chosen(logits):
+    if use_kernel(_ranking(logits, masks)):
         from pellucid.kernels.ranking import extend as extend_compiled  # Numba takes a second to import
 
         counts = (candidates(vocabulary), width)

@@ -9,8 +9,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
-from pellucid.kernels.operands import Prepared, Rules
-from pellucid.model.memory import State
+from pellucid.kernels.dispatch import use_kernel
+from pellucid.kernels.operands import Rules
 from pellucid.model.network import Network
 from pellucid.search.decoded import (
     SHRINK,
@@ -26,7 +26,7 @@ from pellucid.search.decoded import (
     outputs_of,
     rules_of,
 )
-from pellucid.search.running import Running, begin
+from pellucid.search.running import Alone, Running, begin
 
 
 @torch.inference_mode()
@@ -37,18 +37,19 @@ def greedy(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " 
     """
     running = begin(network, source, lengths)
     lengths = running.attendable.memory.lengths
-    if running.attendable.prepared is not None:
+    if use_kernel(running.decoder.request("greedy", running.attendable)):
         rules = rules_of(network.vocabulary_size, limits)
-        return _compiled(running.attendable.prepared, running.state, lengths.tolist(), rules)
+        return _compiled(running, lengths.tolist(), rules)
     return stepwise(running, lengths, limits)
 
 
-def _compiled(prepared: Prepared, state: State, lengths: list[int], rules: Rules) -> list[Decoded]:
+def _compiled(running: Alone, lengths: list[int], rules: Rules) -> list[Decoded]:
     """All steps by a kernel."""
     from pellucid.kernels.searching import search_greedily  # Numba takes a second to import
 
-    outputs = list[Decoded]()
-    for part in search_greedily(prepared, first_of(state), rules):
+    prepared, outputs = running.attendable.stepping, list[Decoded]()
+    assert prepared is not None, "a kernel that takes all steps takes each"
+    for part in search_greedily(prepared, first_of(running.state), rules):
         first = len(outputs)
         outputs += outputs_of(part, lengths[first : first + len(part.steps)])
     return outputs

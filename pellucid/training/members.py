@@ -15,7 +15,7 @@ import msgspec
 from pellucid.config import Config
 from pellucid.errors import ConfigError, RunError
 from pellucid.files import absent_folders, remove_empty_folders, strangers, write_json
-from pellucid.kernels.choice import will_compile
+from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
 from pellucid.training import run
 from pellucid.training.loop import Stepped, Stopped, Validated

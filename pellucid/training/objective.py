@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from pellucid.data.vocabulary import PAD
-from pellucid.kernels.choice import chosen
+from pellucid.kernels.dispatch import use_kernel
+from pellucid.model.requests import request_of
 
 
 def cross_entropy(
@@ -21,7 +22,7 @@ def cross_entropy(
     any symbol: no search writes them, and what is smoothed over all, then renormalised without them, is what would
     have been smoothed over the others with a slightly smaller ε.
     """
-    if chosen(logits):
+    if use_kernel(request_of("cross_entropy", logits)):
         from pellucid.kernels.loss import CrossEntropy  # Numba takes a second to import
 
         flat = (logits.flatten(0, 1), target.flatten(), PAD, label_smoothing)

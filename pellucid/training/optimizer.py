@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pellucid.kernels.choice import chosen
+from pellucid.kernels.dispatch import use_kernel
+from pellucid.model.requests import request_of
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 BLOCK = 1 << 16
@@ -101,7 +102,7 @@ class Adam:
         """The equations above, for the parameters that have a gradient."""
         for i in present:
             self.counts[i] += 1
-        turn = _compiled() if chosen(self.gradients) else turn_to_changes
+        turn = _compiled() if use_kernel(request_of("adam", self.gradients)) else turn_to_changes
         for start, stop, count in self._runs(present):
             # Both sides of the quotient times √(1 − β₂ᵗ), which spares the loop a product.
             scale = math.sqrt(1 - BETA_2**count)

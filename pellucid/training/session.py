@@ -15,7 +15,8 @@ from pellucid.data.corpus import Corpus
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.files import has_content, is_there, remove, write_atomic, write_text
-from pellucid.kernels.choice import available, will_compile
+from pellucid.kernels.dispatch import will_compile
+from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.model.device import find_device, place, use_determinism
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import build_meta_network, build_network, parameter_count
@@ -109,7 +110,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
         yield built
         if built.compiles:
             run.append_log(folder, {"event": "compiling"})
-            available()  # before the first update: an interruption has nothing to wait for here
+            is_numba_available()  # before the first update: an interruption has nothing to wait for here
         if session.progress.finished:
             _conclude(session, folder)
             yield Stopped(session.progress)

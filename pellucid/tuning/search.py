@@ -20,7 +20,7 @@ import msgspec
 from pellucid.config import Config
 from pellucid.errors import ConfigError, DataError, DivergenceError, RunError
 from pellucid.files import refusals, remove, strangers, write_text
-from pellucid.kernels.choice import will_compile
+from pellucid.kernels.dispatch import will_compile
 from pellucid.toml import flattened
 from pellucid.training import run
 from pellucid.training.loop import Stepped, Validated, derived_epochs

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pellucid.data.digits import OUTPUTS, Digits, backwards, draw
 from pellucid.evaluation.alignment import Agreement, Spans, agreement
-from pellucid.kernels.choice import available
+from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
 from pellucid.recipes.digits.networks import Design, DigitsNetwork, Kind
@@ -150,7 +150,7 @@ def conduct(study: Study, tell: ProgressCallback = unheard) -> Outcome:
 def conduct_and_keep(study: Study, tell: ProgressCallback = unheard) -> tuple[DigitsNetwork, Outcome]:
     """As `conduct`, with the trained network."""
     use_threads(1)
-    available()  # compiling and loading kernels is no part of any training
+    is_numba_available()  # compiling and loading kernels is no part of any training
     torch.manual_seed(study.seed)
     network = DigitsNetwork(study.design)
     validation = study.plan.samples_from(study.plan.validation, np.random.default_rng([study.seed, 1]))

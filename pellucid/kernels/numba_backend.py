@@ -1,0 +1,165 @@
+"""What the Numba kernels compute on a processor, and how they come to be compiled.
+
+They take float32. The tables name every setting on which a computation may depend; `ANYTHING` stands for what the
+kernels compute whatever its value, or what is done before or after them in any case.
+"""
+
+import subprocess
+import sys
+import warnings
+from contextlib import nullcontext
+from functools import cache
+
+import torch
+
+from pellucid.kernels.backend import ANYTHING, SEARCH, Backend, Table, compiles
+from pellucid.kernels.cache import by_one, cache_folder, empty, is_damaged, is_filled, mark_filled
+
+PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from pellucid.kernels.numba_backend import _warm_up; _warm_up()"
+
+PROCESSOR: Table = {"device": {"cpu"}, "dtype": {"float32"}, "gradients": ANYTHING}
+TRAINED: Table = {**PROCESSOR, "gradients": {True}}
+ANSWERED: Table = {**PROCESSOR, "gradients": {False}}
+
+# A whole matrix of recurrent weights may stand in for the cell's own; a mask of states would change at every row.
+RECURRENT_MASK: Table = {"recurrent_mask.weight": ANYTHING, "recurrent_mask.state": {False}}
+DECODER: Table = {
+    "decoder.kind": {"attend-then-step"},
+    "decoder.order": {"attend-then-step"},
+    "decoder.input_feeding": {False},
+    "decoder.cell": {"gru", "lstm"},
+    "decoder.cell_kind": {"recurrent"},
+    "decoder.head_kind": {"linear", "tied"},
+    "decoder.hidden_size": ANYTHING,
+    "decoder.layers": {1},
+    "decoder.steps": ANYTHING,
+    "decoder.start": ANYTHING,
+    "decoder.embedding": ANYTHING,
+    "decoder.embedding_size": ANYTHING,
+    "decoder.output": ANYTHING,
+    "decoder.tied": ANYTHING,
+    "decoder.dropout": ANYTHING,
+    "decoder.dropout_mask": ANYTHING,
+    "decoder.embedding_dropout": ANYTHING,
+    "decoder.recurrent_dropout": ANYTHING,  # what it drops is seen in the masks
+    "decoder.recurrent_dropout_on": ANYTHING,
+    "decoder.layer_normalisation": {"none"},
+    "decoder.residual": ANYTHING,  # of the layers above the first
+    "decoder.pretrained": ANYTHING,
+    "decoder.copying": ANYTHING,  # from the logits and the weights of a step
+    "attention.kind": {"additive", "location", "dot", "general", "scaled-dot"},
+    "attention.score": {"additive", "location", "dot", "general", "scaled-dot"},
+    "attention.units": ANYTHING,
+    "attention.filters": ANYTHING,
+    "attention.filter_radius": ANYTHING,
+    "attention.heads": {1},
+    "memory.source": ANYTHING,
+    "memory.masked": {False},
+    "masks.outputs": ANYTHING,  # read of outputs after all steps
+    "masks.missed": ANYTHING,  # and of symbols before
+    **RECURRENT_MASK,
+}
+STEP: Table = {**ANSWERED, **DECODER, "training": {False}}
+ALL_STEPS: Table = {**STEP, "decoder.copying": {False}}
+UNROLL: Table = {
+    **PROCESSOR,
+    **DECODER,
+    "training": ANYTHING,
+    "decoder.layer_normalisation": {"none", "outputs"},  # of outputs after all steps: none reads them
+}
+
+
+@cache
+def is_numba_available() -> bool:
+    """Return whether kernels can be compiled here. The first call compiles them, or loads them from the disk."""
+    return compiles(_warm_up_once, "everything runs without compiled kernels")
+
+
+def _warm_up_once() -> None:
+    """Load the kernels from the disk, or compile them, one process for all that want them now."""
+    with nullcontext() if is_filled() else by_one():
+        _warm_up_from_disk()
+
+
+def _warm_up_from_disk() -> None:
+    """Load the kernels from the disk; where they are missing or damaged there, compile them first."""
+    filled, damaged = is_filled(), is_damaged()
+    if filled and not damaged:
+        try:
+            _warm_up()
+        except ImportError:  # no compiler: nothing that the disk could be blamed for
+            raise
+        except Exception:  # a damaged file shows as whatever its reader stumbles over
+            damaged = True
+        else:
+            return
+    if damaged:
+        empty()
+    if cache_folder() is not None:
+        _compile_in_child()
+    _warm_up()
+    if filled:
+        warnings.warn("the compiled kernels on the disk were damaged; they are compiled again", stacklevel=5)
+    mark_filled()
+
+
+def _compile_in_child() -> None:
+    """Compile all kernels in a process of its own, which leaves them on the disk.
+
+    Kernels round differently in the process that compiled them than in one that loads them from the disk. So every
+    process loads them, and a training that is interrupted in its first process resumes to the same bits.
+
+    Raises:
+        RuntimeError: The process failed; the message is the last line that it wrote.
+    """
+    command = [sys.executable, "-c", PROGRAM, *sys.path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+
+
+def _warm_up() -> None:
+    """Load or compile the kernels for the processor."""
+    with torch.inference_mode(False), torch.enable_grad():  # whatever the caller needs: a warm-up goes both ways
+        _warm_up_all()
+
+
+def _warm_up_all() -> None:
+    """Load or compile the kernels."""
+    from pellucid.kernels.adam import warm_up as warm_up_adam  # Numba takes a second to import
+    from pellucid.kernels.beams import warm_up as warm_up_beams
+    from pellucid.kernels.decoding import warm_up as warm_up_decoding
+    from pellucid.kernels.keys import warm_up as warm_up_keys
+    from pellucid.kernels.loss import warm_up as warm_up_loss
+    from pellucid.kernels.ranking import warm_up as warm_up_ranking
+    from pellucid.kernels.recurrence import warm_up as warm_up_recurrence
+    from pellucid.kernels.searching import warm_up as warm_up_searching
+    from pellucid.kernels.stepping import warm_up as warm_up_stepping
+
+    warm_up_recurrence()
+    warm_up_keys()
+    warm_up_decoding()
+    warm_up_stepping()
+    warm_up_ranking()
+    warm_up_searching()
+    warm_up_beams()
+    warm_up_adam()
+    warm_up_loss()
+
+
+NUMBA = Backend(
+    "Numba",
+    {
+        "recurrence": {**PROCESSOR, **RECURRENT_MASK, "cell.kind": {"recurrent"}, "cell.cell": {"gru", "lstm"}},
+        "keys": TRAINED,
+        "unroll": UNROLL,
+        "step": STEP,
+        "search": SEARCH,
+        "greedy": ALL_STEPS,
+        "beam": ALL_STEPS,
+        "ranking": {**PROCESSOR, "masks.closed_rows": {False}, "masks.blocked": {False}},
+        "cross_entropy": PROCESSOR,
+        "adam": PROCESSOR,
+    },
+    lambda: is_numba_available(),
+)

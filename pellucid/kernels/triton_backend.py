@@ -1,0 +1,40 @@
+"""What the Triton kernels compute: additive attention on a GPU, in float32 or bfloat16."""
+
+from functools import cache
+
+from pellucid.kernels.backend import ANYTHING, Backend, compiles
+
+MAX_POSITIONS = 8192
+"""Source positions that the kernel for GPUs takes at most: one program holds them all."""
+
+
+@cache
+def is_triton_available() -> bool:
+    """Return whether Triton is there and can compile for this GPU."""
+    return compiles(_warm_up, "attention runs without its kernel for GPUs")
+
+
+def _warm_up() -> None:
+    """Compile the kernels for the GPU."""
+    from pellucid.kernels.gpu import warm_up  # Triton is an extra
+
+    warm_up()
+
+
+TRITON = Backend(
+    "Triton",
+    {
+        "attention": {
+            "device": {"cuda"},
+            "dtype": {"float32", "bfloat16"},
+            "gradients": ANYTHING,
+            "attention.kind": {"additive"},
+            "attention.override": {False},
+            "attention.differentiated_queries": {0, 1},  # queries of a source that gradients flow to
+            "attention.positions": range(1, MAX_POSITIONS + 1),
+            "memory.source": ANYTHING,
+            "memory.masked": {False},
+        }
+    },
+    lambda: is_triton_available(),
+)

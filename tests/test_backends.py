@@ -1,0 +1,372 @@
+"""Which backend computes what: no option is ignored, and what a backend takes on equals the reference."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import fields, replace
+from functools import cache
+from itertools import combinations, product
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from covering import Row, covering_array, pairs_of
+from small import config_of, network_of, padded, vocabularies
+
+from pellucid.agreement import check_agreement
+from pellucid.config import AttentionConfig, Config, DecoderConfig, EncoderConfig, SearchConfig, memory_size
+from pellucid.data.batches import Batch
+from pellucid.data.examples import Example
+from pellucid.errors import ConfigError
+from pellucid.kernels import dispatch
+from pellucid.kernels.backend import ANYTHING, Computation, Request, parts_given, settings_of
+from pellucid.kernels.dispatch import TORCH, choose_backend, disable_kernels
+from pellucid.kernels.numba_backend import NUMBA, is_numba_available
+from pellucid.model.attention import AdditiveAttention
+from pellucid.model.memory import Memory
+from pellucid.model.network import EncoderDecoder
+from pellucid.model.recurrence import RecurrentCell
+from pellucid.model.requests import kind_of
+from pellucid.search import batch_decoder
+from pellucid.search.constraints import Constraints
+from pellucid.search.lexicon import Lexicon
+from pellucid.search.options import Options, Painted
+from pellucid.search.trace import Trace
+from pellucid.search.transducer import Transducer
+
+TOLERANCE = 1e-4
+"""Difference of float32 kernels from float64, relative to the largest entry, or to 0.1 where larger summands cancel."""
+NORMALIZED_TOLERANCE = 2e-3
+"""The same with layer normalization, which divides by the spread of units and so enlarges what is rounded."""
+
+# Values of the settings that are no literals and no booleans. A new such setting needs its values here.
+SIZES: dict[str, tuple[Hashable, ...]] = {
+    "layers": (1, 2),
+    "dropout": (0.0, 0.5),
+    "embedding_dropout": (0.0, 0.5),
+    "recurrent_dropout": (0.0, 0.5),
+    "embedding_size": (3,),
+    "convolutions": ((), (1, 3)),
+    "units": (4,),
+    "filters": (2,),
+    "filter_radius": (1,),
+    "heads": (1, 2),
+}
+ELSEWHERE = {
+    *("encoder.hidden_size", "decoder.hidden_size"),  # agree with each other, below
+    *("encoder.pretrained", "decoder.pretrained"),  # files of vectors, read before the network computes
+    *("encoder.features", "decoder.steps"),  # of data with features, and of another task
+}
+LIMITS: dict[str, tuple[Hashable, ...]] = {
+    "search.maximum_length": (4, 6),
+    "search.minimum_length": (0, 2),
+    "search.maximum_ratio": (0.0, 1.5),
+    "search.maximum_offset": (0, 1),
+    "search.minimum_ratio": (0.0, 0.5),
+    "search.minimum_offset": (0, 1),
+    "search.beam_width": (1, 3),
+    "search.length_power": (0.6, 1.0),
+    "search.coverage_penalty": (0.0, 0.3),
+    "search.batch_size": (2, 128),
+}
+EXAMPLES = [Example(source, "") for source in ("abca", "bbed", "eacd")]
+ASKED: dict[str, tuple[Hashable, ...]] = {
+    "options.prefix": ("", "x"),
+    "options.forbidden": ((), ("w",)),
+    "options.required": ((), ("v",)),
+    "options.lexicon": (False, True),
+    "options.lattice": (False, True),
+    "options.painted": ((), (Painted(1, (0.0, 1.0, 2.0, 0.0)),)),
+    "options.masked": ((), (2,)),
+}
+
+
+def values_of(section: str, struct: type[msgspec.Struct], sizes: Mapping[str, tuple[Hashable, ...]]) -> dict[str, Any]:
+    """Every setting of a section, with the values that are tried."""
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(struct):
+        name = f"{section}.{field.name}"
+        if get_origin(field.type) is Literal:
+            found[name] = get_args(field.type)
+        elif field.type is bool:
+            found[name] = (False, True)
+        elif name not in ELSEWHERE:
+            found[name] = sizes[name] if name in sizes else sizes[field.name]
+    return {name: values for name, values in found.items() if name not in ELSEWHERE}
+
+
+@cache
+def factors() -> dict[str, Sequence[Hashable]]:
+    """Every setting of a network that writes."""
+    sections: dict[str, Any] = {"encoder": EncoderConfig, "decoder": DecoderConfig, "attention": AttentionConfig}
+    return {name: values for each in sections.items() for name, values in values_of(*each, SIZES).items()}
+
+
+@cache
+def base_config() -> Config:
+    """The tiny configuration."""
+    return config_of({})
+
+
+def configured(row: Row) -> Config:
+    """The configuration of a row; a decoder has as many units as a memory, so that states may be compared."""
+    settings: dict[str, dict[str, Any]] = {"encoder": {"hidden_size": 3}, "decoder": {}, "attention": {"units": 4}}
+    for name, value in row.items():
+        section, _, key = name.partition(".")
+        if section in settings:
+            settings[section][key] = value
+    base = base_config()
+    settings["decoder"].setdefault("order", "step-then-attend")  # the order that can have input feeding
+    encoder = msgspec.structs.replace(base.encoder, **settings["encoder"])
+    decoder = msgspec.structs.replace(base.decoder, **settings["decoder"], hidden_size=memory_size(encoder))
+    attention = msgspec.structs.replace(base.attention, **settings["attention"])
+    config = msgspec.structs.replace(base, encoder=encoder, decoder=decoder, attention=attention)
+    check_agreement(config)
+    return config
+
+
+def is_valid(row: Row) -> bool:
+    """Whether a row, or a part of one, is a configuration at all."""
+    try:
+        configured(row)
+    except ConfigError:
+        return False
+    return not (row.get("options.masked") and row.get("attention.score") == "none")
+
+
+@cache
+def networks() -> list[Row]:
+    """Rows that hold every pair of settings that can be together; and of those that the kernels know.
+
+    Then rows in which one setting alone is none that the kernels know, for several would hide each other.
+    """
+    known = covering_array(supported(factors(), "unroll"), is_valid)
+    return [*covering_array(factors(), is_valid), *known, *one_changed(known, factors())]
+
+
+def one_changed(rows: Sequence[Row], given: Mapping[str, Sequence[Hashable]]) -> list[Row]:
+    """For each value that no row holds, some of the rows with it."""
+    held = {item for row in rows for item in row.items()}
+    absent = [(name, value) for name, values in given.items() for value in values if (name, value) not in held]
+    changed = [list(filter(is_valid, ({**row, name: value} for row in rows))) for name, value in absent]
+    return [row for each in changed for row in each[:: max(1, len(each) // 2)][:2]]
+
+
+def supported(given: Mapping[str, Sequence[Hashable]], *computations: Computation) -> dict[str, Sequence[Hashable]]:
+    """The values that the kernels know; of an option, whether it may be given at all."""
+    kept = dict(given)
+    for computation in computations:
+        table = NUMBA.tables[computation]
+        for name, values in kept.items():
+            known = table.get(name, ANYTHING)
+            facts = [bool(value) if name.startswith("options.") else value for value in values]
+            kept[name] = [value for value, fact in zip(values, facts, strict=True) if fact in known]
+    return kept
+
+
+@cache
+def searches() -> list[Row]:
+    """Rows that hold every pair of settings and options of a search, and of what networks it may be of.
+
+    Then every pair of those in which kernels take the steps; of those in which a kernel takes all of them; and of these
+    rows some in which one option alone is none that the kernel knows, for several would hide each other.
+    """
+    network: dict[str, Sequence[Hashable]] = {
+        name: factors()[name]
+        for name in ("attention.score", "attention.heads", "decoder.cell", "decoder.copying", "decoder.order")
+    }
+    layers = {name: factors()[name] for name in ("decoder.layers", "decoder.layer_normalisation", "decoder.output")}
+    search: dict[str, Any] = values_of("search", SearchConfig, LIMITS)
+    every = {**network, **layers, **search, **ASKED}
+    plain: dict[str, Any] = {**every, "options.prefix": ("",), "options.forbidden": ((),), "options.required": ((),)}
+    stepped, whole = (supported(every, "step"), supported(plain, "greedy", "search"))
+    first, second, third = (covering_array(array, is_valid) for array in (every, stepped, whole))
+    return [*first, *second, *third, *one_changed(third, every)]
+
+
+@contextmanager
+def watched() -> Iterator[dict[str, str]]:
+    """Within, the backend that was chosen last for each computation."""
+    chosen: dict[str, str] = {}
+    choose = dispatch.choose_backend
+    with pytest.MonkeyPatch.context() as patch:
+
+        def noted(request: Request) -> Any:  # noqa: ANN401
+            backend = choose(request)
+            chosen[request.computation] = backend.name
+            return backend
+
+        patch.setattr(dispatch, "choose_backend", noted)
+        yield chosen
+
+
+@contextmanager
+def stepwise() -> Iterator[None]:
+    """Within, all searches are made of single steps in PyTorch, by the code that knows every option."""
+    with disable_kernels(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_decoder, "searches_whole_batches", lambda request: False)
+        yield
+
+
+def pair_of_networks(config: Config, seed: int) -> tuple[EncoderDecoder, EncoderDecoder]:
+    """The same network in float32 and in float64."""
+    single = network_of(config, seed, torch.float32)
+    return single, deepcopy(single).double()
+
+
+def updated(network: EncoderDecoder, batch: Batch, seed: int) -> dict[str, torch.Tensor]:
+    """What an update computes: p of all symbols, the weights, the last state, and all gradients, in float64."""
+    torch.manual_seed(seed)
+    unrolled = network(batch)
+    outputs = [unrolled.logits.softmax(dim=-1), unrolled.weights, unrolled.state.hidden]
+    generator, outputs = np.random.default_rng(seed), [each for each in outputs if each.requires_grad]
+    arriving = [torch.from_numpy(generator.standard_normal(tuple(each.shape))).to(each) for each in outputs]
+    named = {name: each for name, each in network.named_parameters() if each.requires_grad}
+    gradients = torch.autograd.grad(outputs, list(named.values()), arriving, allow_unused=True)
+    found = {f"output {at}": each.detach() for at, each in enumerate(outputs)}
+    given = {name: each for name, each in zip(named, gradients, strict=True) if each is not None}
+    return {name: each.double() for name, each in (found | given).items()}
+
+
+def tolerance_of(config: Config) -> float:
+    normalized = {config.encoder.layer_normalisation, config.decoder.layer_normalisation} != {"none"}
+    return NORMALIZED_TOLERANCE if normalized else TOLERANCE
+
+
+def assert_near(got: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor], tolerance: float) -> None:
+    assert got.keys() == wanted.keys()
+    for name, exact in wanted.items():
+        if exact.numel():
+            scale = max(float(exact.abs().max()), 0.1)
+            torch.testing.assert_close(got[name] / scale, exact / scale, rtol=0, atol=tolerance, msg=name)
+
+
+def test_rows_hold_every_pair_that_can_be() -> None:
+    """What no row holds contradicts itself."""
+    many, held = factors(), {pair for row in networks() for pair in pairs_of(row)}
+    for one, other in combinations(many, 2):
+        for pair in product(many[one], many[other]):
+            row = {one: pair[0], other: pair[1]}
+            if tuple(row.items()) not in held:
+                assert not is_valid(row), row
+    assert len(networks()) < 100 and len(searches()) < 100  # few: their time is a test's
+
+
+def test_an_update_equals_the_reference_in_double_precision() -> None:
+    """Of every pair of settings: a kernel computes it as PyTorch does, or leaves it to PyTorch."""
+    taken = set[tuple[str, str]]()
+    lengths = torch.tensor([5, 2, 4])
+    batch = Batch(padded([5, 2, 4], 1), lengths, padded([3, 4, 1], 2), torch.tensor([3, 4, 1]))
+    for seed, row in enumerate(networks()):
+        config = configured(row)
+        single, double = pair_of_networks(config, seed)
+        if config.attention.score != "monotonic":  # which draws other noise in float64
+            single.train(), double.train()
+        with watched() as chosen:
+            got = updated(single, batch, seed)
+        taken |= set(chosen.items())
+        try:
+            assert_near(got, updated(double, batch, seed), tolerance_of(config))
+        except AssertionError as error:
+            raise AssertionError(f"{row} by {chosen}") from error
+    assert taken >= set(product(("recurrence", "unroll"), ("Numba", "Torch")))
+
+
+def outputs_of(row: Row, network: EncoderDecoder) -> list[list[Trace]]:
+    """The best outputs of the examples, by a row's search."""
+    search = {name.partition(".")[2]: value for name, value in row.items() if name.startswith("search.")}
+    options = {name.partition(".")[2]: value for name, value in row.items() if name.startswith("options.")}
+    options["lexicon"] = Lexicon({"bbed": ("xyz",)}) if options["lexicon"] else None
+    config = configured(row)
+    config = msgspec.structs.replace(config, search=msgspec.structs.replace(config.search, **search))
+    model = Transducer(config, vocabularies(), network, Options(**options))  # type: ignore[arg-type]
+    return model.hypotheses(EXAMPLES, 1 if config.search.beam_width == 1 else 2)  # a list of two needs a beam
+
+
+def test_a_search_equals_the_reference_in_double_precision() -> None:
+    """Of every pair of settings and options: no kernel leaves one out."""
+    assert is_numba_available()
+    taken = set[tuple[str, str]]()
+    for seed, row in enumerate(searches()):
+        single, double = pair_of_networks(configured(row), seed)
+        with watched() as chosen:
+            got = outputs_of(row, single)
+        taken |= set(chosen.items())
+        with stepwise():
+            wanted = outputs_of(row, double)
+        try:
+            for ours, exact in [pair for pairs in zip(got, wanted, strict=True) for pair in zip(*pairs, strict=True)]:
+                assert (ours.search_score is None) == (exact.search_score is None)
+                assert ours.score == pytest.approx(exact.score, rel=TOLERANCE, abs=10 * TOLERANCE)
+                if ours.output != exact.output:  # a tie, as of the same symbols in another order
+                    continue
+                for one, other in (
+                    (ours.log_probabilities, exact.log_probabilities),
+                    (ours.attention, exact.attention),
+                    (ours.top_log_probabilities, exact.top_log_probabilities),
+                ):
+                    np.testing.assert_allclose(one, other, rtol=TOLERANCE, atol=10 * TOLERANCE)
+        except AssertionError as error:
+            raise AssertionError(f"{row} by {chosen}") from error
+    assert taken >= set(product(("step", "ranking"), ("Numba", "Torch")))
+    assert taken >= {("greedy", "Numba"), ("beam", "Numba")}
+
+
+def asked(network: EncoderDecoder) -> Request:
+    """What is asked of a backend that unrolls a network's decoder."""
+    memory = network.encoder(padded([2], 1), torch.tensor([2]))
+    return network.decoder.request("unroll", network.decoder.prepare(memory))
+
+
+def test_a_fact_that_a_backend_does_not_list_makes_it_decline() -> None:
+    request = asked(network_of(config_of({}), 1, torch.float32))
+    assert choose_backend(request) is NUMBA and NUMBA.unsupported(request) == ()
+    for backend, fact in product((NUMBA, TORCH), [("decoder.new_setting", 0), ("memory.new_part", False)]):
+        more = replace(request, facts=(*request.facts, fact))
+        assert backend.supports(more) == (backend is TORCH)
+    assert NUMBA.unsupported(replace(request, facts=(("decoder.new_setting", 0),))) == (("decoder.new_setting", 0),)
+    assert choose_backend(replace(request, dtype="float64")) is TORCH
+    with disable_kernels():
+        assert choose_backend(request) is TORCH
+
+
+def test_every_setting_and_every_optional_part_is_a_fact() -> None:
+    names = {name for name, _ in asked(network_of(config_of({}), 1)).facts}
+    for section, struct in (("decoder", DecoderConfig), ("attention", AttentionConfig)):
+        assert names >= {f"{section}.{field.name}" for field in msgspec.structs.fields(struct)}
+    assert names >= {f"memory.{name}" for name in Memory._field_defaults}
+    model = Transducer(config_of({}), vocabularies(), network_of(config_of({}), 1))
+    search = {name for name, _ in model._request(Constraints()).facts}
+    assert search >= {f"search.{field.name}" for field in msgspec.structs.fields(SearchConfig)}
+    assert search >= {f"options.{field.name}" for field in fields(Options)}
+    assert search == {name for name in dispatch.TORCH.tables["search"] if "." in name}
+
+
+def test_a_part_is_given_unless_it_is_empty_or_the_default() -> None:
+    assert dict(parts_given("options", Options(prefix="a", masked=(1,)))) == {
+        **{f"options.{field.name}": False for field in fields(Options)},
+        "options.prefix": True,
+        "options.masked": True,
+    }
+    assert not any(given for _, given in parts_given("constraints", Constraints()))
+    assert dict(parts_given("constraints", Constraints(required=np.ones(1, np.int64))))["constraints.required"]
+    assert ("search.beam_width", 1) in settings_of("search", config_of({}).search)
+
+
+def test_a_subclass_whose_equations_may_be_others_has_no_kernel() -> None:
+    class Louder(AdditiveAttention):
+        def scores(self, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+            return 2 * super().scores(query, keys)
+
+    class OtherCell(RecurrentCell):
+        pass
+
+    network = network_of(config_of({}), 1, torch.float32)
+    attention = network.decoder.attention
+    assert isinstance(attention, AdditiveAttention) and kind_of(attention) == "additive"
+    assert kind_of(OtherCell("gru", 1, 1)) != "recurrent" == kind_of(RecurrentCell("gru", 1, 1))
+    attention.__class__ = Louder
+    assert choose_backend(asked(network)) is TORCH
+    assert [name for name, _ in NUMBA.unsupported(asked(network))] == ["attention.kind"]
