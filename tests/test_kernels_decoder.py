@@ -21,8 +21,8 @@ from pellucid.data.batches import encode
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.kernels import cache, dispatch, numba_backend, parallel
+from pellucid.kernels.autograd import unroll_decoder
 from pellucid.kernels.backend import Request
-from pellucid.kernels.decoding import unroll_decoder
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.operands import Looked, Parameters
 from pellucid.model.attend_then_step import AttendThenStep

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kernel_cases import SEEDS, SIZES, assert_equal, gradients_of
 
 from pellucid.kernels import parallel
-from pellucid.kernels.keys import project
+from pellucid.kernels.autograd import project
 
 
 @given(st.integers(1, 9), st.integers(1, 12), SIZES, SIZES, SEEDS, st.booleans())

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pellucid.kernels.operands import Prepared
 from pellucid.model.dropout import Noise
-from pellucid.model.memory import Attendable, Memory, State
+from pellucid.model.memory import Attendable, DecoderKernel, Memory, State
 
 ROWS = st.lists(st.integers(0, 3), max_size=8)
 
@@ -21,7 +20,7 @@ def parts(value: State | Memory | Attendable) -> list[Tensor | None]:
     """Every tensor inside, in order."""
     found: list[Tensor | None] = []
     for part in value:
-        assert not isinstance(part, Prepared | Noise)
+        assert not isinstance(part, DecoderKernel | Noise)
         found += parts(part) if isinstance(part, State | Memory) else [part]
     return found
 

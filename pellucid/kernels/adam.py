@@ -4,22 +4,15 @@ P counts the numbers of all parameters that are updated together.
 """
 
 import numpy as np
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from pellucid.kernels.arithmetic import Flat
 from pellucid.kernels.compiling import in_place
 
 
-def turn_to_changes(
-    gradient: Float[Tensor, " P"],
-    mean: Float[Tensor, " P"],
-    square: Float[Tensor, " P"],
-    numbers: tuple[float, float, float, float],
-) -> None:
+def turn_to_changes(gradient: Flat, mean: Flat, square: Flat, numbers: tuple[float, float, float, float]) -> None:
     """`training.optimizer.turn_to_changes`, compiled: float32, on a processor."""
-    _turn_to_changes(gradient.numpy(), mean.numpy(), square.numpy(), np.array(numbers, dtype=np.float32))
+    _turn_to_changes(gradient, mean, square, np.array(numbers, dtype=np.float32))
 
 
 @in_place
@@ -37,4 +30,5 @@ def _turn_to_changes(gradient: Flat, mean: Flat, square: Flat, numbers: Float[np
 
 def warm_up() -> None:
     """Call the kernel once, so that it is compiled."""
-    turn_to_changes(torch.zeros(1), torch.zeros(1), torch.zeros(1), (0.1, 0.001, 0.1, 1e-8))
+    gradient, mean, square = np.zeros((3, 1), np.float32)
+    turn_to_changes(gradient, mean, square, (0.1, 0.001, 0.1, 1e-8))

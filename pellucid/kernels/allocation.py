@@ -1,9 +1,13 @@
-"""What becomes of memory that was freed."""
+"""Where arrays stand in memory, and what becomes of memory that was freed."""
 
 import ctypes
+import math
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+
+import numpy as np
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 MOST = 2**30
@@ -23,3 +27,33 @@ def keep_freed_memory() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(M_MMAP_THRESHOLD, MOST)
         library.mallopt(M_TRIM_THRESHOLD, MOST)
+
+
+ALIGNMENT = 64
+"""Bytes of a line of the cache. NumPy begins arrays at any multiple of 16, and a kernel is slower for it."""
+
+
+def empty(shape: Sequence[int]) -> np.ndarray:
+    """Return an array of float32 that begins where a line of the cache does."""
+    size = 4 * math.prod(shape)
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    first = -room.ctypes.data % ALIGNMENT
+    return room[first : first + size].view(np.float32).reshape(shape)
+
+
+def zeros(shape: Sequence[int]) -> np.ndarray:
+    """Return zeros of float32 that begin where a line of the cache does."""
+    made = empty(shape)
+    made[...] = 0
+    return made
+
+
+def contiguous(array: np.ndarray) -> np.ndarray:
+    """Return the array if its numbers stand one after the other, else a copy in which they do."""
+    if array.flags.c_contiguous:
+        return array
+    if array.dtype != np.float32:
+        return np.ascontiguousarray(array)
+    made = empty(array.shape)
+    made[...] = array
+    return made

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from pellucid.data.vocabulary import BOS, EOS
 from pellucid.kernels.compiling import compiled
-from pellucid.kernels.operands import First, Prepared, Rules, Searched
+from pellucid.kernels.operands import First, Rules, Searched
 from pellucid.kernels.parallel import for_each, parts_of, slices
 from pellucid.kernels.ranking import NOTHING, extend
 from pellucid.kernels.searching import Start, blank, smallest, started, taken_from
@@ -57,10 +57,9 @@ class Found(NamedTuple):
     counts: Int[np.ndarray, " N"]
 
 
-def search_beams(prepared: Prepared, first: First, rules: Rules, sizes: Sizes) -> list[Found]:
+def search_beams(ready: Ready, first: First, rules: Rules, sizes: Sizes) -> list[Found]:
     """The likeliest outputs of all sources, in parts of the rows that follow each other."""
-    assert isinstance(prepared, Ready), "made by `prepare`"
-    task, rows = partial(_part, prepared, started(first), (rules, sizes)), len(first.hidden)
+    task, rows = partial(_part, ready, started(first), (rules, sizes)), len(first.hidden)
     return for_each(task, slices(rows, min(rows, parts_of(rows * sizes.width))))
 
 

@@ -3,13 +3,8 @@
 M positions, V vocabulary. A position whose target is `ignored` counts for nothing.
 """
 
-from typing import Any
-
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from pellucid.kernels.arithmetic import ONE, ZERO, exponential
 from pellucid.kernels.attention import highest
@@ -41,31 +36,6 @@ def loss_and_gradient(
             change[v] = change[v] * scale - rest * share
         change[targets[row]] -= (ONE - smoothing) * share
     return total / count if count else np.nan, gradient
-
-
-class CrossEntropy(torch.autograd.Function):
-    """`loss_and_gradient`, as PyTorch sees it."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401
-        logits: Float[Tensor, "M V"],
-        targets: Int[Tensor, " M"],
-        ignored: int,
-        smoothing: float,
-    ) -> Float[Tensor, ""]:
-        """The loss; the gradient waits for its turn."""
-        given = logits.detach().contiguous().numpy()
-        loss, gradient = loss_and_gradient(given, targets.numpy(), ignored, np.float32(smoothing))
-        ctx.save_for_backward(torch.from_numpy(gradient))
-        return logits.new_tensor(loss)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, arrived: Float[Tensor, ""]) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
-        """The gradient, times the one that arrives."""
-        (gradient,) = ctx.saved_tensors
-        return gradient * arrived, None, None, None
 
 
 def warm_up() -> None:

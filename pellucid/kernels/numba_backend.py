@@ -10,8 +10,6 @@ import warnings
 from contextlib import nullcontext
 from functools import cache
 
-import torch
-
 from pellucid.kernels.backend import ANYTHING, SEARCH, Backend, Table, compiles
 from pellucid.kernels.cache import by_one, cache_folder, empty, is_damaged, is_filled, mark_filled
 
@@ -120,12 +118,6 @@ def _compile_in_child() -> None:
 
 def _warm_up() -> None:
     """Load or compile the kernels for the processor."""
-    with torch.inference_mode(False), torch.enable_grad():  # whatever the caller needs: a warm-up goes both ways
-        _warm_up_all()
-
-
-def _warm_up_all() -> None:
-    """Load or compile the kernels."""
     from pellucid.kernels.adam import warm_up as warm_up_adam  # Numba takes a second to import
     from pellucid.kernels.beams import warm_up as warm_up_beams
     from pellucid.kernels.decoding import warm_up as warm_up_decoding

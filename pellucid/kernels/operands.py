@@ -1,29 +1,30 @@
-"""What kernels are given and give, as tensors; to know them, Numba is not needed.
+"""What kernels are given and give; to know it, neither Numba nor PyTorch is needed.
+
+Kernels take and give arrays. PyTorch's tensors stand in the same places where autograd.py takes and gives them.
 
 B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G all gates (3H or
 4H), V symbols, T steps, N and M as many or 0 (in `Searched`, N outputs), Q units of the query, F filters, C as many as
 there are cells or biases, 0 where the kind of cell has none (in `Searched`, candidates of a step).
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
-with torch.inference_mode(False):
-    NOTHING = torch.empty(0, 0)
-    """Stands for the parameters that a score does not have."""
+Array = Any
+"""An array, or a tensor."""
+NOTHING = np.empty((0, 0), np.float32)
+"""Stands for the parameters that a score does not have."""
 
 
 class Direction(NamedTuple):
     """One direction of an encoder: its inputs, projected, and its recurrent parameters."""
 
-    table: Float[Tensor, "V G"]
+    table: Float[Array, "V G"]
     """W x + b of every input, with every bias that nothing multiplies."""
-    weight: Float[Tensor, "G H"]
-    candidate_bias: Float[Tensor, " C"]
+    weight: Float[Array, "G H"]
+    candidate_bias: Float[Array, " C"]
     """c_n of a GRU, which the reset gate multiplies; empty for an LSTM."""
 
 
@@ -33,40 +34,40 @@ class Parameters(NamedTuple):
     By location: e = energyᵀ tanh(query h + key + location f), f the filters over the weights of the step before.
     """
 
-    table: Float[Tensor, "V G"]
+    table: Float[Array, "V G"]
     """The projected symbols, with every bias that nothing multiplies."""
-    candidate_bias: Float[Tensor, " C"]
+    candidate_bias: Float[Array, " C"]
     """c_n of a GRU, which the reset gate multiplies; empty for an LSTM."""
-    recurrent: Float[Tensor, "G H"]
-    context: Float[Tensor, "G D"]
-    query: Float[Tensor, "Q H"]
-    energy: Float[Tensor, " Q"]
-    location: Float[Tensor, "Q F"] = NOTHING
-    filters: Float[Tensor, "F N"] = NOTHING
+    recurrent: Float[Array, "G H"]
+    context: Float[Array, "G D"]
+    query: Float[Array, "Q H"]
+    energy: Float[Array, " Q"]
+    location: Float[Array, "Q F"] = NOTHING
+    filters: Float[Array, "F N"] = NOTHING
 
 
 class Head(NamedTuple):
     """What turns a state and a context into logits: W_h h + W_c c + b. A part that is not read has no rows."""
 
-    state: Float[Tensor, "N H"]
-    context: Float[Tensor, "M D"]
-    bias: Float[Tensor, " V"]
+    state: Float[Array, "N H"]
+    context: Float[Array, "M D"]
+    bias: Float[Array, " V"]
 
 
 class Looked(NamedTuple):
     """What is looked at. `lengths` count the real positions, at least 1; nothing beyond them is read."""
 
-    keys: Float[Tensor, "B S A"]
-    memory: Float[Tensor, "B S D"]
-    lengths: Int[Tensor, " B"]
+    keys: Float[Array, "B S A"]
+    memory: Float[Array, "B S D"]
+    lengths: Int[Array, " B"]
 
 
 class First(NamedTuple):
     """The states that a search begins with: the cell of an LSTM, and the weights before the first look, if read."""
 
-    hidden: Float[Tensor, "N H"]
-    cell: Float[Tensor, "N H"] | None
-    looked: Float[Tensor, "N S"] | None
+    hidden: Float[Array, "N H"]
+    cell: Float[Array, "N H"] | None
+    looked: Float[Array, "N S"] | None
 
 
 class Rules(NamedTuple):
@@ -95,28 +96,8 @@ class Searched(NamedTuple):
 class Taken(NamedTuple):
     """What one step of a search gives; the cell is empty for a GRU."""
 
-    hidden: Float[Tensor, "R H"]
-    cell: Float[Tensor, "C H"]
-    contexts: Float[Tensor, "R D"]
-    looks: Float[Tensor, "R S"]
-    logits: Float[Tensor, "R V"]
-
-
-@runtime_checkable
-class Prepared(Protocol):
-    """What all steps of a search read, laid out once, and the step itself."""
-
-    def take(self, rows: Int[Tensor, " r"]) -> "Prepared":
-        """The chosen of the running sources, in their order; nothing but their numbers is copied."""
-
-    def running(self) -> Int[Tensor, " b"]:
-        """The numbers of the running sources."""
-
-    def step(
-        self,
-        symbols: Int[Tensor, " R"],
-        hidden: Float[Tensor, "R H"],
-        cell: Float[Tensor, "R H"] | None,
-        looked: Float[Tensor, "R S"] | None = None,
-    ) -> Taken:
-        """One step of all hypotheses, those of a source one after the other; by location, given the weights before."""
+    hidden: Float[Array, "R H"]
+    cell: Float[Array, "C H"]
+    contexts: Float[Array, "R D"]
+    looks: Float[Array, "R S"]
+    logits: Float[Array, "R V"]

@@ -5,6 +5,7 @@ within stay in the thread that asks for them: threads of a second kind would onl
 """
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -12,8 +13,6 @@ from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from pellucid.kernels.interrupts import held_back
 from pellucid.kernels.products import in_one_thread
@@ -26,9 +25,16 @@ ROWS = 16
 """Rows that a part has at least: a product of fewer is bound by its weights, which every part must read."""
 
 
+def num_threads() -> int:
+    """Return how many threads compute: as many as PyTorch's where it is loaded, else one."""
+    torch = sys.modules.get("torch")
+    threads: int = torch.get_num_threads() if torch else 1
+    return threads
+
+
 def parts_of(rows: int, sharers: int = 1) -> int:
     """In how many parts a batch is worth cutting, where so many `sharers` each cut it: one for each thread in all."""
-    return max(1, min(torch.get_num_threads() // sharers, rows // ROWS))
+    return max(1, min(num_threads() // sharers, rows // ROWS))
 
 
 def slices(rows: int, parts: int) -> list[slice]:
@@ -38,7 +44,7 @@ def slices(rows: int, parts: int) -> list[slice]:
 
 def for_each(task: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
     """The task done for every part: at the same time where there are threads, else one after the other, here."""
-    workers = min(len(parts), torch.get_num_threads())
+    workers = min(len(parts), num_threads())
     if workers == 1:
         return [_alone(task, part) for part in parts]
     return list(_pool(workers).map(partial(_alone, task), parts))
@@ -50,9 +56,9 @@ def _alone(task: Callable[[Part], Result], part: Part) -> Result:
         return task(part)
 
 
-def end_to_end(parts: Sequence[np.ndarray]) -> Tensor:
-    """The rows of all parts as one tensor; a single part is not copied."""
-    return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))
+def end_to_end(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The rows of all parts as one array; a single part is not copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 @cache

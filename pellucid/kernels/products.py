@@ -6,6 +6,7 @@ so that one is called where it can be found, through the Fortran interface that 
 """
 
 import ctypes
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from llvmlite import binding, ir
 from numba import types
@@ -36,7 +36,10 @@ Result = Float[np.ndarray, "n N"]
 
 @cache
 def _torch_library() -> ctypes.CDLL | None:
-    """PyTorch's library, if it lends its product."""
+    """PyTorch's library, if PyTorch is loaded and lends its product."""
+    torch = sys.modules.get("torch")
+    if torch is None or torch.__file__ is None:
+        return None
     folder = Path(torch.__file__).parent / "lib"
     for name in ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll"):
         try:

@@ -8,14 +8,13 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
+from pellucid.kernels.allocation import contiguous
 from pellucid.kernels.attention import Location
 from pellucid.kernels.compiling import compiled
-from pellucid.kernels.operands import NOTHING, First, Head, Looked, Parameters, Prepared, Rules, Searched
+from pellucid.kernels.operands import NOTHING, First, Head, Looked, Parameters, Rules, Searched
 from pellucid.kernels.parallel import for_each, parts_of, slices
 from pellucid.kernels.ranking import rank
 from pellucid.kernels.stepping import Output, Ready, Sources, prepare, step
@@ -44,18 +43,17 @@ class Seen(NamedTuple):
     top_log_probabilities: Float[np.ndarray, "R C"]
 
 
-def search_greedily(prepared: Prepared, first: First, rules: Rules) -> list[Searched]:
+def search_greedily(ready: Ready, first: First, rules: Rules) -> list[Searched]:
     """The likeliest symbol at every step for all sources, in parts of the rows that follow each other."""
-    assert isinstance(prepared, Ready), "made by `prepare`"
-    task = partial(_part, prepared, started(first), rules)
+    task = partial(_part, ready, started(first), rules)
     return for_each(task, slices(len(first.hidden), parts_of(len(first.hidden))))
 
 
 def started(first: First) -> Start:
     """The first states as arrays."""
-    hidden = first.hidden.contiguous().numpy()
-    cell = hidden[:0] if first.cell is None else first.cell.contiguous().numpy()
-    return Start(hidden, cell, (NOTHING if first.looked is None else first.looked).contiguous().numpy())
+    hidden = contiguous(first.hidden)
+    cell = hidden[:0] if first.cell is None else contiguous(first.cell)
+    return Start(hidden, cell, NOTHING if first.looked is None else contiguous(first.looked))
 
 
 def _part(ready: Ready, start: Start, rules: Rules, part: slice) -> Searched:
@@ -128,11 +126,12 @@ def _side_by_side(seen: list[Seen], steps: Int[np.ndarray, " N"]) -> Searched:
     return outputs
 
 
-def smallest() -> tuple[Ready, Float[Tensor, "1 1"], Rules]:
+def smallest() -> tuple[Ready, Float[np.ndarray, "1 1"], Rules]:
     """The smallest example of a search: what is prepared, the first state, the rules."""
-    empty, square, one = torch.zeros(3, 1), torch.zeros(1, 1), torch.ones(1, dtype=torch.int64)
-    parameters = Parameters(torch.zeros(4, 3), torch.zeros(1), empty, empty, square, torch.zeros(1))
-    head, looked = Head(torch.zeros(4, 1), torch.zeros(4, 1), torch.zeros(4)), Looked(square[None], square[None], one)
+    empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
+    table, column = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
+    parameters = Parameters(table, square[0], empty, empty, square, square[0])
+    head, looked = Head(column, column, column[:, 0]), Looked(square[None], square[None], one)
     closed = np.zeros(4, np.bool_)
     return prepare(parameters, head, looked), square, Rules(closed, closed, 0, 1, 1)
 

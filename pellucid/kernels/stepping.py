@@ -8,10 +8,9 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
+from pellucid.kernels.allocation import contiguous
 from pellucid.kernels.arithmetic import Flat
 from pellucid.kernels.attention import Laid, Location, double_exponents, laid_out, weigh
 from pellucid.kernels.cells import gru_forward, lstm_forward, planes_of
@@ -47,55 +46,48 @@ class Output(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """Weights and sources as the kernel reads them: a `Prepared`."""
+    """Weights and sources as the kernel reads them, laid out once for all steps, and the step itself."""
 
     weights: Weights
     output: Output
     sources: Sources
 
-    def take(self, rows: Int[Tensor, " r"]) -> "Ready":
+    def take(self, rows: Int[np.ndarray, " r"]) -> "Ready":
         """The chosen of the running sources, in their order; nothing but their numbers is copied."""
-        return self._replace(sources=self.sources._replace(rows=self.sources.rows[rows.numpy()]))
-
-    def running(self) -> Int[Tensor, " b"]:
-        """The numbers of the running sources."""
-        return torch.from_numpy(self.sources.rows)
+        return self._replace(sources=self.sources._replace(rows=self.sources.rows[rows]))
 
     def step(
         self,
-        symbols: Int[Tensor, " R"],
-        hidden: Float[Tensor, "R H"],
-        cell: Float[Tensor, "R H"] | None,
-        looked: Float[Tensor, "R S"] | None = None,
+        symbols: Int[np.ndarray, " R"],
+        hidden: Float[np.ndarray, "R H"],
+        cell: Float[np.ndarray, "R H"] | None,
+        looked: Float[np.ndarray, "R S"] | None = None,
     ) -> Taken:
         """One step of all hypotheses, those of a source one after the other; by location, given the weights before."""
-        before = hidden.contiguous().numpy()
-        cells = before[:0] if cell is None else cell.contiguous().numpy()
-        task = partial(_part, self._after(looked), symbols.numpy(), before, cells)
+        before = contiguous(hidden)
+        cells = before[:0] if cell is None else contiguous(cell)
+        task = partial(_part, self._after(looked), symbols, before, cells)
         running = len(self.sources.rows)
         parts = for_each(task, slices(running, min(running, parts_of(len(before)))))
         return Taken(*(end_to_end(arrays) for arrays in zip(*parts, strict=True)))
 
-    def _after(self, looked: Float[Tensor, "R S"] | None) -> "Ready":
+    def _after(self, looked: Float[np.ndarray, "R S"] | None) -> "Ready":
         """The same, where the step before looked with these weights."""
         assert looked is not None or not len(self.sources.location.filters), "by location needs the weights before"
         if looked is None:
             return self
-        location = self.sources.location._replace(looked=looked.contiguous().numpy())
+        location = self.sources.location._replace(looked=contiguous(looked))
         return self._replace(sources=self.sources._replace(location=location))
 
 
 def prepare(parameters: Parameters, head: Head, looked: Looked) -> Ready:
     """Lay out what every step reads."""
-    keys, memory, lengths = (tensor.detach().contiguous().numpy() for tensor in looked)
-    state, context, bias = (
-        part.detach().T.contiguous().numpy() if part.dim() == 2 else part.detach().numpy() for part in head
-    )
-    energy = parameters.energy.detach().numpy()
-    location = location_of(parameters.location, parameters.filters, NOTHING.numpy())
+    keys, memory, lengths = (contiguous(array) for array in looked)
+    state, context, energy = contiguous(head.state.T), contiguous(head.context.T), parameters.energy
+    location = location_of(parameters.location, parameters.filters, NOTHING)
     laid = laid_out(keys, lengths, len(energy) > 0 and not len(location.filters))
     sources = Sources(laid, memory, lengths, energy, np.arange(len(keys)), location)
-    return Ready(weights_of(parameters), Output(state, context, bias), sources)
+    return Ready(weights_of(parameters), Output(state, context, head.bias), sources)
 
 
 def _part(
@@ -208,7 +200,7 @@ def logits_of(
 
 def warm_up() -> None:
     """Compile everything here by running the smallest example."""
-    empty, square, one = torch.zeros(3, 1), torch.zeros(1, 1), torch.ones(1, dtype=torch.int64)
-    parameters = Parameters(torch.zeros(2, 3), torch.zeros(1), empty, empty, square, torch.zeros(1))
-    head, looked = Head(square, square, torch.zeros(1)), Looked(torch.zeros(1, 1, 1), torch.zeros(1, 1, 1), one)
+    empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
+    parameters = Parameters(np.zeros((2, 3), np.float32), square[0], empty, empty, square, square[0])
+    head, looked = Head(square, square, square[0]), Looked(square[None], square[None], one)
     prepare(parameters, head, looked).step(one, square, None)

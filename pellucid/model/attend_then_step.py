@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from pellucid.config import AttentionConfig, DecoderConfig
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.operands import Head, Looked, Parameters, Prepared
+from pellucid.kernels.operands import Head, Looked, Parameters
 from pellucid.model.decoder import Decoder, Made, Moved, Running, Sizes, taken_apart
 from pellucid.model.dropout import Noise
 from pellucid.model.heads import TiedSymbol
-from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
+from pellucid.model.memory import Attendable, Attended, DecoderKernel, Memory, State, Step, Unrolled
 from pellucid.model.recurrence import LayerState
 
 
@@ -37,7 +37,7 @@ class AttendThenStep(Decoder):
         attendable = super().prepare(memory)
         if not use_kernel(self.request("step", attendable)):
             return attendable
-        from pellucid.kernels.stepping import prepare  # Numba takes a second to import
+        from pellucid.kernels.autograd import prepare  # Numba takes a second to import
 
         parameters = self._step_parameters(self.table.vectors(), attendable.noise)
         return attendable._replace(stepping=prepare(parameters, self._head_parts(), _looked(attendable)))
@@ -78,7 +78,7 @@ class AttendThenStep(Decoder):
 
     def _unroll_compiled(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
         """All steps by a kernel."""
-        from pellucid.kernels.decoding import unroll_decoder  # Numba takes a second to import
+        from pellucid.kernels.autograd import unroll_decoder  # Numba takes a second to import
 
         symbols = self.fed(symbols)
         inputs, start = self.read(symbols, attendable.noise), taken_apart(state).layers[0]
@@ -109,7 +109,7 @@ def _looked(attendable: Attendable) -> Looked:
     return Looked(attendable.keys, attendable.memory.states, attendable.memory.lengths)
 
 
-def _step_compiled(symbols: Int[Tensor, " R"], state: State, prepared: Prepared) -> Step:
+def _step_compiled(symbols: Int[Tensor, " R"], state: State, prepared: DecoderKernel) -> Step:
     """One step by a kernel."""
     layer = taken_apart(state).layers[0]
     taken = prepared.step(symbols, layer.hidden, layer.cell, state.looked)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from pellucid.kernels.backend import Request, parts_given
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.operands import NOTHING
 from pellucid.model.memory import Attendable, Attended, Memory
 from pellucid.model.requests import kind_of, request_of
 
@@ -39,6 +38,11 @@ def masked_softmax(scores: Float[Tensor, "R S"], memory: Memory) -> Float[Tensor
 def by_source(rows: Float[Tensor, "R N"], memory: Memory) -> Float[Tensor, "B K N"]:
     """What belongs to queries, source by source."""
     return rows.view(memory.lengths.shape[0], -1, rows.shape[1])
+
+
+with torch.inference_mode(False):
+    NOTHING = torch.empty(0, 0)
+    """Stands for the parameters that a score does not have."""
 
 
 class QueryWeights(NamedTuple):
@@ -205,7 +209,7 @@ class GeneralAttention(ProductAttention):
 def _projected(projection: nn.Linear, states: Float[Tensor, "B S D"]) -> Float[Tensor, "B S A"]:
     """The keys. In training a kernel projects: its keys stand as the one that unrolls the decoder reads them."""
     if use_kernel(request_of("keys", states)):
-        from pellucid.kernels.keys import project  # Numba takes a second to import
+        from pellucid.kernels.autograd import project  # Numba takes a second to import
 
         return project(states, projection.weight, projection.bias)
     keys: Tensor = projection(states)

@@ -4,13 +4,13 @@ B batch, S source positions, T target positions, R hypotheses of all sources (as
 layers, D memory, H hidden, F what is fed, A attention units, N heads, V vocabulary.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from pellucid.kernels.operands import Prepared
+from pellucid.kernels.operands import Taken
 from pellucid.model.dropout import Noise
 
 
@@ -53,12 +53,32 @@ class Memory(NamedTuple):
         return self.mask() if self.masked is None else self.mask() & ~self.masked
 
 
+@runtime_checkable
+class DecoderKernel(Protocol):
+    """What all steps of a search read, laid out once, and the step itself."""
+
+    def take(self, rows: Int[Tensor, " r"]) -> "DecoderKernel":
+        """The chosen of the running sources, in their order; nothing but their numbers is copied."""
+
+    def running(self) -> Int[Tensor, " b"]:
+        """The numbers of the running sources."""
+
+    def step(
+        self,
+        symbols: Int[Tensor, " R"],
+        hidden: Float[Tensor, "R H"],
+        cell: Float[Tensor, "R H"] | None,
+        looked: Float[Tensor, "R S"] | None = None,
+    ) -> Taken:
+        """One step of all hypotheses, those of a source one after the other; by location, given the weights before."""
+
+
 class Attendable(NamedTuple):
     """A memory with what attention computes from it once a source, not once a step."""
 
     memory: Memory
     keys: Float[Tensor, "B S A"]
-    stepping: Prepared | None = None
+    stepping: DecoderKernel | None = None
     """The same as a kernel reads it, with the decoder's weights; memory and keys then stay whole, whatever is taken."""
     noise: Noise | None = None
     """What dropout takes away at all steps; None outside training."""

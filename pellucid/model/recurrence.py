@@ -215,7 +215,7 @@ def run_compiled(
     cells: Sequence[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"], noise: Sequence[CellNoise] = QUIET
 ) -> Sequences:
     """`run` by a kernel, which takes inputs as rows of a table: it is the table that is projected."""
-    from pellucid.kernels.recurrence import run_recurrence  # Numba takes a second to import
+    from pellucid.kernels.autograd import run_recurrence  # Numba takes a second to import
 
     vectors, symbols = inputs.table()
     directions = [

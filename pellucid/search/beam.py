@@ -102,7 +102,8 @@ def beam(
 
 def _compiled(running: Alone, lengths: list[int], rules: Rules, sizes: tuple[int, int]) -> list[list[Decoded]]:
     """All steps by a kernel."""
-    from pellucid.kernels.beams import Sizes, search_beams  # Numba takes a second to import
+    from pellucid.kernels.autograd import search_beams  # Numba takes a second to import
+    from pellucid.kernels.beams import Sizes
 
     prepared, found = running.attendable.stepping, list[list[Decoded]]()
     assert prepared is not None, "a kernel that takes all steps takes each"

@@ -45,7 +45,7 @@ def greedy(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " 
 
 def _compiled(running: Alone, lengths: list[int], rules: Rules) -> list[Decoded]:
     """All steps by a kernel."""
-    from pellucid.kernels.searching import search_greedily  # Numba takes a second to import
+    from pellucid.kernels.autograd import search_greedily  # Numba takes a second to import
 
     prepared, outputs = running.attendable.stepping, list[Decoded]()
     assert prepared is not None, "a kernel that takes all steps takes each"

@@ -23,7 +23,7 @@ def cross_entropy(
     have been smoothed over the others with a slightly smaller ε.
     """
     if use_kernel(request_of("cross_entropy", logits)):
-        from pellucid.kernels.loss import CrossEntropy  # Numba takes a second to import
+        from pellucid.kernels.autograd import CrossEntropy  # Numba takes a second to import
 
         flat = (logits.flatten(0, 1), target.flatten(), PAD, label_smoothing)
         loss: Tensor = CrossEntropy.apply(*flat)  # type: ignore[no-untyped-call]

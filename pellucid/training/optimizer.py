@@ -142,6 +142,6 @@ def turn_to_changes(
 @cache
 def _compiled() -> Turn:
     """`turn_to_changes`, compiled; imported where it is wanted, for Numba takes a while."""
-    from pellucid.kernels import adam
+    from pellucid.kernels import autograd
 
-    return adam.turn_to_changes
+    return autograd.turn_to_changes
