@@ -8,7 +8,7 @@ import pytest
 PROGRAM = """
 import resource, sys
 import numpy as np
-from pellucid.kernels.allocation import keep_freed_memory
+from pellucid.kernels.allocation import ALIGNMENT, contiguous, empty, keep_freed_memory, zeros
 if sys.argv[1] == "kept":
     keep_freed_memory()
 
@@ -33,3 +33,20 @@ def test_freed_memory_is_used_again() -> None:
         for how in ("kept", "returned")
     )
     assert kept < 100 < returned
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (3, 0), (5, 7), (2, 3, 100)])
+def test_arrays_begin_where_a_line_of_the_cache_does(shape: tuple[int, ...]) -> None:
+    for make in (empty, zeros):
+        made = make(shape)
+        assert made.shape == shape and made.dtype == np.float32 and made.flags.c_contiguous and made.flags.writeable
+        assert made.ctypes.data % ALIGNMENT == 0
+    assert not zeros(shape).any()
+
+
+def test_only_numbers_that_stand_apart_are_copied() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert contiguous(array) is array
+    turned, ids = contiguous(array.T), contiguous(np.arange(6).reshape(2, 3).T)
+    assert turned.flags.c_contiguous and turned.ctypes.data % ALIGNMENT == 0 and (turned == array.T).all()
+    assert ids.flags.c_contiguous and ids.dtype == np.int64

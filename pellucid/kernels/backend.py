@@ -139,7 +139,7 @@ def parts_given(section: str, value: Any) -> Facts:  # noqa: ANN401 (a NamedTupl
     """Return, for every optional part of a value, whether it is given: a new part is a new fact."""
     kind: Any = type(value)
     return tuple(
-        (f"{section}.{name}", _is_given(getattr(value, name), default)) for name, default in _defaults(kind).items()
+        [(fact, _is_given(getattr(value, name), default)) for name, fact, default in _optional_parts(section, kind)]
     )
 
 
@@ -158,12 +158,13 @@ def _names(kind: Any) -> tuple[str, ...]:  # noqa: ANN401
 
 
 @cache
-def _defaults(kind: Hashable) -> dict[str, object]:
-    """Return the fields that have a default, with it."""
+def _optional_parts(section: str, kind: Hashable) -> tuple[tuple[str, str, object], ...]:
+    """Return the fields of a class that have a default: their names, what they are called as facts, and the default."""
     if is_dataclass(kind):
-        return {each.name: each.default for each in fields(kind)}
-    defaults: dict[str, object] = getattr(kind, "_field_defaults")  # noqa: B009 (of a class that is told as hashable)
-    return defaults
+        defaults: dict[str, object] = {each.name: each.default for each in fields(kind)}
+    else:
+        defaults = getattr(kind, "_field_defaults")  # noqa: B009 (of a class that is told as hashable)
+    return tuple((name, f"{section}.{name}", default) for name, default in defaults.items())
 
 
 def compiles(warm_up: Callable[[], None], otherwise: str) -> bool:

@@ -1,6 +1,8 @@
 """What the parts of a network ask of a backend."""
 
+from collections.abc import Hashable
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +26,13 @@ def kind_of(module: nn.Module) -> str:
 
     A subclass may change the equations: it has no kind but the one that it declares, and is else known by its name.
     """
-    own = type(module)
+    own: Any = type(module)
+    return _kind_of_class(own)
+
+
+@cache
+def _kind_of_class(own: Hashable) -> str:
+    """Return the kind of a class of layers."""
+    assert isinstance(own, type)
     kind: str = vars(own).get("kind", f"{own.__module__}.{own.__qualname__}")
     return kind
