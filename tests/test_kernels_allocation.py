@@ -3,12 +3,15 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from pellucid.kernels.allocation import ALIGNMENT, contiguous, empty, zeros
 
 PROGRAM = """
 import resource, sys
 import numpy as np
-from pellucid.kernels.allocation import ALIGNMENT, contiguous, empty, keep_freed_memory, zeros
+from pellucid.kernels.allocation import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
 
