@@ -16,10 +16,11 @@ import tomli_w
 
 from pellucid.agreement import check_agreement
 from pellucid.arguments import convert_argument, python_scalar
-from pellucid.config import Config, Header, Settings, Size, Task
+from pellucid.config import DEFAULT_TASK, Config, Header, Settings, Size, Task
 from pellucid.errors import ConfigError, abbreviate, nearest, quote
 from pellucid.files import MAX_SETTINGS, TOO_DEEP, read_bytes
-from pellucid.sizes import EVERY_SIZE, PRESETS, TASKS
+from pellucid.sizes import EVERY_SIZE, PRESETS
+from pellucid.tasks.task_settings import settings_of, task_names
 from pellucid.wording import abbreviated, expectation, expected_choice
 
 MAX_DOTS = 1000
@@ -85,11 +86,11 @@ def from_settings(settings: Mapping[str, Any], origin: str) -> Config:
     except RecursionError:
         raise ConfigError(f"{origin}: {TOO_DEEP}") from None
     _refuse_unknown(settings, Config, origin)
-    size, task = settings.get("size", "base"), settings.get("task", "transduce")
+    size, task = settings.get("size", "base"), settings.get("task", DEFAULT_TASK)
     for name, value, kind in (("size", size, Size), ("task", task, Task)):
-        if not isinstance(value, str) or value not in get_args(kind):
-            raise ConfigError(f"{origin}: {name}: {expected_choice(get_args(kind), value)}")
-    dialled = _overlaid(_overlaid(EVERY_SIZE, PRESETS[cast(Size, size)]), TASKS[cast(Task, task)])
+        if not isinstance(value, str) or value not in choices_of(kind):
+            raise ConfigError(f"{origin}: {name}: {expected_choice(choices_of(kind), value)}")
+    dialled = _overlaid(_overlaid(EVERY_SIZE, PRESETS[cast(Size, size)]), settings_of(task).presets)
     complete = _overlaid(dialled, settings)
     try:
         return _agreed(_converted(complete))
@@ -118,6 +119,8 @@ def _agreed(config: Config) -> Config:
     for key, value in flattened(config).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{key}: expected a finite number, got {value}")
+    if config.task not in task_names():
+        raise ConfigError(f"task: {expected_choice(task_names(), config.task)}")
     check_agreement(config)
     return config
 
@@ -235,4 +238,6 @@ def choices_of(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (any type)
     """Return the words that a type of settings consists of; none for a type of other values."""
     if kind == Header:
         return HEADERS
+    if kind == Task:
+        return task_names()
     return get_args(kind) if get_origin(kind) is Literal else ()

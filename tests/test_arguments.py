@@ -24,8 +24,8 @@ from pellucid.data.examples import Example
 from pellucid.errors import ArgumentError, ConfigError, InputError
 from pellucid.search.lexicon import Lexicon
 from pellucid.search.options import Options
+from pellucid.search.predictor import Prefixes, Probability
 from pellucid.search.sampling import Drawing
-from pellucid.search.transducer import Prefixes, Probability
 from pellucid.toml import checked, from_settings
 from pellucid.wording import abbreviated
 

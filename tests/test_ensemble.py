@@ -13,7 +13,6 @@ from pellucid.config import Config
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import RunError
-from pellucid.model.network import build_network
 from pellucid.search.decoded import closed_symbols, symbol_log_probabilities
 from pellucid.search.ensemble import ensemble
 from pellucid.search.options import Options
@@ -21,6 +20,7 @@ from pellucid.search.running import Alone, Together, begin
 from pellucid.search.sampling import Drawing
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
+from pellucid.tasks.registry import build_network
 from pellucid.training.run import load
 
 TEXTS = ["abc", "a", "", "cab?", "bbbb"]

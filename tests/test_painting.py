@@ -18,13 +18,12 @@ from small import config_of as config_from
 from test_ensemble import member
 from test_transducer import transducer_of
 
-import pellucid.search.batch_decoder as module
+import pellucid.search.transducer as module
 from pellucid.config import Config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS
 from pellucid.errors import ArgumentError, InputError
-from pellucid.model.network import build_network
 from pellucid.search.ensemble import ensemble
 from pellucid.search.options import Options, Painted
 from pellucid.search.painting import guided
@@ -32,6 +31,7 @@ from pellucid.search.running import begin
 from pellucid.search.sampling import Drawing
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
+from pellucid.tasks.registry import build_network
 
 SEARCH = {"maximum_length": 6, "beam_width": 3}
 KINDS: dict[str, dict[str, Any]] = {

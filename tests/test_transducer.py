@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from small import config_of, few, head_of, shake, vocabularies
 from torch import Tensor
 
-import pellucid.search.batch_decoder as module
+import pellucid.search.transducer as module
 from pellucid.data.batches import encode
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import SPECIAL_NAMES, learn_vocabularies
 from pellucid.errors import ConfigError, DataError, InputError
-from pellucid.model.network import EncoderDecoder, build_network, writing
+from pellucid.model.network import EncoderDecoder, writing
 from pellucid.search import reading
 from pellucid.search.constraints import FREE
 from pellucid.search.decoded import Decoded, Limits
@@ -25,6 +25,7 @@ from pellucid.search.greedy import greedy
 from pellucid.search.reading import Asked
 from pellucid.search.trace import END, Trace
 from pellucid.search.transducer import Transducer
+from pellucid.tasks.registry import build_network
 from pellucid.training.loop import Session, build_optimizer, fit
 
 

@@ -123,19 +123,19 @@ def names_of(struct: type[msgspec.Struct]) -> list[str]:
     return [field.name for field in msgspec.structs.fields(struct)]
 
 
-def drawn(model: pellucid.Transducer, name: str, value: object) -> object:
+def drawn(model: pellucid.Predictor, name: str, value: object) -> object:
     """Samples, drawn with one setting."""
     given: Any = {name: value}
     return model.sample(["ab"], pellucid.Drawing(**given))
 
 
-def optioned(model: pellucid.Transducer, name: str, value: object) -> object:
+def optioned(model: pellucid.Predictor, name: str, value: object) -> object:
     """Outputs of which one thing is asked."""
     given: Any = {name: value}
     return model.with_options(pellucid.Options(**given)).predict(["ab"])
 
 
-def searched(model: pellucid.Transducer, name: str, value: object) -> object:
+def searched(model: pellucid.Predictor, name: str, value: object) -> object:
     """Outputs of a search with one setting."""
     return model.with_search(msgspec.structs.replace(model.config.search, **{name: value})).predict(["ab"])
 

@@ -1,5 +1,6 @@
 """Trace: everything one decoding did. Evaluation, pictures and pages read this and nothing else."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from pellucid.arguments import convert_argument
-from pellucid.config import Task
+from pellucid.config import DEFAULT_TASK, Task
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, UNK
 from pellucid.errors import DataError
 from pellucid.search.lattice import Lattice
@@ -26,6 +27,8 @@ from pellucid.search.trace_schema import (
     list_array,
     restore_log_probabilities,
 )
+from pellucid.tasks.task_settings import settings_of, task_names
+from pellucid.wording import expected_choice
 
 END, UNKNOWN = SPECIAL_NAMES[EOS], SPECIAL_NAMES[UNK]
 
@@ -84,16 +87,26 @@ class Trace:
     models."""
     added: tuple[str, ...] = ()
     """Features that were added to the vector of every source symbol (encoder.features = "sum"): no positions."""
-    task: Task = "transduce"
-    """What the model does: other than "transduce", a step is a tag, a class or a position, and none is an end."""
+    task: Task = DEFAULT_TASK
+    """What the model does. Only outputs of autoregressive tasks have an end symbol."""
     looks: Float[np.ndarray, "L S"] | None = None
     """Of a class that was told after several looks, the weights of each, the last of which are `attention`."""
 
     @property
     def symbols(self) -> tuple[str, ...]:
         """What was written or answered, without the end."""
-        ends = self.task == "transduce" and self.finished and bool(self.target)
+        ends = self.autoregressive and self.finished and bool(self.target)
         return self.target[:-1] if ends else self.target
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether the output was written symbol by symbol."""
+        return settings_of(self.task).autoregressive
+
+    @property
+    def per_position(self) -> bool:
+        """Whether each source position has its own output symbol, and attention is an identity."""
+        return settings_of(self.task).per_position
 
     @property
     def score(self) -> float:
@@ -120,7 +133,7 @@ class Trace:
 
     def to_record(self, compact: bool = False) -> TraceRecord:
         """Return the JSON form as a struct; `compact` as for `to_json`."""
-        write, attends = encode_array if compact else list_array, self.task != "tag"
+        write, attends = encode_array if compact else list_array, not self.per_position
         return TraceRecord(
             version=VERSION,
             text=self.text,
@@ -138,7 +151,7 @@ class Trace:
             origin=self.origin,
             probability=None if self.probability is None else _written(self.probability, compact),
             search_score=None if self.search_score is None else _written(self.search_score, compact),
-            task=self.task,
+            task=sys.intern(self.task),  # the default is left out where it is the very same object
             heads=None if self.heads is None else write(self.heads),
             looks=None if self.looks is None else write(self.looks),
             added=list(self.added),
@@ -158,7 +171,8 @@ class Trace:
         T, S = len(record.target), len(record.source)
         _check(record)
         likely = decode_field(record, "log_probabilities", (T,))
-        own_positions = np.eye(T, S, record.features, dtype=np.float32)
+        own_positions = settings_of(record.task).per_position
+        identity = np.eye(T, S, record.features, dtype=np.float32)
         symbols, values = _candidates(record)
         return cls(
             text=record.text,
@@ -169,7 +183,7 @@ class Trace:
             output=record.output,
             finished=record.finished,
             log_probabilities=restore_log_probabilities(likely),
-            attention=own_positions if record.task == "tag" else decode_field(record, "attention", (T, S)),
+            attention=identity if own_positions else decode_field(record, "attention", (T, S)),
             top_symbols=symbols,
             top_log_probabilities=values,
             origin=record.origin,
@@ -220,6 +234,8 @@ def _check(record: TraceRecord) -> None:
     """Raise a `DataError` where a record is of another version, or its fields do not belong together."""
     if record.version != VERSION:
         raise DataError(f"the trace has version {record.version} of the schema; expected version {VERSION}")
+    if record.task not in task_names():
+        raise DataError(f"task: {expected_choice(task_names(), record.task)}")
     steps, positions = len(record.target), len(record.source)
     if not 0 <= record.features <= positions:
         raise DataError(f"features: expected 0 to {positions}, the length of source, got {record.features}")

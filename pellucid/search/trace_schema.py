@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Float
 
-from pellucid.config import Task
+from pellucid.config import DEFAULT_TASK, Task
 from pellucid.errors import DataError, quote
 
 VERSION = 1
@@ -78,7 +78,7 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     origin: Origin = "search"
     probability: float | None = None
     search_score: float | None = None
-    task: Task = "transduce"
+    task: Task = DEFAULT_TASK
     heads: Matrices | None = None
     """N × T × S."""
     looks: Matrix | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from pellucid.config import Task
+from pellucid.config import DEFAULT_TASK, Task
 from pellucid.search.trace_schema import EncodedArray, TraceRecord
 
 FORMAT = 1
@@ -214,7 +214,7 @@ class Card(Struct, frozen=True, kw_only=True):
     config: str
     """TOML."""
     attends: bool
-    task: Task = "transduce"
+    task: Task = DEFAULT_TASK
 
 
 class Rival(Struct, frozen=True, kw_only=True):

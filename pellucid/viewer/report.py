@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pellucid.evaluation.metrics import FOLLOWED, Accuracy, Followed
+from pellucid.evaluation.metrics import Accuracy, Followed
+from pellucid.evaluation.scoring import ERROR_RATES
 from pellucid.files import write_text
 from pellucid.version import __version__
 from pellucid.viewer.pages import exported
@@ -31,7 +32,7 @@ class Report:
     """(label, value); what stands in parentheses at the end of a value is set smaller below it."""
     log: Sequence[Mapping[str, Any]] = ()
     """Records of the training log."""
-    followed: Sequence[Followed] = FOLLOWED["transduce"]
+    followed: Sequence[Followed] = ERROR_RATES.followed
     """Scores of the log that are drawn."""
     positions: Sequence[Accuracy] = ()
     """Accuracy at each target position."""

@@ -29,7 +29,7 @@ def save(trace: Trace, path: Path) -> None:
 
     A picture shows the attention; of tags, which have none, the symbols with their tags.
     """
-    drawn = tags_figure if trace.task == "tag" else attention_figure
+    drawn = tags_figure if trace.per_position else attention_figure
     match path.suffix:
         case ".html":
             write_text(path, page(trace))
