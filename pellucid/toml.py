@@ -20,7 +20,7 @@ from pellucid.config import DEFAULT_TASK, Config, Header, Settings, Size, Task
 from pellucid.errors import ConfigError, abbreviate, nearest, quote
 from pellucid.files import MAX_SETTINGS, TOO_DEEP, read_bytes
 from pellucid.sizes import EVERY_SIZE, PRESETS
-from pellucid.tasks.task_settings import settings_of, task_names
+from pellucid.tasks.task_settings import is_task, settings_of, task_names
 from pellucid.wording import abbreviated, expectation, expected_choice
 
 MAX_DOTS = 1000
@@ -87,9 +87,10 @@ def from_settings(settings: Mapping[str, Any], origin: str) -> Config:
         raise ConfigError(f"{origin}: {TOO_DEEP}") from None
     _refuse_unknown(settings, Config, origin)
     size, task = settings.get("size", "base"), settings.get("task", DEFAULT_TASK)
-    for name, value, kind in (("size", size, Size), ("task", task, Task)):
-        if not isinstance(value, str) or value not in choices_of(kind):
-            raise ConfigError(f"{origin}: {name}: {expected_choice(choices_of(kind), value)}")
+    if not isinstance(size, str) or size not in get_args(Size):
+        raise ConfigError(f"{origin}: size: {expected_choice(get_args(Size), size)}")
+    if not isinstance(task, str) or not is_task(task):
+        raise ConfigError(f"{origin}: task: {expected_choice(task_names(), task)}")
     dialled = _overlaid(_overlaid(EVERY_SIZE, PRESETS[cast(Size, size)]), settings_of(task).presets)
     complete = _overlaid(dialled, settings)
     try:
@@ -119,7 +120,7 @@ def _agreed(config: Config) -> Config:
     for key, value in flattened(config).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{key}: expected a finite number, got {value}")
-    if config.task not in task_names():
+    if not is_task(config.task):
         raise ConfigError(f"task: {expected_choice(task_names(), config.task)}")
     check_agreement(config)
     return config

@@ -251,7 +251,7 @@ def test_it_is_evaluated_by_its_own_scores(made: Made, tmp_path: Path) -> None:
     summary = {value.label: value.value for value in written_document(tmp_path / "one.html").summary}
     assert summary["accuracy"] == f"{found['accuracy']:.2f} %"
     assert "spans right" in two.out and "error rate" not in two.out
-    assert f"spans right, {made.run}" in {value.label for value in written_document(tmp_path / "two.html").summary}
+    assert written_document(tmp_path / "two.html").summary[0].label.startswith("spans right, ")
 
 
 def test_it_is_viewed(made: Made, tmp_path: Path) -> None:

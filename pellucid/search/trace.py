@@ -27,7 +27,7 @@ from pellucid.search.trace_schema import (
     list_array,
     restore_log_probabilities,
 )
-from pellucid.tasks.task_settings import settings_of, task_names
+from pellucid.tasks.task_settings import is_task, settings_of, task_names
 from pellucid.wording import expected_choice
 
 END, UNKNOWN = SPECIAL_NAMES[EOS], SPECIAL_NAMES[UNK]
@@ -234,7 +234,7 @@ def _check(record: TraceRecord) -> None:
     """Raise a `DataError` where a record is of another version, or its fields do not belong together."""
     if record.version != VERSION:
         raise DataError(f"the trace has version {record.version} of the schema; expected version {VERSION}")
-    if record.task not in task_names():
+    if not is_task(record.task):
         raise DataError(f"task: {expected_choice(task_names(), record.task)}")
     steps, positions = len(record.target), len(record.source)
     if not 0 <= record.features <= positions:

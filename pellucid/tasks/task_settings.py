@@ -125,6 +125,11 @@ def task_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*BUILT_IN, *_registered, *_declared())))
 
 
+def is_task(name: str) -> bool:
+    """Return whether there is a task of this name."""
+    return name in BUILT_IN or name in _registered or name in _declared()
+
+
 def settings_of(name: str) -> TaskSettings:
     """Return the settings of a task.
 
