@@ -21,7 +21,7 @@ import torch
 from command_line import Done, environment
 from jaxtyping import Float
 from report_documents import DATA, written_document
-from torch import Tensor, nn
+from torch import Tensor
 from trained_runs import write_pairs
 
 import pellucid
@@ -57,15 +57,15 @@ class SpanNetwork(Reader):
 
     def __init__(self, encoder: Encoder, pointers: Sequence[Pointer]) -> None:
         super().__init__(encoder)
-        self.pointers = nn.ModuleList(pointers)
+        self.first, self.last = pointers
 
     @property
     def vocabulary_size(self) -> int:
-        return int(self.pointers[0].vocabulary_size)
+        return self.first.vocabulary_size
 
     def answer(self, memory: Memory) -> Unrolled:
         """The two answers, one after the other."""
-        ends = [pointer.answer(memory) for pointer in self.pointers]
+        ends = [pointer.answer(memory) for pointer in (self.first, self.last)]
         logits, weights = (
             torch.cat(parts, dim=1) for parts in zip(*((e.logits, e.weights) for e in ends), strict=True)
         )
@@ -92,7 +92,13 @@ class Span(ClassificationTask):
         presets={"data": {"target_symbols": "-"}, "training": {"metric": "symbol_accuracy"}},
         check=refuse_features_prefix,
     )
-    labels = TaskLabels(symbol="end", loss_unit="an end", weights="The weights point at both ends of the span.")
+    labels = TaskLabels(
+        symbol="end",
+        symbols="ends",
+        output="span",
+        loss_unit="an end",
+        weights="The weights point at both ends of the span.",
+    )
     metrics = TaskMetrics(
         followed=(Followed("exact_match", "spans right"), Followed("symbol_accuracy", "ends right")),
         exact_name="spans right",
@@ -119,7 +125,8 @@ class Span(ClassificationTask):
 
     def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
         """The mean over both ends."""
-        ends = zip(unrolled.logits.split(1, dim=1), batch.target.split(1, dim=1), strict=True)
+        logits, target = unrolled.logits, batch.target
+        ends = [(logits[:, at : at + 1], target[:, at : at + 1]) for at in range(target.shape[1])]
         return torch.stack([pointing_cross_entropy(*end, label_smoothing) for end in ends]).mean()
 
     def architecture(self, config: Config) -> str:
@@ -263,6 +270,8 @@ def test_it_is_viewed(made: Made, tmp_path: Path) -> None:
     assert page.card is not None and page.card.task == "span" and page.card.attends and page.corpus is not None
     assert page.training is not None and page.training.unit == "an end" and len(page.items) == 40
     assert page.items[0].traces[0].task == "span" and page.items[0].errors is not None
+    view = page.tasks["span"]
+    assert (view.symbol, view.output, view.points, view.autoregressive) == ("end", "span", False, False)
     assert all((tmp_path / name).stat().st_size > 300 for name in names)
     assert Trace.from_json((tmp_path / "trace.json").read_text("utf-8")).task == "span"
 

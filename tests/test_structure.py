@@ -105,7 +105,7 @@ def named_tasks(source: str) -> Iterator[str]:
     for node in ast.walk(tree):
         text = node.value if isinstance(node, ast.Constant) and id(node) not in told else None
         if isinstance(text, str) and re.search(rf"^({name})$|['\"]({name})['\"]", text):
-            yield f"{node.lineno}: names the task {text!r}"
+            yield f"{getattr(node, 'lineno', 0)}: names the task {text!r}"
 
 
 def test_only_tasks_and_the_default_name_a_task() -> None:

@@ -18,9 +18,12 @@ class Classify(ClassificationTask):
     settings = CLASSIFY
     labels = TaskLabels(
         symbol="class",
+        symbols="classes",
         loss_unit="an answer",
         label="class",
         best_score=("accuracy", "exact_match"),
+        scores={"symbol_error_rate": None, "symbol_accuracy": None, "exact_match": "accuracy"},
+        texts=True,
     )
     metrics = TaskMetrics(
         followed=(Followed("exact_match", "classes right"),),

@@ -29,8 +29,11 @@ class Point(ClassificationTask):
     settings = POINT
     labels = TaskLabels(
         symbol="position",
+        symbols="positions",
         loss_unit="an answer",
         best_score=("accuracy", "exact_match"),
+        scores={"symbol_error_rate": None, "symbol_accuracy": None, "exact_match": "accuracy"},
+        points=True,
         weights="The weights are the answer: the probability of each position.",
     )
     metrics = TaskMetrics(

@@ -18,9 +18,17 @@ class Tag(ClassificationTask):
     settings = TAG
     labels = TaskLabels(
         symbol="tag",
+        symbols="tags",
+        output="tagging",
         loss_unit="a tag",
         label="tag",
         best_score=("accuracy of tags", "symbol_accuracy"),
+        scores={
+            "symbol_error_rate": None,
+            "exact_match": "whole sequences right",
+            "symbol_accuracy": "accuracy of tags",
+            "span_f1": "span F1",
+        },
         weights="Each tag is read from the state at its own position: nothing else is looked at.",
     )
     metrics = TaskMetrics(

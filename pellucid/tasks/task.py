@@ -7,8 +7,8 @@ B batch, T target positions, V vocabulary.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from jaxtyping import Float
 from torch import Tensor
@@ -27,6 +27,7 @@ from pellucid.search.classification import ClassificationPredictor
 from pellucid.search.ensemble import Joined
 from pellucid.search.predictor import Predictor
 from pellucid.tasks.task_settings import TaskSettings
+from pellucid.tasks.task_view import TaskView
 
 ATTENTION_CAPTION = "Attention shows where the model looked, not why it decided."
 
@@ -37,23 +38,50 @@ class TaskLabels:
 
     symbol: str
     """One symbol of an output."""
+    symbols: str
+    """Several of them."""
+    output: str = "answer"
+    """A whole output, on the page."""
     loss_unit: str
     """What the loss is a mean over, with its article."""
     label: str = ""
     """What an output symbol is called where training examples with one such symbol only teach nothing."""
     best_score: tuple[str, str] = ("exact match", "exact_match")
     """The score of a model's best validation: what people call it, and its name in the log."""
+    scores: Mapping[str, str | None] = field(default_factory=dict)
+    """Names of validation scores on the page, by their keys in the log; None hides a score that repeats another one."""
+    points: bool = False
+    """Whether symbols are source positions, and attention weights their probabilities."""
+    texts: bool = False
+    """Whether symbols are texts, such as the names of classes."""
     weights: str = ATTENTION_CAPTION
     """A sentence that says what the attention weights are."""
 
 
 class Task(ABC):
-    """One kind of model. Subclasses define the four attributes and the abstract methods."""
+    """One kind of model. Subclasses define the three attributes and the abstract methods."""
 
     settings: TaskSettings
     """Its name, the settings that it changes and refuses, and the properties of its outputs."""
     labels: TaskLabels
+    """What the parts of its outputs are called, in reports and on the page."""
     metrics: TaskMetrics
+    """How its outputs are scored."""
+
+    @property
+    def view(self) -> TaskView:
+        """How the page shows outputs."""
+        labels = self.labels
+        return TaskView(
+            autoregressive=self.settings.autoregressive,
+            per_position=self.settings.per_position,
+            points=labels.points,
+            texts=labels.texts,
+            symbol=labels.symbol,
+            symbols=labels.symbols,
+            output=labels.output,
+            scores=dict(labels.scores),
+        )
 
     @abstractmethod
     def encoding(self, config: Config) -> Encoding:

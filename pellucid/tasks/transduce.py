@@ -27,7 +27,7 @@ class Transduce(Task):
 
     settings = TRANSDUCE
     metrics = ERROR_RATES
-    labels = TaskLabels(symbol="symbol", loss_unit="a symbol")
+    labels = TaskLabels(symbol="symbol", symbols="symbols", output="output", loss_unit="a symbol")
 
     def encoding(self, config: Config) -> Encoding:
         """Return the encoding of pairs; with copying, unknown target symbols have ids of source positions."""

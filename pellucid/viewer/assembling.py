@@ -15,6 +15,7 @@ from pellucid.look.visible import visible_text
 from pellucid.search.options import Options
 from pellucid.search.predictor import Predictor
 from pellucid.search.trace import Trace
+from pellucid.tasks.registry import task_named
 from pellucid.training.run import members
 from pellucid.version import __version__
 from pellucid.viewer.choosing import choose, evenly
@@ -70,12 +71,14 @@ def assemble(
     """
     first = models[0]
     course = training(first.folder) if members(first.folder) == [first.folder] else None
+    told = card(first)
     contents = Contents(
         version=__version__,
+        tasks={told.task: task_named(told.task).view},
         title=visible_text(first.name),
         served=served,
         identity=token_hex(8) if served else "",
-        card=card(first),
+        card=told,
         training=course,
         update=best_update(course),
     )

@@ -11,6 +11,7 @@ from pellucid.look.figures import attention_figure, png, svg
 from pellucid.look.tag_strip import tags_figure
 from pellucid.look.visible import visible_text
 from pellucid.search.trace import Trace
+from pellucid.tasks.registry import task_named
 from pellucid.version import __version__
 from pellucid.viewer.contents import Contents, Item
 from pellucid.viewer.latex import picture
@@ -55,7 +56,13 @@ def page(trace: Trace) -> str:
         references=[],
     )
     contents = Contents(
-        version=__version__, title=_title(trace), served=False, items=[item], total=1, choice="one trace"
+        version=__version__,
+        title=_title(trace),
+        tasks={trace.task: task_named(trace.task).view},
+        served=False,
+        items=[item],
+        total=1,
+        choice="one trace",
     )
     return exported(contents)
 
