@@ -6,6 +6,7 @@ It is registered from here, then trained, predicted, evaluated and viewed by the
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,15 +15,18 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import NamedTuple
 
+import chromium
 import msgspec
 import numpy as np
 import pytest
 import torch
 from command_line import Done, environment
 from jaxtyping import Float
+from playwright.sync_api import expect
 from report_documents import DATA, written_document
 from torch import Tensor
 from trained_runs import write_pairs
+from walking import panel, tab
 
 import pellucid
 from pellucid.config import Config
@@ -50,6 +54,8 @@ from pellucid.tasks.task_settings import TaskSettings, refuse_features_prefix, t
 from pellucid.toml import from_settings, load_config
 from pellucid.training.run import read_log
 from pellucid.viewer.contents import Contents
+
+browser, opened, wrong = chromium.browser, chromium.opened, chromium.wrong
 
 
 class SpanNetwork(Reader):
@@ -274,6 +280,23 @@ def test_it_is_viewed(made: Made, tmp_path: Path) -> None:
     assert (view.symbol, view.output, view.points, view.autoregressive) == ("end", "span", False, False)
     assert all((tmp_path / name).stat().st_size > 300 for name in names)
     assert Trace.from_json((tmp_path / "trace.json").read_text("utf-8")).task == "span"
+
+
+def test_the_page_shows_it_in_its_own_words(made: Made, tmp_path: Path, opened: chromium.Open) -> None:
+    """The page was built without knowing of this task."""
+    shown, told, copy = tmp_path / "page.html", tmp_path / "report.html", shutil.copytree(made.run, tmp_path / "copy")
+    commands(("look", made.run, made.dev, "--export", shown), ("evaluate", made.run, copy, made.dev, "--html", told))
+    page = opened(shown.as_uri())
+    expect(page.get_by_role("tab", name="Examples")).to_be_visible()
+    for name in ("Beam", "Space"):
+        expect(page.get_by_role("tab", name=name, exact=True)).to_have_count(0)
+    expect(panel(page, "End").get_by_text("Most probable ends")).to_be_visible()
+    expect(panel(page, "Attention over the source")).to_be_visible()
+    tab(page, "Corpus")
+    expect(page.get_by_text("Accuracy by length")).to_be_visible()
+    expect(page.get_by_text("Accuracy by position")).to_have_count(0)
+    report = opened(told.as_uri())
+    expect(report.get_by_text("spans right").first).to_be_visible()
 
 
 def test_an_installed_package_may_declare_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
