@@ -61,7 +61,7 @@ def nearest(word: object, choices: Iterable[str], prefix: str = "") -> str:
 
     `prefix` stands before the choice in the hint: the table of a key, say. What is no word is near nothing.
     """
-    if not isinstance(word, str) or len(word) > LONGEST_WORD:
+    if not isinstance(word, str) or len(word := str.__str__(word)) > LONGEST_WORD:
         return ""
     near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
     return f"; did you mean {quote(prefix + near[0])}?" if near else ""
@@ -80,7 +80,7 @@ def quote(value: object, longest: int = QUOTED) -> str:
     if isinstance(value, Path):
         return repr(str(value))
     if isinstance(value, str):
-        return repr(abbreviate(value, longest))
+        return repr(abbreviate(str.__str__(value), longest))
     try:
         shown = repr(value)
     except ValueError:  # Python does not write a whole number of more than 4,300 digits

@@ -156,7 +156,7 @@ def test_settings_of_numpy_are_settings_and_odd_ones_are_refused() -> None:
     refused: list[tuple[dict[str, Any], str]] = [
         ({"encoder": {1: 2}}, "test: unknown key 'encoder.1'"),
         ({"encoder": {"cell": b"gru"}}, "test: encoder.cell: expected gru or lstm, got b'gru'"),
-        ({"encoder": {"cell": "\ud800"}}, "test: encoder.cell: expected whole characters, got '\\ud800'"),
+        ({"encoder": {"cell": "\ud800"}}, "test: encoder.cell: expected gru or lstm, got '\\ud800'"),
         (
             {"encoder": {"hidden_size": 10**5000}},
             "test: encoder.hidden_size: expected a whole number of at most",
