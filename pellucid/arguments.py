@@ -93,16 +93,10 @@ def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: AN
         raise cast(BaseException, error.__cause__) from None
 
 
-def convert_setting(key: str, value: object, kind: object, choices: Sequence[str] = ()) -> Any:  # noqa: ANN401
+def convert_setting(key: str, value: object, kind: object) -> Any:  # noqa: ANN401 (a value of the annotated type)
     """Return a setting as the type of its annotation, as `convert_argument` does; a path may stand for a text.
 
     Texts of settings are written into files, so they hold whole characters only.
-
-    Args:
-        key: The full name of the setting, which begins the message.
-        value: What was given.
-        kind: The annotation.
-        choices: The words that the message lists, where the annotation is a choice.
 
     Raises:
         ConfigError: The value is of another type, or out of bounds; the message begins with the key.
@@ -112,8 +106,6 @@ def convert_setting(key: str, value: object, kind: object, choices: Sequence[str
         if isinstance(converted, str) and SURROGATES.search(converted):
             raise MismatchError("whole characters", converted)
     except MismatchError as error:
-        if choices:
-            error = MismatchError(listed(choices), error.value, error.hint)
         raise ConfigError(error.told(key)) from None
     except IteratorError as error:
         raise cast(BaseException, error.__cause__) from None
@@ -207,6 +199,9 @@ def _convert_union(value: object, kinds: tuple[Any, ...]) -> Any:  # noqa: ANN40
     deepest = max(mismatches, key=lambda each: len(each.path))
     if deepest.path:
         raise deepest
+    if all(each is bool or get_origin(each) is Literal for each in kinds):
+        words = [word for each in kinds for word in get_args(each)]
+        raise MismatchError(listed([*words, "true", "false"]), value, choice_hint(value, words))
     hint = "" if Path in kinds else "".join(dict.fromkeys(each.hint for each in mismatches))
     raise MismatchError(listed([each.expected for each in mismatches]), value, hint)
 
@@ -233,7 +228,7 @@ def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
     return tuple(converted) if origin is tuple else converted
 
 
-def _convert_all(values: Iterable[object], kinds: Iterable[object], places: Sequence[str] = ()) -> list[Any]:
+def _convert_all(values: Iterable[object], kinds: Iterable[object], places: Iterable[Any] = ()) -> list[Any]:
     """Return items or fields as their types; `places` name them where numbers do not."""
     converted = list[Any]()
     for value, kind in zip(values, kinds, strict=False):
@@ -241,7 +236,7 @@ def _convert_all(values: Iterable[object], kinds: Iterable[object], places: Sequ
             converted.append(_convert(value, kind))
         except MismatchError as error:
             at = len(converted)
-            raise error.below(places[at] if places else f"[{at}]") from None
+            raise error.below(next(itertools.islice(places, at, None), f"[{at}]")) from None
     return converted
 
 
@@ -285,7 +280,8 @@ def _convert_scalar(value: object, kind: Any) -> Any:  # noqa: ANN401
         converted = msgspec.convert(value, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        raise MismatchError(_expectation(error, value, kind), value, choice_hint(value, choices)) from None
+        hint = choice_hint(value, choices) if choices else ""
+        raise MismatchError(_expectation(error, value, kind), value, hint) from None
     if isinstance(converted, float) and not isfinite(converted):
         raise MismatchError("a finite number", value)
     return converted

@@ -86,8 +86,8 @@ def from_settings(settings: Mapping[str, Any], origin: str) -> Config:
     """The configuration that `settings` (nested, partial) describe; `origin` names them in errors."""
     try:
         given = _given(settings, Config)
-        size: Size = convert_setting("size", given.get("size", "base"), Size, get_args(Size))
-        task: Task = convert_setting("task", given.get("task", "transduce"), Task, get_args(Task))
+        size: Size = convert_setting("size", given.get("size", "base"), Size)
+        task: Task = convert_setting("task", given.get("task", "transduce"), Task)
         dialled = _overlaid(_overlaid(EVERY_SIZE, PRESETS[size]), TASKS[task])
         return _agreed(_converted(_overlaid(dialled, given), Config))
     except ConfigError as error:
@@ -144,7 +144,7 @@ def _converted(settings: Mapping[str, Any], struct: type[Settings], prefix: str 
         if is_section(kind):
             values[name] = _converted(value, kind, f"{key}.")
         else:
-            values[name] = convert_setting(key, value, kind, choices_of(kind))
+            values[name] = convert_setting(key, value, kind)
     return struct(**values)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from pellucid.config import Config
 from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, Vocabularies
-from pellucid.errors import DataError
+from pellucid.errors import DataError, InputError
 from pellucid.kernels.choice import for_answers
 from pellucid.model.device import check_process
 from pellucid.model.network import Network
@@ -109,6 +109,10 @@ class BatchDecoder:
             if not self.segmenters.source.split(example.source):
                 raise DataError(f"source {number} is empty: there is nothing to score its target by")
         symbols = [self.segmenters.target.split(example.target) for example in given]
+        longest = max(self.maximum_length, self.config.data.maximum_length)
+        for number, each in enumerate(symbols, start=part.first + 1):
+            if len(each) > longest:
+                raise DataError(f"target {number} has {len(each)} symbols; at most {longest} can be scored")
         known, copying = self.vocabularies, self.config.decoder.copying
         targets = targets_of(given, symbols, known, self.segmenters, self.config)
 
@@ -130,7 +134,15 @@ class BatchDecoder:
         """The options in ids."""
         read = copied_from(part.examples, self.segmenters, self.config)
         texts = prefixes_of(self.options, len(part.examples), part.prefixes)
-        return constraints_of(self.options, texts, self.segmenters.target, self.vocabularies.target, read)
+        first, longest = None if part.prefixes is None else part.first, self.maximum_length
+        constraints = constraints_of(self.options, texts, self.segmenters.target, self.vocabularies.target, read, first)
+        for row in range(0 if part.prefixes is None else len(part.examples)):
+            if constraints.least(row) > longest:
+                raise InputError(
+                    f"prefix of source {part.first + row + 1}: the prefix and the required symbols take "
+                    f"{constraints.least(row)} symbols, but search.maximum_length is {longest}"
+                )
+        return constraints
 
     def _lists(self, part: Part, asked: Asked, decode: Callable[[Work], list[list[Found]]]) -> list[list[Trace]]:
         """Decode examples batch by batch, but for those without symbols, and those that the lexicon answers."""

@@ -1,11 +1,14 @@
-"""Sources in parts, so that a stream of any length is decoded in bounded memory."""
+"""Sources in parts, so that a stream of any length is decoded in bounded memory.
+
+An error stands in the place of its source: the results of the sources before it are yielded first.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from pellucid.data.examples import Example
-from pellucid.errors import DataError
+from pellucid.errors import DataError, InputError
 
 SOURCES = 1024
 """Sources of a stream that are decoded together at most: they bound the memory, whatever its length."""
@@ -27,6 +30,11 @@ class Part(NamedTuple):
     """What the output of each begins with; None where the options say it."""
     first: int = 0
     """The number of the first of them, from 0, among all that are given."""
+
+    def slice(self, start: int, end: int) -> "Part":
+        """Return some of its examples as a part."""
+        prefixes = None if self.prefixes is None else self.prefixes[start:end]
+        return Part(self.examples[start:end], prefixes, self.first + start)
 
 
 def sources_at_once(outputs: int) -> int:
@@ -108,5 +116,22 @@ def _decode_stream(
         pairs = chunked(pair_up(examples, prefixes, "prefix"), size)
         parts = (Part([example for example, _ in chunk], [prefix for _, prefix in chunk]) for chunk in pairs)
     for part in parts:
-        yield from decode(part._replace(first=first))
+        yield from _decode_up_to_error(decode, part._replace(first=first))
         first += len(part.examples)
+
+
+def _decode_up_to_error(decode: Callable[[Part], list[Result]], part: Part) -> Iterator[Result]:
+    """Yield the results of a part; where one of its sources raises an `InputError`, those before it, then the error.
+
+    Which source it is, halves tell: they are decoded by themselves, each half that fails in halves again.
+    """
+    try:
+        results = decode(part)
+    except InputError:
+        if len(part.examples) == 1:
+            raise
+        middle = len(part.examples) // 2
+        yield from _decode_up_to_error(decode, part.slice(0, middle))
+        yield from _decode_up_to_error(decode, part.slice(middle, len(part.examples)))
+    else:
+        yield from results
