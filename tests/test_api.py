@@ -225,7 +225,7 @@ def test_an_ensemble_is_trained_and_loaded_at_once(tmp_path: Path) -> None:
     again = pellucid.train(train, dev, tmp_path / "runs", settings, ensemble=2)
     assert [trace.output for trace in again.predict(["abc"])] == [trace.output for trace in together.predict(["abc"])]
     assert not isinstance(alone, Ensemble)
-    with pytest.raises(ConfigError, match="ensemble: expected 1 or more runs, got 0"):
+    with pytest.raises(ConfigError, match="ensemble: expected 1 to 1,000 runs, got 0"):
         pellucid.train(train, dev, tmp_path / "none", settings, ensemble=0)
     with pytest.raises(ConfigError, match="seed = 4294967295 leaves no room for the seeds of 2 runs"):
         pellucid.train(train, dev, tmp_path / "none", {**SETTINGS, "seed": 2**32 - 1}, ensemble=2)

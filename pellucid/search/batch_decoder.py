@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from pellucid.arguments import convert_argument
 from pellucid.config import Config
 from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, Vocabularies
@@ -56,6 +57,12 @@ class BatchDecoder:
     options: Options = NO_OPTIONS
     name: str = ""
     """What errors call it: its run folder."""
+
+    def __post_init__(self) -> None:
+        """Refuse fields of another type, with an `ArgumentError` that names the first."""
+        kinds = {"config": Config, "vocabularies": Vocabularies, "network": Network, "options": Options, "name": str}
+        for name, kind in kinds.items():
+            convert_argument(name, getattr(self, name), kind)
 
     @cached_property
     def segmenters(self) -> Segmenters:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pellucid.config import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
-from pellucid.errors import RunError, quote
+from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.model.network import Network, tagged
 from pellucid.search.beam import Wanted, stepwise
 from pellucid.search.decoded import Limits, spans_of
@@ -19,6 +19,7 @@ from pellucid.search.layers import Found
 from pellucid.search.reading import Work
 from pellucid.search.running import Alone, Members, Together, evaluating
 from pellucid.search.transducer import Transducer
+from pellucid.wording import abbreviated
 
 CUTS = (
     *("source_symbols", "target_symbols", "features_symbols"),
@@ -37,6 +38,13 @@ class Ensemble(Transducer):
     """
 
     members: Members = NOBODY
+
+    def __post_init__(self) -> None:
+        """Refuse fields of another type, and an ensemble of no models; `pellucid.load` makes one of runs."""
+        super().__post_init__()
+        if not issubclass(type(self.members), Members) or not self.members.networks:
+            shown = abbreviated(self.members) if self.members is not NOBODY else "none"
+            raise ArgumentError(f"members: expected one model at least, got {shown}")
 
     @property
     def networks(self) -> tuple[Network, ...]:

@@ -59,33 +59,35 @@ def chunked(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-def pair_up(sources: Iterable[Item], others: Iterable[Other], noun: str) -> Iterator[tuple[Item, Other]]:
-    """Yield each source with what is given beside it.
+def pair_up(sources: Iterable[Item], others: Iterable[Other], name: str, noun: str) -> Iterator[tuple[Item, Other]]:
+    """Yield each source with what is given beside it, in an argument of this name, whose items are such a noun.
 
     Raises:
         DataError: There are not as many; of lists before anything is yielded, of a stream where the first of both ends.
     """
     if isinstance(sources, Iterator):
-        return _pair_streams(sources, others, noun)
+        return _pair_streams(sources, others, name, noun)
     given = list(sources)
     listed = list(islice(others, len(given) + 1)) if isinstance(others, Iterator) else list(others)
     if len(listed) != len(given):
         got = "more" if isinstance(others, Iterator) and len(listed) > len(given) else len(listed)
-        raise DataError(f"expected one {noun} for each of {len(given)} sources, got {got}")
+        raise DataError(f"{name}: expected one {noun} for each of {len(given)} sources, got {got}")
     return zip(given, listed, strict=True)
 
 
-def _pair_streams(sources: Iterator[Item], others: Iterable[Other], noun: str) -> Iterator[tuple[Item, Other]]:
+def _pair_streams(
+    sources: Iterator[Item], others: Iterable[Other], name: str, noun: str
+) -> Iterator[tuple[Item, Other]]:
     """Yield each source with what is given beside it, one after the other."""
     beside, number = iter(others), 0
     for number, source in enumerate(sources, start=1):
         try:
             other = next(beside)
         except StopIteration:
-            raise DataError(f"expected one {noun} for each source, but source {number} has none") from None
+            raise DataError(f"{name}: expected one {noun} for each source, but source {number} has none") from None
         yield source, other
     if next(beside, beside) is not beside:
-        raise DataError(f"expected one {noun} for each of {number} sources, got more")
+        raise DataError(f"{name}: expected one {noun} for each of {number} sources, got more")
 
 
 def decode_parts(
@@ -97,7 +99,9 @@ def decode_parts(
 ) -> list[Result] | Iterator[Result]:
     """Decode a list at once, into a list; an iterator part by part, into an iterator of the results in their order."""
     if isinstance(examples, list):
-        paired = None if prefixes is None else [prefix for _, prefix in pair_up(examples, prefixes, "prefix")]
+        paired = (
+            None if prefixes is None else [prefix for _, prefix in pair_up(examples, prefixes, "prefixes", "prefix")]
+        )
         return decode(Part(examples, paired, first))
     return _decode_stream(decode, examples, prefixes, sources_at_once(outputs), first)
 
@@ -113,7 +117,7 @@ def _decode_stream(
     if prefixes is None:
         parts = (Part(chunk) for chunk in chunked(examples, size))
     else:
-        pairs = chunked(pair_up(examples, prefixes, "prefix"), size)
+        pairs = chunked(pair_up(examples, prefixes, "prefixes", "prefix"), size)
         parts = (Part([example for example, _ in chunk], [prefix for _, prefix in chunk]) for chunk in pairs)
     for part in parts:
         yield from _decode_up_to_error(decode, part._replace(first=first))

@@ -25,7 +25,7 @@ from msgspec import Meta
 from pellucid.arguments import convert_argument
 from pellucid.config import Config, Device
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
-from pellucid.errors import RunError
+from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.files import (
     MAX_SETTINGS,
     decode_json,
@@ -76,9 +76,9 @@ class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Refuse what is no name of a folder in a folder."""
         for name in self.members:
             if name in ("", ".", "..") or "/" in name or "\0" in name:
-                raise ValueError(f"{name!r} is not the name of a folder")
+                raise ValueError(f"{quote(name)} is not the name of a folder")
             if self.members.count(name) > 1:
-                raise ValueError(f"{name!r} is listed twice")
+                raise ValueError(f"{quote(name)} is listed twice")
 
 
 @overload
@@ -99,6 +99,8 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     """
     prepare_for_forks()
     given: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
+    if not given:
+        raise ArgumentError("run: expected a path or a list of one path at least, got []")
     found = find_device(convert_argument("device", device, Device))
     folders = [folder for each in (given if isinstance(given, list) else [given]) for folder in members(each)]
     if [given] == folders:
