@@ -82,10 +82,9 @@ class FailingTable(dict[Any, Any]):
 class FailingClass:
     """An object that will not even tell its class."""
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[override]  # noqa: ANN401
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401
         """Raise."""
-        raise RuntimeError("no class")
+        raise RuntimeError(f"no {name}")
 
 
 class FailingPath:
