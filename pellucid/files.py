@@ -5,8 +5,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Container, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from errno import EISDIR
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
@@ -134,7 +134,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def regular_file(path: Path, kind: type[InputError] = RunError, mode: str = "rb") -> IO[bytes]:
-    """Open a regular file, which symbolic links may lead to, without waiting for anything.
+    """Open a regular file, to which symbolic links may lead where it is read, without waiting for anything.
 
     Every file of a run folder is opened here: a folder from a stranger may hold a named pipe that nobody writes to, or
     a link to a device that never ends.
@@ -168,8 +168,9 @@ def open_regular(path: Path, kind: type[InputError] = RunError, mode: str = "rb"
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open a file; an open of a named pipe does not wait for its other end."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
+    """Open a file; an open of a named pipe does not wait for its other end, and nothing is written through a link."""
+    follow = os.O_NOFOLLOW if flags & os.O_WRONLY else 0
+    return os.open(path, flags | follow | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
 
 
 @contextmanager
@@ -227,10 +228,28 @@ def has_content(path: Path, content: bytes) -> bool:
         return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
-def make_folder(path: Path) -> None:
-    """Create a folder and its parents; a file in the way or a missing permission is a `RunError`."""
+def make_folder(path: Path) -> list[Path]:
+    """Create a folder and its parents; a file in the way or a missing permission is a `RunError`.
+
+    Returns:
+        The folders that were not there, innermost first.
+    """
     with refusals("create", path):
+        absent = absent_folders(path)
         path.mkdir(parents=True, exist_ok=True)
+    return absent
+
+
+def absent_folders(path: Path) -> list[Path]:
+    """Return a folder and its parents as far as they are not there, innermost first."""
+    return [each for each in (path, *path.parents) if not each.exists()]
+
+
+def remove_empty_folders(folders: Sequence[Path]) -> None:
+    """Remove folders as far as they are empty, up to the first that is not."""
+    with suppress(OSError):
+        for each in folders:
+            each.rmdir()
 
 
 def _make_temporary(path: Path) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from ctypes import c_bool
 from functools import partial
 from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from pellucid.errors import InputError
 
@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 
 ProgressCallback = Callable[[object], None]
 """What a job calls with a message about its progress."""
+START_METHOD: Literal["spawn", "fork"] = "spawn"
+"""How `multiprocessing` starts a worker. Threads and a GPU do not survive a fork; a process without both may fork."""
 TIMEOUT = 0.2
 """Seconds for which a parent waits for events before it looks after other things."""
 
@@ -84,7 +86,7 @@ class Worker:
 
     def __init__(self, task: Callable[[Any, WorkerChannel], Any]) -> None:
         """Start the process. SIGINT is blocked meanwhile: the process inherits that, and then ignores the signal."""
-        context = get_context("spawn")
+        context = get_context("fork") if START_METHOD == "fork" else get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.stop = context.RawValue(c_bool)
         resource_tracker.ensure_running()  # starting it later would unblock the signal

@@ -19,12 +19,13 @@ from trained_runs import shared_folder
 SERVER = """
 import faulthandler, gc, json, os, resource, sys, traceback
 import pellucid.cli.evaluate, pellucid.cli.look, pellucid.cli.predict, pellucid.cli.recipe, pellucid.cli.train
-import pellucid.cli.tune, pellucid.training.members
+import pellucid.cli.tune, pellucid.training.members, pellucid.worker_pool
 import pellucid.look.figures, pellucid.viewer.run_report, pellucid.training.session, pellucid.viewer.assembling
 from pellucid.cli import main
 from pellucid.kernels.choice import available
 
 available()
+pellucid.worker_pool.START_METHOD = "fork"  # workers import nothing anew; this process has one thread
 
 gc.freeze()
 for line in sys.stdin:

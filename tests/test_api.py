@@ -219,7 +219,12 @@ def test_an_ensemble_is_trained_and_loaded_at_once(tmp_path: Path) -> None:
     settings = {**SETTINGS, "seed": 3}
     together = pellucid.train(train, dev, tmp_path / "runs", settings, ensemble=2)
     assert isinstance(together, Ensemble) and len(together.members.networks) == 2
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["ensemble.json", "seed-3", "seed-4"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        ".lock",
+        "ensemble.json",
+        "seed-3",
+        "seed-4",
+    ]
     alone = pellucid.train(train, dev, tmp_path / "alone", settings)
     assert outcome(tmp_path / "alone") == outcome(tmp_path / "runs" / "seed-3")
     again = pellucid.train(train, dev, tmp_path / "runs", settings, ensemble=2)

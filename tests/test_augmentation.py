@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from trained_runs import copy_files, digit_files, records, small_config, train_to_end, write_pairs
 
-from pellucid.config import Config
+from pellucid.config import Config, DataConfig
 from pellucid.data.examples import Example
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import load_vocabularies
@@ -73,7 +73,7 @@ def test_a_training_tells_and_logs_what_it_made_up(tmp_path: Path, capsys: pytes
 
 def test_made_up_pairs_teach_the_vocabularies_and_a_tag_that_no_user_needs(tmp_path: Path) -> None:
     events = train_to_end(digit_files(tmp_path), tmp_path / "run", config_with("copy", 1.0))
-    found = load_vocabularies(tmp_path / "run" / "vocabulary.json")
+    found = load_vocabularies(tmp_path / "run" / "vocabulary.json", DataConfig())
     assert set("0123456789") <= set(found.source.symbols) and "".join(found.features.symbols) == TAG
     assert load(tmp_path / "run").predict(["one"])[0].features == 0
     (built,) = [event for event in events if isinstance(event, Built)]
@@ -88,5 +88,5 @@ def test_another_seed_makes_up_others(tmp_path: Path) -> None:
     for seed in (1, 1, 2):
         folder = tmp_path / f"run{len(counts)}"
         train_to_end(files, folder, config_with("hallucinate", 2.0, seed))
-        counts.append(load_vocabularies(folder / "vocabulary.json").source.counts)
+        counts.append(load_vocabularies(folder / "vocabulary.json", DataConfig()).source.counts)
     assert counts[0] == counts[1] != counts[2]

@@ -132,6 +132,26 @@ def test_a_line_break_inside_a_source_stays_on_one_line(tmp_path: Path) -> None:
     assert len(outputs(predict(tmp_path / "a.csv", "--format", "jsonl").out)) == 2
 
 
+@pytest.mark.parametrize("arguments", [(), ("--nbest", 3), ("--format", "tsv"), ("--format", "tsv", "--nbest", 3)])
+def test_no_symbol_of_a_run_breaks_a_line_or_acts_on_a_terminal(tmp_path: Path, arguments: tuple[object, ...]) -> None:
+    """Symbols of a vocabulary from a stranger, and of JSON lines, may be any character."""
+    run = copy_of(digits_run().run, tmp_path / "run")
+    told = json.loads((run / "vocabulary.json").read_text("utf-8"))
+    signs = dict(zip("0123456789", "\n\t\r\x1b\x07\x0b\x0c\x85\u2028\x9b", strict=True))
+    told["target"]["symbols"] = [signs[symbol] for symbol in told["target"]["symbols"]]
+    (run / "vocabulary.json").write_text(json.dumps(told))
+    stdin = "".join(f"{source}\n" for source in SOURCES).encode()
+    plain = pellucid("predict", digits_run().run, *arguments, stdin=stdin).out
+    out = pellucid("predict", run, *arguments, stdin=stdin).out
+    assert out.count("\n") == plain.count("\n") and len(out.splitlines()) == out.count("\n")
+    assert not ({*signs.values()} - {"\n", "\t"}) & {*out}
+    for ours, theirs in zip(out.splitlines(), plain.splitlines(), strict=True):
+        assert not arguments or ours.count("\t") == theirs.count("\t")
+    if not arguments:
+        spelled = {digit: sign if sign == "\t" else ascii(sign)[1:-1] for digit, sign in signs.items()}
+        assert outputs(out) == ["".join(map(spelled.__getitem__, output)) for output in outputs(plain)]
+
+
 def test_unknown_symbols_are_counted() -> None:
     done = predict(stdin="one é\nß two ßß\nthree\n")
     assert done.code == 0 and len(outputs(done.out)) == 3

@@ -8,7 +8,7 @@ import torch
 from command_line import complaint, pellucid
 from hypothesis import given
 from small import WIDTH, config_of, configs, few, vocabularies
-from trained_runs import contents, copies_run, copy_of, flags
+from trained_runs import copies_run, copy_of, flags, train_to_end
 
 from pellucid.config import Config
 from pellucid.errors import ConfigError
@@ -105,7 +105,27 @@ def test_the_command_line_refuses_it(tmp_path: Path, setting: tuple[object, ...]
     files, _, config = copies_run()
     given = ("train", files.train, "--dev", files.dev, "--run", tmp_path / "run", *flags(config), *setting)
     assert told in complaint(pellucid(*given))
-    assert contents(tmp_path) == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_training_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the run's own nor those above it; a folder that was there stays, without what was put into it."""
+    monkeypatch.setattr(footprint, "available_memory", lambda device: 1000)
+    files, _, config = copies_run()
+    (tmp_path / "there").mkdir()
+    for folder in (tmp_path / "a" / "b" / "run", tmp_path / "there"):
+        with pytest.raises(ConfigError, match="to train, but"):
+            train_to_end(files, folder, config)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
+
+
+def test_a_refused_ensemble_leaves_no_folder_behind(tmp_path: Path) -> None:
+    files, _, config = copies_run()
+    given = ("train", files.train, "--dev", files.dev, "--run", tmp_path / "a" / "run", *flags(config))
+    assert "lower encoder.hidden_size" in complaint(
+        pellucid(*given, "--encoder.hidden-size", 2**20, "--ensemble", 2, "--jobs", 2)
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

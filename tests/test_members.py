@@ -1,6 +1,7 @@
 """Ensembles: runs of one configuration and several seeds, side by side."""
 
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,14 @@ from trained_runs import (
     copy_of,
     flags,
     records,
+    shared_folder,
     small_config,
     train_to_end,
 )
 
 from pellucid.errors import ConfigError, RunError
 from pellucid.training.members import plan_ensemble, train_ensemble
+from pellucid.training.reading import Files
 from pellucid.training.run import ENSEMBLE, load, locked, members
 from pellucid.training.session import Built
 
@@ -102,11 +105,25 @@ def test_whoever_stops_listening_stops_all(tmp_path: Path) -> None:
         assert records(training.folder)[-1]["event"] != "stopped"
 
 
+LONG = small_config({"epochs": 60, "validate_every": 0.9}, dropout=0.3)
+
+
+@cache
+def trained_without_stop() -> tuple[Files, dict[str, Path]]:
+    """The files of an ensemble, and its members by their names, each trained by itself and never stopped."""
+    folder = shared_folder() / "trained-without-stop"
+    folder.mkdir()
+    files = copy_files(folder)
+    trainings = plan_ensemble(files, folder / "run", LONG, 2)
+    for training in trainings:
+        train_to_end(files, training.folder, training.config)
+    return files, {training.folder.name: training.folder for training in trainings}
+
+
 @pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
 def test_what_is_stopped_goes_on_to_the_same_bits(tmp_path: Path, how: str) -> None:
-    files, config = copy_files(tmp_path), small_config({"epochs": 60, "validate_every": 0.9}, dropout=0.3)
-    run = tmp_path / "run"
-    command = ["train", files.train, "--dev", files.dev, "--run", run, *flags(config), "--ensemble", 2, "--jobs", 2]
+    (files, alone), run = trained_without_stop(), tmp_path / "run"
+    command = ["train", files.train, "--dev", files.dev, "--run", run, *flags(LONG), "--ensemble", 2, "--jobs", 2]
     with started(*command) as process:
         wait_until(lambda: all((run / name / "model.safetensors").exists() for name in ("seed-1", "seed-2")), process)
         if how == "Ctrl-C":
@@ -118,9 +135,8 @@ def test_what_is_stopped_goes_on_to_the_same_bits(tmp_path: Path, how: str) -> N
             process.kill()
     assert any(records(run / name)[-1]["event"] != "stopped" for name in ("seed-1", "seed-2"))
     assert pellucid(*command).code == 0
-    for training in plan_ensemble(files, tmp_path / "whole", config, 2):
-        train_to_end(files, training.folder, training.config)
-        assert_same_outcome(run / training.folder.name, training.folder)
+    for name, whole in alone.items():
+        assert_same_outcome(run / name, whole)
 
 
 def test_a_member_killed_at_its_first_validation_goes_on_and_leaves_nothing_behind(

@@ -89,7 +89,7 @@ def test_a_corpus_lasts_as_long_as_its_training(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "run" / "corpus.arrow").stat().st_mode) == stat.S_IMODE(
         (tmp_path / "run" / "config.toml").stat().st_mode
     )
-    (tmp_path / "run" / ".corpus.arrow.k1lled").write_bytes(b"half")
+    (tmp_path / "run" / ".corpus.arrow.k1lled00.tmp").write_bytes(b"half")
     train_to_end(files, tmp_path / "run", config)
     assert sorted(contents(tmp_path / "run")) == sorted(contents(straight))
     assert_same_outcome(straight, tmp_path / "run")
@@ -137,7 +137,8 @@ def test_changed_data_are_refused_as_ever(
     with pytest.raises(RunError) as caught:
         begun(files, tmp_path / "run")
     assert str(caught.value) == (
-        f"{tmp_path / 'run'} was trained on other data; name another run folder, or give the data it had"
+        f"{tmp_path / 'run' / 'training.safetensors'} is of a training on other data (its fingerprint differs); name "
+        "another run folder, or give the data it had"
     )
     assert contents(tmp_path / "run") == before
 
@@ -148,7 +149,7 @@ def test_a_changed_byte_of_the_same_length_and_time_is_seen(tmp_path: Path) -> N
     moment = files.train.stat()
     touch(files.train, lambda text: text.replace("a", "b", 1))
     os.utime(files.train, ns=(moment.st_atime_ns, moment.st_mtime_ns))
-    with pytest.raises(RunError, match="was trained on other data"):
+    with pytest.raises(RunError, match="is of a training on other data"):
         begun(files, tmp_path / "run")
 
 

@@ -14,6 +14,7 @@ import pellucid
 from pellucid.data.synthetic import spelled_digits
 from pellucid.errors import InputError, RunError
 from pellucid.toml import flattened
+from pellucid.training import run as run_module
 from pellucid.training.events import Progress
 from pellucid.training.run import append_log, cut_log, has_run, in_use, load, locked, read_log
 
@@ -143,6 +144,18 @@ def test_a_lock_file_of_another_program_keeps_its_content(tmp_path: Path) -> Non
     with locked(tmp_path):
         pass
     assert (tmp_path / ".lock").read_text() == "pid 17"
+
+
+def test_a_lock_that_another_training_has_just_removed_is_none(tmp_path: Path) -> None:
+    """Of two trainings that open the same file, the first removes it: the second must not write beside a third."""
+    with locked(tmp_path / "run"):
+        opened = (tmp_path / "run" / ".lock").open("ab")
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(RunError, match="has just ended there"):
+        patched.setattr(run_module, "regular_file", lambda path, mode: opened)
+        with locked(tmp_path / "run"):
+            pass
 
 
 def test_an_error_while_locked_is_told_as_it_is(tmp_path: Path) -> None:

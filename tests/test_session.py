@@ -117,7 +117,7 @@ def swapped(examples: Sequence[Example]) -> list[Example]:
 def test_a_run_of_other_data_is_refused(tmp_path: Path, training: list[Example], development: list[Example]) -> None:
     before = contents(copies_run().run)
     files = Files(write_pairs(tmp_path / "a.tsv", training), write_pairs(tmp_path / "b.tsv", development))
-    assert "was trained on other data" in refusal(files, copies_run().run, copies_run().config)
+    assert "is of a training on other data" in refusal(files, copies_run().run, copies_run().config)
     assert contents(copies_run().run) == before
 
 

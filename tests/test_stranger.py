@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from trained_runs import copies_run, copy_of, digits_run
+from trained_runs import assert_same_outcome, copies_run, copy_of, digits_run
 
 from pellucid.errors import ConfigError, InputError, RunError
 from pellucid.files import read_bytes
 from pellucid.toml import load_config
 from pellucid.training.events import Progress
 from pellucid.training.run import ENSEMBLE, append_log, cut_log, damage_told, in_use, load, locked, members, read_log
-from pellucid.training.session import train_run
+from pellucid.training.session import Built, Saved, train_run
 from pellucid.training.snapshots import read_snapshots
 from pellucid.viewer.models import own_file
 
@@ -108,6 +108,43 @@ def test_a_log_that_is_a_pipe_is_not_written_to(run: Path) -> None:
     (run / "log.jsonl").unlink()
     os.mkfifo(run / "log.jsonl")
     assert str(run / "log.jsonl") in refusal(lambda: append_log(run, {"event": "compiling"}))
+
+
+@pytest.mark.parametrize("name", [".lock", "log.jsonl", "snapshots"])
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_training_writes_nothing_through_a_link(run: Path, name: str, finished: bool) -> None:
+    """What lies elsewhere stays as it is, down to what it lacks."""
+    elsewhere = run.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "000001-99999999.safetensors").write_bytes(b"precious")
+    (elsewhere / "file").write_bytes(b"precious\n")
+    if finished:
+        (run / ".lock").touch()
+    else:
+        events = train_run(copies_run().files, run.parent / "begun", copies_run().config)
+        next(event for event in events if isinstance(event, Saved))
+        events.close()
+        run = run.parent / "begun"
+    (run / name).rename(run.parent / "old")
+    (run / name).symlink_to(elsewhere if name == "snapshots" else elsewhere / "file")
+    message = refusal(lambda: go_on(run))
+    assert message.startswith(f"{run / name} is a symbolic link, and a training writes only into its own folder: ")
+    assert sorted(path.read_bytes() for path in elsewhere.iterdir()) == [b"precious", b"precious\n"]
+    (run / name).unlink()
+    (run / name).symlink_to(elsewhere / "new")
+    assert str(run / name) in refusal(lambda: go_on(run)) and not (elsewhere / "new").exists()
+    (run / name).unlink()
+    (run.parent / "old").rename(run / name)
+    go_on(run)
+    assert_same_outcome(copies_run().run, run)
+
+
+@pytest.mark.parametrize("name", [".lock", "log.jsonl"])
+def test_a_link_that_appears_later_is_not_written_through_either(run: Path, name: str) -> None:
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(run.parent / "new")
+    assert str(run / name) in refusal(lambda: locked(run).__enter__() if name == ".lock" else append_log(run, {}))
+    assert not (run.parent / "new").exists()
 
 
 def test_what_the_system_makes_up_is_read_as_far_as_any_file(tmp_path: Path) -> None:
@@ -301,6 +338,17 @@ def test_a_damaged_line_of_a_log_is_counted_and_is_nothing_else(run: Path, line:
     assert read_log(run) == whole and damage_told(run) == []
 
 
+def test_a_log_that_lacks_the_best_validation_is_told_where_a_training_goes_on(run: Path) -> None:
+    def known() -> tuple[str, ...]:
+        events = train_run(copies_run().files, run, copies_run().config)
+        return next(event.foreseen for event in events if isinstance(event, Built))
+
+    assert not any("lacks" in line for line in known())
+    (run / "log.jsonl").unlink()
+    told = next(line for line in known() if "lacks" in line)
+    assert told.startswith(f"{run / 'log.jsonl'} lacks the best validation, at update ")
+
+
 def test_a_log_that_names_a_file_no_system_can_have(run: Path) -> None:
     for name in (LONG, "a\0b"):
         line = {"event": "read", "path": name, "examples": 1, "blank_lines": 0, "bad_lines": []}
@@ -334,8 +382,10 @@ def test_a_list_of_members_that_cannot_be(run: Path, listed: str) -> None:
 
 
 def test_a_member_whose_name_is_too_long_for_the_system(tmp_path: Path) -> None:
-    (tmp_path / ENSEMBLE).write_text(json.dumps({"members": [LONG]}))
-    assert refusal(lambda: load(tmp_path)).endswith("file name too long")
+    for name in (LONG, "a" * 256, "é" * 128):
+        (tmp_path / ENSEMBLE).write_text(json.dumps({"members": [name]}))
+        message = refusal(lambda: load(tmp_path))
+        assert "…' is not the name of a folder: it has more than 255 bytes" in message and len(message) < 500
     assert "a path that is not too long for the system" in refusal(lambda: load(tmp_path / LONG))
 
 

@@ -75,7 +75,7 @@ def test_a_vocabulary_has_no_more_of_them_than_asked_for() -> None:
 def test_they_are_kept_with_the_vocabulary(tmp_path: Path) -> None:
     known = learn_vocabularies(PAIRS, CUT, 1)
     known.save(tmp_path / "vocabulary.json")
-    loaded = load_vocabularies(tmp_path / "vocabulary.json")
+    loaded = load_vocabularies(tmp_path / "vocabulary.json", SUBWORDS)
     assert loaded == known
     assert segmenters(SUBWORDS, loaded.pieces) == CUT
 

@@ -15,7 +15,7 @@ from torch import Tensor
 import pellucid.search.batch_decoder as module
 from pellucid.data.batches import encode
 from pellucid.data.examples import Example
-from pellucid.data.vocabulary import learn_vocabularies
+from pellucid.data.vocabulary import SPECIAL_NAMES, learn_vocabularies
 from pellucid.errors import ConfigError, DataError, InputError
 from pellucid.model.network import EncoderDecoder, build_network, writing
 from pellucid.search import reading
@@ -23,7 +23,7 @@ from pellucid.search.constraints import FREE
 from pellucid.search.decoded import Decoded, Limits
 from pellucid.search.greedy import greedy
 from pellucid.search.reading import Asked
-from pellucid.search.trace import END, SPECIAL_NAMES, Trace
+from pellucid.search.trace import END, Trace
 from pellucid.search.transducer import Transducer
 from pellucid.training.loop import Session, build_optimizer, fit
 
@@ -203,17 +203,6 @@ def test_symbols_are_joined_as_the_configuration_cuts_them() -> None:
     transducer = transducer_of({"data": {"target_symbols": "words"}, "search": {"maximum_length": 6}})
     for trace in transducer.predict(["a", "abc", "ccba"]):
         assert trace.output == " ".join(symbol for symbol in trace.target if symbol != END)
-
-
-def test_a_target_symbol_spelled_like_the_end_does_not_end_an_output() -> None:
-    known = learn_vocabularies([Example("a", END)], transducer_of({}).segmenters, 1)
-    config = config_of({"data": {"target_symbols": "words"}, "search": {"maximum_length": 2}})
-    known = msgspec.structs.replace(known, target=msgspec.structs.replace(known.target, symbols=(END,), counts=(1,)))
-    transducer = Transducer(config, known, writing(build_network(config, known)))
-    with torch.no_grad():
-        head_of(writing(transducer.network).decoder).bias[4] = 1e4
-    trace = transducer.predict(["a"])[0]
-    assert (trace.output, trace.finished) == (f"{END} {END}", False)
 
 
 def words(count: int, seed: int) -> list[Example]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +16,10 @@ from pellucid.data.symbols import Segmenters, segmenters
 from pellucid.data.vocabulary import (
     BOS,
     EOS,
+    MAX_SYMBOL,
     PAD,
     SPECIAL,
+    SPECIAL_NAMES,
     UNK,
     Vocabularies,
     Vocabulary,
@@ -24,10 +27,9 @@ from pellucid.data.vocabulary import (
     learn_vocabularies,
     load_vocabularies,
 )
-from pellucid.errors import RunError
-from pellucid.search.trace import SPECIAL_NAMES
+from pellucid.errors import DataError, RunError
 
-SYMBOLS = st.one_of(st.text(max_size=2), st.sampled_from(["<pad>", "<s>", "⟨end⟩", "⟨unknown⟩", "PAD", "0", "2"]))
+SYMBOLS = st.one_of(st.text(max_size=2), st.sampled_from(["<pad>", "<s>", "⟨copy⟩", "PAD", "0", "2"]))
 SEQUENCES = st.lists(st.lists(SYMBOLS, max_size=6), max_size=6)
 
 
@@ -66,7 +68,7 @@ def test_ids_are_found_again_and_no_spelling_is_special(sequences: list[list[str
     assert len(set(counted.ids.values())) == len(counted.symbols)
 
 
-@pytest.mark.parametrize("spelling", ["<pad>", "<unk>", "⟨pad⟩", "⟨begin⟩", "⟨end⟩", "⟨unknown⟩", "", "2"])
+@pytest.mark.parametrize("spelling", ["<pad>", "<unk>", "⟨copy⟩", "⟨END⟩", "", "2"])
 def test_a_special_looking_spelling_is_an_ordinary_symbol_or_unknown(spelling: str) -> None:
     assert count_symbols([[spelling]], 1).encode([spelling]) == [SPECIAL]
     assert count_symbols([["a"]], 1).encode([spelling]) == [UNK]
@@ -117,7 +119,7 @@ def test_vocabularies_come_back_from_their_file_as_they_were(
 ) -> None:
     path, learnt = tmp_path_factory.mktemp("vocabulary") / "vocabulary.json", vocabularies_of(sequences)
     learnt.save(path)
-    loaded = load_vocabularies(path)
+    loaded = load_vocabularies(path, DataConfig(source_symbols="|||"))
     assert loaded == learnt
     assert loaded.source.ids == learnt.source.ids
     learnt.save(path.with_name("again.json"))
@@ -132,7 +134,7 @@ GOOD = (
 
 def load_from(path: Path, content: bytes) -> Vocabularies:
     path.write_bytes(content)
-    return load_vocabularies(path)
+    return load_vocabularies(path, DataConfig())
 
 
 def test_the_good_file_is_good(tmp_path: Path) -> None:
@@ -173,6 +175,45 @@ def test_what_no_training_can_have_written_is_refused(tmp_path: Path, content: b
         load_from(tmp_path / "vocabulary.json", content)
 
 
+LONG = "x" * (MAX_SYMBOL + 1)
+
+
+@pytest.mark.parametrize("symbol", [*SPECIAL_NAMES, LONG])
+def test_a_symbol_that_no_vocabulary_holds_is_refused_where_it_is_read_and_where_it_is_learnt(
+    tmp_path: Path, symbol: str
+) -> None:
+    """The name of a special symbol in a trace is that symbol alone; a message tells the beginning of a long one."""
+    told = "has 65,537 characters" if symbol == LONG else f"{symbol} is the name of a special symbol"
+    with pytest.raises(RunError, match=rf"vocabulary\.json is not a vocabulary: .*{told}") as read:
+        load_from(tmp_path / "vocabulary.json", GOOD.replace(b'"b"', f'"{symbol}"'.encode()))
+    with pytest.raises(DataError, match=rf"the training data: .*{told}") as learnt:
+        learn_vocabularies([Example("a", f"b {symbol}")], segmenters(DataConfig(target_symbols="words")), 1)
+    assert max(len(str(read.value)), len(str(learnt.value))) < 400
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("characters", ["a", " ", "\n"], ["", "ab"]),
+        ("words", ["a", "ab", "⟨copy⟩"], ["", " ", "a b", "a\t", "a\n"]),
+        ("whole", ["a", "a b"], [""]),
+        ("|", ["", "a b"], ["|", "a|b"]),
+    ],
+)
+def test_a_symbol_that_no_cut_gives_is_refused(tmp_path: Path, kind: str, good: list[str], bad: list[str]) -> None:
+    path, config = tmp_path / "vocabulary.json", DataConfig(target_symbols=kind)
+    for symbol in [*good, *bad]:
+        told = vocabularies_of([])
+        msgspec.structs.replace(told, target=Vocabulary((symbol,), (1,))).save(path)
+        if symbol in good:
+            assert load_vocabularies(path, config).target.symbols == (symbol,)
+        else:
+            with pytest.raises(RunError) as caught:
+                load_vocabularies(path, config)
+            kinds = "parts between '|'" if kind == "|" else kind
+            assert str(caught.value) == (f"{path}: target.symbols: {symbol!r} is no symbol where symbols are {kinds}")
+
+
 def test_a_missing_vocabulary_is_a_run_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"vocabulary\.json"):
-        load_vocabularies(tmp_path / "vocabulary.json")
+        load_vocabularies(tmp_path / "vocabulary.json", DataConfig())

@@ -21,6 +21,9 @@ LONGEST = 40
 """Characters of a symbol that are told."""
 STANDARD_INPUT = "standard input"
 """What stands for the path in messages."""
+ESCAPES = {code: ascii(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
+"""What is written in place of characters that end a line, or act on a terminal."""
+ESCAPES_BUT_TABS = {code: escape for code, escape in ESCAPES.items() if chr(code) != "\t"}
 MARKS = ("config.toml", "ensemble.json")
 """Files that only folders of runs and of ensembles hold."""
 Item = Example | BadLine
@@ -89,9 +92,19 @@ def refused(items: Sequence[Item]) -> int | None:
 
 
 def escaped(text: str, tabs: bool = True) -> str:
-    r"""A text that stays on its line, and in its column: line breaks as \n, tabs as \t."""
-    text = text.replace("\n", "\\n")
-    return text.replace("\t", "\\t") if tabs else text
+    r"""Return a text that stays on its line and in its column, and does not act on a terminal.
+
+    Args:
+        text: An output or a source; what a vocabulary or a separator put into it may be any character.
+        tabs: Whether tabs are escaped as well: where they separate columns.
+
+    Returns:
+        The text with control characters (U+0000 to U+001F, U+007F to U+009F) and the separators of lines and
+        paragraphs (U+2028, U+2029) as Python escapes them: \n, \t, \x1b, \u2028. All other characters stay.
+    """
+    if text.isprintable():
+        return text
+    return text.translate(ESCAPES if tabs else ESCAPES_BUT_TABS)
 
 
 class Notes:

@@ -48,6 +48,16 @@ class Segmenter(NamedTuple):
             return len(self.normalised(text))
         return len(self.split(text))
 
+    def can_give(self, symbol: str) -> bool:
+        """Return whether a cut of some text can give this symbol; parts between separators may be empty."""
+        if self.kind == "characters":
+            return len(symbol) == 1
+        if self.kind == "words":
+            return symbol.split() == [symbol]
+        if self.kind in KINDS:
+            return symbol != ""
+        return self.kind not in symbol
+
     def normalised(self, text: str) -> str:
         """The text in the Unicode form of its side."""
         if self.normalisation == "none" or text.isascii():

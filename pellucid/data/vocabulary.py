@@ -15,13 +15,17 @@ from msgspec import Meta
 from pellucid.config import DataConfig
 from pellucid.data.examples import Example
 from pellucid.data.subwords import NO_PIECES, Pieces, learn_subwords
-from pellucid.data.symbols import Segmenter, Segmenters, segmenters
-from pellucid.errors import RunError
+from pellucid.data.symbols import KINDS, Segmenter, Segmenters, segmenters
+from pellucid.errors import DataError, RunError, quote
 from pellucid.files import decode_json, read_bytes, write_atomic
 
 PAD, BOS, EOS, UNK = range(4)
 SPECIAL = 4
-"""How many ids come before the first symbol. The special ids have no spelling, so no data can collide with them."""
+"""How many ids come before the first symbol. No symbol has an id below it."""
+SPECIAL_NAMES = ("⟨pad⟩", "⟨begin⟩", "⟨end⟩", "⟨unknown⟩")
+"""How the four special ids are shown to people. No text is parsed for them, and no symbol has such a name."""
+MAX_SYMBOL = 2**16
+"""Characters of a symbol, at most."""
 TEXTS = 1 << 13
 """Texts that become code points at once: the work between blocks is nothing, and one stays in the cache."""
 
@@ -39,6 +43,14 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True):
         """Refuse what no counting gives, wherever it was read."""
         if len(self.counts) != len(self.symbols) or len(set(self.symbols)) != len(self.symbols):
             raise ValueError("each symbol stands once, and has one count")
+        reserved = set(SPECIAL_NAMES).intersection(self.symbols)
+        if reserved:
+            raise ValueError(f"{min(reserved)} is the name of a special symbol, and cannot be a symbol of the data")
+        longest = max(self.symbols, key=len, default="")
+        if len(longest) > MAX_SYMBOL:
+            raise ValueError(
+                f"the symbol {quote(longest)} has {len(longest):,} characters: a symbol has at most {MAX_SYMBOL:,}"
+            )
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -93,13 +105,30 @@ class Vocabularies(msgspec.Struct, frozen=True):
         write_atomic(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
 
 
-def load_vocabularies(path: Path) -> Vocabularies:
-    """The vocabularies of a run; `RunError` where the file is missing or is not one."""
+def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
+    """Return the vocabularies of a run.
+
+    Args:
+        path: The file.
+        config: How the run cuts texts into symbols.
+
+    Raises:
+        RunError: The file is missing or no vocabulary, or it holds a symbol that the run cuts no text into.
+    """
     content = read_bytes(path)
     try:
-        return decode_json(content, Vocabularies)
+        vocabularies = decode_json(content, Vocabularies)
     except ValueError as error:
         raise RunError(f"{path} is not a vocabulary: {error}") from error
+    cuts = segmenters(config, vocabularies.pieces)
+    for name in Segmenters._fields:
+        kept: Vocabulary = getattr(vocabularies, name)
+        cut: Segmenter = getattr(cuts, name)
+        foreign = next((symbol for symbol in kept.symbols if not cut.can_give(symbol)), None)
+        if foreign is not None:
+            kind = cut.kind if cut.kind in KINDS else f"parts between {quote(cut.kind)}"
+            raise RunError(f"{path}: {name}.symbols: {quote(foreign)} is no symbol where symbols are {kind}")
+    return vocabularies
 
 
 def code_points(texts: Sequence[str]) -> Iterator[UInt[np.ndarray, " N"]]:
@@ -151,7 +180,10 @@ def without(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
 def _ranked(counts: Counter[str], minimum_count: int) -> Vocabulary:
     """Counts as a vocabulary."""
     kept = sorted((s for s, n in counts.items() if n >= minimum_count), key=lambda symbol: (-counts[symbol], symbol))
-    return Vocabulary(tuple(kept), tuple(counts[symbol] for symbol in kept))
+    try:
+        return Vocabulary(tuple(kept), tuple(counts[symbol] for symbol in kept))
+    except ValueError as error:
+        raise DataError(f"the training data: {error}") from error
 
 
 def _counted(texts: Sequence[str], segmenter: Segmenter) -> tuple[Counter[str], int]:

@@ -122,8 +122,9 @@ def _compile_in_child() -> None:
     Raises:
         RuntimeError: The process failed; the message is the last line that it wrote.
     """
-    program = f"import sys; sys.path[:] = {sys.path!r}; from pellucid.kernels.choice import _rehearse; _rehearse()"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    program = "import sys; sys.path[:] = sys.argv[1:]; from pellucid.kernels.choice import _rehearse; _rehearse()"
+    command = [sys.executable, "-c", program, *sys.path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
 

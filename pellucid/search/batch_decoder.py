@@ -14,7 +14,7 @@ from torch import Tensor
 from pellucid.arguments import convert_argument
 from pellucid.config import Config
 from pellucid.data.symbols import Segmenters, segmenters
-from pellucid.data.vocabulary import EOS, Vocabularies
+from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, Vocabularies
 from pellucid.errors import DataError, InputError
 from pellucid.kernels.choice import for_answers
 from pellucid.model.device import check_process
@@ -44,7 +44,7 @@ from pellucid.search.running import Alone, Running, begin, evaluating
 from pellucid.search.sampling import Drawing, sample
 from pellucid.search.score import score_of
 from pellucid.search.streaming import Part
-from pellucid.search.trace import SPECIAL_NAMES, Trace
+from pellucid.search.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from pellucid.arguments import convert_argument
 from pellucid.config import Task
+from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, UNK
 from pellucid.errors import DataError
 from pellucid.search.lattice import Lattice
 from pellucid.search.trace_display import registered_trace_display
@@ -34,10 +35,7 @@ from pellucid.search.trace_schema import (
 
 MAX_RANK = 2**53
 """Of a trace that is read: a number that JSON readers hold exactly."""
-END = "⟨end⟩"
-UNKNOWN = "⟨unknown⟩"
-SPECIAL_NAMES = ("⟨pad⟩", "⟨begin⟩", END, UNKNOWN)
-"""How the four special ids are shown. They are names for people: no text is ever parsed for them."""
+END, UNKNOWN = SPECIAL_NAMES[EOS], SPECIAL_NAMES[UNK]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

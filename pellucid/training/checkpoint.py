@@ -3,6 +3,7 @@
 Everything is in one safetensors file, so a checkpoint is whole or absent, and reading one runs no code.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,19 @@ from torch import Tensor, nn
 from pellucid.errors import RunError
 from pellucid.files import write_atomic
 from pellucid.training.loop import Progress, Session
+from pellucid.training.progress_check import check_progress
 from pellucid.training.tensor_file import TensorFile, open_tensors
 from pellucid.wording import in_words
 
 FORMAT, SESSION_FORMAT = 1, 2
 """Of a file of parameters, and of a checkpoint."""
+MEAN_BOUND = 8.0
+"""What the mean of gradients is at most, in roots of the mean of their squares.
+
+By the inequality of Cauchy and Schwarz, (1 − β₁) / √((1 − β₂) (1 − β₁² / β₂)) ≈ 7.3, with room for rounding.
+"""
+MEAN_SLACK = 1e-18
+"""What it may be beside that: squares of smaller numbers are 0 in float32."""
 TYPE_NAMES: Mapping[torch.dtype, str] = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
 """How a file names the types of parameters and of the optimizer's counts."""
 
@@ -57,28 +66,49 @@ def check_header(path: Path, network: nn.Module) -> None:
 
 def save_session(path: Path, session: Session, fingerprint: str) -> None:
     """Write all that `restore_session` needs; `fingerprint` tells which data it belongs to."""
+    tensors, progress = _plain(_tensors_of(session)), msgspec.json.encode(session.progress).decode()
     notes = {
         "format": str(SESSION_FORMAT),
-        "progress": msgspec.json.encode(session.progress).decode(),
+        "progress": progress,
         "fingerprint": fingerprint,
+        "sha256": _digest(tensors, progress),
     }
-    write_atomic(path, safetensors.torch.save(_plain(_tensors_of(session)), notes))
+    write_atomic(path, safetensors.torch.save(tensors, notes))
 
 
 def restore_session(path: Path, session: Session, fingerprint: str) -> None:
     """Bring a new session to where the saved one stood, bit for bit; `RunError` for other data or another model."""
     with open_tensors(path) as stored:
         _check_format(stored, SESSION_FORMAT)
-        progress = _progress(path, stored.notes, session.training.source.sequences)
+        progress = _progress(path, stored.notes)
         if stored.notes.get("fingerprint") != fingerprint:
-            raise RunError(f"{path.parent} was trained on other data; name another run folder, or give the data it had")
+            raise RunError(
+                f"{path} is of a training on other data (its fingerprint differs); name another run folder, or give "
+                "the data it had"
+            )
         tensors = _read(stored, _tensors_of(session))
+    try:
+        check_progress(session, progress)
+    except ValueError as error:
+        raise RunError(f"{path}: {error}") from error
     _check_counts(path, tensors, progress.update)
+    _check_moments(path, _part(tensors, "optimizer."))
+    if stored.notes.get("sha256") != _digest(tensors, stored.notes["progress"]):
+        raise RunError(f"{path} is damaged: its content is not that of its checksum (sha256)")
     session.transducer.network.load_state_dict(_part(tensors, "network."))
     session.optimizer.restore(_part(tensors, "optimizer."))
     if session.average is not None:
         session.average.restore(_part(tensors, "average."))
-    session.progress = progress
+    session.progress, session.checkpoint = progress, (path, progress.update)
+
+
+def _digest(tensors: Mapping[str, Tensor], progress: str) -> str:
+    """Return a hash of what a training goes on from: a bit that changed would change all that follows."""
+    digest = hashlib.sha256(progress.encode())
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].reshape(-1).numpy().data)
+    return digest.hexdigest()
 
 
 def _tensors_of(session: Session) -> dict[str, Any]:
@@ -95,29 +125,40 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _progress(path: Path, notes: dict[str, str], examples: int) -> Progress:
-    """Return where the training of a checkpoint stands; `RunError` for numbers that no training comes to."""
+def _progress(path: Path, notes: dict[str, str]) -> Progress:
+    """Return where the training of a checkpoint stands; `RunError` for what is no progress."""
     told = notes.get("progress", "")
     try:
-        progress = msgspec.json.decode(told, type=Progress)
+        return msgspec.json.decode(told, type=Progress)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
         field = f"progress.{where.rstrip('`')}" if where else "progress"
         raise RunError(f"{path} is not a checkpoint of this version of Pellucid: {field}: {in_words(what)}") from error
     except msgspec.DecodeError as error:
         raise RunError(f"{path} is not a checkpoint of this version of Pellucid: progress: {error}") from error
-    for name, most in (("batch", examples), ("best_update", progress.update)):
-        if getattr(progress, name) > most:
-            raise RunError(f"{path}: progress.{name}: expected at most {most}, got {getattr(progress, name)}")
-    return progress
 
 
 def _check_counts(path: Path, tensors: dict[str, Tensor], updates: int) -> None:
     """Refuse numbers of updates, told of a parameter or of an average, that are not within those of the training."""
-    for name, value in tensors.items():
+    for name, value in sorted(tensors.items()):
         counts = name.startswith(("optimizer.", "average.")) and name.endswith("count")
         if counts and (value.is_floating_point() or not 0 <= int(value) <= updates):
             raise RunError(f"{path}: {name}: expected a whole number from 0 to {updates}, got {value.item()}")
+
+
+def _check_moments(path: Path, state: dict[str, Tensor]) -> None:
+    """Refuse moments that Adam does not come to: with these an update would leave the finite, or nearly."""
+    for name in sorted(name.removesuffix(".square") for name in state if name.endswith(".square")):
+        mean, square = state[f"{name}.mean"], state[f"{name}.square"]
+        if bool((square < 0).any()):
+            raise RunError(f"{path}: optimizer.{name}.square: expected no number below 0, got {float(square.min()):g}")
+        beyond = mean.abs() > MEAN_BOUND * square.sqrt() + MEAN_SLACK
+        if bool(beyond.any()):
+            value = float(mean[beyond].abs().max())
+            raise RunError(
+                f"{path}: optimizer.{name}.mean: expected numbers within {MEAN_BOUND:g} roots of those of "
+                f"optimizer.{name}.square, got {value:g}"
+            )
 
 
 def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
@@ -144,7 +185,7 @@ def _read(stored: TensorFile, own: Mapping[str, Any]) -> dict[str, Tensor]:
         tensors = safetensors.torch.load(stored.content())
     except safetensors.SafetensorError as error:
         raise RunError(f"{stored.path} is not a whole safetensors file: {error}") from error
-    for name, value in tensors.items():
+    for name, value in sorted(tensors.items()):
         if not bool(value.isfinite().all()):
             raise RunError(f"{stored.path} holds numbers that are not finite, in {name}")
     return tensors

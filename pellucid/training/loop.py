@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, count
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -65,6 +66,8 @@ class Session:
     training: Encoded
     development: Sequence[Example]
     progress: Progress = field(default_factory=Progress)
+    checkpoint: tuple[Path, int] | None = None
+    """The file that the session comes from, and the update at which it was written; None for a new one."""
     gradients: Gradients = field(init=False)
     average: Average | None = field(init=False)
     """The mean of weights that is judged and kept; None where it is the weights themselves."""
@@ -136,9 +139,9 @@ def fit(session: Session) -> Iterator[Event]:
     yield Started(session.progress, session.epochs, math.ceil(session.epochs * batches))
     with closing(session.feed(plan)) as feed:
         while not session.progress.finished:
-            due = _validations_due(session, batches)
+            due = validations_due(session, session.progress, batches)
             if session.progress.validations < due:
-                yield _validate(session, due, _is_over(session, batches))
+                yield _validate(session, due, is_over(session, session.progress, batches))
                 continue
             if session.progress.batch == batches:
                 session.progress = msgspec.structs.replace(session.progress, epoch=session.progress.epoch + 1, batch=0)
@@ -159,18 +162,36 @@ def _passes(progress: Progress, batches: int) -> float:
     return progress.epoch + progress.batch / batches
 
 
-def _is_over(session: Session, batches: int) -> bool:
-    """Whether the longest training has passed; it has one update at least."""
-    return session.progress.update > 0 and _passes(session.progress, batches) >= session.epochs - 1e-9
+def is_over(session: Session, progress: Progress, batches: int) -> bool:
+    """Return whether the longest training has passed; it has one update at least."""
+    return progress.update > 0 and _passes(progress, batches) >= session.epochs - 1e-9
 
 
-def _validations_due(session: Session, batches: int) -> int:
+def validations_due(session: Session, progress: Progress, batches: int) -> int:
     """Return how many validations there should have been by now, the one at the very end included."""
-    due = math.floor(_passes(session.progress, batches) / session.config.training.validate_every + 1e-9)
-    if not _is_over(session, batches):
+    due = math.floor(_passes(progress, batches) / session.config.training.validate_every + 1e-9)
+    if not is_over(session, progress, batches):
         return due
     last = math.ceil(session.epochs / session.config.training.validate_every - 1e-9)
-    return max(last, session.progress.validations + 1)
+    return max(last, progress.validations + 1)
+
+
+def lowers_rate(config: TrainingConfig, stale: int) -> bool:
+    """Return whether the learning rate falls after so many validations in a row that were not the best."""
+    return config.schedule == "plateau" and stale > 0 and stale % PLATEAU_PATIENCE == 0
+
+
+def ending(config: TrainingConfig, stale: int, over: bool) -> str:
+    """Return why training ends at a validation; empty where it goes on.
+
+    Args:
+        config: The settings of training.
+        stale: Validations since the best one.
+        over: Whether the longest training has passed.
+    """
+    if config.patience and stale >= config.patience:
+        return f"{config.metric} did not get better in {stale} validations"
+    return "all its passes over the data are done" if over else ""
 
 
 def _step(session: Session, upcoming: Upcoming, began: float) -> Stepped:
@@ -230,18 +251,14 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
         raise _diverged(session, "the loss on the development data is not finite")
     better = progress.best is None or rank(metrics, config.metric) > progress.best
     stale = 0 if better else progress.stale + 1
-    lowered = config.schedule == "plateau" and stale and stale % PLATEAU_PATIENCE == 0
-    finished = "all its passes over the data are done" if over else ""
-    if config.patience and stale >= config.patience:
-        finished = f"{config.metric} did not get better in {stale} validations"
     session.progress = msgspec.structs.replace(
         progress,
         validations=due,
         best=rank(metrics, config.metric) if better else progress.best,
         best_update=progress.update if better else progress.best_update,
         stale=stale,
-        plateau_factor=progress.plateau_factor * (PLATEAU_FACTOR if lowered else 1.0),
-        finished=finished,
+        plateau_factor=progress.plateau_factor * (PLATEAU_FACTOR if lowers_rate(config, stale) else 1.0),
+        finished=ending(config, stale, over),
         seconds=progress.seconds + time.perf_counter() - began,
     )
     return Validated(session.progress, metrics, better, traces, session.config.task)
@@ -249,9 +266,14 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
 
 def _diverged(session: Session, what: str) -> DivergenceError:
     """The error of a training whose numbers have left the finite."""
-    config = session.config.training
+    config, update = session.config.training, session.progress.update
+    if session.checkpoint is not None and session.checkpoint[1] == update:
+        return DivergenceError(
+            f"training diverged at update {update}, the first after {session.checkpoint[0]} was read: {what}; the "
+            f"file may be damaged, or training.learning_rate (now {config.learning_rate:g}) too high"
+        )
     return DivergenceError(
-        f"training diverged at update {session.progress.update}: {what}; "
+        f"training diverged at update {update}: {what}; "
         f"a lower training.learning_rate (now {config.learning_rate:g}) or training.clip_norm may help"
     )
 

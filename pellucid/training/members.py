@@ -14,7 +14,7 @@ import msgspec
 
 from pellucid.config import Config
 from pellucid.errors import ConfigError, RunError, quote
-from pellucid.files import strangers, write_json
+from pellucid.files import absent_folders, remove_empty_folders, strangers, write_json
 from pellucid.kernels.choice import will_compile
 from pellucid.model.device import find_device
 from pellucid.training import run
@@ -89,6 +89,7 @@ def train_ensemble(trainings: Sequence[Training], folder: Path, at_once: int) ->
     """
     names = [training.folder.name for training in trainings]
     _check_own(folder, names)
+    absent = absent_folders(folder)
     waiting = list(enumerate(trainings))[::-1]
     with ExitStack() as held, WorkerPool[Training](run_job, 1 if will_compile() else at_once) as pool:
         begun = False
@@ -111,6 +112,7 @@ def train_ensemble(trainings: Sequence[Training], folder: Path, at_once: int) ->
                 yield None
         except BaseException:
             shutdown(pool)
+            remove_empty_folders(absent)
             raise
 
 

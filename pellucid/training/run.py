@@ -12,9 +12,10 @@ snapshots/            what the model was at each validation: its outputs for fou
 
 import fcntl
 import json
+import os
 import time
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Annotated, Any, overload
 
@@ -23,7 +24,7 @@ import torch
 from msgspec import Meta
 
 from pellucid.arguments import convert_argument
-from pellucid.config import Config, Device
+from pellucid.config import Config, DataConfig, Device
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.files import (
@@ -35,6 +36,7 @@ from pellucid.files import (
     read_bytes,
     regular_file,
     remove,
+    remove_empty_folders,
     remove_temporaries,
     strangers,
     write_atomic,
@@ -64,6 +66,8 @@ LOCK = ".lock"
 ENSEMBLE = "ensemble.json"
 """In a folder that holds the run folders of an ensemble: the names of these."""
 MAX_MEMBERS = 1000
+MAX_NAME = 255
+"""Bytes of the name of a folder, at most, as on most systems."""
 FILES = (CONFIG, VOCABULARY, MODEL, TRAINING, CORPUS, LOG, CARD, SNAPSHOTS)
 
 
@@ -77,6 +81,8 @@ class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in self.members:
             if name in ("", ".", "..") or "/" in name or "\0" in name:
                 raise ValueError(f"{quote(name)} is not the name of a folder")
+            if len(os.fsencode(name)) > MAX_NAME:
+                raise ValueError(f"{quote(name)} is not the name of a folder: it has more than {MAX_NAME} bytes")
             if self.members.count(name) > 1:
                 raise ValueError(f"{quote(name)} is listed twice")
 
@@ -119,7 +125,7 @@ def _load(folder: Path, device: torch.device) -> Transducer:
     if not is_there(folder / MODEL):
         raise RunError(f"{folder} holds no model yet: its training has not reached a first validation")
     config = load_config(folder / CONFIG)
-    vocabularies = load_vocabularies(folder / VOCABULARY)
+    vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
     outline = build_meta_network(config, vocabularies)
     check_header(folder / MODEL, outline)
     check_memory(config, outline, "load", device)
@@ -151,7 +157,16 @@ def has_run(folder: Path) -> bool:
 
 
 def check_own(folder: Path) -> None:
-    """Refuse a folder that holds other things, or a model whose training cannot go on; nothing in it is touched."""
+    """Refuse a folder that holds other things, or a model whose training cannot go on; nothing in it is touched.
+
+    What a training writes to must be in the folder itself: through a link it would change what is elsewhere.
+    """
+    for name in (LOCK, LOG, SNAPSHOTS):
+        if (folder / name).is_symlink():
+            raise RunError(
+                f"{folder / name} is a symbolic link, and a training writes only into its own folder: replace it by "
+                "what it leads to, or name another run folder"
+            )
     if not folder.is_dir() or is_there(folder / TRAINING):
         return
     foreign = strangers(folder, FILES)
@@ -181,9 +196,9 @@ def check_same_config(folder: Path, config: Config) -> None:
         raise RunError(f"{folder} holds a run with a different configuration:", *listed, "name another run folder")
 
 
-def check_same_vocabularies(folder: Path, vocabularies: Vocabularies) -> None:
+def check_same_vocabularies(folder: Path, vocabularies: Vocabularies, config: DataConfig) -> None:
     """Refuse to go on with a run whose vocabulary is not the one that the training file gives."""
-    if load_vocabularies(folder / VOCABULARY) != vocabularies:
+    if load_vocabularies(folder / VOCABULARY, config) != vocabularies:
         raise RunError(f"{folder / VOCABULARY} is not the vocabulary of the training data; name another run folder")
 
 
@@ -192,14 +207,36 @@ def locked(folder: Path, own: Container[str] = FILES) -> Iterator[None]:
     """Hold the folder for one training at a time; the lock ends with the process, however that ends.
 
     Temporary files that a killed process left of writing the files `own` are removed: only the holder writes these.
+    Where nothing was written, a training was refused, say, the lock's file goes, and the folders that were made for it.
     """
-    make_folder(folder)
+    made = make_folder(folder)
     with regular_file(folder / LOCK, mode="ab") as file:
         # Who only looks whether somebody trains holds the lock for a moment.
         if not any(_taken(file, fcntl.LOCK_EX, pause) for pause in (0.0, 0.05, 0.2)):
             raise RunError(f"{folder} is in use: another training is writing to it")
-        remove_temporaries(folder, own.__contains__)
-        yield
+        if not _is_at(file, folder / LOCK):
+            raise RunError(f"{folder} was in use: another training has just ended there, and written nothing")
+        try:
+            remove_temporaries(folder, own.__contains__)
+            yield
+        finally:
+            _leave(folder, made)
+
+
+def _is_at(file: IO[bytes], path: Path) -> bool:
+    """Return whether an open file still has this name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _leave(folder: Path, made: Sequence[Path]) -> None:
+    """Remove the lock from a folder that holds nothing else, and those of the folders `made` that are empty then."""
+    with suppress(OSError):
+        if [path.name for path in folder.iterdir()] == [LOCK] and not (folder / LOCK).stat().st_size:
+            (folder / LOCK).unlink()
+            remove_empty_folders(made)
 
 
 def in_use(folder: Path) -> bool:
@@ -258,6 +295,16 @@ def damage_told(folder: Path) -> list[str]:
     """A sentence about the lines of a run's log that `read_log` passes over, if there are any."""
     count = sum(record is None for record in _log_lines(folder))
     return [f"{folder / LOG}: {count:,} damaged line{'' if count == 1 else 's'} passed over"] if count else []
+
+
+def loss_told(folder: Path, progress: Progress) -> list[str]:
+    """A sentence about the best validation, where it was made and a run's log does not tell of it."""
+    if progress.best is None:
+        return []
+    told = (record for record in read_log(folder) if record["event"] == "validated" and record["best"])
+    if any(record["update"] == progress.best_update for record in told):
+        return []
+    return [f"{folder / LOG} lacks the best validation, at update {progress.best_update:,}: lines were removed"]
 
 
 def _log_lines(folder: Path) -> Iterator[dict[str, Any] | None]:

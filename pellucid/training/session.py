@@ -133,9 +133,10 @@ def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Ex
     session = Session(transducer, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
         restore_session(folder / run.TRAINING, session, fingerprint)
-        run.check_same_vocabularies(folder, vocabularies)
+        run.check_same_vocabularies(folder, vocabularies, config.data)
     damaged = run.damage_told(folder)
     _mend(session, folder)
+    damaged += run.loss_told(folder, session.progress)
     compiles = not session.progress.finished and config.device == "cpu" and will_compile()
     known = (*foreseen(transducer, development), *damaged)
     built = Built(folder, parameter_count(network), vocabularies, resumed, compiles, covered, known)
@@ -235,7 +236,7 @@ def _conclude(session: Session, folder: Path) -> None:
     ended = run.has_stopped(run.read_log(folder))
     if not ended:
         run.append_log(folder, {"event": "stopped", **_counted(session.progress), "reason": session.progress.finished})
-    if not ended or not is_there(folder / run.CARD):
+    if not is_there(folder / run.CARD):
         write_text(folder / run.CARD, card(session, run.read_log(folder)))
     remove(folder / run.CORPUS)  # only going on needs it, and it may be larger than all the rest
 

@@ -31,8 +31,8 @@ def training(folder: Path) -> Training | None:
     log = read_log(folder)
     if not (log or running) and is_there(folder / MODEL):
         return None
-    known = load_vocabularies(folder / VOCABULARY) if is_there(folder / VOCABULARY) else None
     config = load_config(folder / CONFIG)
+    known = load_vocabularies(folder / VOCABULARY, config.data) if is_there(folder / VOCABULARY) else None
     return Training(
         log=log,
         frames=frames(read_snapshots(folder), log),
