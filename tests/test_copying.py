@@ -232,7 +232,7 @@ def test_a_prefix_may_hold_what_only_copying_can_give(trained: Transducer, tmp_p
     assert trained.with_beam(3).predict(sources[:1], prefixes=["𝒳"])[0].output.startswith("𝒳")
     drawn = trained.samples([Example(sources[0], "")], Drawing(samples=3), prefixes=["b𝒳"])
     assert all(trace.output.startswith("b𝒳") for trace in drawn[0])
-    with pytest.raises(InputError, match="prefix: the model never writes the symbol '𝒴'"):
+    with pytest.raises(InputError, match="prefix of source 1: the model never writes the symbol '𝒴'"):
         trained.predict(sources[:1], prefixes=["𝒴"])
     with pytest.raises(InputError, match="can only copy can stand in a prefix alone"):
         trained.with_options(Options(required=("𝒳",))).predict(sources[:1])

@@ -1,3 +1,4 @@
+import math
 import re
 import unicodedata
 from dataclasses import replace
@@ -271,5 +272,6 @@ def test_probabilities(chance: float, shown: str) -> None:
 
 def test_probabilities_too_small_for_a_float() -> None:
     assert probability(-1000.0) == "5e-435"
+    assert probability(-1e30) == probability(-math.inf) == "0"
     assert probability(float("-inf")) == "0"
     assert probability(float("nan")) == "unknown"

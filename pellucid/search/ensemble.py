@@ -11,15 +11,16 @@ from torch import Tensor
 
 from pellucid.config import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
-from pellucid.errors import RunError, quote
+from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.model.network import Network, tagged
 from pellucid.search.beam import Wanted, stepwise
 from pellucid.search.decoded import Limits, spans_of
 from pellucid.search.layers import Found
 from pellucid.search.predictor import Predictor
 from pellucid.search.reading import Work
-from pellucid.search.running import Alone, Members, Together
+from pellucid.search.running import NO_MEMBERS, Alone, Members, Together
 from pellucid.search.transducer import Transducer
+from pellucid.wording import abbreviated
 
 CUTS = (
     *("source_symbols", "target_symbols", "features_symbols"),
@@ -34,6 +35,13 @@ class Ensemble(Transducer):
 
     It reads every symbol that some member knows; a member reads what it does not know itself as unknown.
     """
+
+    def __post_init__(self) -> None:
+        """Refuse fields of another type, and an ensemble of no models; `pellucid.load` makes one of runs."""
+        super().__post_init__()
+        if not issubclass(type(self.members), Members) or not self.members.networks:
+            shown = abbreviated(self.members) if self.members is not NO_MEMBERS else "none"
+            raise ArgumentError(f"members: expected one model at least, got {shown}")
 
     def joined(self, members: Sequence[Alone]) -> Together:
         """All members' hypotheses as one."""

@@ -66,6 +66,12 @@ class Predictor(ABC):
     members: Members = NO_MEMBERS
     """The networks of an ensemble; empty for one network."""
 
+    def __post_init__(self) -> None:
+        """Refuse fields of another type, with an `ArgumentError` that names the first."""
+        kinds = {"config": Config, "vocabularies": Vocabularies, "network": Network, "options": Options, "name": str}
+        for name, kind in kinds.items():
+            convert_argument(name, getattr(self, name), kind)
+
     @cached_property
     def segmenters(self) -> Segmenters:
         """How each column's text is cut into symbols."""

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.arguments import convert_argument
-from pellucid.errors import DataError
+from pellucid.errors import DataError, InputError
 from pellucid.search.answers import drawn_traces, found_of, given_trace
 from pellucid.search.beam import Wanted, beam, stepwise
 from pellucid.search.constraints import FREE, Constraints
@@ -89,6 +89,10 @@ class Transducer(Predictor):
             if not self.segmenters.source.split(example.source):
                 raise DataError(f"source {number} is empty: there is nothing to score its target by")
         symbols = [self.segmenters.target.split(example.target) for example in given]
+        longest = max(self.maximum_length, self.config.data.maximum_length)
+        for number, each in enumerate(symbols, start=part.first + 1):
+            if len(each) > longest:
+                raise DataError(f"target {number} has {len(each)} symbols; at most {longest} can be scored")
         known, copying = self.vocabularies, self.config.decoder.copying
         targets = targets_of(given, symbols, known, self.segmenters, self.config)
 
@@ -110,7 +114,15 @@ class Transducer(Predictor):
         """The options in ids."""
         read = copied_from(part.examples, self.segmenters, self.config)
         texts = prefixes_of(self.options, len(part.examples), part.prefixes)
-        return constraints_of(self.options, texts, self.segmenters.target, self.vocabularies.target, read)
+        first, longest = None if part.prefixes is None else part.first, self.maximum_length
+        constraints = constraints_of(self.options, texts, self.segmenters.target, self.vocabularies.target, read, first)
+        for row in range(0 if part.prefixes is None else len(part.examples)):
+            if constraints.least(row) > longest:
+                raise InputError(
+                    f"prefix of source {part.first + row + 1}: the prefix and the required symbols take "
+                    f"{constraints.least(row)} symbols, but search.maximum_length is {longest}"
+                )
+        return constraints
 
     def _search_plainly(self, work: Work, width: int, best: int) -> list[list[Found]]:
         """One batch by ln p and nothing else, by a kernel where there is one."""

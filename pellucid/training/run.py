@@ -26,7 +26,7 @@ from msgspec import Meta
 from pellucid.arguments import convert_argument
 from pellucid.config import Config, DataConfig, Device
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
-from pellucid.errors import RunError, quote
+from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.files import (
     MAX_SETTINGS,
     decode_json,
@@ -103,6 +103,8 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     """
     prepare_for_forks()
     given: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
+    if not given:
+        raise ArgumentError("run: expected a path or a list of one path at least, got []")
     found = find_device(convert_argument("device", device, Device))
     folders = [folder for each in (given if isinstance(given, list) else [given]) for folder in members(each)]
     if [given] == folders:

@@ -175,11 +175,10 @@ def _outputs(transducer: Predictor, asked: Asked) -> list[Trace]:
             return transducer.trace([example], prefixes=prefixes)
         (found,) = transducer.hypotheses([example], asked.outputs, prefixes=prefixes)
     except InputError as error:
-        if not (about := re.match("(prefix:|the prefix )", f"{error}")):
+        if not (about := re.match("prefix of source 1:", f"{error}")):
             raise
         # The page has a field of this name where other programs have a prefix.
-        said = "begin with:" if about[1] == "prefix:" else "what it begins with "
-        raise InputError(said + f"{error}"[about.end() :]) from None
+        raise InputError("begin with:" + f"{error}"[about.end() :]) from None
     return found
 
 

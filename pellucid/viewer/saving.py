@@ -44,7 +44,7 @@ def save(trace: Trace, path: Path) -> None:
             write_text(path, picture(trace))
         case other:
             endings = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
-            raise InputError(f"expected a file that ends with {endings}, got {quote(other or 'no ending')}")
+            raise InputError(f"path: expected a file that ends with {endings}, got {quote(other or 'no ending')}")
 
 
 def page(trace: Trace) -> str:
