@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from pellucid.search.ensemble import Ensemble
     from pellucid.search.lexicon import Lexicon, load_lexicon
     from pellucid.search.options import Options, Painted
+    from pellucid.search.predictor import Predictor
     from pellucid.search.sampling import Drawing
     from pellucid.search.trace import Trace
     from pellucid.search.transducer import Transducer
+    from pellucid.tasks.registry import register_task
+    from pellucid.tasks.task import Task
     from pellucid.toml import load_config, preset
     from pellucid.training.run import load
 
@@ -32,12 +35,15 @@ _HOMES = {
     "Lexicon": "pellucid.search.lexicon",
     "Options": "pellucid.search.options",
     "Painted": "pellucid.search.options",
+    "Predictor": "pellucid.search.predictor",
+    "Task": "pellucid.tasks.task",
     "Trace": "pellucid.search.trace",
     "Transducer": "pellucid.search.transducer",
     "load": "pellucid.training.run",
     "load_config": "pellucid.toml",
     "load_lexicon": "pellucid.search.lexicon",
     "preset": "pellucid.toml",
+    "register_task": "pellucid.tasks.registry",
     "train": "pellucid.api",
 }
 
@@ -49,6 +55,8 @@ __all__ = [
     "Lexicon",
     "Options",
     "Painted",
+    "Predictor",
+    "Task",
     "Trace",
     "Transducer",
     "__version__",
@@ -56,6 +64,7 @@ __all__ = [
     "load_config",
     "load_lexicon",
     "preset",
+    "register_task",
     "train",
 ]
 

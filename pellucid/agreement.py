@@ -14,6 +14,7 @@ import msgspec
 
 from pellucid.config import Config, SearchConfig, memory_size
 from pellucid.errors import ConfigError, quote
+from pellucid.tasks.task_settings import AUTOREGRESSIVE_NEED, check_task, settings_of
 
 MAX_CONVOLUTIONS = 32
 """Widths of convolutions side by side."""
@@ -99,10 +100,7 @@ CONTRADICTIONS: Sequence[Need] = (
     ),
     Need("precision", "a GPU, but device is 'cpu'", _on_gpu),
     Need("graphs", "a GPU, but device is 'cpu'", _on_gpu),
-    *(
-        Need(key, "task = 'transduce', whose outputs are written symbol by symbol", lambda c: c.task == "transduce")
-        for key in WRITTEN
-    ),
+    *(Need(key, AUTOREGRESSIVE_NEED, lambda c: settings_of(c.task).autoregressive) for key in WRITTEN),
 )
 """What cannot be."""
 
@@ -175,7 +173,7 @@ def check_agreement(config: Config) -> None:
         raise ConfigError(
             f"encoder.convolutions: expected at most {MAX_CONVOLUTIONS} widths, got {len(config.encoder.convolutions)}"
         )
-    _check_task(config)
+    check_task(config)
     _check_lengths(config.search, config.data.maximum_length)
 
 
@@ -198,25 +196,6 @@ def without_idle(config: Config) -> Config:
         part = msgspec.structs.replace(getattr(config, section), **{name: _default(need.key)})
         config = msgspec.structs.replace(config, **{section: part})
     return config
-
-
-def _check_task(config: Config) -> None:
-    """`ConfigError` for what the task cannot do."""
-    task, data = config.task, config.data
-    wanted = {"classify": "whole", "point": "position"}.get(task, "")
-    if wanted != data.target_symbols and (wanted or data.target_symbols == "position"):
-        asked = f"data.target_symbols = {quote(wanted)}" if wanted else "data.target_symbols other than 'position'"
-        raise ConfigError(f"task = {quote(task)} needs {asked}, got {quote(data.target_symbols)}")
-    if task == "tag" and (data.target_symbols == "whole" or not data.aligned):
-        raise ConfigError("task = 'tag' needs data.aligned = true, and targets that are cut (data.target_symbols)")
-    if data.unscored and task != "tag":
-        raise ConfigError(f"data.unscored needs task = 'tag', but it is {quote(task)}")
-    if task in ("tag", "point") and data.features_column and config.encoder.features == "prefix":
-        raise ConfigError(f"task = {quote(task)} with features needs encoder.features = 'sum': they are no positions")
-    if task == "point" and config.attention.score in ("none", "monotonic"):
-        raise ConfigError(
-            f"task = 'point' needs an attention that points, got attention.score = {quote(config.attention.score)}"
-        )
 
 
 def _check_lengths(search: SearchConfig, longest_source: int) -> None:

@@ -10,7 +10,7 @@ from pellucid.arguments import convert_argument
 from pellucid.config import Config
 from pellucid.look.progress import shown
 from pellucid.look.rows import rows
-from pellucid.search.transducer import Transducer
+from pellucid.search.predictor import Predictor
 from pellucid.toml import checked, from_settings
 from pellucid.training.members import jobs_at_once, plan_ensemble, train_ensemble
 from pellucid.training.run import load
@@ -26,7 +26,7 @@ def train(
     run: str | Path,
     config: Config | Mapping[str, Any] | None = None,
     ensemble: int = 1,
-) -> Transducer:
+) -> Predictor:
     """Train on a file of pairs (or two parallel files), keep everything in the folder `run`, return the best model.
 
     `config` is a `Config`, or settings as in a TOML file: {"size": "small", "data": {"target_symbols": "words"}}. A run

@@ -7,6 +7,7 @@ signature documents is what is checked.
 
 import itertools
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields
 from errno import ENAMETOOLONG
@@ -17,9 +18,11 @@ from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type
 
 import msgspec
 
-from pellucid.errors import ArgumentError
+from pellucid.errors import ArgumentError, ConfigError
 from pellucid.wording import UNIONS, abbreviated, choice_hint, expectation, listed, noun_of
 
+SURROGATES = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which no file in UTF-8 holds."""
 ONE_VALUE = (str, bytes, bytearray, memoryview, Mapping)
 """Iterable types that are one value, not a list of items."""
 
@@ -35,9 +38,17 @@ class MismatchError(Exception):
         self.hint = hint
         self.path = path
 
+    def told(self, name: str) -> str:
+        """Return the message about an argument of this name."""
+        return f"{name}{self.path}: expected {self.expected}, got {abbreviated(self.value)}{self.hint}"
+
     def below(self, place: str) -> "MismatchError":
         """Return the same, of an item or a field of the value in question."""
         return MismatchError(self.expected, self.value, self.hint, place + self.path)
+
+
+class IteratorError(Exception):
+    """An exception of an iterator that was given, which is its cause; it passes through."""
 
 
 class CheckedFields:
@@ -56,7 +67,8 @@ def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: AN
 
     Scalars of NumPy and PyTorch, and subclasses of text and numbers, become Python's own; a path may be a text, and a
     named tuple a tuple. Where a list, tuple or sequence is expected, any iterable is taken but a text, bytes, a mapping
-    or a set. Where an `Iterable` is expected, an iterator stays one: its items are checked as they are taken.
+    or a set. Where an `Iterable` is expected, an iterator stays one: its items are checked as they are taken. An
+    exception that an iterator raises passes through; one that another value's own methods raise is a mismatch.
 
     Args:
         name: The argument's name, which begins the message.
@@ -70,25 +82,48 @@ def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: AN
         ArgumentError: The value is of another type, or out of bounds.
     """
     try:
-        if isinstance(value, Iterator):
+        if _is_iterator(value):
             for each in get_args(kind) if get_origin(kind) in UNIONS else (kind,):
                 if get_origin(each) is Iterable:
-                    return _convert_items(name, value, get_args(each)[0])
+                    return _convert_items(name, cast(Iterator[object], value), get_args(each)[0])
         return _convert(value, kind)
     except MismatchError as error:
-        shown = abbreviated(error.value)
-        raise ArgumentError(f"{name}{error.path}: expected {error.expected}, got {shown}{error.hint}") from None
+        raise ArgumentError(error.told(name)) from None
+    except IteratorError as error:
+        raise cast(BaseException, error.__cause__) from None
+
+
+def convert_setting(key: str, value: object, kind: object) -> Any:  # noqa: ANN401 (a value of the annotated type)
+    """Return a setting as the type of its annotation, as `convert_argument` does; a path may stand for a text.
+
+    Texts of settings are written into files, so they hold whole characters only.
+
+    Raises:
+        ConfigError: The value is of another type, or out of bounds; the message begins with the key.
+    """
+    try:
+        converted = _convert(str(value) if kind is str and issubclass(type(value), Path) else value, kind)
+        if isinstance(converted, str) and SURROGATES.search(converted):
+            raise MismatchError("whole characters", converted)
+    except MismatchError as error:
+        raise ConfigError(error.told(key)) from None
+    except IteratorError as error:
+        raise cast(BaseException, error.__cause__) from None
+    return converted
 
 
 def python_scalar(value: object) -> object:
     """Return a scalar of NumPy or PyTorch, or of a subclass of text or number, as Python's own; else the value."""
     if getattr(value, "ndim", None) == 0 and callable(item := getattr(value, "item", None)):
-        value = item()
+        try:
+            value = item()
+        except Exception:  # a tensor without data
+            return value
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int) and not isinstance(value, bool):
-        return int(value)
-    return float(value) if isinstance(value, float) else value
+        return int.__int__(value)
+    return float.__float__(value) if isinstance(value, float) else value
 
 
 @cache
@@ -103,10 +138,36 @@ def _convert_items(name: str, items: Iterator[object], kind: object) -> Iterator
         yield convert_argument(f"{name}[{at}]", item, kind)
 
 
+def _is_iterator(value: object) -> bool:
+    """Return whether a value is an iterator, whatever asking for its class may raise."""
+    try:
+        return isinstance(value, Iterator)
+    except Exception:
+        return False
+
+
+def _taken(items: Iterator[object]) -> Iterator[object]:
+    """Yield the items of an iterator; an exception of its own becomes the cause of an `IteratorError`."""
+    try:
+        yield from items
+    except Exception as error:
+        raise IteratorError from error
+
+
 def _convert(value: object, kind: Any) -> Any:  # noqa: ANN401
     """Return a value as an annotation's type, or raise `MismatchError`."""
     if kind is Any or (kind is str and type(value) is str):
         return value
+    try:
+        return _convert_any(value, kind)
+    except (MismatchError, IteratorError, MemoryError):
+        raise
+    except Exception as error:  # whatever a method of the value may raise
+        raise MismatchError(noun_of(kind), value, f", which raises {type(error).__name__}") from None
+
+
+def _convert_any(value: object, kind: Any) -> Any:  # noqa: ANN401
+    """Return a value as an annotation's type, or raise `MismatchError`, or what its own methods raise."""
     origin = get_origin(kind)
     if origin in UNIONS:
         return _convert_union(value, get_args(kind))
@@ -138,7 +199,10 @@ def _convert_union(value: object, kinds: tuple[Any, ...]) -> Any:  # noqa: ANN40
     deepest = max(mismatches, key=lambda each: len(each.path))
     if deepest.path:
         raise deepest
-    hint = "" if Path in kinds else "".join(each.hint for each in mismatches)
+    if all(each is bool or get_origin(each) is Literal for each in kinds):
+        words = [word for each in kinds for word in get_args(each)]
+        raise MismatchError(listed([*words, "true", "false"]), value, choice_hint(value, words))
+    hint = "" if Path in kinds else "".join(dict.fromkeys(each.hint for each in mismatches))
     raise MismatchError(listed([each.expected for each in mismatches]), value, hint)
 
 
@@ -152,7 +216,7 @@ def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
     if isinstance(value, Set):
         raise MismatchError(noun_of(kind), value, ": a set has no order")
     try:
-        items = iter(cast(Iterable[object], value))
+        items = _taken(value) if isinstance(value, Iterator) else iter(cast(Iterable[object], value))
     except TypeError:
         raise MismatchError(noun_of(kind), value) from None
     if origin is tuple and kinds[-1] is not Ellipsis:
@@ -164,7 +228,7 @@ def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
     return tuple(converted) if origin is tuple else converted
 
 
-def _convert_all(values: Iterable[object], kinds: Iterable[object], places: Sequence[str] = ()) -> list[Any]:
+def _convert_all(values: Iterable[object], kinds: Iterable[object], places: Iterable[Any] = ()) -> list[Any]:
     """Return items or fields as their types; `places` name them where numbers do not."""
     converted = list[Any]()
     for value, kind in zip(values, kinds, strict=False):
@@ -172,7 +236,7 @@ def _convert_all(values: Iterable[object], kinds: Iterable[object], places: Sequ
             converted.append(_convert(value, kind))
         except MismatchError as error:
             at = len(converted)
-            raise error.below(places[at] if places else f"[{at}]") from None
+            raise error.below(next(itertools.islice(places, at, None), f"[{at}]")) from None
     return converted
 
 
@@ -216,7 +280,8 @@ def _convert_scalar(value: object, kind: Any) -> Any:  # noqa: ANN401
         converted = msgspec.convert(value, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        raise MismatchError(_expectation(error, value, kind), value, choice_hint(value, choices)) from None
+        hint = choice_hint(value, choices) if choices else ""
+        raise MismatchError(_expectation(error, value, kind), value, hint) from None
     if isinstance(converted, float) and not isfinite(converted):
         raise MismatchError("a finite number", value)
     return converted

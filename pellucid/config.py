@@ -10,7 +10,9 @@ import msgspec
 from msgspec import Meta
 
 Size = Literal["tiny", "small", "base", "large"]
-Task = Literal["transduce", "tag", "classify", "point"]
+Task = Annotated[str, Meta(title="task")]
+"""Name of a task: transduce, tag, classify, point, or one that is registered (tasks/task_settings.py)."""
+DEFAULT_TASK: Task = "transduce"
 Cell = Literal["gru", "lstm"]
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
 Header = bool | Literal["auto"]
@@ -275,7 +277,7 @@ class Config(Settings, frozen=True, kw_only=True):
 
     size: Size = "base"
     """The one dial: tiny, small, base or large sets every size below that is not set by itself."""
-    task: Task = "transduce"
+    task: Task = DEFAULT_TASK
     """What a target is: a sequence to write, a tag for each source symbol, the source's class, or a place in it."""
     seed: Seed = 1
     """Seed of initial parameters, batch order and dropout."""

@@ -5,9 +5,15 @@ symbol and says what was expected. The command line prints it without a tracebac
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
+CONTROLS = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+"""Characters that act on a terminal or on the text around them, or that cannot be written."""
+SIGNS = {"\t": "⇥", "\n": "⏎", "\x7f": "␡"}
 QUOTED = 80
 """Characters of a user's text that a message quotes."""
 MOST_DIGITS = 18
@@ -17,12 +23,13 @@ MOST_DIGITS = 18
 class InputError(ValueError):
     """A mistake in what the user gave: a file, a line, a setting. The message is complete and meant for them.
 
-    Each argument is one line of the message. A line break within one is part of a name, and is shown as what it is.
+    Each argument is one line of the message. A line break within one is part of a name, and is shown as a sign, as are
+    all characters that act on a terminal.
     """
 
     def __str__(self) -> str:
         """Return all lines."""
-        return "\n".join(map(str, self.args))
+        return "\n".join(show_controls(str(each)) for each in self.args)
 
 
 class ConfigError(InputError):
@@ -61,10 +68,22 @@ def nearest(word: object, choices: Iterable[str], prefix: str = "") -> str:
 
     `prefix` stands before the choice in the hint: the table of a key, say. What is no word is near nothing.
     """
-    if not isinstance(word, str) or len(word) > LONGEST_WORD:
+    if not isinstance(word, str) or len(word := str.__str__(word)) > LONGEST_WORD:
         return ""
     near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
     return f"; did you mean {quote(prefix + near[0])}?" if near else ""
+
+
+def show_controls(text: str) -> str:
+    """Return a text with a sign for each character that acts: ⏎, ␛, or its code point, as ⟨U+202E⟩."""
+    return CONTROLS.sub(_sign, text)
+
+
+def _sign(match: re.Match[str]) -> str:
+    """Return the sign of a character."""
+    character = match[0]
+    plain = chr(0x2400 + ord(character)) if character < " " else f"⟨U+{ord(character):04X}⟩"
+    return SIGNS.get(character, plain)
 
 
 def quote(value: object, longest: int = QUOTED) -> str:
@@ -80,14 +99,14 @@ def quote(value: object, longest: int = QUOTED) -> str:
     if isinstance(value, Path):
         return repr(str(value))
     if isinstance(value, str):
-        return repr(abbreviate(value, longest))
+        return repr(abbreviate(str.__str__(value), longest))
     try:
         shown = repr(value)
     except ValueError:  # Python does not write a whole number of more than 4,300 digits
         return "a number of thousands of digits"
     except Exception:  # whatever an object's own representation may raise
         return f"a value of type {type(value).__name__}"
-    return abbreviate(shown, longest)
+    return abbreviate(" ".join(line.strip() for line in shown.splitlines()), longest)
 
 
 def abbreviate(text: str, longest: int = QUOTED) -> str:

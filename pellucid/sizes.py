@@ -1,9 +1,9 @@
-"""What the dial sets: one word for all sizes, each of which may still be set by itself; and what the task sets."""
+"""What the dial sets: one word for all sizes, each of which may still be set by itself."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from pellucid.config import Size, Task
+from pellucid.config import Size
 
 PRESETS: Mapping[Size, Mapping[str, Mapping[str, Any]]] = {
     "tiny": {
@@ -41,11 +41,3 @@ EVERY_SIZE: Mapping[str, Mapping[str, Any]] = {
     "training": {"schedule": "cosine", "patience": 0},
     "search": {},
 }
-
-TASKS: Mapping[Task, Mapping[str, Mapping[str, Any]]] = {
-    "transduce": {},
-    "tag": {"data": {"aligned": True}, "training": {"metric": "symbol_accuracy"}},
-    "classify": {"data": {"target_symbols": "whole"}},
-    "point": {"data": {"target_symbols": "position"}},
-}
-"""What the task sets, over the dial."""

@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -15,12 +14,13 @@ import msgspec
 import tomli_w
 
 from pellucid.agreement import check_agreement
-from pellucid.arguments import convert_argument, python_scalar
-from pellucid.config import Config, Header, Settings, Size, Task
+from pellucid.arguments import convert_argument, convert_setting
+from pellucid.config import DEFAULT_TASK, Config, Header, Settings, Size, Task
 from pellucid.errors import ConfigError, abbreviate, nearest, quote
 from pellucid.files import MAX_SETTINGS, TOO_DEEP, read_bytes
-from pellucid.sizes import EVERY_SIZE, PRESETS, TASKS
-from pellucid.wording import abbreviated, expectation, expected_choice
+from pellucid.sizes import EVERY_SIZE, PRESETS
+from pellucid.tasks.task_settings import is_task, settings_of, task_names
+from pellucid.wording import abbreviated
 
 MAX_DOTS = 1000
 """Dots in a line of TOML: the parser takes minutes for a key of very many parts."""
@@ -43,7 +43,12 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, re
     """
     file: Path = convert_argument("path", path, str | Path)
     overrides = convert_argument("overrides", overrides, Mapping[str, Any] | None)
-    return from_settings(_overlaid(read_toml(file, regular), overrides or {}), origin=str(file))
+    settings = read_toml(file, convert_argument("regular", regular, bool))
+    try:
+        overlaid = _overlaid(_given(settings, Config), _given(overrides or {}, Config))
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    return from_settings(overlaid, origin=str(file))
 
 
 def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
@@ -81,43 +86,79 @@ def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
 def from_settings(settings: Mapping[str, Any], origin: str) -> Config:
     """The configuration that `settings` (nested, partial) describe; `origin` names them in errors."""
     try:
-        settings = _plain_values(settings)
-    except RecursionError:
-        raise ConfigError(f"{origin}: {TOO_DEEP}") from None
-    _refuse_unknown(settings, Config, origin)
-    size, task = settings.get("size", "base"), settings.get("task", "transduce")
-    for name, value, kind in (("size", size, Size), ("task", task, Task)):
-        if not isinstance(value, str) or value not in get_args(kind):
-            raise ConfigError(f"{origin}: {name}: {expected_choice(get_args(kind), value)}")
-    dialled = _overlaid(_overlaid(EVERY_SIZE, PRESETS[cast(Size, size)]), TASKS[cast(Task, task)])
-    complete = _overlaid(dialled, settings)
-    try:
-        return _agreed(_converted(complete))
+        given = _given(settings, Config)
+        size: Size = convert_setting("size", given.get("size", "base"), Size)
+        task = _convert_task(given.get("task", DEFAULT_TASK))
+        dialled = _overlaid(_overlaid(EVERY_SIZE, PRESETS[size]), settings_of(task).presets)
+        return _agreed(_converted(_overlaid(dialled, given), Config))
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from error
 
 
 def checked(config: Config) -> Config:
     """The same configuration, if its values are in range and agree with each other; else `ConfigError`."""
-    return _agreed(_converted(_plain_values(config)))
+    return _agreed(_converted(_given(config, Config), Config))
 
 
-def _converted(settings: Mapping[str, Any]) -> Config:
-    """Return complete settings as a configuration, or raise `ConfigError` for one of the wrong type or out of range."""
+def _given(settings: object, struct: type[Settings], prefix: str = "") -> dict[str, Any]:
+    """Return the values of settings as they were given, as a struct or a mapping; sections as dicts.
+
+    Raises:
+        ConfigError: A section is no table, or a key does not exist; the message has its full name.
+    """
+    fields = {field.name: field.type for field in msgspec.structs.fields(struct)}
     try:
-        return msgspec.convert(settings, Config)
-    except msgspec.ValidationError as error:
-        raise ConfigError(_plain(error, settings)) from error
-    except UnicodeEncodeError as error:
-        keys = [key for key, value in _walk(settings, "") if value == error.object]
-        raise ConfigError(f"{keys[0]}: expected whole characters, got {abbreviated(error.object)}") from error
+        if isinstance(settings, struct):
+            table = {name: getattr(settings, name) for name in fields}
+        elif isinstance(settings, Mapping):
+            table = dict(settings.items())
+        else:
+            raise ConfigError(f"{prefix.rstrip('.')}: expected a table, got {abbreviated(settings)}")
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a mapping's own methods may raise
+        told = f"expected a table, got {abbreviated(settings)}, which raises {type(error).__name__}"
+        raise ConfigError(f"{prefix.rstrip('.')}: {told}" if prefix else told) from error
+    for key, value in table.items():
+        word = issubclass(type(key), str)
+        plain = str.__str__(key) if word else abbreviated(key)
+        if not word or plain not in fields:
+            raise ConfigError(f"unknown key {quote(f'{prefix}{plain}')}{nearest(plain, fields, prefix)}")
+        if is_section(fields[plain]):
+            table[key] = _given(value, fields[plain], f"{prefix}{plain}.")
+    return table
+
+
+def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
+    """Return whether a field of this type is a section: a table of settings."""
+    return isinstance(kind, type) and issubclass(kind, Settings)
+
+
+def _converted(settings: Mapping[str, Any], struct: type[Settings], prefix: str = "") -> Any:  # noqa: ANN401 (a struct)
+    """Return complete settings as a struct, or raise `ConfigError` for one of the wrong type or out of range."""
+    values = dict[str, Any]()
+    for field in msgspec.structs.fields(struct):
+        name, kind, key = field.name, field.type, f"{prefix}{field.name}"
+        if name not in settings:
+            continue  # it has a default
+        value = settings[name]
+        if is_section(kind):
+            values[name] = _converted(value, kind, f"{key}.")
+        else:
+            values[name] = _convert_task(value) if kind == Task else convert_setting(key, value, kind)
+    return struct(**values)
+
+
+def _convert_task(value: object) -> Task:
+    """Return the name of a task; `ConfigError` for what is none."""
+    if type(value) is str and is_task(value):
+        return value
+    name: Task = convert_setting("task", value, Literal[task_names()])
+    return name
 
 
 def _agreed(config: Config) -> Config:
-    """Return the configuration if its numbers are finite and its settings agree with each other."""
-    for key, value in flattened(config).items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{key}: expected a finite number, got {value}")
+    """Return the configuration if its settings agree with each other."""
     check_agreement(config)
     return config
 
@@ -179,34 +220,12 @@ def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
 
 
 def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, table by table."""
+    """`above` over `below`, section by section."""
     merged = dict(below)
     for key, value in above.items():
         inner = merged.get(key)
-        merged[key] = _overlaid(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+        merged[key] = {**inner, **value} if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
     return merged
-
-
-def _plain_values(value: object) -> Any:  # noqa: ANN401 (settings are of any type)
-    """Return settings, given as structs or mappings, as nested dicts of Python's own values; a path is a text."""
-    if isinstance(value, Settings):
-        return {field.name: _plain_values(getattr(value, field.name)) for field in msgspec.structs.fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain_values(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain_values(each) for each in value]
-    return str(value) if isinstance(value, Path) else python_scalar(value)
-
-
-def _refuse_unknown(settings: Mapping[Any, Any], struct: type[Settings], origin: str, prefix: str = "") -> None:
-    """Raise for the first key that `struct` has not, with its full name and the nearest right one."""
-    fields = {field.name: field.type for field in msgspec.structs.fields(struct)}
-    for key, value in settings.items():
-        if key not in fields:
-            raise ConfigError(f"{origin}: unknown key {quote(f'{prefix}{key}')}{nearest(key, fields, prefix)}")
-        inner = fields[key]
-        if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, Settings):
-            _refuse_unknown(value, inner, origin, f"{prefix}{key}.")
 
 
 def _walk(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -218,21 +237,10 @@ def _walk(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield prefix + key, value
 
 
-def _plain(error: msgspec.ValidationError, settings: Mapping[str, Any]) -> str:
-    """msgspec's message, with the key first and the value last: "seed: expected a whole number, got 0.5"."""
-    what, _, where = str(error).partition(" - at `$.")
-    key = where.rstrip("`")
-    kind: Any = Config
-    value: Any = settings
-    for name in key.partition("[")[0].split("."):
-        kind, value = {field.name: field.type for field in msgspec.structs.fields(kind)}[name], value[name]
-    if choices_of(kind):
-        return f"{key}: {expected_choice(choices_of(kind), value)}"
-    return f"{key}: {expectation(what, value)}, got {abbreviated(value)}"
-
-
 def choices_of(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (any type)
     """Return the words that a type of settings consists of; none for a type of other values."""
     if kind == Header:
         return HEADERS
+    if kind == Task:
+        return task_names()
     return get_args(kind) if get_origin(kind) is Literal else ()

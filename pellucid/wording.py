@@ -4,7 +4,7 @@ import math
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pellucid.errors import nearest, quote
 
@@ -21,6 +21,7 @@ NOUNS: Mapping[object, tuple[str, str]] = {
     float: ("a number", "numbers"),
     bool: ("True or False", "booleans"),
     str: ("a text", "texts"),
+    bytes: ("bytes", "bytes"),
     Path: ("a path", "paths"),
     types.NoneType: ("None", "None"),
 }
@@ -29,9 +30,10 @@ NOUNS: Mapping[object, tuple[str, str]] = {
 
 def abbreviated(value: object) -> str:
     """Return what a message shows of a value: its representation, cut where it is long."""
-    if isinstance(value, Iterator):
-        return f"an iterator ({type(value).__name__})"
-    return quote(value)
+    try:
+        return f"an iterator ({type(value).__name__})" if isinstance(value, Iterator) else quote(value)
+    except Exception:  # whatever an object's own class or length may raise
+        return f"a value of type {type(value).__name__}"
 
 
 def in_words(told: str) -> str:
@@ -73,6 +75,8 @@ def noun_of(kind: Any, plural: bool = False) -> str:  # noqa: ANN401
         return listed(list(dict.fromkeys(noun_of(each, plural) for each in members)))
     if origin is Annotated:
         return noun_of(kinds[0], plural)
+    if origin is Literal:
+        return listed(kinds)
     if origin is Mapping:
         return "mappings" if plural else "a mapping (dict)"
     if origin is tuple and kinds[-1] is not Ellipsis:

@@ -6,9 +6,9 @@ from typing import Any
 from small import config_of, shake, vocabularies
 
 from pellucid.data.examples import Example
-from pellucid.model.network import build_network
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
+from pellucid.tasks.registry import build_network
 
 KINDS: dict[str, dict[str, Any]] = {
     "gru": {},

@@ -20,8 +20,9 @@ from pellucid.data.symbols import Segmenter, Segmenters
 from pellucid.data.vocabulary import EOS, PAD, SPECIAL, Vocabularies, Vocabulary
 from pellucid.model.decoder import Decoder
 from pellucid.model.heads import NextSymbol
-from pellucid.model.network import EncoderDecoder, build_network, writing
+from pellucid.model.network import EncoderDecoder, writing
 from pellucid.search.decoded import Decoded
+from pellucid.tasks.registry import build_network
 from pellucid.toml import checked, from_settings
 
 SOURCE, TARGET = "abcde", "vwxyz"

@@ -8,12 +8,11 @@ from typing import Any
 from trained_runs import SMALL, Trained, shared_folder, train_to_end, write_pairs
 
 from pellucid.config import Config, Task
-from pellucid.data.answering import vocabularies_of
 from pellucid.data.examples import Example
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.model.network import build_network
-from pellucid.search.answering import Answerer, transducer_of
+from pellucid.search.classification import ClassificationPredictor
+from pellucid.tasks.registry import build_network, predictor_of, task_of
 from pellucid.toml import from_settings
 from pellucid.training.session import Files
 
@@ -65,14 +64,14 @@ def config_of(task: Task, **settings: Mapping[str, Any]) -> Config:
 
 def vocabularies_for(config: Config, known: Sequence[Example]) -> Vocabularies:
     """What examples teach."""
-    return vocabularies_of(known, segmenters(config.data), config)
+    return task_of(config).learn_vocabularies(known, segmenters(config.data), config)
 
 
-def answerer_of(config: Config, known: Sequence[Example]) -> Answerer:
+def answerer_of(config: Config, known: Sequence[Example]) -> ClassificationPredictor:
     """A model that was never trained."""
     vocabularies = vocabularies_for(config, known)
-    made = transducer_of(config, vocabularies, build_network(config, vocabularies).eval())
-    assert isinstance(made, Answerer)
+    made = predictor_of(config, vocabularies, build_network(config, vocabularies).eval())
+    assert isinstance(made, ClassificationPredictor)
     return made
 
 

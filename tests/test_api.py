@@ -143,7 +143,7 @@ def test_mistakes_are_input_errors(tmp_path: Path) -> None:
         assert message in str(caught.value)
 
 
-def share_right(transducer: pellucid.Transducer, examples: list[Example]) -> float:
+def share_right(transducer: pellucid.Predictor, examples: list[Example]) -> float:
     """How much of what it was trained on a model can repeat."""
     traces = transducer.trace(examples)
     return sum(t.output == e.target for t, e in zip(traces, examples, strict=True)) / len(examples)

@@ -3,9 +3,11 @@
 import copy
 import math
 import pickle
+import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import UserList, UserString
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any
@@ -19,14 +21,14 @@ from trained_runs import copies_run
 from wrong_arguments import Text
 
 from pellucid.arguments import convert_argument
-from pellucid.config import Amount, Config, Device, Seed, Width
+from pellucid.config import Amount, Config, Device, SearchConfig, Seed, Width
 from pellucid.data.examples import Example
 from pellucid.errors import ArgumentError, ConfigError, InputError
 from pellucid.search.lexicon import Lexicon
 from pellucid.search.options import Options
+from pellucid.search.predictor import Prefixes, Probability
 from pellucid.search.sampling import Drawing
-from pellucid.search.transducer import Prefixes, Probability
-from pellucid.toml import checked, from_settings
+from pellucid.toml import checked, from_settings, load_config
 from pellucid.wording import abbreviated
 
 ROOT = Path(__file__).parents[1]
@@ -156,7 +158,7 @@ def test_settings_of_numpy_are_settings_and_odd_ones_are_refused() -> None:
     refused: list[tuple[dict[str, Any], str]] = [
         ({"encoder": {1: 2}}, "test: unknown key 'encoder.1'"),
         ({"encoder": {"cell": b"gru"}}, "test: encoder.cell: expected gru or lstm, got b'gru'"),
-        ({"encoder": {"cell": "\ud800"}}, "test: encoder.cell: expected whole characters, got '\\ud800'"),
+        ({"encoder": {"cell": "\ud800"}}, "test: encoder.cell: expected gru or lstm, got '\\ud800'"),
         (
             {"encoder": {"hidden_size": 10**5000}},
             "test: encoder.hidden_size: expected a whole number of at most",
@@ -174,13 +176,164 @@ def test_settings_of_numpy_are_settings_and_odd_ones_are_refused() -> None:
         PLAIN.with_search(msgspec.structs.replace(PLAIN.config.search, beam_width=object()))
 
 
+def nested(depth: int) -> dict[str, Any]:
+    """Settings within settings, so deep that nothing can walk through them."""
+    inner: dict[str, Any] = {}
+    for _ in range(depth):
+        inner = {"data": inner}
+    return inner
+
+
+def own() -> dict[str, Any]:
+    """Settings that hold themselves."""
+    table: dict[str, Any] = {}
+    table["data"] = table
+    return table
+
+
+class Failing(str):
+    """A text whose own methods raise."""
+
+    def __str__(self) -> str:
+        """Raise."""
+        raise RuntimeError("no text")
+
+    def __len__(self) -> int:
+        """Raise."""
+        raise RuntimeError("no length")
+
+    __repr__ = __str__
+
+
+class FailingTable(dict[str, Any]):
+    """A mapping whose own methods raise."""
+
+    def items(self) -> Any:  # noqa: ANN401
+        """Raise."""
+        raise RuntimeError("no items")
+
+
+class FailingNumber(int):
+    """A number whose own methods raise."""
+
+    def __int__(self) -> int:
+        """Raise."""
+        raise RuntimeError("no number")
+
+    __index__ = __int__
+
+
+SEARCH = msgspec.structs.asdict(PLAIN.config.search)
+
+
+def with_width(value: Any) -> SearchConfig:  # noqa: ANN401 (whatever somebody may give)
+    """A search with a width of any type."""
+    return msgspec.structs.replace(PLAIN.config.search, beam_width=value)
+
+
+NOT_A_TABLE = [
+    *(range(3), [1], "1", None, 5, object(), np.zeros(2), torch.zeros(2), UserList([1]), UserString("1"), b"x"),
+    *(torch.empty((), device="meta"), np.datetime64("2020"), FailingTable(), Failing("a"), FailingNumber(1)),
+]
+
+
+@pytest.mark.parametrize("value", NOT_A_TABLE, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("section", ["data", "encoder", "search"])
+def test_a_section_of_settings_is_a_table(section: str, value: object, tmp_path: Path) -> None:
+    """A range, an array or a list for a section once left every setting as it was, without a word."""
+    message = rf"^config: {section}: expected a table, got "
+    with pytest.raises(ConfigError, match=message) as caught:
+        from_settings({section: value}, "config")
+    assert "\n" not in str(caught.value)
+    (tmp_path / "a.toml").write_text('size = "tiny"\n')
+    with pytest.raises(ConfigError, match=rf"a\.toml: {section}: expected a table, got "):
+        load_config(tmp_path / "a.toml", {section: value})
+    with pytest.raises(ConfigError, match=rf"^{section}: expected a table, got "):
+        checked(msgspec.structs.replace(PLAIN.config, **{section: value}))
+
+
+@pytest.mark.parametrize("table", [nested(600), nested(50_000), own()], ids=["600", "50000", "own"])
+def test_settings_nested_too_deep_are_refused_everywhere(table: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text("[data]\nsubwords = 5\n")
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("config: unknown key 'data.data'", lambda: from_settings(table, "config")),
+        ("unknown key 'data.data'", lambda: load_config(tmp_path / "a.toml", table)),
+        ("unknown key 'data.data'", lambda: checked(msgspec.structs.replace(PLAIN.config, data=table["data"]))),
+        ("seed: expected a whole number", lambda: checked(msgspec.structs.replace(PLAIN.config, seed=table))),
+        ("search.beam_width: expected a whole number", lambda: PLAIN.with_search(with_width(table))),
+    ]
+    for message, call in calls:
+        with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+            call()
+        assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([1, 2, 3]),
+        np.ones((2, 2)),
+        torch.zeros(3),
+        torch.empty((), device="meta"),
+        torch.empty(2, device="meta"),
+    ],
+    ids=str,
+)
+def test_arrays_are_no_settings(value: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ConfigError, match=r"^search\.beam_width: expected a whole number, got "):
+        PLAIN.with_search(with_width(value))
+    with pytest.raises(ConfigError, match=r"^search\.length_power: expected a number, got "):
+        checked(msgspec.structs.replace(PLAIN.config, search={**SEARCH, "length_power": value}))
+    with pytest.raises(ConfigError, match=r"^config: encoder\.cell: expected gru or lstm, got "):
+        from_settings({"encoder": {"cell": value}}, "config")
+    with pytest.raises(ConfigError, match=r"^config: data\.header: expected auto, true or false, got "):
+        from_settings({"data": {"header": value}}, "config")
+    message_of(value, Probability)
+    message_of(value, Device)
+
+
+@pytest.mark.parametrize(
+    "key", ["source_column", "features_column", "source_symbols", "target_symbols", "features_symbols", "unscored"]
+)
+def test_a_text_among_the_settings_has_whole_characters(key: str) -> None:
+    """Half a character would stop a training when its settings are written."""
+    with pytest.raises(ConfigError, match=rf"^config: data\.{key}: expected whole characters, got '\\udfff'$"):
+        from_settings({"data": {key: "\udfff"}}, "config")
+    with pytest.raises(
+        ConfigError, match=r"^config: encoder\.convolutions\[0\]: expected a whole number, got '\\udfff'$"
+    ):
+        from_settings({"encoder": {"convolutions": ["\udfff"]}}, "config")
+    with pytest.raises(ConfigError, match=r"^config: unknown key 'data\.\\udfff'$"):
+        from_settings({"data": {"\udfff": 1}}, "config")
+
+
+def test_what_a_values_own_methods_raise_is_a_mismatch() -> None:
+    assert (
+        convert_argument("name", Failing("ab"), str) == "ab" and convert_argument("name", FailingNumber(2), Width) == 2
+    )
+    assert PLAIN.with_search(with_width(FailingNumber(2))).config.search.beam_width == 2
+    for kind in (Device, Width, Iterable[str], Mapping[str, str]):
+        assert "got 'a'" in message_of(Failing("a"), kind)
+    with pytest.raises(OSError, match="the disk is gone"):
+        convert_argument("name", failing_items(), tuple[str, ...])
+
+
+def failing_items() -> Iterator[str]:
+    """A text, then an error of the source's own."""
+    yield "a"
+    raise OSError("the disk is gone")
+
+
 def test_options_are_values_that_are_compared_copied_and_pickled() -> None:
     options = Options(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
     drawing = Drawing(samples=3, temperature=0.5)
     for value in (options, drawing, ArgumentError("name: no")):
         for again in (pickle.loads(pickle.dumps(value)), copy.deepcopy(value)):
             assert type(again) is type(value) and repr(again) == repr(value)
-    assert Options(forbidden=("v",), lexicon=options.lexicon, masked=(1,)) == options != Options()
+    again = Options(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
+    assert again == options != Options() and hash(again) == hash(options) != hash(Options())
+    two = Lexicon({"a": ("b",), "c": ("d",)})
+    assert hash(two) == hash(Lexicon({"c": ("d",), "a": ("b",)})) != hash(options.lexicon)
 
 
 def test_a_temperature_near_zero_takes_the_likeliest() -> None:
@@ -203,4 +356,4 @@ def test_every_argument_of_every_public_function(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     *wrong, counted = done.stdout.splitlines()
-    assert wrong == [] and int(counted.removesuffix(" calls")) > 3000
+    assert wrong == [] and int(counted.removesuffix(" calls")) > 6000

@@ -14,8 +14,10 @@ from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenter, Segmenters
 from pellucid.errors import InputError
 from pellucid.evaluation.assessment import Answered, Assessment, assess, compare_runs, join
+from pellucid.evaluation.scoring import ERROR_RATES
 from pellucid.look.evaluation_tables import score_rows
 from pellucid.search.trace import END
+from pellucid.tasks.registry import task_named
 
 
 def segmenters(target: str = "characters") -> Segmenters:
@@ -29,7 +31,7 @@ def made(rows: Sequence[tuple[str, ...]], name: str = "run", groups: Sequence[st
     examples = [Example(wanted, wanted) for wanted, *_ in rows]
     own = list(groups) if groups is not None else [""] * len(rows)
     answered = Answered(examples, [(wanted,) for wanted, *_ in rows], own, outputs)
-    return assess(name, answered, segmenters(), segmenters(), texts=True)
+    return assess(name, answered, segmenters(), segmenters(), ERROR_RATES, texts=True)
 
 
 ROWS = [("abc", "abc"), ("abd", "abc"), ("x", "x"), ("yz", "y")]
@@ -74,7 +76,7 @@ def test_joined_parts_are_as_one() -> None:
 def test_runs_that_cut_targets_otherwise_are_cut_as_the_first() -> None:
     words = made(ROWS)
     answered = words.answered
-    found = assess("run", answered, segmenters("words"), segmenters())
+    found = assess("run", answered, segmenters("words"), segmenters(), ERROR_RATES)
     assert [each.output for each in found.scored] == [tuple("abc"), tuple("abc"), ("x",), ("y",)]
     assert found.evaluation == words.evaluation
 
@@ -103,7 +105,7 @@ def test_tags_are_calibrated_one_by_one_and_unscored_ones_not_at_all() -> None:
     wanted = [Example("abc", "H-E"), Example("ab", "HE")]
     rows = Answered(wanted, [(each.target,) for each in wanted], ["", ""], [[trace] for trace in traces])
     cut = Segmenters(*(each._replace(unscored="-") for each in segmenters()))
-    found = assess("run", rows, cut, cut)
+    found = assess("run", rows, cut, cut, task_named("tag").metrics)
     assert found.unit == "tags" and found.to_dict()["calibration"]["of"] == "tags"
     assert found.calibration.confidence == pytest.approx((0.9 + 0.8 + 0.5 + 0.7) / 4)
     assert found.calibration.accuracy == 0.5 and sum(each.total for each in found.calibration.bins) == 4

@@ -29,7 +29,7 @@ from pellucid.model.memory import Memory
 from pellucid.model.network import EncoderDecoder
 from pellucid.model.recurrence import RecurrentCell
 from pellucid.model.requests import kind_of
-from pellucid.search import batch_decoder
+from pellucid.search import transducer
 from pellucid.search.constraints import Constraints
 from pellucid.search.lexicon import Lexicon
 from pellucid.search.options import Options, Painted
@@ -206,7 +206,7 @@ def watched() -> Iterator[dict[str, str]]:
 def stepwise() -> Iterator[None]:
     """Within, all searches are made of single steps in PyTorch, by the code that knows every option."""
     with disable_kernels(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_decoder, "searches_whole_batches", lambda request: False)
+        patch.setattr(transducer, "searches_whole_batches", lambda request: False)
         yield
 
 

@@ -9,7 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pellucid.bench.work import Shape, Work, search_work, training_work
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.model.network import build_network, writing
+from pellucid.model.network import writing
+from pellucid.tasks.registry import build_network
 
 
 def test_an_update_of_a_gru_by_hand() -> None:

@@ -19,8 +19,8 @@ from pellucid.data.batches import encode
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.errors import DivergenceError, RunError
-from pellucid.model.network import build_network
 from pellucid.search.transducer import Transducer
+from pellucid.tasks.registry import build_network
 from pellucid.training.checkpoint import load_network, network_file, restore_session, save_session
 from pellucid.training.loop import Progress, Session, build_optimizer, fit
 

@@ -16,7 +16,7 @@ import pytest
 from command_line import Done, command, complaint, environment, pellucid
 from trained_runs import contents, copy_of, digits_run
 
-from pellucid.look.terminal import CAPTION
+from pellucid.tasks.task import ATTENTION_CAPTION
 from pellucid.toml import load_config, to_toml
 from pellucid.training.run import CONFIG, load
 
@@ -30,13 +30,13 @@ def test_the_terminal_view_shows_every_source_its_output_and_the_caution() -> No
     assert done.code == 0 and done.err == "" and "\x1b" not in done.out
     for trace in load(digits_run().run).predict(["one", "nine two"]):
         assert f"{trace.text} → {trace.output}" in done.out
-    assert done.out.endswith(f"{CAPTION}\n")
+    assert done.out.endswith(f"{ATTENTION_CAPTION}\n")
 
 
 def test_the_view_keeps_to_its_width_and_to_ascii() -> None:
     done = look("-", "--width", "50", "--ascii", stdin="nine nine nine nine é\n".encode())
     assert done.code == 0 and done.out.isascii()
-    assert max(map(len, done.out.split(CAPTION)[0].splitlines()[:-1])) <= 50
+    assert max(map(len, done.out.split(ATTENTION_CAPTION)[0].splitlines()[:-1])) <= 50
 
 
 def test_as_many_are_shown_as_asked() -> None:

@@ -12,6 +12,7 @@ from scipy.stats import binomtest
 from pellucid.errors import InputError
 from pellucid.evaluation.comparing import Table, compare
 from pellucid.evaluation.outcomes import mean_of_groups
+from pellucid.tasks.registry import task_named
 
 ROWS = st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 6)).map(lambda row: (int(row[0]), row[1], row[2]))
 PAIRS = st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=12)
@@ -133,12 +134,12 @@ def test_of_labels_the_accuracy_is_compared() -> None:
     """What an error rate leaves of 100: the same difference the other way round, as sure as before."""
     a, b = np.array([[1, 2, 5], [0, 0, 5]]), np.array([[1, 1, 5], [1, 2, 5]])
     found = compare([a], [b])
-    errors, right = found.symbol_error_rate, found._replace(task="tag").differences["accuracy"]
+    errors, right = found.symbol_error_rate, found._replace(metrics=task_named("tag").metrics).differences["accuracy"]
     assert (right.a, right.b) == (80.0, 70.0) and right.difference == pytest.approx(10.0)
     assert (right.ci95.low, right.ci95.high) == (-errors.ci95.high, -errors.ci95.low)
     assert (right.p, right.a_better) == (errors.p, errors.a_better)
     assert list(found.to_dict())[:2] == ["exact_match", "symbol_error_rate"]
-    assert list(found._replace(task="classify").to_dict())[:2] == ["exact_match", "accuracy"]
+    assert list(found._replace(metrics=task_named("classify").metrics).to_dict())[:2] == ["exact_match", "accuracy"]
 
 
 def test_the_rest_of_no_difference_is_none_and_not_below_zero() -> None:

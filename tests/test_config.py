@@ -5,7 +5,7 @@ import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 import pytest
@@ -18,6 +18,7 @@ from pellucid.sizes import PRESETS
 from pellucid.toml import (
     _field_docstrings,
     checked,
+    choices_of,
     differences,
     flattened,
     from_settings,
@@ -48,8 +49,8 @@ def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - an
     """Every value a setting of this type can have, within its range."""
     if isinstance(kind, type) and issubclass(kind, Settings):
         return st.builds(kind, **{f.name: settings_strategy(f.type) for f in msgspec.structs.fields(kind)})
-    if get_origin(kind) is Literal:
-        return st.sampled_from(get_args(kind))
+    if choices_of(kind) and kind != Header:
+        return st.sampled_from(choices_of(kind))
     if get_origin(kind) is Annotated and get_origin(get_args(kind)[0]) is tuple:
         kind = get_args(kind)[0]
     if get_origin(kind) is tuple:

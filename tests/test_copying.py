@@ -24,11 +24,12 @@ from pellucid.errors import ConfigError, InputError
 from pellucid.kernels.dispatch import disable_kernels, use_kernel
 from pellucid.model.copying import BY_PLACE, NEVER, copied_ids, mix
 from pellucid.model.memory import Memory, Unrolled
-from pellucid.model.network import EncoderDecoder, build_network, shifted, writing
+from pellucid.model.network import EncoderDecoder, shifted, writing
 from pellucid.search.lexicon import load_lexicon
 from pellucid.search.options import Options
 from pellucid.search.sampling import Drawing
-from pellucid.search.transducer import Transducer
+from pellucid.search.transducer import Transducer, require_transducer
+from pellucid.tasks.registry import build_network
 from pellucid.training.run import load
 from pellucid.training.session import Files
 
@@ -208,7 +209,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Transducer:
     training = {"epochs": 14, "learning_rate": 0.01, "validate_every": 7, "metric": "loss", "label_smoothing": 0.1}
     config = config_of({"decoder": {"copying": True}, "training": training, "data": {"minimum_count": 5}})
     train_to_end(files, folder / "run", config)
-    return load(folder / "run")
+    return require_transducer(load(folder / "run"), "the test")
 
 
 def test_symbols_never_seen_are_copied_with_their_own_text(trained: Transducer) -> None:
@@ -231,7 +232,7 @@ def test_a_prefix_may_hold_what_only_copying_can_give(trained: Transducer, tmp_p
     assert trained.with_beam(3).predict(sources[:1], prefixes=["𝒳"])[0].output.startswith("𝒳")
     drawn = trained.samples([Example(sources[0], "")], Drawing(samples=3), prefixes=["b𝒳"])
     assert all(trace.output.startswith("b𝒳") for trace in drawn[0])
-    with pytest.raises(InputError, match="prefix: the model never writes the symbol '𝒴'"):
+    with pytest.raises(InputError, match="prefix of source 1: the model never writes the symbol '𝒴'"):
         trained.predict(sources[:1], prefixes=["𝒴"])
     with pytest.raises(InputError, match="can only copy can stand in a prefix alone"):
         trained.with_options(Options(required=("𝒳",))).predict(sources[:1])

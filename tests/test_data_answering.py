@@ -1,11 +1,13 @@
 from tasks import config_of, vocabularies_for
 
-from pellucid.data.answering import encode_answers, encoding_of
+from pellucid.config import Config
+from pellucid.data.answering import Encoding, encode_answers
 from pellucid.data.batches import encode
 from pellucid.data.copies import encode_with_copies
 from pellucid.data.examples import Example
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import PAD, SPECIAL
+from pellucid.tasks.registry import task_of
 from pellucid.toml import from_settings
 
 
@@ -32,7 +34,11 @@ def test_positions_are_all_that_a_source_may_have() -> None:
     assert target.values.tolist() == [SPECIAL + 10]
 
 
+def encoding(config: Config) -> Encoding:
+    return task_of(config).encoding(config)
+
+
 def test_each_task_has_its_encoding() -> None:
-    assert encoding_of(config_of("point")) is encode_answers
-    assert encoding_of(from_settings({}, "a test")) is encode
-    assert encoding_of(from_settings({"decoder": {"copying": True}}, "a test")) is encode_with_copies
+    assert encoding(config_of("point")) is encode_answers
+    assert encoding(from_settings({}, "a test")) is encode
+    assert encoding(from_settings({"decoder": {"copying": True}}, "a test")) is encode_with_copies

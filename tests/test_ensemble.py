@@ -12,15 +12,15 @@ from trained_runs import copies_run, digits_run
 from pellucid.config import Config
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.errors import RunError
-from pellucid.model.network import build_network
+from pellucid.errors import ArgumentError, RunError
 from pellucid.search.decoded import closed_symbols, symbol_log_probabilities
-from pellucid.search.ensemble import ensemble
+from pellucid.search.ensemble import Ensemble, ensemble
 from pellucid.search.options import Options
 from pellucid.search.running import Alone, Together, begin
 from pellucid.search.sampling import Drawing
 from pellucid.search.trace import Trace
 from pellucid.search.transducer import Transducer
+from pellucid.tasks.registry import build_network
 from pellucid.training.run import load
 
 TEXTS = ["abc", "a", "", "cab?", "bbbb"]
@@ -159,8 +159,12 @@ def test_runs_that_cannot_write_together_are_named() -> None:
     cut = config_of({"data": {"source_symbols": "words"}})
     with pytest.raises(RunError, match=r"a and b differ in data\.source_symbols"):
         ensemble([words, Transducer(cut, words.vocabularies, words.network)], ["a", "b"])
-    with pytest.raises(RunError, match="one model at least"):
+    with pytest.raises(ArgumentError, match=r"^run: expected a path or a list of one path at least, got \[\]$"):
         load([])
+    with pytest.raises(RunError, match="one model at least"):
+        ensemble([], [])
+    with pytest.raises(ArgumentError, match=r"^members: expected one model at least, got none$"):
+        Ensemble(words.config, words.vocabularies, words.network)
 
 
 def test_a_folder_twice_is_the_run(tmp_path: Path) -> None:

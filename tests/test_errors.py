@@ -1,6 +1,7 @@
 import ast
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pellucid
@@ -22,6 +23,14 @@ def test_nearest_is_silent_where_nothing_is_near() -> None:
     assert nearest("zzzz", ["layers", "hidden_size"]) == nearest("layers", []) == nearest("", ["layers"]) == ""
 
 
+class Lines:
+    """What shows itself on several lines."""
+
+    def __repr__(self) -> str:
+        """Two lines."""
+        return "one\n    two"
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -34,6 +43,8 @@ def test_nearest_is_silent_where_nothing_is_near() -> None:
         (["a"] * 100, ("['a', " + "'a', " * 20)[:79] + "…"),
         (Path("b" * 100), repr("b" * 100)),
         (None, "None"),
+        (np.zeros((2, 2)), "array([[0., 0.], [0., 0.]])"),
+        (Lines(), "one two"),
     ],
 )
 def test_a_quoted_value_is_short_but_for_a_path(value: object, shown: str) -> None:

@@ -9,6 +9,7 @@ from test_assessment import ROWS, made, segmenters
 
 from pellucid.data.examples import Example
 from pellucid.evaluation.assessment import Answered, Assessment, assess, compare_runs
+from pellucid.evaluation.scoring import ERROR_RATES
 from pellucid.search.trace import END
 from pellucid.viewer.evaluation_report import MAX_CONFUSIONS, comparison_report, evaluation_report
 from pellucid.viewer.report import report_document, write_report
@@ -151,7 +152,7 @@ def test_runs_that_never_disagree_have_no_lists_and_three_runs_have_more() -> No
 def test_hostile_texts_stay_in_the_data(symbol: str, tmp_path: Path) -> None:
     trace = diagonal((symbol, "a"), (symbol, END))
     answered = Answered([Example(symbol, symbol)] * 2, [(symbol + "b",)] * 2, [symbol, "g"], [[trace], [trace]])
-    bad = assess(symbol, answered, segmenters(), segmenters())
+    bad = assess(symbol, answered, segmenters(), segmenters(), ERROR_RATES)
     write_report(tmp_path / "page.html", evaluation_report(bad, symbol, {}, 10))
     document = written_document(tmp_path / "page.html")
     (errors,) = parts_of(document, ReportExamples)

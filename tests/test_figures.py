@@ -15,7 +15,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from sample_traces import HOSTILE, diagonal, made
 
-from pellucid.evaluation.metrics import FOLLOWED, Accuracy
+from pellucid.evaluation.metrics import Accuracy
 from pellucid.look import fonts
 from pellucid.look.figures import (
     SHADES,
@@ -30,6 +30,7 @@ from pellucid.look.figures import (
 )
 from pellucid.look.visible import visible
 from pellucid.search.trace import END, Trace
+from pellucid.tasks.registry import task_named
 
 SVG = "{http://www.w3.org/2000/svg}"
 LOG: list[Mapping[str, Any]] = [
@@ -182,7 +183,7 @@ def test_curves_hold_the_log() -> None:
 
 def test_curves_are_of_what_the_task_is_told_by() -> None:
     log = [{**record, "span_f1": record["exact_match"]} for record in LOG if record["event"] == "validated"]
-    _, lower = curves_figure(log, FOLLOWED["tag"]).axes
+    _, lower = curves_figure(log, task_named("tag").metrics.followed).axes
     assert list(lines(lower)) == ["span F1", "all tags right", "best checkpoint: 60.5 %"]
 
 

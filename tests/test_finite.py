@@ -18,9 +18,9 @@ from pellucid.inspection.distributions import distributions
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.search.options import Options
+from pellucid.search.predictor import Predictor
 from pellucid.search.sampling import Drawing
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
 from pellucid.training.run import ENSEMBLE, load
 
 PAIRS = [Example("ab", "ab"), Example("dcba", "dcb"), Example("c", "c")]
@@ -34,7 +34,7 @@ def scaled(run: Path, to: Path, factor: float, names: Sequence[str] | None = Non
     return to
 
 
-WAYS: dict[str, Callable[[Transducer], list[list[Trace]]]] = {
+WAYS: dict[str, Callable[[Predictor], list[list[Trace]]]] = {
     "greedy": lambda model: [model.trace(PAIRS)],
     "beam": lambda model: [model.with_beam(3).trace(PAIRS)],
     "list": lambda model: model.hypotheses(PAIRS, 3),
@@ -79,10 +79,10 @@ def test_what_is_written_is_finite_or_refused_with_kernels_and_without(tmp_path:
                 assert trace.target, way
 
 
-def within_plain(decode: Callable[[Transducer], list[list[Trace]]]) -> Callable[[Transducer], list[list[Trace]]]:
+def within_plain(decode: Callable[[Predictor], list[list[Trace]]]) -> Callable[[Predictor], list[list[Trace]]]:
     """The same without kernels."""
 
-    def found(model: Transducer) -> list[list[Trace]]:
+    def found(model: Predictor) -> list[list[Trace]]:
         with disable_kernels():
             return decode(model)
 

@@ -14,7 +14,7 @@ from pellucid.config import Config
 from pellucid.errors import ConfigError
 from pellucid.model import footprint
 from pellucid.model.footprint import available_memory, check_memory, loading_memory, network_memory, training_memory
-from pellucid.model.network import build_meta_network, build_network
+from pellucid.tasks.registry import build_meta_network, build_network
 from pellucid.training.run import load
 
 CPU = torch.device("cpu")

@@ -10,8 +10,8 @@ from trained_runs import small_config
 from pellucid.config import Task
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import learn_segmenters, learn_vocabularies
-from pellucid.model.network import build_network
 from pellucid.search.transducer import Transducer
+from pellucid.tasks.registry import build_network
 from pellucid.training.foresight import foreseen
 
 

@@ -16,10 +16,11 @@ from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS
 from pellucid.errors import ConfigError
 from pellucid.kernels.dispatch import disable_kernels
+from pellucid.model.losses import coverage_loss, cross_entropy, disagreement
 from pellucid.model.memory import Unrolled
-from pellucid.model.network import EncoderDecoder, build_network, writing
-from pellucid.training.gradients import Gradients, target_loss
-from pellucid.training.objective import coverage_loss, cross_entropy, disagreement
+from pellucid.model.network import EncoderDecoder, writing
+from pellucid.tasks.registry import build_network, task_named
+from pellucid.training.gradients import Gradients
 
 BATCH = Batch(
     torch.tensor([[4, 5, 6], [7, 8, 0]]),
@@ -76,7 +77,7 @@ def test_coverage_is_added_with_its_weight_with_and_without_copying(
 
 def both_losses(network: EncoderDecoder, unrolled: Unrolled, batch: Batch) -> Tensor:
     """With copying, the mean of the loss of the mixture and of that of the generator alone."""
-    loss = target_loss(network, unrolled, batch, 0.1)
+    loss = task_named("transduce").loss(network, unrolled, batch, 0.1)
     if network.decoder.copying is None:
         return loss
     assert unrolled.generated is not None

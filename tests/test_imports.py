@@ -26,6 +26,7 @@ ORDER = (
         "files",
         "worker_pool",
         "config",
+        "tasks.task_settings",
         "sizes",
         "agreement",
         "toml",
@@ -34,12 +35,16 @@ ORDER = (
         "model",
         "search",
         "evaluation",
+        "tasks",
         "inspection",
         "training",
     ),
     *("look", "viewer", "api", "tuning", "recipes", "bench", "cli"),
 )
-"""The path of the data: a file imports from its own folder and from what stands before it here."""
+"""The path of the data: a file imports from its own folder and from what stands before it here.
+
+The settings of the tasks stand far before the tasks themselves: a configuration is checked by them.
+"""
 DATA_ORDER = (
     *("subwords", "symbols", "lines", "headers", "columns", "formats", "records", "faults", "examples", "vocabulary"),
     *("vectors", "batches", "copies", "answering", "corpus", "prefetching", "synthetic", "digits", "typos"),
@@ -90,7 +95,8 @@ def place(module: str) -> tuple[int, int]:
     """Where a module stands in the two orders; a name inside a module stands where the module does."""
     first, second = [*module.split(".")[1:], "", ""][:2]
     within = DATA_ORDER.index(second) if first == "data" and second in DATA_ORDER else len(DATA_ORDER)
-    return ORDER.index(first) if first in ORDER else len(ORDER), within
+    own = f"{first}.{second}" if f"{first}.{second}" in ORDER else first
+    return ORDER.index(own) if own in ORDER else len(ORDER), within
 
 
 def is_below(path: str, target: str) -> bool:
@@ -136,6 +142,8 @@ def test_imports_follow_the_data() -> None:
         ("pellucid/search/trace.py", "from pellucid.look.axes import f", "imports pellucid.look.axes"),
         ("pellucid/search/trace.py", "def f():\n  from pellucid.viewer import saving", ":2: imports pellucid.viewer"),
         ("pellucid/training/card.py", "from pellucid import __version__", "imports pellucid.__version__"),
+        ("pellucid/toml.py", "from pellucid.tasks.registry import task_of", "imports pellucid.tasks.registry"),
+        ("pellucid/tasks/task_settings.py", "from pellucid.tasks import tag", "imports pellucid.tasks.tag"),
     ],
 )
 def test_imports_against_the_data_are_found(path: str, source: str, fault: str) -> None:

@@ -28,8 +28,9 @@ from pellucid.kernels.operands import Looked, Parameters
 from pellucid.model.attend_then_step import AttendThenStep
 from pellucid.model.decoder import Decoder, Sizes
 from pellucid.model.memory import Attendable, Memory, State
-from pellucid.model.network import build_decoder, build_network
+from pellucid.model.network import build_decoder
 from pellucid.search.transducer import Transducer
+from pellucid.tasks.registry import build_network
 from pellucid.toml import from_settings
 from pellucid.training.loop import Session, Stepped, build_optimizer, fit
 

@@ -10,7 +10,7 @@ from kernel_cases import SEEDS, SIZES
 
 from pellucid.data.vocabulary import PAD
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.training.objective import cross_entropy
+from pellucid.model.losses import cross_entropy
 
 
 @given(

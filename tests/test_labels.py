@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_answers import answered
 
-from pellucid.evaluation.labels import correlation, labelled, macro_f1
+from pellucid.evaluation.labels import correlation, macro_f1, score_labels, score_positions
 from pellucid.evaluation.metrics import Scored, evaluate
 
 TABLES = st.integers(2, 4).flatmap(
@@ -42,7 +42,7 @@ def test_macro_f1_weighs_labels_alike() -> None:
 def test_a_class_never_seen_counts_as_wrong() -> None:
     traces = [answered("classify", "abc", ["yes"]), answered("classify", "abc", ["no"])]
     scored = [Scored(("yes",), (("yes",),), 3, True), Scored(("no",), (("perhaps",),), 3, True)]
-    found = labelled(scored, traces)
+    found = score_labels(scored, traces)
     assert found.accuracy == 50.0 and found.labels == ["no", "perhaps", "yes"]
     assert found.confusion == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
     assert found.to_dict()["confusion"] == {"labels": found.labels, "counts": found.confusion}
@@ -52,15 +52,15 @@ def test_a_class_never_seen_counts_as_wrong() -> None:
 def test_tags_of_structure_have_q3() -> None:
     tags = [("HHEC", "HHEE"), ("CC", "CC")]
     traces = [answered("tag", output, list(output)) for output, _ in tags]
-    found = labelled([Scored(tuple(a), (tuple(b),), len(a), True) for a, b in tags], traces)
+    found = score_labels([Scored(tuple(a), (tuple(b),), len(a), True) for a, b in tags], traces)
     assert found.accuracy == found.q3 == pytest.approx(100 * 5 / 6) and found.spans is None
-    others = labelled([Scored(("X",), (("X",),), 1, True)], [answered("tag", "a", ["X"])])
+    others = score_labels([Scored(("X",), (("X",),), 1, True)], [answered("tag", "a", ["X"])])
     assert others.q3 is None and "q3" not in others.to_dict()
 
 
 def test_slots_have_span_f1_beside_the_class_in_front() -> None:
     scored = [Scored(("Play", "B-a", "I-a"), (("Book", "B-a", "I-a"),), 3, True)]
-    found = labelled(scored, [answered("tag", "abc", ["Play", "B-a", "I-a"])])
+    found = score_labels(scored, [answered("tag", "abc", ["Play", "B-a", "I-a"])])
     assert found.spans is not None and found.spans.f1 == 100.0 and found.accuracy == pytest.approx(200 / 3)
 
 
@@ -68,6 +68,6 @@ def test_positions_are_looked_for_among_the_first_three() -> None:
     tops = (["1", "2", "3", "4"], ["1", "5", "2"], ["1", "2", "3", "4"])
     traces = [answered("point", "abcde", ["1"], top) for top in tops]
     scored = [Scored(("1",), ((wanted,),), 5, True) for wanted in ("1", "2", "4")]
-    found = labelled(scored, traces)
+    found = score_positions(scored, traces)
     assert found.accuracy == pytest.approx(100 / 3) and found.first == pytest.approx(200 / 3)
     assert found.mcc is None and "confusion" not in found.to_dict() and found.to_dict()["top_3"] == found.first

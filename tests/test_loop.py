@@ -22,8 +22,8 @@ from pellucid.data.examples import Example
 from pellucid.data.symbols import segmenters
 from pellucid.data.vocabulary import PAD, learn_vocabularies
 from pellucid.errors import ConfigError, DivergenceError, RunError
-from pellucid.model.network import build_network
 from pellucid.search.transducer import Transducer
+from pellucid.tasks.registry import build_network
 from pellucid.training import loop
 from pellucid.training.checkpoint import restore_session, save_session
 from pellucid.training.loop import (

@@ -19,7 +19,7 @@ from trained_runs import (
     train_to_end,
 )
 
-from pellucid.errors import RunError
+from pellucid.errors import ConfigError, RunError
 from pellucid.training.members import plan_ensemble, train_ensemble
 from pellucid.training.reading import Files
 from pellucid.training.run import ENSEMBLE, load, locked, members
@@ -49,6 +49,14 @@ def test_each_member_is_the_run_of_its_seed_to_the_bit(ensemble: tuple[Path, str
     plan = plan_ensemble(copies_run().files, folder, copies_run().config, 3)
     train_to_end(copies_run().files, tmp_path / "alone", plan[2].config)
     assert_same_outcome(folder / "seed-3", tmp_path / "alone")
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"), [(0, "0"), (1001, "1001"), pytest.param(10**5000, "a number of thousands of digits", id="huge")]
+)
+def test_a_size_that_no_ensemble_has_is_refused(tmp_path: Path, size: int, shown: str) -> None:
+    with pytest.raises(ConfigError, match=f"^ensemble: expected 1 to 1,000 runs, got {shown}$"):
+        plan_ensemble(copies_run().files, tmp_path / "runs", copies_run().config, size)
 
 
 def test_all_members_read_the_data_as_the_same_symbols_and_are_different_models(ensemble: tuple[Path, str]) -> None:

@@ -11,7 +11,7 @@ from trained_runs import copies, copies_run, copy_of, flags, small_config, write
 
 from pellucid.cli.messages import OptionalStream, say, word_warning
 from pellucid.data.examples import Example
-from pellucid.errors import RunError
+from pellucid.errors import DataError, RunError
 from pellucid.look.progress import shown
 from pellucid.look.rows import rows
 from pellucid.look.visible import visible_message
@@ -51,7 +51,8 @@ def test_a_line_is_shown_with_its_spaces_and_nothing_that_acts(line: str, told: 
 
 def test_lines_of_a_message_are_its_own_and_not_those_of_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     error = RunError("the settings differ:", "  a\npellucid: all is well", "name another")
-    assert str(error) == "the settings differ:\n  a\npellucid: all is well\nname another"
+    assert str(error) == "the settings differ:\n  a⏎pellucid: all is well\nname another"
+    assert str(RunError(ODD)) == SHOWN and acting(str(DataError("\ud800\n\t\0\x7f\x85\u2028"))) == set()
     say(*map(str, error.args))
     assert capsys.readouterr().err == "pellucid: the settings differ:\n  a⏎pellucid: all is well\nname another\n"
 

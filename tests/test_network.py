@@ -32,9 +32,10 @@ from pellucid.config import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD
 from pellucid.errors import ConfigError
+from pellucid.model.losses import cross_entropy
 from pellucid.model.memory import Memory, Unrolled
-from pellucid.model.network import EncoderDecoder, build_network, parameter_count, writing
-from pellucid.training.objective import cross_entropy
+from pellucid.model.network import EncoderDecoder, parameter_count, writing
+from pellucid.tasks.registry import build_network
 
 
 def through(network: EncoderDecoder, batch: Batch) -> Unrolled:

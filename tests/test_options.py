@@ -20,7 +20,8 @@ from trained_runs import copies, digit_files, train_to_end
 from pellucid.config import Config
 from pellucid.data.batches import Batch
 from pellucid.model.memory import State, Unrolled
-from pellucid.model.network import EncoderDecoder, build_network, writing
+from pellucid.model.network import EncoderDecoder, writing
+from pellucid.tasks.registry import build_network
 from pellucid.toml import from_settings
 from pellucid.training.loop import Stepped
 from pellucid.training.run import load

@@ -9,8 +9,9 @@ from pellucid.config import Config, Task
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import SPECIAL
 from pellucid.errors import InputError
-from pellucid.model.network import EncoderDecoder, Network, build_network, writing
+from pellucid.model.network import EncoderDecoder, Network, writing
 from pellucid.model.reader import Classifier, Pointer, Reader, Tagger
+from pellucid.tasks.registry import build_network
 from pellucid.toml import checked
 
 

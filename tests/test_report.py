@@ -12,10 +12,11 @@ from sample_traces import HOSTILE, diagonal, made, small
 
 from pellucid.config import Task
 from pellucid.errors import RunError
-from pellucid.evaluation.metrics import FOLLOWED, Accuracy, Followed, Scored
-from pellucid.look.terminal import CAPTION
+from pellucid.evaluation.metrics import Accuracy, Followed, Scored
 from pellucid.search.trace import END, Trace
 from pellucid.search.trace_schema import EncodedArray
+from pellucid.tasks.registry import task_named
+from pellucid.tasks.task import ATTENTION_CAPTION
 from pellucid.viewer.pages import built
 from pellucid.viewer.report import Report, report_document, write_report
 from pellucid.viewer.report_charts import accuracy_charts, learning_charts
@@ -129,7 +130,7 @@ def test_parts_keep_their_texts() -> None:
 
 def test_drawn_examples_share_one_caption_and_know_whether_they_are_correct() -> None:
     (attention,) = parts_of(report_document(full()), ReportExamples, "Attention")
-    assert attention.caption == CAPTION and not attention.listed
+    assert attention.caption == ATTENTION_CAPTION and not attention.listed
     items = [example.items[0] for example in attention.examples]
     assert [item.exact for item in items] == [True, False, None]
     assert [edit.kind for edit in items[1].edits] == ["same", "substitution"] and items[1].references == ["AC", "B"]
@@ -212,7 +213,7 @@ def test_a_report_that_cannot_be_written_says_why(tmp_path: Path) -> None:
 
 
 def test_learning_charts_hold_the_log() -> None:
-    (part,) = learning_charts(LOG, FOLLOWED["transduce"])
+    (part,) = learning_charts(LOG, task_named("transduce").metrics.followed)
     loss, exact, errors = part.charts
     training, validation = loss.lines
     assert len(training.points) == 200
@@ -221,7 +222,7 @@ def test_learning_charts_hold_the_log() -> None:
     assert [(point.x, point.y) for point in exact.lines[0].points] == [(16000, 50), (32000, 60)]
     assert exact.lines[0].points[1].label == "60.0 % after 32,000 examples"
     assert (exact.low, exact.high) == (0, 60) and errors.high == 10
-    assert learning_charts([{"event": "started"}], FOLLOWED["tag"]) == []
+    assert learning_charts([{"event": "started"}], task_named("tag").metrics.followed) == []
 
 
 def test_learning_charts_are_of_what_the_task_is_told_by() -> None:
@@ -229,7 +230,9 @@ def test_learning_charts_are_of_what_the_task_is_told_by() -> None:
     chunked = [{**record, "span_f1": 70.0} for record in log[-1:]]
 
     def drawn(log: list[dict[str, object]], task: Task) -> list[str]:
-        return [chart.title for part in learning_charts(log, FOLLOWED[task]) for chart in part.charts]
+        return [
+            chart.title for part in learning_charts(log, task_named(task).metrics.followed) for chart in part.charts
+        ]
 
     assert drawn(log, "tag") == ["Loss", "Tags right", "All tags right"]
     assert drawn([*log[:-1], *chunked], "tag") == ["Loss", "Span F1", "Tags right", "All tags right"]
@@ -240,7 +243,7 @@ def test_learning_charts_are_of_what_the_task_is_told_by() -> None:
 
 def test_learning_charts_leave_out_what_is_not_finite() -> None:
     log = [{"event": "stepped", "samples": n, "loss": [1.0, math.nan, math.inf][n]} for n in range(3)]
-    (part,) = learning_charts(log, FOLLOWED["transduce"])
+    (part,) = learning_charts(log, task_named("transduce").metrics.followed)
     (loss,) = part.charts
     assert [point.y for line in loss.lines for point in line.points] == [1.0]
 

@@ -114,6 +114,42 @@ def test_an_error_comes_in_the_place_of_its_source_and_the_model_goes_on() -> No
     assert PLAIN.predict(["a"])[0].output == found[0].output
 
 
+@pytest.mark.parametrize("bad", [0, 1, 6, 1030])
+def test_every_result_before_an_error_is_yielded(bad: int) -> None:
+    """Of a part of 1,024 sources too, whichever of them is at fault."""
+    texts, limited = ["a"] * (bad + 3), transducer_of({"data": {"maximum_length": 4}})
+    prefixes, found = ["v"] * len(texts), list[Trace]()
+    texts[bad] = "abcab"
+    with pytest.raises(DataError, match=rf"^source {bad + 1} has 5 symbols"):
+        found.extend(limited.predict(iter(texts)))
+    assert len(found) == bad
+    prefixes[bad] = "?"
+    found = []
+    with pytest.raises(InputError, match=rf"^prefix of source {bad + 1}: the model never writes the symbol '\?'"):
+        found.extend(PLAIN.predict(iter(["a"] * len(prefixes)), prefixes=iter(prefixes)))
+    assert len(found) == bad
+    prefixes[bad] = "v" * 1000
+    found = []
+    with pytest.raises(
+        InputError, match=rf"^prefix of source {bad + 1}: the prefix and the required symbols take 1000"
+    ):
+        found.extend(PLAIN.predict(iter(["a"] * len(prefixes)), prefixes=iter(prefixes)))
+    assert len(found) == bad
+    found = []
+    with pytest.raises(DataError, match=rf"^source {bad + 1} is empty"):
+        found.extend(PLAIN.force(Example("" if number == bad else "a", "v") for number in range(bad + 3)))
+    assert len(found) == bad
+
+
+def test_of_a_list_the_first_bad_prefix_is_named() -> None:
+    with pytest.raises(InputError, match=r"^prefix of source 2: the model never writes the symbol '\?'"):
+        PLAIN.predict(["a"] * 4, prefixes=["v", "?", "?", "!"])
+    with pytest.raises(InputError, match=r"^prefix of source 3: the symbol 'v' is forbidden"):
+        PLAIN.with_options(Options(forbidden=("v",))).predict(["a"] * 4, prefixes=["w", "w", "v", "v"])
+    with pytest.raises(InputError, match=r"^prefix: the model never writes the symbol '\?'"):
+        PLAIN.with_options(Options(prefix="?")).predict(["a"])
+
+
 def test_an_error_of_the_source_itself_passes_through() -> None:
     def failing() -> Iterator[str]:
         yield "a"

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pellucid.tasks.task_settings import BUILT_IN
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pellucid"
 USUAL_FUNCTION_LINES = 25
@@ -94,6 +96,31 @@ def test_nine_functions_of_ten_are_short() -> None:
     lengths = [lines_of(function) for source in SOURCES.values() for function in functions(ast.parse(source))]
     ninth = statistics.quantiles(lengths, n=10, method="inclusive")[-1]
     assert ninth <= USUAL_FUNCTION_LINES, f"the 90th percentile is {ninth:.0f} lines{table()}"
+
+
+def named_tasks(source: str) -> Iterator[str]:
+    """The texts of a file, other than docstrings, that are the name of a task, or hold one in quotation marks."""
+    tree, name = ast.parse(source), "|".join(BUILT_IN)
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in told else None
+        if isinstance(text, str) and re.search(rf"^({name})$|['\"]({name})['\"]", text):
+            yield f"{getattr(node, 'lineno', 0)}: names the task {text!r}"
+
+
+def test_only_tasks_and_the_default_name_a_task() -> None:
+    """Recipes choose their task in their TOML files; tests and documents name tasks as users do."""
+    others = {path: source for path, source in SOURCES.items() if not path.startswith("pellucid/tasks/")}
+    found = [f"{path}:{fault}" for path, source in others.items() for fault in named_tasks(source)]
+    default = SOURCES["pellucid/config.py"].split('DEFAULT_TASK: Task = "transduce"')[0].count("\n") + 1
+    assert found == [f"pellucid/config.py:{default}: names the task 'transduce'"]
+
+
+def test_named_tasks_are_found() -> None:
+    assert list(named_tasks('if task == "tag": pass')) == ["1: names the task 'tag'"]
+    assert list(named_tasks("match task:\n    case 'classify': pass")) == ["2: names the task 'classify'"]
+    assert len(list(named_tasks("say(\"task = 'point'\")"))) == 1
+    assert list(named_tasks('"""A docstring: task = \'point\'."""\nsay("each tag")')) == []
 
 
 GOOD = '"""What it is."""\n'

@@ -1,3 +1,4 @@
+import math
 import re
 import unicodedata
 from dataclasses import replace
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from sample_traces import HOSTILE, diagonal, made
 
-from pellucid.look.terminal import CAPTION, NO_ATTENTION, legend, render
+from pellucid.look.terminal import NO_ATTENTION, legend, render
 from pellucid.look.visible import (
     ascii_visible,
     clusters,
@@ -21,6 +22,7 @@ from pellucid.look.visible import (
     visible_text,
 )
 from pellucid.search.trace import END, Trace
+from pellucid.tasks.task import ATTENTION_CAPTION
 
 COLOR = re.compile(r"\x1b\[48;2;(\d+);(\d+);(\d+)m( +)\x1b\[0m")
 
@@ -184,7 +186,7 @@ def test_legend_and_caption_are_one_line_each() -> None:
     assert legend() == "weight · 0.02  ░ 0.10  ▒ 0.25  ▓ 0.50  █ 0.75 and more"
     assert legend(ascii_only=True).isascii()
     assert len(COLOR.findall(legend(color=True))) == 21
-    assert "\n" not in CAPTION
+    assert "\n" not in ATTENTION_CAPTION
 
 
 @pytest.mark.parametrize(
@@ -270,5 +272,6 @@ def test_probabilities(chance: float, shown: str) -> None:
 
 def test_probabilities_too_small_for_a_float() -> None:
     assert probability(-1000.0) == "5e-435"
+    assert probability(-1e30) == probability(-math.inf) == "0"
     assert probability(float("-inf")) == "0"
     assert probability(float("nan")) == "unknown"

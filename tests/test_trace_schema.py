@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import pickle
 import struct
 from dataclasses import fields, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from test_trace import empty, trace_of
 from pellucid.config import Task
 from pellucid.errors import DataError
 from pellucid.search.lattice import Lattice
-from pellucid.search.trace import Trace
+from pellucid.search.trace import Trace, own_positions
 from pellucid.search.trace_schema import (
     LOG_ZERO,
     VERSION,
@@ -33,6 +34,7 @@ from pellucid.search.trace_schema import (
     finite_log_probability,
     list_array,
 )
+from pellucid.tasks.task_settings import BUILT_IN
 from pellucid.viewer.contents import PageTrace
 from pellucid.viewer.traces import alone_told
 
@@ -74,7 +76,7 @@ def traces(draw: st.DrawFn) -> dict[str, Any]:
 
     The trace is made in the test: the check of its types draws random numbers, which a strategy may not.
     """
-    task: Task = draw(st.sampled_from(get_args(Task)))
+    task: Task = draw(st.sampled_from(list(BUILT_IN)))
     S, T, k = draw(st.integers(0, 4)), draw(st.integers(0, 4)), draw(st.integers(1, 3))
     features = draw(st.integers(0, S))
     likely = -np.sort(-array_of(draw, (T, k), LOGS), axis=1)
@@ -193,6 +195,15 @@ def changed(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
         (changed(unknown=[3]), "unknown: expected numbers from 0 to 2"),
         (changed(forced=[-1]), "forced: expected numbers from 0 to 1"),
         (changed(origin="dream"), r"'dream'.*origin"),
+        (changed(log_probabilities=[1000.0, 0]), "log_probabilities: expected log-probabilities, which are at most 0"),
+        (changed(top=[[["a", 1000.0]], []]), "top: expected log-probabilities, which are at most 0"),
+        (changed(top=[[["a", -1]] * 65, []]), "top: expected at most 64 candidates of a step, got 65"),
+        (changed(attention=[[1e30] * 3] * 2), "attention: expected weights from 0 to 1"),
+        (changed(attention=[[-1] * 3] * 2), "attention: expected weights from 0 to 1"),
+        (changed(heads=[[[2] * 3] * 2]), "heads: expected weights from 0 to 1"),
+        (changed(probability=2.5), "probability: expected a number from 0 to 1, got 2.5"),
+        (changed(rank=-1), "rank: expected a number from 0 to"),
+        (changed(rank=10**18), "rank: expected a number from 0 to"),
     ],
 )
 def test_what_is_no_trace_is_refused(text: str | bytes, message: str) -> None:
@@ -209,6 +220,8 @@ def test_what_is_no_trace_is_refused(text: str | bytes, message: str) -> None:
         ("fates", [], "a parent, a fate and a look"),
         ("attention", [[0.5]], "attention: expected any number of × 3"),
         ("scores", [], "scores: expected 1 numbers, got 0"),
+        ("scores", [1e9], "scores: expected log-probabilities, which are at most 0"),
+        ("log_probabilities", [1.0], "log_probabilities: expected log-probabilities, which are at most 0"),
     ],
 )
 def test_what_is_no_lattice_is_refused(name: str, value: object, message: str) -> None:
@@ -219,6 +232,56 @@ def test_what_is_no_lattice_is_refused(name: str, value: object, message: str) -
     assert Trace.from_json(changed(lattice=lattice)).lattice is not None
     with pytest.raises(DataError, match=message):
         Trace.from_json(changed(lattice={**lattice, name: value}))
+
+
+def test_a_record_of_other_types_is_refused() -> None:
+    for changes in ({"target": None}, {"source": [1]}, {"rank": "1"}, {"top": 5}, {"text": object()}):
+        record = msgspec.structs.replace(small().to_record(), **changes)
+        with pytest.raises(DataError, match="this is not a trace of schema version 1"):
+            Trace.from_record(record)
+
+
+def test_tags_of_a_long_source_take_little_memory() -> None:
+    """Each looks at its own position: an identity of so many numbers would take 40 GB."""
+    count, features = 100_000, 2
+    plain = {**json.loads(trace_of().to_json()), "task": "tag", "source": ["s"] * (count + features)}
+    plain |= {"features": features, "target": ["t"] * count, "log_probabilities": [0] * count, "attention": []}
+    trace = Trace.from_json(json.dumps({**plain, "top": [[]] * count}))
+    assert trace.attention.shape == (count, count + features)
+    assert trace.attention[:3, :6].tolist() == np.eye(3, 6, 2).tolist()
+    assert trace.attention[-1, -3:].tolist() == [0, 0, 1]
+    assert Trace.from_json(trace.to_json()).to_json() == trace.to_json()
+
+
+@pytest.mark.parametrize(("steps", "positions", "features"), [(0, 0, 0), (0, 2, 1), (2, 0, 0), (2, 3, 3), (4, 2, 1)])
+def test_the_weights_of_tags_are_an_identity(steps: int, positions: int, features: int) -> None:
+    found = own_positions(steps, positions, features)
+    assert found.dtype == np.float32 and np.array_equal(found, np.eye(steps, positions, features))
+
+
+@settings(deadline=None)
+@given(arrays.arrays(np.float32, st.integers(1, 40), elements=st.floats(-50, 0, width=32)))
+def test_a_trace_is_written_as_it_was_read(values: np.ndarray) -> None:
+    """`score` is the sum of the numbers that stand beside it, so it does not change when these are read."""
+    count = len(values)
+    trace = replace(
+        small(),
+        target=("a",) * count,
+        log_probabilities=values,
+        attention=np.zeros((count, 3), np.float32),
+        top_symbols=((),) * count,
+        top_log_probabilities=np.zeros((count, 0), np.float32),
+    )
+    text = trace.to_json()
+    assert Trace.from_json(text).to_json() == text
+    record = trace.to_record()
+    assert record.score == pytest.approx(sum(record.log_probabilities), abs=5.1e-7)  # type: ignore[arg-type]
+
+
+def test_a_pickled_trace_is_written_as_before() -> None:
+    for compact in (False, True):
+        for trace in (small(), replace(small(), origin="sample", task="classify", finished=False)):
+            assert pickle.loads(pickle.dumps(trace)).to_json(compact) == trace.to_json(compact)
 
 
 def test_every_field_is_documented() -> None:

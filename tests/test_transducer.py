@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from small import config_of, few, head_of, shake, vocabularies
 from torch import Tensor
 
-import pellucid.search.batch_decoder as module
+import pellucid.search.transducer as module
 from pellucid.data.batches import encode
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import SPECIAL_NAMES, learn_vocabularies
 from pellucid.errors import ConfigError, DataError, InputError
-from pellucid.model.network import EncoderDecoder, build_network, writing
+from pellucid.model.network import EncoderDecoder, writing
 from pellucid.search import reading
 from pellucid.search.constraints import FREE
 from pellucid.search.decoded import Decoded, Limits
@@ -25,6 +25,7 @@ from pellucid.search.greedy import greedy
 from pellucid.search.reading import Asked
 from pellucid.search.trace import END, Trace
 from pellucid.search.transducer import Transducer
+from pellucid.tasks.registry import build_network
 from pellucid.training.loop import Session, build_optimizer, fit
 
 
@@ -268,3 +269,16 @@ def test_each_source_may_begin_in_its_own_way() -> None:
         PLAIN.predict(["a", "b"], prefixes=["v"])
     with pytest.raises(InputError, match=r"take 7 symbols, but search\.maximum_length is 6"):
         PLAIN.predict(["a"], prefixes=["vvvvvvv"])
+
+
+def test_a_target_that_is_scored_has_a_greatest_length() -> None:
+    """As long as what is trained on, or what the model itself may write."""
+    short = transducer_of({"data": {"maximum_length": 30}})
+    longest = max(30, short.maximum_length)
+    assert len(short.force([Example("a", "v" * longest)])[0].symbols) == longest
+    with pytest.raises(DataError, match=rf"^target 2 has {longest + 1} symbols; at most {longest} can be scored$"):
+        short.force([Example("a", "v"), Example("a", "v" * (longest + 1))])
+    written = short.with_search(msgspec.structs.replace(short.config.search, maximum_length=200))
+    assert len(written.force([Example("a", "v" * 200)])[0].symbols) == 200
+    with pytest.raises(DataError, match=r"^target 1 has 100000 symbols; at most 200 can be scored$"):
+        written.force([Example("a", "v" * 100_000)])

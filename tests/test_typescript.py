@@ -1,15 +1,19 @@
 """TypeScript's types of the page's contents."""
 
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from pellucid.search.trace_schema import TraceRecord
+from pellucid.tasks.registry import BUILT_IN
+from pellucid.tasks.task_view import TaskView
 from pellucid.viewer import contents
 from pellucid.viewer.typescript import MODULES, NAMES, expression, source
 
-TYPES = Path(__file__).parents[1] / "web" / "src" / "data" / "contents.ts"
+WEB = Path(__file__).parents[1] / "web"
+TYPES = WEB / "src" / "data" / "contents.ts"
 
 
 def test_the_types_in_web_are_those_of_the_structs() -> None:
@@ -26,6 +30,24 @@ def test_every_struct_has_an_interface() -> None:
             ]
             for field in msgspec.structs.fields(kind):
                 assert f"\n  {field.name}: " in f"\n{interface}"
+
+
+def test_the_tests_in_web_have_the_views_of_the_tasks() -> None:
+    views = msgspec.json.decode((WEB / "tests" / "views.json").read_bytes(), type=dict[str, TaskView])
+    assert views == {name: task.view for name, task in BUILT_IN.items()}
+
+
+def test_the_page_names_no_task() -> None:
+    """It branches on the fields of a view. The words tag and point may stand there, but not as the name of a task."""
+    named = re.compile(r"\b(transduce|classify)\b|\btask\s*[!=]==?|[\"'](point)[\"']")
+    files = [path for path in (WEB / "src").rglob("*") if path.suffix in (".ts", ".svelte")]
+    found = [
+        f"{path}:{number}"
+        for path in files
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if named.search(line)
+    ]
+    assert len(files) > 50 and found == []
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_a_question_that_breaks_off_is_nobodys_fault(port: int, caplog: pytest.L
     ("question", "words"),
     [
         (json.dumps({"text": "one", "prefix": ["1"] * 5000 + ["⟨end⟩"]}).encode(), "begin with: expected at most"),
-        (json.dumps({"text": "one", "prefix": ["1"] * 5000}).encode(), "what it begins with"),
+        (json.dumps({"text": "one", "prefix": ["1"] * 5000}).encode(), "begin with: the prefix and"),
         (json.dumps({"text": "one " * 5000}).encode(), "data.maximum_length"),
         (b'{"text": "one", "features": ["V"]}', "features"),
         (b'{"text": "one", "prefix": ["x"]}', "begin with: the model never writes"),

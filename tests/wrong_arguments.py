@@ -10,6 +10,7 @@ before a function sees them.
 import os
 import sys
 import tempfile
+from collections import UserList, UserString
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from decimal import Decimal
@@ -44,13 +45,82 @@ class Text(str):
         return "not the text"
 
 
+class Failing(str):
+    """A text whose own methods raise."""
+
+    def __str__(self) -> str:
+        """Raise."""
+        raise RuntimeError("no text")
+
+    def __len__(self) -> int:
+        """Raise."""
+        raise RuntimeError("no length")
+
+    __repr__ = __str__
+
+
+class FailingNumber(int):
+    """A number whose own methods raise."""
+
+    def __int__(self) -> int:
+        """Raise."""
+        raise RuntimeError("no number")
+
+    __index__ = __int__
+
+
+class FailingTable(dict[Any, Any]):
+    """A mapping whose own methods raise."""
+
+    def items(self) -> Any:  # noqa: ANN401
+        """Raise."""
+        raise RuntimeError("no items")
+
+    __iter__ = keys = values = items
+
+
+class FailingClass:
+    """An object that will not even tell its class."""
+
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401
+        """Raise."""
+        raise RuntimeError(f"no {name}")
+
+
+class FailingPath:
+    """A path that cannot be asked for."""
+
+    def __fspath__(self) -> str:
+        """Raise."""
+        raise RuntimeError("no path")
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """Settings within settings."""
+    inner: dict[str, Any] = {}
+    for _ in range(depth):
+        inner = {"data": inner}
+    return inner
+
+
+def own() -> dict[str, Any]:
+    """Settings that hold themselves."""
+    table: dict[str, Any] = {}
+    table["data"] = table
+    return table
+
+
 ODD: tuple[Any, ...] = (
     *(None, True, 0, 1, -1, 2**70, -(10**5000), 0.5, 1e308, 1e400, -0.5, float("nan"), 1j, Decimal(1)),
     *("", "x", "ab\0", "\ud800", "x" * 5000, b"x", bytearray(b"x"), Text("ab"), Path("x"), object(), int, len),
     *([], [[]], ["ab", None], ["ab", b"x"], ["ab", ["ab"]], [1], (), (1, 2), ("ab",), [Path("x")], range(3)),
     *({}, {"ab": "ab"}, {1: 2}, {"ab"}, Example("ab", "b"), [Example("ab", "ab")], [("ab", "ab")], [("ab",)]),
     *(np.int64(1), np.float32(0.5), np.bool_(True), np.str_("ab"), np.array("ab"), np.array(["ab", "b"])),
-    *(np.zeros((2, 2)), np.array([1]), torch.tensor(1), torch.zeros(2)),
+    *(np.zeros((2, 2)), np.array([1]), np.array([1, 2, 3]), np.array(None, dtype=object), np.datetime64("2020")),
+    *(torch.tensor(1), torch.zeros(2), torch.empty((), device="meta"), torch.empty(2, device="meta")),
+    *(UserList([1]), UserString("ab"), ["\ud800"], [10**5000], {"data": range(3)}, {"data": UserString("1")}),
+    *({"data": {1: 2}}, {"encoder": {"convolutions": ["\udfff"]}}, {10**5000: 1}, nested(600), nested(50_000), own()),
+    *(Failing("ab"), FailingNumber(1), FailingTable(), FailingClass(), FailingPath(), "a\nb\x1b", np.zeros((9, 9))),
 )
 NOTHING: Any = None
 VALUES: list[Callable[[], object]] = [
@@ -80,6 +150,7 @@ def calls(run: str, pairs: str) -> dict[str, Call]:
         "preset.size": pellucid.preset,
         "load_config.path": pellucid.load_config,
         "load_config.overrides": lambda v: pellucid.load_config(f"{run}/config.toml", v),
+        "load_config.regular": lambda v: pellucid.load_config(f"{run}/config.toml", None, v),
         "load_lexicon.path": lambda v: pellucid.load_lexicon(v, model.config.data),
         "load_lexicon.config": lambda v: pellucid.load_lexicon(pairs, v),
         "predict.sources": model.predict,
@@ -107,8 +178,17 @@ def calls(run: str, pairs: str) -> dict[str, Call]:
         "with_search.search": model.with_search,
         "with_options.options": model.with_options,
         "save.path": trace.save,
+        "to_json.compact": trace.to_json,
+        "to_record.compact": trace.to_record,
+        "from_json.text": pellucid.Trace.from_json,
+        "from_record.record": pellucid.Trace.from_record,
         **{f"Drawing.{each.name}": partial(drawn, model, each.name) for each in fields(pellucid.Drawing)},
         **{f"Options.{each.name}": partial(optioned, model, each.name) for each in fields(pellucid.Options)},
+        "Transducer.config": lambda v: pellucid.Transducer(v, model.vocabularies, model.network),
+        "Transducer.vocabularies": lambda v: pellucid.Transducer(model.config, v, model.network),
+        "Transducer.network": lambda v: pellucid.Transducer(model.config, model.vocabularies, v),
+        "Transducer.options": lambda v: pellucid.Transducer(model.config, model.vocabularies, model.network, v),
+        "Ensemble.members": lambda v: pellucid.Ensemble(model.config, model.vocabularies, model.network, members=v),
         "Painted.step": lambda v: pellucid.Painted(v, (1.0,)),
         "Painted.weights": lambda v: pellucid.Painted(0, v),
         "Lexicon.targets": pellucid.Lexicon,
@@ -123,19 +203,19 @@ def names_of(struct: type[msgspec.Struct]) -> list[str]:
     return [field.name for field in msgspec.structs.fields(struct)]
 
 
-def drawn(model: pellucid.Transducer, name: str, value: object) -> object:
+def drawn(model: pellucid.Predictor, name: str, value: object) -> object:
     """Samples, drawn with one setting."""
     given: Any = {name: value}
     return model.sample(["ab"], pellucid.Drawing(**given))
 
 
-def optioned(model: pellucid.Transducer, name: str, value: object) -> object:
+def optioned(model: pellucid.Predictor, name: str, value: object) -> object:
     """Outputs of which one thing is asked."""
     given: Any = {name: value}
     return model.with_options(pellucid.Options(**given)).predict(["ab"])
 
 
-def searched(model: pellucid.Transducer, name: str, value: object) -> object:
+def searched(model: pellucid.Predictor, name: str, value: object) -> object:
     """Outputs of a search with one setting."""
     return model.with_search(msgspec.structs.replace(model.config.search, **{name: value})).predict(["ab"])
 

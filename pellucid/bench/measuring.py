@@ -26,10 +26,12 @@ from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.kernels.cache import cache_folder
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.numba_backend import is_numba_available
-from pellucid.model.network import build_network, parameter_count
+from pellucid.model.network import parameter_count
 from pellucid.model.recurrence import GATES
 from pellucid.model.threads import use_threads
+from pellucid.search.predictor import Predictor
 from pellucid.search.transducer import Transducer
+from pellucid.tasks.registry import build_network
 from pellucid.training.loop import Session, Stepped, build_optimizer, fit
 from pellucid.training.session import Files, train_run
 
@@ -41,7 +43,7 @@ class _Steps(NamedTuple):
     """Something to time."""
 
     advance: Callable[[], object]
-    transducer: Transducer
+    transducer: Predictor
     encoded: Encoded
     written: Callable[[], float]
     """T, known once a step was taken."""

@@ -27,11 +27,12 @@ from pellucid.evaluation.answers import merge_references
 from pellucid.evaluation.assessment import Answered, Assessment, assess, join
 from pellucid.look.names import short_names
 from pellucid.search.trace import Trace
+from pellucid.tasks.task_settings import settings_of
 
 if TYPE_CHECKING:
     from pellucid.search.lexicon import Lexicon
+    from pellucid.search.predictor import Predictor
     from pellucid.search.sampling import Drawing
-    from pellucid.search.transducer import Transducer
 
 HOLE = "{}"
 """Stands for a group's name in the path of a file or run."""
@@ -145,6 +146,7 @@ def _filled(path: Path, name: str) -> Path:
 def _part(part: Part, how: How, lexicons: Lexicons) -> Assessed:
     """Every run on the pairs of one part; the first run's settings say how the file is read and cut into symbols."""
     from pellucid.model.threads import use_threads
+    from pellucid.tasks.registry import task_of
 
     transducers = [_loaded(path, how, lexicons) for path in part.runs]
     _check_tasks(part.runs, transducers)
@@ -158,12 +160,13 @@ def _part(part: Part, how: How, lexicons: Lexicons) -> Assessed:
         outputs = _outputs(transducer, answered.examples, how)
         found.seconds.append(time.perf_counter() - began)
         own = answered._replace(outputs=outputs)
-        found.runs.append(assess(path.name, own, transducer.segmenters, transducers[0].segmenters, how.texts))
+        cut, metrics = transducers[0].segmenters, task_of(transducer.config).metrics
+        found.runs.append(assess(path.name, own, transducer.segmenters, cut, metrics, how.texts))
         found.counts.append(_counts(reading, own))
     return found
 
 
-def _loaded(path: Path, how: How, lexicons: Lexicons) -> "Transducer":
+def _loaded(path: Path, how: How, lexicons: Lexicons) -> "Predictor":
     """A run's model, or an ensemble's, searching as is asked for."""
     from pellucid.search.options import Options
     from pellucid.training.run import load
@@ -175,7 +178,7 @@ def _loaded(path: Path, how: How, lexicons: Lexicons) -> "Transducer":
     return transducer.with_options(Options(lexicon=lexicons[transducer.config.data]))
 
 
-def _check_tasks(paths: Sequence[Path], transducers: "Sequence[Transducer]") -> None:
+def _check_tasks(paths: Sequence[Path], transducers: "Sequence[Predictor]") -> None:
     """`InputError` where runs have different tasks: their answers and their scores do not compare."""
     first, *others = zip(paths, (each.config.task for each in transducers), strict=True)
     for path, task in others:
@@ -185,16 +188,17 @@ def _check_tasks(paths: Sequence[Path], transducers: "Sequence[Transducer]") -> 
             )
 
 
-def _check_asked(transducer: "Transducer", how: How) -> None:
+def _check_asked(transducer: "Predictor", how: How) -> None:
     """`InputError` for what the answers of a task are not scored by."""
     task = transducer.config.task
-    if how.texts and task != "transduce":
+    if how.texts and not transducer.autoregressive:
         raise InputError(f"--texts scores running texts, but the model's task is {quote(task)}")
-    if how.multi_reference and task == "tag":
-        raise InputError("--multi-reference is for outputs that may be right in several ways, but the task is 'tag'")
+    if how.multi_reference and settings_of(task).per_position:
+        several = "outputs that may be right in several ways"
+        raise InputError(f"--multi-reference is for {several}, but the task is {quote(task)}")
 
 
-def _outputs(transducer: "Transducer", examples: Sequence[Example], how: How) -> list[list[Trace]]:
+def _outputs(transducer: "Predictor", examples: Sequence[Example], how: How) -> list[list[Trace]]:
     """The outputs of each example: the best, so many of them, or samples."""
     if how.drawing is not None:
         return transducer.samples(examples, how.drawing)

@@ -197,7 +197,7 @@ def _show(given: Arguments) -> None:
     traces, left = _traces(given, given.most)
     for trace in traces:
         print(render(trace, width=width, color=color, ascii_only=given.ascii), end="\n\n")
-    if traces[0].task != "tag":  # which has no shades
+    if not traces[0].per_position:  # which has no shades
         print(legend(color=color, ascii_only=given.ascii))
     print(caption_of(traces[0]))
     if left:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import msgspec
 import tyro
 
-from pellucid.config import Header
+from pellucid.config import Header, Task
 from pellucid.errors import MOST_DIGITS, abbreviate, nearest, quote
 from pellucid.toml import HEADERS, choices_of
 from pellucid.wording import in_words
@@ -120,7 +120,9 @@ def converted(kind: type, text: str) -> Any:  # noqa: ANN401 (a value of the kin
 
 
 def inner(kind: Any) -> Any:  # noqa: ANN401 (any type)
-    """A type without what is annotated to it, and without None beside it."""
+    """A type without what is annotated to it, and without None beside it. `Task` stays as it is."""
+    if kind == Task:
+        return kind
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if get_origin(kind) in (Union, UnionType):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import is_dataclass, replace
 from io import StringIO
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 import tyro
@@ -27,9 +27,9 @@ from pellucid.cli.mistakes import (
     out_of_bounds,
     with_header_values,
 )
-from pellucid.config import Header
+from pellucid.config import Header, Task
 from pellucid.errors import InputError, abbreviate
-from pellucid.toml import HEADERS
+from pellucid.toml import HEADERS, choices_of
 
 Arguments = TypeVar("Arguments")
 SHOWN = {"None": "", "''": "", "": "", "True": "(default: on)", "False": "(default: off)"}
@@ -95,6 +95,7 @@ def _registry() -> ConstructorRegistry:
 def _told(field: StructFieldSpec) -> StructFieldSpec:
     """A field whose default is shown by `_default`; what is annotated to it stays, and counts for more."""
     own, *notes = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
+    own = Literal[choices_of(Task)] if field.type == Task else own
     told: Any = Annotated[(own, tyro.conf.arg(help_behavior_hint=_default), *notes)]
     return replace(field, type=told)
 

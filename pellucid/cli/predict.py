@@ -29,7 +29,7 @@ from pellucid.errors import ConfigError, DataError
 from pellucid.search.trace import Trace
 
 if TYPE_CHECKING:
-    from pellucid.search.transducer import Transducer
+    from pellucid.search.predictor import Predictor
 
 Kind = Literal["text", "tsv", "jsonl"]
 Symbols = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SYMBOL")]
@@ -117,7 +117,7 @@ def _lists(given: Arguments) -> bool:
     return (given.nbest, given.until, given.sample) != (None, None, None)
 
 
-def _asked(transducer: "Transducer", given: Arguments) -> "Transducer":
+def _asked(transducer: "Predictor", given: Arguments) -> "Predictor":
     """The transducer with the settings and options of the command line."""
     from pellucid.search.options import Options
 
@@ -126,7 +126,7 @@ def _asked(transducer: "Transducer", given: Arguments) -> "Transducer":
     return transducer.with_options(Options(given.prefix, given.forbid, given.require, lexicon, given.lattice))
 
 
-def _answer(transducer: "Transducer", given: Arguments) -> Answer:
+def _answer(transducer: "Predictor", given: Arguments) -> Answer:
     """What is asked of each source: the best output, the best few, or samples; `ConfigError` for what contradicts."""
     drawing = drawing_of(given)
     _check(given)

@@ -7,13 +7,13 @@ from pellucid.data.lines import RecordError, decoded, file_lines, without_end
 from pellucid.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from pellucid.search.transducer import Transducer
+    from pellucid.search.predictor import Predictor
 
 
 class Prefixes:
     """Prefixes handed out in the order of the input, one for each of its lines, whatever that holds."""
 
-    def __init__(self, path: Path, transducer: "Transducer") -> None:
+    def __init__(self, path: Path, transducer: "Predictor") -> None:
         """Read all; `InputError` names the line of one that no output can begin with."""
         self.path = path
         self.texts = [_text(line, path, number) for number, line in enumerate(file_lines(path), 1)]
@@ -44,7 +44,7 @@ def _text(line: bytes, path: Path, number: int) -> str:
         raise DataError(f"{path}:{number}: {error}") from error
 
 
-def _check(text: str, transducer: "Transducer", where: str) -> None:
+def _check(text: str, transducer: "Predictor", where: str) -> None:
     """`InputError` with its place for a prefix that the options or the model rule out."""
     from pellucid.search.options import constraints_of
 

@@ -14,8 +14,8 @@ from pellucid.errors import ArgumentError, ConfigError
 
 if TYPE_CHECKING:
     from pellucid.search.lexicon import Lexicon
+    from pellucid.search.predictor import Predictor
     from pellucid.search.sampling import Drawing
-    from pellucid.search.transducer import Transducer
 
 Run = Annotated[Path, Positional, arg(metavar="RUN")]
 More = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]")]
@@ -73,7 +73,7 @@ class SearchFlags:
     """Whether the first line of FILE names the columns (--header, --no-header); auto: as in the training file."""
 
 
-def with_settings(transducer: "Transducer", flags: SearchFlags) -> "Transducer":
+def with_settings(transducer: "Predictor", flags: SearchFlags) -> "Predictor":
     """The transducer with the settings asked for; `ConfigError` for what contradicts itself."""
     names = [field.name for field in msgspec.structs.fields(SearchConfig) if hasattr(flags, field.name)]
     changes = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
@@ -99,7 +99,7 @@ def check_list(flags: SearchFlags) -> None:
         )
 
 
-def lexicon_of(transducer: "Transducer", flags: SearchFlags) -> "Lexicon | None":
+def lexicon_of(transducer: "Predictor", flags: SearchFlags) -> "Lexicon | None":
     """The lexicon, read as training pairs are; lines that are skipped are told."""
     from pellucid.search.lexicon import load_lexicon
 

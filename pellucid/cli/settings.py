@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import tyro
 
@@ -22,7 +22,7 @@ from pellucid.config import (
     Threads,
     TrainingConfig,
 )
-from pellucid.toml import checked, from_settings, load_config
+from pellucid.toml import checked, choices_of, from_settings, load_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ def defaults_of(arguments: Sequence[str]) -> dict[str, Any]:
     """What the flags start from: the file of --config over the preset of --size and what --task sets."""
     file, told = _value(arguments, "--config"), {name: _value(arguments, f"--{name}") for name in ("size", "task")}
     # What is no size and no task is told of when the flags are read.
-    overrides = {name: told[name] for name, kind in (("size", Size), ("task", Task)) if told[name] in get_args(kind)}
+    overrides = {name: told[name] for name, kind in (("size", Size), ("task", Task)) if told[name] in choices_of(kind)}
     base = (
         load_config(Path(file), overrides, regular=False)
         if file is not None

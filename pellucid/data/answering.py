@@ -3,8 +3,9 @@
 What is not scored (tags of no account, tags that training never saw) has the id of padding, which no loss counts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain
 
 import msgspec
 
@@ -19,10 +20,8 @@ Encoding = Callable[[Sequence[Example], Segmenters, Vocabularies], Encoded]
 """How examples become ids."""
 
 
-def encoding_of(config: Config) -> Encoding:
-    """How examples become the ids that a configuration's network reads and is judged by."""
-    if config.task != "transduce":
-        return encode_answers
+def encoding_of_pairs(config: Config) -> Encoding:
+    """How examples whose targets are written symbol by symbol become the ids of a configuration's network."""
     if not config.decoder.copying:
         return encode
     return partial(encode_with_copies, added=True) if config.encoder.features == "sum" else encode_with_copies
@@ -36,26 +35,32 @@ def encode_answers(examples: Sequence[Example], segmenters: Segmenters, vocabula
     return Encoded(encode_sources(examples, segmenters, vocabularies), target)
 
 
-def vocabularies_of(examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
-    """What training examples teach. Every tag or class counts, however rare; positions are 1 to the longest source's.
+def learn_pairs(examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
+    """Return what training examples teach where targets are written symbol by symbol."""
+    return learn_vocabularies(examples, segmenters, config.data.minimum_count)
 
-    The longest that may be, for a source to come may be longer than all of training.
+
+def learn_labels(examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
+    """Return the same where targets are labels: every label counts, however rare."""
+    target = count_symbols((segmenters.target.split(example.target) for example in examples), 1)
+    return msgspec.structs.replace(
+        learn_pairs(examples, segmenters, config), target=without(target, segmenters.target.unscored)
+    )
+
+
+def learn_positions(examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
+    """Return the same where targets are source positions: 1 to the longest that a source may be.
+
+    Not to the longest of the training file, for a source to come may be longer than all of it.
     """
-    learnt = learn_vocabularies(examples, segmenters, config.data.minimum_count)
-    match config.task:
-        case "transduce":
-            return learnt
-        case "point":
-            return msgspec.structs.replace(learnt, target=_positions(examples, config.data.maximum_length))
-        case "tag" | "classify":
-            target = count_symbols((segmenters.target.split(example.target) for example in examples), 1)
-            return msgspec.structs.replace(learnt, target=without(target, segmenters.target.unscored))
+    target = _positions((segmenters.target.split(each.target) for each in examples), config.data.maximum_length)
+    return msgspec.structs.replace(learn_pairs(examples, segmenters, config), target=target)
 
 
-def _positions(examples: Sequence[Example], longest: int) -> Vocabulary:
+def _positions(targets: Iterable[Sequence[str]], longest: int) -> Vocabulary:
     """The numbers from 1, in their order, with how often each is a target."""
     symbols = tuple(str(number) for number in range(1, longest + 1))
     counts = dict.fromkeys(symbols, 0)
-    for example in examples:
-        counts[example.target] += 1
+    for symbol in chain.from_iterable(targets):
+        counts[symbol] += 1
     return Vocabulary(symbols, tuple(counts.values()))

@@ -32,9 +32,9 @@ def score(traces: Sequence[Trace], references: Sequence[Sequence[str]], segmente
 def _scored(trace: Trace, references: tuple[tuple[str, ...], ...], unscored: str) -> Scored:
     """One trace and its references as symbols, less those at unscored positions."""
     output, length = trace.symbols, len(trace.source) - trace.features
-    sure = tuple(trace.log_probabilities.tolist()) if trace.task == "tag" else ()
+    sure = tuple(trace.log_probabilities.tolist()) if trace.per_position else ()
     if unscored and references:
         kept = [at for at, symbol in enumerate(references[0]) if symbol != unscored]
         output, sure = (tuple(each[at] for at in kept if at < len(each)) for each in (output, sure))
         references = tuple(tuple(each[at] for at in kept if at < len(each)) for each in references)
-    return Scored(output, references, length, trace.task != "transduce", sure)
+    return Scored(output, references, length, not trace.autoregressive, sure)

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from pellucid.config import Task
 from pellucid.data.examples import Example
 from pellucid.data.symbols import Segmenters
 from pellucid.evaluation.answers import score
@@ -16,10 +15,11 @@ from pellucid.evaluation.calibration import Calibration, calibration
 from pellucid.evaluation.candidates import Oracle, oracle, reciprocal_rank
 from pellucid.evaluation.comparing import Comparison, Table, compare
 from pellucid.evaluation.confusion import Confusions, confusions
-from pellucid.evaluation.intervals import Interval, bootstrap_ratio, wilson
-from pellucid.evaluation.labels import Labelled, labelled
+from pellucid.evaluation.intervals import bootstrap_ratio, wilson
+from pellucid.evaluation.labels import Labelled
 from pellucid.evaluation.metrics import Evaluation, Scored, evaluate, worst
 from pellucid.evaluation.outcomes import Mean, mean_of_groups, outcomes, rates
+from pellucid.evaluation.scoring import GroupScores, TaskMetrics
 from pellucid.evaluation.texts import TextScores, text_scores
 from pellucid.search.trace import Trace
 
@@ -39,56 +39,6 @@ class Answered(NamedTuple):
     """The outputs of each example, likeliest first: one, or several where more were asked for."""
 
 
-class GroupScores(NamedTuple):
-    """One row of the table by group: rates in per cent with their 95 % intervals."""
-
-    group: str
-    examples: int
-    exact_match: float
-    exact_match_ci95: Interval
-    symbol_error_rate: float
-    symbol_error_rate_ci95: Interval
-
-    @property
-    def wer(self) -> float:
-        """Share of wrong outputs: the rest of the exact match."""
-        return 100 - self.exact_match
-
-    @property
-    def wer_ci95(self) -> Interval:
-        """Its interval."""
-        return self.exact_match_ci95.rest
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        intervals = {name: list(getattr(self, name)) for name in ("exact_match_ci95", "symbol_error_rate_ci95")}
-        return {**self._asdict(), **intervals, "wer": self.wer, "wer_ci95": list(self.wer_ci95)}
-
-
-class Rate(NamedTuple):
-    """One of the scores that a group, or the mean over groups, is told by."""
-
-    key: str
-    """Its name in JSON."""
-    name: str
-    """What people call it."""
-    value: float
-    interval: Interval
-
-
-def rates_of(row: GroupScores | Mean, task: Task) -> list[Rate]:
-    """The scores of a group, the most telling first: error rates of outputs that are written symbol by symbol, and how
-    much is right of tags, classes and positions.
-    """
-    if task == "transduce":
-        errors = Rate("symbol_error_rate", "symbol error rate", row.symbol_error_rate, row.symbol_error_rate_ci95)
-        return [Rate("wer", "word error rate", row.wer, row.wer_ci95), errors]
-    if task == "tag":
-        right = Rate("accuracy", "tags right", 100 - row.symbol_error_rate, row.symbol_error_rate_ci95.rest)
-        return [right, Rate("exact_match", "all tags right", row.exact_match, row.exact_match_ci95)]
-    return [Rate("accuracy", "accuracy", row.exact_match, row.exact_match_ci95)]
-
-
 @dataclass(frozen=True, eq=False)
 class Assessment:
     """The outputs of a run, scored, and every view on them, computed when first looked at."""
@@ -97,6 +47,8 @@ class Assessment:
     answered: Answered
     candidates: list[list[Scored]]
     """Every output of each example beside its references, likeliest first."""
+    metrics: TaskMetrics
+    """The scores of the run's task."""
     texts: bool
     """Whether outputs are also scored as running texts."""
     characters: bool = False
@@ -114,11 +66,6 @@ class Assessment:
         """The best output of each example."""
         return [own[0] for own in self.answered.outputs]
 
-    @property
-    def task(self) -> Task:
-        """What the model does."""
-        return self.traces[0].task
-
     @cached_property
     def evaluation(self) -> Evaluation:
         """Exact match, error rates, accuracy by position and length."""
@@ -127,7 +74,7 @@ class Assessment:
     @cached_property
     def labelled(self) -> Labelled | None:
         """What tags, classes or positions are worth; None for outputs written symbol by symbol."""
-        return None if self.task == "transduce" else labelled(self.scored, self.traces)
+        return None if self.metrics.labels is None else self.metrics.labels(self.scored, self.traces)
 
     @cached_property
     def confusions(self) -> Confusions:
@@ -226,11 +173,13 @@ class Assessment:
         """The scores of a group or of the mean, with their intervals."""
         if self.labelled is None:
             return row.to_dict()
-        rates = rates_of(row, self.task)
+        rates = self.metrics.rates(row)
         return {rate.key: rate.value for rate in rates} | {f"{rate.key}_ci95": list(rate.interval) for rate in rates}
 
 
-def assess(name: str, answered: Answered, own: Segmenters, shared: Segmenters, texts: bool = False) -> Assessment:
+def assess(
+    name: str, answered: Answered, own: Segmenters, shared: Segmenters, metrics: TaskMetrics, texts: bool = False
+) -> Assessment:
     """Score a run's outputs as symbols of `shared`, the same for all runs that are compared.
 
     `own` are the run's: where it cuts targets in another way, its outputs are cut anew.
@@ -245,7 +194,7 @@ def assess(name: str, answered: Answered, own: Segmenters, shared: Segmenters, t
         ]
     rest = iter(scored)
     lists = [list(islice(rest, len(outputs))) for outputs in answered.outputs]
-    return Assessment(name, answered, lists, texts, shared.target.kind == "characters", shared.target.unscored)
+    return Assessment(name, answered, lists, metrics, texts, shared.target.kind == "characters", shared.target.unscored)
 
 
 def join(parts: Sequence[Assessment]) -> Assessment:
@@ -257,7 +206,7 @@ def join(parts: Sequence[Assessment]) -> Assessment:
 
 def compare_runs(a: Assessment, b: Assessment) -> Comparison:
     """Two runs on the same examples: means over groups where there are several."""
-    return compare(list(a.tables.values()), list(b.tables.values()))._replace(task=a.task)
+    return compare(list(a.tables.values()), list(b.tables.values()))._replace(metrics=a.metrics)
 
 
 def _row(name: str, table: Table) -> GroupScores:

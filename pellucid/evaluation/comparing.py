@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.config import Task
 from pellucid.errors import InputError
 from pellucid.evaluation.intervals import Interval, resampled
 from pellucid.evaluation.outcomes import rates
+from pellucid.evaluation.scoring import ERROR_RATES, TaskMetrics
 
 PERMUTATIONS = 10_000
 Table = Int[np.ndarray, "_ 3"]
@@ -55,12 +55,12 @@ class Comparison(NamedTuple):
     """Examples that B alone has right."""
     both: int
     neither: int
-    task: Task = "transduce"
+    metrics: TaskMetrics = ERROR_RATES
 
     @property
     def differences(self) -> dict[str, Difference]:
         """What is compared, by its name in JSON: of tags, classes and positions their accuracy, and no error rate."""
-        if self.task == "transduce":
+        if self.metrics.has_error_rates:
             return {"exact_match": self.exact_match, "symbol_error_rate": self.symbol_error_rate}
         return {"exact_match": self.exact_match, "accuracy": self.symbol_error_rate.rest}
 

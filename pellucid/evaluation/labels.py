@@ -49,6 +49,8 @@ class Labelled:
     """How often each label (row) was answered with each (column)."""
     spans: Spans | None
     """Chunks; None where no tag begins one."""
+    per_position: bool = False
+    """Whether the accuracy counts positions; else it counts outputs, and is their exact match."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what a task has not is left out."""
@@ -67,23 +69,25 @@ class Labelled:
         return told | (self.spans.to_dict() if self.spans else {})
 
 
-def labelled(scored: Sequence[Scored], traces: Sequence[Trace]) -> Labelled:
-    """The answers of one task, each with what was wanted."""
-    task = traces[0].task
-    accuracy, interval = _accuracy(scored, task)
-    if task == "point":
-        hits = sum(_among_first(*pair) for pair in zip(scored, traces, strict=True))
-        first = 100 * hits / len(scored)
-        return Labelled(
-            task, accuracy, interval, None, first, wilson(hits, len(scored)).percent, None, None, [], [], None
-        )
+def score_positions(scored: Sequence[Scored], traces: Sequence[Trace]) -> Labelled:
+    """Score answers that are source positions."""
+    accuracy, interval = _accuracy(scored, per_position=False)
+    hits = sum(_among_first(*pair) for pair in zip(scored, traces, strict=True))
+    first, first_interval = 100 * hits / len(scored), wilson(hits, len(scored)).percent
+    return Labelled(traces[0].task, accuracy, interval, None, first, first_interval, None, None, [], [], None)
+
+
+def score_labels(scored: Sequence[Scored], traces: Sequence[Trace]) -> Labelled:
+    """Score answers that are labels of one set: of each position, or of each source."""
+    per_position = traces[0].per_position
+    accuracy, interval = _accuracy(scored, per_position)
     pairs = Counter(pair for example in scored for pair in paired(example))
     labels = sorted({label for pair in pairs for label in pair if label is not None})
     counts = np.array([[pairs[wanted, written] for written in labels] for wanted in labels], np.int64)
-    found = spans(scored) if task == "tag" and is_chunked(labels) else None
-    q3 = accuracy if task == "tag" and set(labels) <= STRUCTURE else None
-    shared = (macro_f1(counts), correlation(counts), labels, counts.tolist(), found)
-    return Labelled(task, accuracy, interval, q3, None, None, *shared)
+    found = spans(scored) if per_position and is_chunked(labels) else None
+    q3 = accuracy if per_position and set(labels) <= STRUCTURE else None
+    shared = (macro_f1(counts), correlation(counts), labels, counts.tolist(), found, per_position)
+    return Labelled(traces[0].task, accuracy, interval, q3, None, None, *shared)
 
 
 def correlation(confusion: Int[np.ndarray, "C C"]) -> float:
@@ -109,9 +113,9 @@ def macro_f1(confusion: Int[np.ndarray, "C C"]) -> float:
     return float(100 * np.mean(2 * np.diag(confusion) / np.maximum(both, 1)))
 
 
-def _accuracy(scored: Sequence[Scored], task: Task) -> tuple[float, Interval]:
+def _accuracy(scored: Sequence[Scored], per_position: bool) -> tuple[float, Interval]:
     """The share right, with its interval: answers of one example are not independent of each other."""
-    if task != "tag":
+    if not per_position:
         right = sum(example.exact for example in scored)
         return 100 * right / len(scored), wilson(right, len(scored)).percent
     totals = [len(example.reference) for example in scored]

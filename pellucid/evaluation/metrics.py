@@ -4,14 +4,13 @@ A percentage runs from 0 to 100, a share from 0 to 1, and each stands with its 9
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from pellucid.config import Task
 from pellucid.errors import InputError, quote
 from pellucid.evaluation.intervals import Interval, bootstrap_ratio, wilson
 
@@ -26,19 +25,6 @@ class Followed(NamedTuple):
     """Its name in the log."""
     name: str
     """What people call it."""
-
-
-FOLLOWED: Mapping[Task, tuple[Followed, ...]] = {
-    "transduce": (Followed("exact_match", "exact match"), Followed("symbol_error_rate", "symbol error rate")),
-    "tag": (
-        Followed("span_f1", "span F1"),
-        Followed("symbol_accuracy", "tags right"),
-        Followed("exact_match", "all tags right"),
-    ),
-    "classify": (Followed("exact_match", "classes right"),),
-    "point": (Followed("exact_match", "positions right"),),
-}
-"""What a validation is told by, the most telling first; a log has of these what there was to count."""
 
 
 class Nearest(NamedTuple):

@@ -12,28 +12,29 @@ from torch import Tensor
 
 from pellucid.data.vocabulary import BOS
 from pellucid.inspection.replaying import answering, example_of, replays
-from pellucid.search.answering import Answerer
+from pellucid.search.classification import ClassificationPredictor
 from pellucid.search.decoded import array, closed_symbols
 from pellucid.search.forcing import likelihoods
+from pellucid.search.predictor import Predictor
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
+from pellucid.search.transducer import require_transducer
 
 
-def distributions(transducer: Transducer, traces: Sequence[Trace]) -> list[Float[np.ndarray, "T V"]]:
+def distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, "T V"]]:
     """ln p of every symbol at every step, given the symbols of the trace before it; −∞ for what is never written.
 
     In the order of the vocabulary's ids. The attention that the transducer's options give is given here too. With
     copying the last column is what the vocabulary lacks and the source has, all its symbols together, so that rows
     have one length whatever the source. A trace without source or output has no row.
     """
-    if isinstance(transducer, Answerer):
+    if isinstance(transducer, ClassificationPredictor):
         return transducer.distributions([example_of(transducer, trace) for trace in traces])
     size = len(transducer.vocabularies.target)
     columns = size + transducer.config.decoder.copying
     found = [np.zeros((0, columns)) for _ in traces]
     with torch.inference_mode(), answering(transducer, len(traces)):
         for replay in replays(transducer, traces):
-            running, rows = transducer.begin(replay.work), list[Tensor]()
+            running, rows = require_transducer(transducer, "steps").begin(replay.work), list[Tensor]()
             symbols, closed = torch.full_like(replay.target[:, 0], BOS), None
             for wanted in replay.target.unbind(dim=1):
                 seen = running.step(symbols)

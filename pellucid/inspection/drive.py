@@ -20,9 +20,9 @@ from pellucid.model.attention import NoAttention
 from pellucid.model.memory import Attendable
 from pellucid.model.monotonic import MonotonicAttention
 from pellucid.model.network import writing
+from pellucid.search.predictor import Predictor
 from pellucid.search.running import Alone
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
 
 
 class Drive(NamedTuple):
@@ -46,7 +46,7 @@ class _Looks(NamedTuple):
     looked: list[Tensor | None]
 
 
-def drive(transducer: Transducer, traces: Sequence[Trace]) -> Drive:
+def drive(transducer: Predictor, traces: Sequence[Trace]) -> Drive:
     """How much of attention is temporal and how much is driven by the input.
 
     Aitken et al. 2021 (NeurIPS, "Understanding how encoder-decoder architectures attend", section 3) part each state
@@ -103,7 +103,7 @@ def parted(
     return found
 
 
-def _looks(transducer: Transducer, replay: Replay) -> list[tuple[Alone, _Looks]]:
+def _looks(transducer: Predictor, replay: Replay) -> list[tuple[Alone, _Looks]]:
     """The looks of each trace of a batch."""
     alone, guide = begun(transducer, replay)
     steps, decoder = list(taken(alone, guide, replay.target)), alone.decoder

@@ -19,10 +19,11 @@ from pellucid.model.recurrence import Inputs
 from pellucid.search.decoded import array, closed_symbols
 from pellucid.search.forcing import force, likelihoods
 from pellucid.search.painting import guided
+from pellucid.search.predictor import Predictor
 from pellucid.search.reading import Work
 from pellucid.search.running import Alone, Running, over
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
+from pellucid.search.transducer import require_transducer
 
 KEPT = 2**24
 """Numbers of keys that the gradient keeps of all steps, at most: 64 MiB, some three times over."""
@@ -40,7 +41,7 @@ class Evidence(NamedTuple):
     gradient_agreement: float | None
 
 
-def evidence(transducer: Transducer, trace: Trace) -> Evidence:
+def evidence(transducer: Predictor, trace: Trace) -> Evidence:
     """What erasure and gradients say of a trace, along its own output.
 
     Erasure: the vector of position s is set to zero, everything before and after it stays, and ln p of the same
@@ -59,7 +60,7 @@ def evidence(transducer: Transducer, trace: Trace) -> Evidence:
     return Evidence(nothing, nothing, None, None)
 
 
-def erasure(transducer: Transducer, replay: Replay) -> Float[np.ndarray, "T S"]:
+def erasure(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
     """ln p of each symbol less what it is without each position, of a replay of one trace, in batches of positions."""
     ((_, positions, steps),) = replay.sizes
     rows = []
@@ -75,7 +76,7 @@ def erasure(transducer: Transducer, replay: Replay) -> Float[np.ndarray, "T S"]:
     return (likely[:1] - likely[1:]).T
 
 
-def gradient_input(transducer: Transducer, replay: Replay) -> Float[np.ndarray, "T S"]:
+def gradient_input(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
     """Gradient × input of each symbol's ln p, of a replay of one trace: a row a step, in batches of steps."""
     ((_, positions, steps),) = replay.sizes
     units = transducer.config.attention.units
@@ -83,7 +84,7 @@ def gradient_input(transducer: Transducer, replay: Replay) -> Float[np.ndarray, 
     return np.concatenate([_gradients(transducer, replay, list(part)) for part in _parts(steps, most)])
 
 
-def _gradients(transducer: Transducer, replay: Replay, steps: list[int]) -> Float[np.ndarray, "c S"]:
+def _gradients(transducer: Predictor, replay: Replay, steps: list[int]) -> Float[np.ndarray, "c S"]:
     """Those of some steps, each in a row of its own: one way back serves all of them."""
     own, leaves = _repeated(replay, len(steps)), list[Tensor]()
 
@@ -114,16 +115,17 @@ def _log_probabilities(running: Running, target: Int[Tensor, "c T"]) -> Float[Te
 
 
 def _running(
-    transducer: Transducer, work: Work, changed: Callable[[Float[Tensor, "c S E"]], Float[Tensor, "c S E"]]
+    transducer: Predictor, work: Work, changed: Callable[[Float[Tensor, "c S E"]], Float[Tensor, "c S E"]]
 ) -> Running:
     """What writes, over changed vectors of what each model reads."""
-    rows, members = transducer.painted_rows(work), list[Alone]()
+    writer = require_transducer(transducer, "steps")
+    rows, members = writer.painted_rows(work), list[Alone]()
     for network, source in zip(transducer.networks, transducer.own_sources(work.source), strict=True):
         encoder = network.encoder
         vectors = changed(encoder.table(encoder.known(source)))
         memory = encoder.over(Inputs(vectors), source, work.lengths)
         members.append(over(network, memory, transducer.options.masked))
-    return guided(transducer.joined(members), rows)
+    return guided(writer.joined(members), rows)
 
 
 def _repeated(replay: Replay, rows: int) -> Replay:

@@ -12,8 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.inspection.states import states
+from pellucid.search.predictor import Predictor
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
 
 AT_ONCE = 256
 """Traces whose states are taken together."""
@@ -37,7 +37,7 @@ class Gathered(NamedTuple):
     decoder: Side
 
 
-def gather(transducer: Transducer, traces: Sequence[Trace], most: int = 200_000) -> Gathered:
+def gather(transducer: Predictor, traces: Sequence[Trace], most: int = 200_000) -> Gathered:
     """The states of traces, in their order, until a side has `most`; the trace in which it does is not cut."""
     sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for start in range(0, len(traces), AT_ONCE):

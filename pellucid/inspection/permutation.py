@@ -18,9 +18,10 @@ from pellucid.model.network import writing
 from pellucid.search.decoded import closed_symbols
 from pellucid.search.forcing import likelihoods
 from pellucid.search.painting import Guided
+from pellucid.search.predictor import Predictor
 from pellucid.search.running import Alone, Together
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
+from pellucid.search.transducer import require_transducer
 
 
 class Permuted(NamedTuple):
@@ -32,7 +33,7 @@ class Permuted(NamedTuple):
     """The greatest weight of the step: what is spread evenly cannot change by shuffling."""
 
 
-def permutation(transducer: Transducer, trace: Trace, permutations: int = 100, seed: int = 1) -> Permuted:
+def permutation(transducer: Predictor, trace: Trace, permutations: int = 100, seed: int = 1) -> Permuted:
     """Shuffle one step's weights among the source positions, along the trace's own output, and write that step again.
 
     All other steps keep their own weights. With several heads, all look by the shuffled mean of theirs, and what is
@@ -46,7 +47,10 @@ def permutation(transducer: Transducer, trace: Trace, permutations: int = 100, s
     changes, greatest = list[float](), list[float]()
     with torch.inference_mode(), answering(transducer, permutations * len(trace.target)):
         for replay in replays(transducer, [trace]):
-            running, symbols = transducer.begin(replay.work), torch.full_like(replay.target[:, 0], BOS)
+            running, symbols = (
+                require_transducer(transducer, "steps").begin(replay.work),
+                torch.full_like(replay.target[:, 0], BOS),
+            )
             for wanted in replay.target.unbind(dim=1):
                 seen = running.step(symbols)
                 rows = shuffled(seen.weights[0], permutations, generator)

@@ -20,10 +20,11 @@ from pellucid.kernels.dispatch import inference_kernels
 from pellucid.model.memory import State, Step
 from pellucid.search.decoded import Spans
 from pellucid.search.painting import Guided
+from pellucid.search.predictor import Predictor
 from pellucid.search.reading import Work, sources_of
 from pellucid.search.running import Alone
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
+from pellucid.search.transducer import require_transducer
 
 POSITIONS = 2**15
 """Padded source positions of a batch, at most: so many keys and states are in memory at once."""
@@ -43,7 +44,7 @@ class Replay(NamedTuple):
         return list(zip(self.work.rows.tolist(), self.work.positions.tolist(), self.steps, strict=True))
 
 
-def replays(transducer: Transducer, traces: Sequence[Trace]) -> Iterator[Replay]:
+def replays(transducer: Predictor, traces: Sequence[Trace]) -> Iterator[Replay]:
     """Traces with a source and an output, those of near-equal lengths together."""
     examples = [example_of(transducer, trace) for trace in traces]
     known, cut = transducer.vocabularies, transducer.segmenters
@@ -63,7 +64,7 @@ def replays(transducer: Transducer, traces: Sequence[Trace]) -> Iterator[Replay]
 
 
 def _replay(
-    transducer: Transducer, rows: Int[np.ndarray, " B"], added: Sequence[int], pairs: tuple[Ragged, Ragged]
+    transducer: Predictor, rows: Int[np.ndarray, " B"], added: Sequence[int], pairs: tuple[Ragged, Ragged]
 ) -> Replay:
     """One batch, on the network's device; of each source so many features are no positions."""
     device = next(transducer.network.parameters()).device
@@ -73,12 +74,12 @@ def _replay(
     return Replay(work, target.to(device), steps.tolist())
 
 
-def example_of(transducer: Transducer, trace: Trace) -> Example:
+def example_of(transducer: Predictor, trace: Trace) -> Example:
     """The source of a trace, with its features."""
     return Example(trace.text, "", transducer.segmenters.features.join(trace.added or trace.source[: trace.features]))
 
 
-def target_ids(transducer: Transducer, trace: Trace) -> list[int]:
+def target_ids(transducer: Predictor, trace: Trace) -> list[int]:
     """What was written, in ids; V + p for a copy of the symbol at source position p, which the vocabulary lacks."""
     ids, copying = transducer.vocabularies.target.ids, transducer.config.decoder.copying
     found = []
@@ -91,7 +92,7 @@ def target_ids(transducer: Transducer, trace: Trace) -> list[int]:
 
 
 @contextmanager
-def answering(transducer: Transducer, hypotheses: int) -> Iterator[None]:
+def answering(transducer: Predictor, hypotheses: int) -> Iterator[None]:
     """Within, the model is in use: no dropout, and kernels where they pay for so many hypotheses."""
     device = next(transducer.network.parameters()).device
     with transducer.evaluating(), inference_kernels(hypotheses, device.type):
@@ -107,9 +108,9 @@ class Taken(NamedTuple):
     step: Step
 
 
-def begun(transducer: Transducer, replay: Replay) -> tuple[Alone, Guided | None]:
+def begun(transducer: Predictor, replay: Replay) -> tuple[Alone, Guided | None]:
     """One model before its first step, and the rows it is given; an `InputError` for an ensemble, which is several."""
-    running = transducer.begin(replay.work)
+    running = require_transducer(transducer, "steps").begin(replay.work)
     alone = running.running if isinstance(running, Guided) else running
     if not isinstance(alone, Alone):
         raise InputError("an ensemble has no states of its own: ask one of its models")

@@ -15,8 +15,8 @@ from pellucid.config import memory_size
 from pellucid.inspection.gates import Gates, decoder_gates, encoder_gates
 from pellucid.inspection.replaying import Replay, answering, begun, replays, taken
 from pellucid.search.decoded import array
+from pellucid.search.predictor import Predictor
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
 
 
 class States(NamedTuple):
@@ -30,7 +30,7 @@ class States(NamedTuple):
     """By name (inspection/gates.py), at source positions or steps; empty unless asked for."""
 
 
-def states(transducer: Transducer, traces: Sequence[Trace], gates: bool = False) -> list[States]:
+def states(transducer: Predictor, traces: Sequence[Trace], gates: bool = False) -> list[States]:
     """The states along each trace, with the attention that the transducer's options give.
 
     A trace without source or output has none. `InputError` for an ensemble, whose models each have their own.
@@ -43,7 +43,7 @@ def states(transducer: Transducer, traces: Sequence[Trace], gates: bool = False)
     return found
 
 
-def _states(transducer: Transducer, replay: Replay, gates: bool) -> list[States]:
+def _states(transducer: Predictor, replay: Replay, gates: bool) -> list[States]:
     """Those of one batch."""
     alone, guide = begun(transducer, replay)
     read, written, opened = array(alone.attendable.memory.states), list[Tensor](), list[Gates]()
@@ -68,7 +68,7 @@ def _states(transducer: Transducer, replay: Replay, gates: bool) -> list[States]
     ]
 
 
-def _nothing(transducer: Transducer) -> States:
+def _nothing(transducer: Predictor) -> States:
     """The states of no step."""
     config = transducer.config
     return States(np.zeros((0, memory_size(config.encoder))), np.zeros((0, config.decoder.hidden_size)), {})

@@ -6,12 +6,11 @@ from rich.markup import escape as markup_escape
 from rich.table import Table
 from rich.text import Text
 
-from pellucid.config import Task
-from pellucid.evaluation.assessment import Assessment, GroupScores, rates_of
+from pellucid.evaluation.assessment import Assessment
 from pellucid.evaluation.comparing import Comparison, Difference
 from pellucid.evaluation.intervals import Interval
 from pellucid.evaluation.metrics import Accuracy
-from pellucid.evaluation.outcomes import Mean
+from pellucid.evaluation.scoring import Rate
 from pellucid.look.label_tables import label_rows, label_table
 from pellucid.look.visible import visible, visible_text
 
@@ -73,25 +72,25 @@ def only_right(one: Assessment, other: Assessment) -> list[int]:
 
 def group_table(runs: Sequence[Assessment]) -> Table:
     """The rates of each group and run, and their means without weights; of one run with the first one's intervals."""
-    several, task = len(runs) > 1, runs[0].task
-    names = [rate.name for rate in rates_of(runs[0].groups[0], task)]
+    several, rates_of = len(runs) > 1, runs[0].metrics.rates
+    names = [rate.name for rate in rates_of(runs[0].groups[0])]
     table = _titled(f"{' and '.join(names)} by group", "group", "of")
     first, *others = (f"{SHORT.get(name, name)} %" for name in names)
     for run in runs:
         for head in (first, *([] if several else ["95 % interval"]), *others):
             table.add_column(f"{_name(run)}\n{head}" if several else head, justify="right")
     for rows in zip(*(run.groups for run in runs), strict=True):
-        cells = [cell for row in rows for cell in _rates(row, task, several)]
+        cells = [cell for row in rows for cell in _rates(rates_of(row), several)]
         table.add_row(Text(visible_text(rows[0].group)), f"{rows[0].examples:,}", *cells)
     table.add_section()
-    cells = [cell for run in runs if run.mean for cell in _rates(run.mean, task, several)]
+    cells = [cell for run in runs if run.mean for cell in _rates(rates_of(run.mean), several)]
     table.add_row("mean", f"{len(runs[0].groups)} groups", *cells)
     return table
 
 
-def _rates(row: GroupScores | Mean, task: Task, several: bool) -> list[str]:
+def _rates(rates: Sequence[Rate], several: bool) -> list[str]:
     """The rates of a group or of a mean."""
-    first, *others = rates_of(row, task)
+    first, *others = rates
     interval = [] if several else [_interval(first.interval)]
     return [f"{first.value:.2f}", *interval, *(f"{rate.value:.2f}" for rate in others)]
 
@@ -219,11 +218,7 @@ def _counted(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> T
 def differences(comparison: Comparison) -> list[tuple[str, Difference]]:
     """The differences by name; of classes and positions both would be one."""
     named = comparison.differences
-    if comparison.task == "transduce":
-        return [(key.replace("_", " "), each) for key, each in named.items()]
-    if comparison.task == "tag":
-        return [("tags right", named["accuracy"]), ("all tags right", named["exact_match"])]
-    return [("accuracy", named["accuracy"])]
+    return [(name, named[key]) for key, name in comparison.metrics.compared]
 
 
 def p_value(p: float) -> str:

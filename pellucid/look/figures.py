@@ -19,7 +19,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pellucid.evaluation.metrics import FOLLOWED, Accuracy, Followed
+from pellucid.evaluation.metrics import Accuracy, Followed
+from pellucid.evaluation.scoring import ERROR_RATES
 from pellucid.look.axes import percent_range, round_up, short_number, values
 from pellucid.look.fonts import drawable_names, missing_glyphs_allowed, name_ticks
 from pellucid.look.visible import probability, shortened, visible
@@ -64,7 +65,7 @@ def attention_figure(trace: Trace) -> Figure:
     return settled(figure)
 
 
-def curves_figure(log: Sequence[Mapping[str, Any]], followed: Sequence[Followed] = FOLLOWED["transduce"]) -> Figure:
+def curves_figure(log: Sequence[Mapping[str, Any]], followed: Sequence[Followed] = ERROR_RATES.followed) -> Figure:
     """Losses, and below them the scores that are followed, over the examples seen; the best checkpoint marked."""
     figure = empty_figure(6.4, 5.2)
     upper, lower = figure.subplots(2, 1, sharex=True)

@@ -16,7 +16,7 @@ def label_rows(labelled: Labelled, evaluation: Evaluation) -> list[tuple[str, st
     """The scores: name, value, and its interval or what it is."""
     accuracy, about = f"{labelled.accuracy:.2f} %", _ci(labelled.accuracy_ci95)
     rows = [("accuracy", accuracy, about)]
-    if labelled.task == "tag":
+    if labelled.per_position:
         exact = f"{evaluation.exact_match:.2f} %", f"{_ci(evaluation.exact_match_ci95)} (whole sequences)"
         rows = [("tags right", accuracy, about), ("all tags right", *exact)]
         rows += [("Q3", accuracy, "the same, of H, E and C")] if labelled.q3 is not None else []

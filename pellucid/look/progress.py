@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from pellucid.config import Task
-from pellucid.evaluation.metrics import FOLLOWED
 from pellucid.kernels.cache import cache_folder
 from pellucid.look.visible import visible_message
+from pellucid.tasks.registry import task_named
 from pellucid.training.augmentation import Augmented
 from pellucid.training.loop import Started, Stepped, Stopped, Validated
 from pellucid.training.session import Built, Read, RunEvent
@@ -147,5 +147,6 @@ def compiling() -> str:
 
 def scores(task: Task, metrics: Mapping[str, float], few: bool = False) -> str:
     """What a validation found, in words of the task; or the first of it and the loss."""
-    found = [f"{each.name} {metrics[each.key]:6.2f} %" for each in FOLLOWED[task] if each.key in metrics]
+    followed = task_named(task).metrics.followed
+    found = [f"{each.name} {metrics[each.key]:6.2f} %" for each in followed if each.key in metrics]
     return " · ".join([*found[: 1 if few else None], f"loss {metrics['loss']:.3f}"])

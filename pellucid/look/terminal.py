@@ -14,11 +14,9 @@ from rich.cells import cell_len
 
 from pellucid.look.visible import ascii_visible, clusters, folded, probability, shortened, visible, visible_text
 from pellucid.search.trace import Trace
+from pellucid.tasks.registry import task_named
 
-CAPTION = "Attention shows where the model looked, not why it decided."
 NO_ATTENTION = "This model has no attention: there are no weights to show."
-OWN_PLACE = "Each tag is read from the state at its own position: nothing else is looked at."
-POINTING = "The weights are the answer: the probability of each position."
 
 _DARK, _BRIGHT = (24, 30, 42), (125, 190, 255)
 _LONGEST_LABEL = 14
@@ -71,11 +69,9 @@ class _Row(NamedTuple):
 
 def caption_of(trace: Trace) -> str:
     """What the weights of a trace are, in a sentence."""
-    if trace.task == "tag":
-        return OWN_PLACE
-    if trace.attention.size and not trace.attention.any():
+    if trace.attention.size and not trace.attention.any() and not trace.per_position:
         return NO_ATTENTION
-    return POINTING if trace.task == "point" else CAPTION
+    return task_named(trace.task).labels.weights
 
 
 def render(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
@@ -90,7 +86,7 @@ def render(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool
     for note in _notes(trace, signs):
         lines += folded(note, width)
     if trace.target:
-        lines += ["", *(_tags(trace, signs) if trace.task == "tag" else _matrix(trace, signs, width, color))]
+        lines += ["", *(_tags(trace, signs) if trace.per_position else _matrix(trace, signs, width, color))]
     return "\n".join(line.rstrip() for line in lines)
 
 

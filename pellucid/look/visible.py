@@ -102,7 +102,7 @@ def probability(log_probability: float) -> str:
         return "unknown"
     if log_probability >= math.log(0.01):
         return portion(math.exp(log_probability))
-    if log_probability == -math.inf:
+    if log_probability < -1e9:  # what a trace holds for probability 0, and what no double can tell apart from it
         return "0"
     exponent = math.floor(log_probability / math.log(10))
     leading = round(math.exp(log_probability - exponent * math.log(10)))

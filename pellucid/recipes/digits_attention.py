@@ -9,13 +9,14 @@ from pathlib import Path
 from pellucid.data.synthetic import spell
 from pellucid.errors import DataError
 from pellucid.files import write_json
-from pellucid.look.terminal import CAPTION, legend, render
+from pellucid.look.terminal import legend, render
 from pellucid.recipes.digits.figures import Group
 from pellucid.recipes.digits.lesson import Lesson, lines_of, parts_of, report_of
 from pellucid.recipes.digits.own import Task, train_and_judge
 from pellucid.recipes.digits.reference import POSITIONS_ATTENTION, Curve, curves
 from pellucid.recipes.following import teller
 from pellucid.recipes.recipe import Request, recipe_config
+from pellucid.tasks.task import ATTENTION_CAPTION
 from pellucid.training.run import load
 from pellucid.viewer.report import write_report
 from pellucid.viewer.run_report import report_on
@@ -67,4 +68,4 @@ def _lines(folder: Path) -> Iterator[str]:
     width = shutil.get_terminal_size((120, 24)).columns
     for trace in load(folder).predict([spell(number) for number in NUMBERS]):
         yield f"{render(trace, width=width, color=color)}\n"
-    yield f"{legend(color=color)}\n{CAPTION}\n"
+    yield f"{legend(color=color)}\n{ATTENTION_CAPTION}\n"

@@ -18,7 +18,7 @@ from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.typos.networks import Sizes
 from pellucid.recipes.typos.study import Data, Point, answers, data_of, examples_of
 from pellucid.recipes.typos.telling import Run, lines_of, numbers_of, parts_of, summary_of, told
-from pellucid.search.transducer import Transducer
+from pellucid.search.predictor import Predictor
 from pellucid.toml import to_toml
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files
@@ -96,7 +96,7 @@ def conduct(job: Job, tell: ProgressCallback) -> Run:
     )
 
 
-def chances_of(transducer: Transducer, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
+def chances_of(transducer: Predictor, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
     """The weight on each position of each word, which is its probability; zero behind its end."""
     found = np.zeros((len(words), LONGEST))
     for row, trace in zip(found, transducer.predict(words), strict=True):

@@ -27,7 +27,7 @@ def examples_of(sources: Iterable[str], features: Iterable[str] | None) -> list[
     """
     sources = convert_argument("sources", sources, Iterable[str])
     features = convert_argument("features", features, Iterable[str] | None)
-    pairs = zip(sources, repeat("")) if features is None else pair_up(sources, features, "features text")
+    pairs = zip(sources, repeat("")) if features is None else pair_up(sources, features, "features", "features text")
     examples = (Example(source, "", tags) for source, tags in pairs)
     return examples if isinstance(sources, Iterator) else list(examples)
 

@@ -1,8 +1,8 @@
 """Ensemble: several trained networks that write one output, p of each symbol the mean of theirs."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -11,22 +11,22 @@ from torch import Tensor
 
 from pellucid.config import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
-from pellucid.errors import RunError, quote
+from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.model.network import Network, tagged
 from pellucid.search.beam import Wanted, stepwise
 from pellucid.search.decoded import Limits, spans_of
 from pellucid.search.layers import Found
+from pellucid.search.predictor import Predictor
 from pellucid.search.reading import Work
-from pellucid.search.running import Alone, Members, Together, evaluating
+from pellucid.search.running import NO_MEMBERS, Alone, Members, Together
 from pellucid.search.transducer import Transducer
+from pellucid.wording import abbreviated
 
 CUTS = (
     *("source_symbols", "target_symbols", "features_symbols"),
     *("source_normalisation", "target_normalisation"),
 )
 """Settings of the data by which texts become symbols: the members must agree on them."""
-
-NOBODY = Members((), (), (), ())
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,12 @@ class Ensemble(Transducer):
     It reads every symbol that some member knows; a member reads what it does not know itself as unknown.
     """
 
-    members: Members = NOBODY
-
-    @property
-    def networks(self) -> tuple[Network, ...]:
-        """All members."""
-        return self.members.networks
-
-    def own_sources(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
-        """What each of them reads, in ids of its own."""
-        return self.members.own(source)
+    def __post_init__(self) -> None:
+        """Refuse fields of another type, and an ensemble of no models; `pellucid.load` makes one of runs."""
+        super().__post_init__()
+        if not issubclass(type(self.members), Members) or not self.members.networks:
+            shown = abbreviated(self.members) if self.members is not NO_MEMBERS else "none"
+            raise ArgumentError(f"members: expected one model at least, got {shown}")
 
     def joined(self, members: Sequence[Alone]) -> Together:
         """All members' hypotheses as one."""
@@ -55,10 +51,6 @@ class Ensemble(Transducer):
         """All members, before their first step."""
         return self.members.begin(work.source, work.lengths, self.options.masked)
 
-    def evaluating(self) -> AbstractContextManager[None]:
-        """Within, all members are in evaluation mode."""
-        return _all_evaluating(self.members)
-
     def _search_plainly(self, work: Work, width: int, best: int) -> list[list[Found]]:
         """One batch by ln p; each member's steps by a kernel where there is one."""
         limits = Limits(self.config.search.minimum_length, self.maximum_length)
@@ -66,17 +58,24 @@ class Ensemble(Transducer):
         return stepwise(self._begin(work), work.positions, wanted)
 
 
-@contextmanager
-def _all_evaluating(members: Members) -> Iterator[None]:
-    """Within, all networks are in evaluation mode; afterwards each in the one it was in."""
-    with ExitStack() as stack:
-        for network in members.networks:
-            stack.enter_context(evaluating(network))
-        yield
+class Joined(NamedTuple):
+    """What several predictors are as one."""
+
+    config: Config
+    vocabularies: Vocabularies
+    network: Network
+    name: str
+    members: Members
 
 
-def ensemble(members: Sequence[Transducer], names: Sequence[str]) -> Ensemble:
-    """Transducers as one; `RunError` names those that do not write the same symbols, or cut texts in other ways."""
+def ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Ensemble:
+    """Transducers as one, as `join_members` does."""
+    config, vocabularies, network, name, joined = join_members(members, names)
+    return Ensemble(config, vocabularies, network, name=name, members=joined)
+
+
+def join_members(members: Sequence[Predictor], names: Sequence[str]) -> Joined:
+    """Predictors as one; `RunError` names those that do not write the same symbols, or cut texts in other ways."""
     if not members:
         raise RunError("an ensemble has one model at least")
     first = members[0]
@@ -95,10 +94,10 @@ def ensemble(members: Sequence[Transducer], names: Sequence[str]) -> Ensemble:
     beyond = tuple(len(each.vocabularies.source) + len(each.vocabularies.features) for each in members)
     orders = tuple(_order(first, each) for each in members)
     together = Members(tuple(each.network for each in members), tables, beyond, orders)
-    return Ensemble(first.config, known, first.network, name=" with ".join(names), members=together)
+    return Joined(first.config, known, first.network, " with ".join(names), together)
 
 
-def _check_symbols(*pair: tuple[Transducer, str]) -> None:
+def _check_symbols(*pair: tuple[Predictor, str]) -> None:
     """`RunError` where one of two models writes a symbol that the other does not; their order is no matter."""
     for (one, name), (other, its) in (pair, pair[::-1]):
         lacking = [each for each in one.vocabularies.target.symbols if each not in other.vocabularies.target.ids]
@@ -122,7 +121,7 @@ def _difference(one: Config, other: Config) -> str:
     return "" if one.encoder.features == other.encoder.features else "encoder.features"
 
 
-def _order(first: Transducer, member: Transducer) -> Int[Tensor, " V"] | None:
+def _order(first: Predictor, member: Predictor) -> Int[Tensor, " V"] | None:
     """The member's own id of each target id of the first; None where these are the same."""
     written, own = first.vocabularies.target, member.vocabularies.target
     if written.symbols == own.symbols:
@@ -140,7 +139,7 @@ def _union(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
     return Vocabulary(tuple(counts), tuple(counts.values()))
 
 
-def _table(known: Vocabularies, member: Transducer) -> Int[Tensor, " U"]:
+def _table(known: Vocabularies, member: Predictor) -> Int[Tensor, " U"]:
     """The member's own id of every id that the ensemble reads; those of features follow those of sources."""
     own = member.vocabularies
     special = list(range(UNK + 1))

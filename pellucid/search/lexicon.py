@@ -21,6 +21,10 @@ class Lexicon(CheckedFields):
     bad: tuple[BadLine, ...] = ()
     """Lines that could not be read, where they are skipped."""
 
+    def __hash__(self) -> int:
+        """Return the hash of the content, in which the order of the sources does not count, as in `==`."""
+        return hash((frozenset(self.targets.items()), self.bad))
+
 
 def load_lexicon(path: str | Path, config: DataConfig) -> Lexicon:
     """Pairs of a file: source and target in its first two columns, whatever the training file was like.

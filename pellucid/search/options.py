@@ -55,11 +55,6 @@ class Options(CheckedFields):
         """What of this concerns attention alone."""
         return Options(painted=self.painted, masked=self.masked)
 
-    @property
-    def guides(self) -> bool:
-        """Whether there is such, which no kernel of a whole search knows of."""
-        return bool(self.painted or self.masked)
-
 
 NO_OPTIONS = Options()
 LISTED = 10
@@ -81,9 +76,11 @@ def constraints_of(
     segmenter: Segmenter,
     vocabulary: Vocabulary,
     sources: Sources | None = None,
+    first: int | None = None,
 ) -> Constraints:
     """The options in ids; `prefixes` are those of each source.
 
+    Where each source was given its own, `first` is the number of the first source, from 0: an error names the source.
     `sources` are given where a model copies from them: then a prefix may hold symbols of its source that the vocabulary
     lacks. `InputError` names a symbol that the model cannot write, and one that is asked for and forbidden.
     """
@@ -91,23 +88,29 @@ def constraints_of(
     forbidden = _ids(options.forbidden, vocabulary, "forbidden", more)
     required = list(dict.fromkeys(_ids(options.required, vocabulary, "required", more)))
     symbols = [tuple(segmenter.split(each) if isinstance(each, str) else each) for each in prefixes]
+    names = ["prefix" if first is None else f"prefix of source {first + at}" for at in range(1, len(symbols) + 1)]
+    where = dict(zip(reversed(symbols), reversed(names), strict=True))  # an error names the first source of a prefix
     if sources is None:
-        known = {each: tuple(_ids(each, vocabulary, "prefix")) for each in dict.fromkeys(symbols)}
+        known = {each: tuple(_ids(each, vocabulary, what)) for each, what in reversed(where.items())}
         told = [known[each] for each in symbols]
     else:
-        told = [_copied(each, vocabulary, read) for each, read in zip(symbols, sources, strict=True)]
-    for what, ids in [("required", required), *(("prefix", each) for each in dict.fromkeys(map(tuple, told)))]:
+        given = zip(symbols, sources, names, strict=True)
+        told = [_copied(each, vocabulary, read, what) for each, read, what in given]
+    begun = dict(zip(reversed(told), reversed(names), strict=True))
+    for what, ids in [("required", required), *((what, ids) for ids, what in reversed(begun.items()))]:
         both = [vocabulary.symbol(each, ()) for each in ids if each in forbidden]
         if both:
             raise InputError(f"{what}: the symbol {quote(both[0])} is forbidden")
     return Constraints(np.array(forbidden, np.int64), np.array(required, np.int64), tuple(told) if any(told) else ())
 
 
-def _copied(symbols: Sequence[str], vocabulary: Vocabulary, read: tuple[Sequence[str], int]) -> tuple[int, ...]:
+def _copied(
+    symbols: Sequence[str], vocabulary: Vocabulary, read: tuple[Sequence[str], int], what: str
+) -> tuple[int, ...]:
     """The ids of a prefix, of which some are places of its source; none for a source without symbols."""
     source, features = read
     if len(source) > features:
-        _ids([each for each in symbols if each not in source[features:]], vocabulary, "prefix")
+        _ids([each for each in symbols if each not in source[features:]], vocabulary, what)
     return tuple(ids_with_copies(symbols, vocabulary, read)) if len(source) > features else ()
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.config import Config, DataConfig, SearchConfig
-from pellucid.data.answering import encoding_of
+from pellucid.data.answering import encoding_of_pairs
 from pellucid.data.batches import Ragged, encode_sources, ragged
 from pellucid.data.copies import read_symbols, sources_with_copies
 from pellucid.data.examples import Example
@@ -55,7 +55,7 @@ def targets_of(
 ) -> Ragged:
     """Given targets in ids, the end last; with copying, what the vocabulary lacks by its place in the source."""
     if config.decoder.copying:
-        return encoding_of(config)(given, cut, known).target
+        return encoding_of_pairs(config)(given, cut, known).target
     return ragged([[*known.target.encode(each), EOS] for each in symbols])
 
 
@@ -145,11 +145,6 @@ def greatest_length(search: SearchConfig, known: Vocabularies) -> int:
             f"again as the longest training target and ten): set search.maximum_length too"
         )
     return search.maximum_length or derived
-
-
-def has_ratios(search: SearchConfig) -> bool:
-    """Whether the limits depend on the source."""
-    return bool(search.maximum_ratio or search.minimum_ratio)
 
 
 def spans_for(read: Sequence[Read], search: SearchConfig, longest: int, constraints: Constraints) -> Spans:

@@ -6,7 +6,7 @@ positions, V symbols that can be written (with copying, positions of the source 
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -157,6 +157,9 @@ class Members(NamedTuple):
         return [_own(source, table, beyond, order) for table, beyond, order in members]
 
 
+NO_MEMBERS = Members((), (), (), ())
+
+
 def _own(
     source: Int[Tensor, "B S"], table: Int[Tensor, " U"], beyond: int, order: Int[Tensor, " V"] | None
 ) -> Int[Tensor, "B S"]:
@@ -178,3 +181,12 @@ def evaluating(network: Network) -> Iterator[None]:
         yield
     finally:
         network.train()
+
+
+@contextmanager
+def all_evaluating(networks: Sequence[Network]) -> Iterator[None]:
+    """Within, all networks are in evaluation mode; afterwards each in the one it was in."""
+    with ExitStack() as stack:
+        for network in networks:
+            stack.enter_context(evaluating(network))
+        yield

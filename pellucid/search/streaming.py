@@ -1,11 +1,14 @@
-"""Sources in parts, so that a stream of any length is decoded in bounded memory."""
+"""Sources in parts, so that a stream of any length is decoded in bounded memory.
+
+An error stands in the place of its source: the results of the sources before it are yielded first.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from pellucid.data.examples import Example
-from pellucid.errors import DataError
+from pellucid.errors import DataError, InputError
 
 SOURCES = 1024
 """Sources of a stream that are decoded together at most: they bound the memory, whatever its length."""
@@ -27,6 +30,11 @@ class Part(NamedTuple):
     """What the output of each begins with; None where the options say it."""
     first: int = 0
     """The number of the first of them, from 0, among all that are given."""
+
+    def slice(self, start: int, end: int) -> "Part":
+        """Return some of its examples as a part."""
+        prefixes = None if self.prefixes is None else self.prefixes[start:end]
+        return Part(self.examples[start:end], prefixes, self.first + start)
 
 
 def sources_at_once(outputs: int) -> int:
@@ -51,33 +59,35 @@ def chunked(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-def pair_up(sources: Iterable[Item], others: Iterable[Other], noun: str) -> Iterator[tuple[Item, Other]]:
-    """Yield each source with what is given beside it.
+def pair_up(sources: Iterable[Item], others: Iterable[Other], name: str, noun: str) -> Iterator[tuple[Item, Other]]:
+    """Yield each source with what is given beside it, in an argument of this name, whose items are such a noun.
 
     Raises:
         DataError: There are not as many; of lists before anything is yielded, of a stream where the first of both ends.
     """
     if isinstance(sources, Iterator):
-        return _pair_streams(sources, others, noun)
+        return _pair_streams(sources, others, name, noun)
     given = list(sources)
     listed = list(islice(others, len(given) + 1)) if isinstance(others, Iterator) else list(others)
     if len(listed) != len(given):
         got = "more" if isinstance(others, Iterator) and len(listed) > len(given) else len(listed)
-        raise DataError(f"expected one {noun} for each of {len(given)} sources, got {got}")
+        raise DataError(f"{name}: expected one {noun} for each of {len(given)} sources, got {got}")
     return zip(given, listed, strict=True)
 
 
-def _pair_streams(sources: Iterator[Item], others: Iterable[Other], noun: str) -> Iterator[tuple[Item, Other]]:
+def _pair_streams(
+    sources: Iterator[Item], others: Iterable[Other], name: str, noun: str
+) -> Iterator[tuple[Item, Other]]:
     """Yield each source with what is given beside it, one after the other."""
     beside, number = iter(others), 0
     for number, source in enumerate(sources, start=1):
         try:
             other = next(beside)
         except StopIteration:
-            raise DataError(f"expected one {noun} for each source, but source {number} has none") from None
+            raise DataError(f"{name}: expected one {noun} for each source, but source {number} has none") from None
         yield source, other
     if next(beside, beside) is not beside:
-        raise DataError(f"expected one {noun} for each of {number} sources, got more")
+        raise DataError(f"{name}: expected one {noun} for each of {number} sources, got more")
 
 
 def decode_parts(
@@ -89,7 +99,9 @@ def decode_parts(
 ) -> list[Result] | Iterator[Result]:
     """Decode a list at once, into a list; an iterator part by part, into an iterator of the results in their order."""
     if isinstance(examples, list):
-        paired = None if prefixes is None else [prefix for _, prefix in pair_up(examples, prefixes, "prefix")]
+        paired = (
+            None if prefixes is None else [prefix for _, prefix in pair_up(examples, prefixes, "prefixes", "prefix")]
+        )
         return decode(Part(examples, paired, first))
     return _decode_stream(decode, examples, prefixes, sources_at_once(outputs), first)
 
@@ -105,8 +117,25 @@ def _decode_stream(
     if prefixes is None:
         parts = (Part(chunk) for chunk in chunked(examples, size))
     else:
-        pairs = chunked(pair_up(examples, prefixes, "prefix"), size)
+        pairs = chunked(pair_up(examples, prefixes, "prefixes", "prefix"), size)
         parts = (Part([example for example, _ in chunk], [prefix for _, prefix in chunk]) for chunk in pairs)
     for part in parts:
-        yield from decode(part._replace(first=first))
+        yield from _decode_up_to_error(decode, part._replace(first=first))
         first += len(part.examples)
+
+
+def _decode_up_to_error(decode: Callable[[Part], list[Result]], part: Part) -> Iterator[Result]:
+    """Yield the results of a part; where one of its sources raises an `InputError`, those before it, then the error.
+
+    Which source it is, halves tell: they are decoded by themselves, each half that fails in halves again.
+    """
+    try:
+        results = decode(part)
+    except InputError:
+        if len(part.examples) == 1:
+            raise
+        middle = len(part.examples) // 2
+        yield from _decode_up_to_error(decode, part.slice(0, middle))
+        yield from _decode_up_to_error(decode, part.slice(middle, len(part.examples)))
+    else:
+        yield from results

@@ -1,22 +1,28 @@
 """Trace: everything one decoding did. Evaluation, pictures and pages read this and nothing else."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from jaxtyping import Float
 
 from pellucid.arguments import convert_argument
-from pellucid.config import Task
+from pellucid.config import DEFAULT_TASK, Task
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, UNK
 from pellucid.errors import DataError
 from pellucid.search.lattice import Lattice
 from pellucid.search.trace_display import registered_trace_display
 from pellucid.search.trace_schema import (
     DECIMALS,
+    MAX_CANDIDATES,
+    ROUNDING,
     VERSION,
     Origin,
     TraceRecord,
+    check_log_probabilities,
+    check_types,
     decode_field,
     decode_record,
     encode_array,
@@ -26,7 +32,11 @@ from pellucid.search.trace_schema import (
     list_array,
     restore_log_probabilities,
 )
+from pellucid.tasks.task_settings import is_task, settings_of, task_names
+from pellucid.wording import expected_choice
 
+MAX_RANK = 2**53
+"""Of a trace that is read: a number that JSON readers hold exactly."""
 END, UNKNOWN = SPECIAL_NAMES[EOS], SPECIAL_NAMES[UNK]
 
 
@@ -84,16 +94,26 @@ class Trace:
     models."""
     added: tuple[str, ...] = ()
     """Features that were added to the vector of every source symbol (encoder.features = "sum"): no positions."""
-    task: Task = "transduce"
-    """What the model does: other than "transduce", a step is a tag, a class or a position, and none is an end."""
+    task: Task = DEFAULT_TASK
+    """What the model does. Only outputs of autoregressive tasks have an end symbol."""
     looks: Float[np.ndarray, "L S"] | None = None
     """Of a class that was told after several looks, the weights of each, the last of which are `attention`."""
 
     @property
     def symbols(self) -> tuple[str, ...]:
         """What was written or answered, without the end."""
-        ends = self.task == "transduce" and self.finished and bool(self.target)
+        ends = self.autoregressive and self.finished and bool(self.target)
         return self.target[:-1] if ends else self.target
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether the output was written symbol by symbol."""
+        return settings_of(self.task).autoregressive
+
+    @property
+    def per_position(self) -> bool:
+        """Whether each source position has its own output symbol, and attention is an identity."""
+        return settings_of(self.task).per_position
 
     @property
     def score(self) -> float:
@@ -114,18 +134,21 @@ class Trace:
         """Return the trace that `to_json`, `predict --format jsonl`, a saved file or the page wrote.
 
         Raises:
+            ArgumentError: The argument is neither text nor bytes.
             DataError: The text is not a trace of this version of the schema.
         """
-        return cls.from_record(decode_record(text))
+        return cls._restored(decode_record(text))
 
     def to_record(self, compact: bool = False) -> TraceRecord:
         """Return the JSON form as a struct; `compact` as for `to_json`."""
-        write, attends = encode_array if compact else list_array, self.task != "tag"
+        compact = convert_argument("compact", compact, bool)
+        write, attends = encode_array if compact else list_array, not self.per_position
+        likely = self.log_probabilities.astype(np.float64)
         return TraceRecord(
             version=VERSION,
             text=self.text,
             output=self.output,
-            score=_written(self.score, compact),
+            score=_written(float((likely if compact else likely.round(DECIMALS)).sum()), compact),
             finished=self.finished,
             source=list(self.source),
             features=self.features,
@@ -135,10 +158,10 @@ class Trace:
             attention=write(self.attention if attends else np.zeros((0, 0), np.float32)),
             top=self._top(),
             rank=self.rank,
-            origin=self.origin,
+            origin=cast(Origin, sys.intern(self.origin)),  # a default is left out where it is the same object
             probability=None if self.probability is None else _written(self.probability, compact),
             search_score=None if self.search_score is None else _written(self.search_score, compact),
-            task=self.task,
+            task=sys.intern(self.task),
             heads=None if self.heads is None else write(self.heads),
             looks=None if self.looks is None else write(self.looks),
             added=list(self.added),
@@ -153,12 +176,18 @@ class Trace:
         """Return the trace of a record. `score` is not read: it is the sum of the log-probabilities.
 
         Raises:
+            ArgumentError: The argument is no record.
             DataError: The record is of another version of the schema, or its fields do not belong together.
         """
+        return cls._restored(check_types(record))
+
+    @classmethod
+    def _restored(cls, record: TraceRecord) -> "Trace":
+        """Return the trace of a record whose fields have the right types."""
         T, S = len(record.target), len(record.source)
         _check(record)
         likely = decode_field(record, "log_probabilities", (T,))
-        own_positions = np.eye(T, S, record.features, dtype=np.float32)
+        own_places = settings_of(record.task).per_position
         symbols, values = _candidates(record)
         return cls(
             text=record.text,
@@ -169,7 +198,9 @@ class Trace:
             output=record.output,
             finished=record.finished,
             log_probabilities=restore_log_probabilities(likely),
-            attention=own_positions if record.task == "tag" else decode_field(record, "attention", (T, S)),
+            attention=(
+                own_positions(T, S, record.features) if own_places else decode_field(record, "attention", (T, S))
+            ),
             top_symbols=symbols,
             top_log_probabilities=values,
             origin=record.origin,
@@ -210,6 +241,16 @@ class Trace:
         return f"{self.text} → {self.output}"
 
 
+def own_positions(steps: int, positions: int, features: int) -> Float[np.ndarray, "T S"]:
+    """Return the weights of tags, each of which looks at its own position: an identity in T + S numbers of memory."""
+    diagonal = np.zeros(max(steps + positions - 1, 0), np.float32)
+    if not steps or not positions:
+        return np.zeros((steps, positions), np.float32)
+    if features < positions:
+        diagonal[steps - 1 + features] = 1
+    return np.lib.stride_tricks.sliding_window_view(diagonal, positions)[::-1]
+
+
 def _written(value: float, compact: bool) -> float:
     """Return a number as JSON holds it, rounded in the form with lists."""
     finite = finite_log_probability(value)
@@ -220,11 +261,17 @@ def _check(record: TraceRecord) -> None:
     """Raise a `DataError` where a record is of another version, or its fields do not belong together."""
     if record.version != VERSION:
         raise DataError(f"the trace has version {record.version} of the schema; expected version {VERSION}")
+    if not is_task(record.task):
+        raise DataError(f"task: {expected_choice(task_names(), record.task)}")
     steps, positions = len(record.target), len(record.source)
     if not 0 <= record.features <= positions:
         raise DataError(f"features: expected 0 to {positions}, the length of source, got {record.features}")
     if len(record.top) != steps:
         raise DataError(f"top: expected candidates of {steps} steps, the length of target, got {len(record.top)}")
+    if not 0 <= record.rank <= MAX_RANK:
+        raise DataError(f"rank: expected a number from 0 to {MAX_RANK}, got {record.rank}")
+    if record.probability is not None and not 0 <= record.probability <= 1 + ROUNDING:
+        raise DataError(f"probability: expected a number from 0 to 1, got {record.probability}")
     for name, places, count in (
         ("unknown", record.unknown, positions),
         ("unknown_target", record.unknown_target, steps),
@@ -238,6 +285,12 @@ def _check(record: TraceRecord) -> None:
 def _candidates(record: TraceRecord) -> tuple[tuple[tuple[str, ...], ...], Float[np.ndarray, "T k"]]:
     """Return the symbols and log-probabilities of `top`, as many for every step: ("", −∞) where one has fewer."""
     count = max((len(step) for step in record.top), default=0)
+    if count > MAX_CANDIDATES:
+        raise DataError(f"top: expected at most {MAX_CANDIDATES} candidates of a step, got {count}")
     padded = [[*step, *[("", -np.inf)] * (count - len(step))] for step in record.top]
     values = np.array([[value for _, value in step] for step in padded], np.float32)
+    try:
+        check_log_probabilities(values)
+    except DataError as error:
+        raise DataError(f"top: {error}") from None
     return tuple(tuple(symbol for symbol, _ in step) for step in padded), values.reshape(len(padded), count)

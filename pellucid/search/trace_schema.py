@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 from jaxtyping import Float
 
-from pellucid.config import Task
-from pellucid.errors import DataError, quote
+from pellucid.arguments import convert_argument
+from pellucid.config import DEFAULT_TASK, Task
+from pellucid.errors import DataError
 
 VERSION = 1
 """Of the schema. A reader refuses every other version."""
@@ -23,6 +24,10 @@ DECIMALS = 6
 """Decimals of the numbers in lists, and of `top` in both forms."""
 LOG_ZERO = -1e9
 """What is written for a log-probability of −∞ (probability 0), which JSON does not have."""
+ROUNDING = 1e-3
+"""How far rounding may put a probability above 1, and a log-probability above 0."""
+MAX_CANDIDATES = 64
+"""Candidates of a step that a reader accepts: every step takes as much memory as the one with the most."""
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 Fate = Literal["kept", "ended", "pruned"]
@@ -78,7 +83,7 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     origin: Origin = "search"
     probability: float | None = None
     search_score: float | None = None
-    task: Task = "transduce"
+    task: Task = DEFAULT_TASK
     heads: Matrices | None = None
     """N × T × S."""
     looks: Matrix | None = None
@@ -143,11 +148,28 @@ def _shown_shape(shape: tuple[int | None, ...]) -> str:
 
 
 def decode_field(record: TraceRecord | LatticeRecord, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
-    """Return an array of a record as `decode_array` does; its errors name the field."""
+    """Return an array of a record as `decode_array` does; its errors name the field.
+
+    Raises:
+        DataError: The field is no array of this shape, or a weight or log-probability in it is out of range.
+    """
     try:
-        return decode_array(getattr(record, name), shape)
+        values = decode_array(getattr(record, name), shape)
+        if name == "log_probabilities":
+            check_log_probabilities(values)
+        elif name == "scores":  # sums, each of at most as many log-probabilities as there are
+            check_log_probabilities(values / max(1, len(values)))
+        elif values.size and not (values.min() >= 0 and values.max() <= 1 + ROUNDING):
+            raise DataError("expected weights from 0 to 1")
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
+    return values
+
+
+def check_log_probabilities(values: Float[np.ndarray, "..."]) -> None:
+    """Raise a `DataError` where one of them is above 0."""
+    if values.size and values.max() > ROUNDING:
+        raise DataError("expected log-probabilities, which are at most 0")
 
 
 def finite_log_probability(value: float) -> float:
@@ -169,13 +191,27 @@ def decode_record(text: str | bytes) -> TraceRecord:
     """Return the record that JSON text holds. Unknown fields are ignored: the page adds some.
 
     Raises:
+        ArgumentError: The argument is neither text nor bytes.
         DataError: The text is not JSON, is not a trace, or is of another version of the schema.
     """
-    if not isinstance(text, str | bytes):
-        raise DataError(f"expected the JSON of a trace as text or bytes, got {quote(text)}")
+    text = convert_argument("text", text, str | bytes)
     try:
         return msgspec.json.decode(text, type=TraceRecord)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise DataError(f"this is not a trace of schema version {VERSION}: {error}") from None
+
+
+def check_types(record: TraceRecord) -> TraceRecord:
+    """Return a record that a program has made, its values checked against the types of the fields.
+
+    Raises:
+        ArgumentError: The argument is no record.
+        DataError: A field has another type.
+    """
+    given: TraceRecord = convert_argument("record", record, TraceRecord)
+    try:
+        return msgspec.convert(msgspec.to_builtins(given), TraceRecord)
+    except Exception as error:  # whatever the values of the fields may raise
         raise DataError(f"this is not a trace of schema version {VERSION}: {error}") from None
 
 

@@ -1,194 +1,152 @@
-"""Transducer: texts in, Traces out.
+"""Transducer: the predictor of outputs that are written symbol by symbol, by greedy search, beam search or sampling."""
 
-Every method that decodes takes any iterable. Of a list it returns a list. Of an iterator (a generator, `map`, an open
-file) it returns an iterator of the results in their order, which reads at most `streaming.SOURCES` ahead and so needs
-bounded memory, whatever the length of the stream. What an argument cannot be is one `ArgumentError` that names it; of a
-stream, it is raised in the place of the item.
-"""
-
-from collections.abc import Callable, Collection, Iterable, Iterator
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, overload
 
-import msgspec
-from msgspec import Meta
+from jaxtyping import Float
+from torch import Tensor
 
-from pellucid.agreement import refuse_idle
 from pellucid.arguments import convert_argument
-from pellucid.config import SearchConfig, Width
-from pellucid.data.examples import Example
-from pellucid.search.answers import examples_of, shared
-from pellucid.search.batch_decoder import BatchDecoder
-from pellucid.search.options import Options
-from pellucid.search.reading import greatest_length
-from pellucid.search.sampling import Drawing
-from pellucid.search.streaming import Part, Prefix, Result, decode_parts
+from pellucid.errors import DataError, InputError
+from pellucid.kernels.backend import Request, parts_given, settings_of
+from pellucid.kernels.dispatch import searches_whole_batches
+from pellucid.model.requests import request_of
+from pellucid.search.answers import drawn_traces, found_of, given_trace
+from pellucid.search.beam import Wanted, beam, stepwise
+from pellucid.search.constraints import FREE, Constraints
+from pellucid.search.decoded import Limits
+from pellucid.search.forcing import force
+from pellucid.search.greedy import greedy
+from pellucid.search.layers import Found
+from pellucid.search.options import Options, constraints_of, prefixes_of
+from pellucid.search.painting import guided, rows_of
+from pellucid.search.predictor import Predictor
+from pellucid.search.reading import Asked, Work, copied_from, targets_of
+from pellucid.search.running import Alone, Running, begin
+from pellucid.search.sampling import Drawing, sample
+from pellucid.search.score import score_of
+from pellucid.search.streaming import Part
 from pellucid.search.trace import Trace
-from pellucid.toml import checked, flattened
-
-Prefixes = Iterable[Prefix] | None
-"""What each output begins with, a text or its symbols; None where the options say it."""
-Features = Iterable[str] | None
-"""The features of each source; None for a model without."""
-Probability = Annotated[float, Meta(gt=0.0, le=1.0)]
-Number = Annotated[int, Meta(ge=0, le=2**62)]
 
 
 @dataclass(frozen=True)
-class Transducer(BatchDecoder):
-    """Texts in, Traces out: a network, its vocabularies, and the configuration it was trained with."""
-
-    def with_beam(self, width: int) -> "Transducer":
-        """The same, searching with so many hypotheses; 1 is greedy. `ConfigError` for what is no width."""
-        return self.with_search(msgspec.structs.replace(self.config.search, beam_width=width))
-
-    def with_search(self, search: SearchConfig) -> "Transducer":
-        """The same, searching by other settings. `ConfigError` for what contradicts itself, and for changes in vain."""
-        search = convert_argument("search", search, SearchConfig)
-        config, before = checked(msgspec.structs.replace(self.config, search=search)), flattened(self.config)
-        refuse_idle(config, {key for key, value in flattened(config).items() if value != before[key]})
-        greatest_length(config.search, self.vocabularies)
-        return replace(self, config=config)
+class Transducer(Predictor):
+    """An encoder-decoder that writes its output symbol by symbol."""
 
     def with_options(self, options: Options) -> "Transducer":
         """The same, with constraints, a lexicon, lattices, or given attention; using bad ones raises `InputError`."""
         return replace(self, options=convert_argument("options", options, Options))
 
-    @overload
-    def predict(self, sources: Iterator[str], features: Features = None, prefixes: Prefixes = None) -> Iterator[Trace]:
-        """Of a stream."""
+    def joined(self, members: Sequence[Alone]) -> Running:
+        """The hypotheses of each network as those of all that write together."""
+        return members[0]
 
-    @overload
-    def predict(self, sources: Collection[str], features: Features = None, prefixes: Prefixes = None) -> list[Trace]:
-        """Of a list."""
+    def begin(self, work: Work) -> Running:
+        """What writes, before its first step, its attention given as the options say (else an `InputError`)."""
+        rows = self.painted_rows(work)  # first, for it refuses what cannot be hidden
+        return guided(self._begin(work), rows)
 
-    def predict(
-        self, sources: Iterable[str], features: Features = None, prefixes: Prefixes = None
-    ) -> list[Trace] | Iterator[Trace]:
-        """Decode each source, with its features where the model was trained with them.
+    def painted_rows(self, work: Work) -> dict[int, Float[Tensor, " S"]]:
+        """The attention that the options give; an `InputError` for what a source or the model cannot have."""
+        longest = max(self.maximum_length, self.config.data.maximum_length)
+        return rows_of(self.options, work, self.networks, longest)
 
-        One Trace a source, in their order. An empty source gives an empty output. `prefixes` are what each output
-        begins with. `DataError` for a source that is too long, and for too many or too few features or prefixes.
-        """
-        return self.trace(examples_of(sources, features), prefixes)
+    def _begin(self, work: Work) -> Running:
+        """The same without painted rows."""
+        return begin(self.network, work.source, work.lengths, self.options.masked)
 
-    @overload
-    def nbest(
-        self, sources: Iterator[str], count: int, features: Features = None, until: float = 1.0
-    ) -> Iterator[list[Trace]]:
-        """Of a stream."""
+    def _searched(self, part: Part, best: int) -> list[list[Trace]]:
+        """The best outputs of each example, by what the settings ask for."""
+        constraints, width = self._constraints(part), max(best, self.config.search.beam_width)
+        score, lattice = score_of(self.config.search), self.options.lattice
+        plainly = searches_whole_batches(self._request(constraints))
 
-    @overload
-    def nbest(
-        self, sources: Collection[str], count: int, features: Features = None, until: float = 1.0
-    ) -> list[list[Trace]]:
-        """Of a list."""
+        def search(work: Work) -> list[list[Found]]:
+            """One batch."""
+            if plainly:
+                return self._search_plainly(work, width, best)
+            wanted = Wanted(work.spans, width, best, score, constraints.take(work.rows), lattice)
+            return stepwise(self.begin(work), work.positions, wanted)
 
-    def nbest(
-        self, sources: Iterable[str], count: int, features: Features = None, until: float = 1.0
-    ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """`hypotheses` of texts."""
-        return self.hypotheses(examples_of(sources, features), count, until)
+        return self._lists(part, Asked(width, best, constraints), search)
 
-    @overload
-    def sample(self, sources: Iterator[str], drawing: Drawing, features: Features = None) -> Iterator[list[Trace]]:
-        """Of a stream."""
+    def _samples(self, part: Part, drawing: Drawing) -> list[list[Trace]]:
+        """Outputs of each example, drawn at random."""
+        constraints = self._constraints(part)
 
-    @overload
-    def sample(self, sources: Collection[str], drawing: Drawing, features: Features = None) -> list[list[Trace]]:
-        """Of a list."""
+        def draw(work: Work) -> list[list[Found]]:
+            """One batch."""
+            wanted = Wanted(work.spans, 1, constraints=constraints.take(work.rows))
+            drawn = sample(self.begin(work), work.positions, work.rows + part.first, wanted, drawing)
+            return [[found_of(each) for each in outputs] for outputs in drawn]
 
-    def sample(
-        self, sources: Iterable[str], drawing: Drawing, features: Features = None
-    ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """`samples` of texts, numbered from 0."""
-        return self.samples(examples_of(sources, features), drawing)
+        lists = self._lists(part, Asked(drawing.samples, sys.maxsize, constraints), draw)
+        return [drawn_traces(traces, drawing, number) for number, traces in enumerate(lists, part.first)]
 
-    @overload
-    def trace(self, examples: Iterator[Example], prefixes: Prefixes = None) -> Iterator[Trace]:
-        """Of a stream."""
+    def _forced(self, part: Part) -> list[Trace]:
+        """The targets of examples as though they had been decoded."""
+        given = part.examples
+        for number, example in enumerate(given, start=part.first + 1):
+            if not self.segmenters.source.split(example.source):
+                raise DataError(f"source {number} is empty: there is nothing to score its target by")
+        symbols = [self.segmenters.target.split(example.target) for example in given]
+        longest = max(self.maximum_length, self.config.data.maximum_length)
+        for number, each in enumerate(symbols, start=part.first + 1):
+            if len(each) > longest:
+                raise DataError(f"target {number} has {len(each)} symbols; at most {longest} can be scored")
+        known, copying = self.vocabularies, self.config.decoder.copying
+        targets = targets_of(given, symbols, known, self.segmenters, self.config)
 
-    @overload
-    def trace(self, examples: Collection[Example], prefixes: Prefixes = None) -> list[Trace]:
-        """Of a list."""
+        def score(work: Work) -> list[list[Found]]:
+            """One batch."""
+            target, steps = targets.padded(work.rows)
+            device = work.lengths.device
+            outputs = force(self.begin(work), work.positions, target.to(device), steps.to(device))
+            return [[found_of(each)] for each in outputs]
 
-    def trace(self, examples: Iterable[Example], prefixes: Prefixes = None) -> list[Trace] | Iterator[Trace]:
-        """Decode examples (their targets are not looked at): near-equal lengths together, results in their order."""
-        return self._decode(lambda part: [traces[0] for traces in self._searched(part, 1)], examples, prefixes)
+        scored = replace(self, options=self.options.guiding)._lists(part, Asked(1, 1, FREE), score)
+        ids = known.target.ids
+        return [
+            given_trace(traces[0], example.target, each, {*ids, *traces[0].source} if copying else ids)
+            for traces, example, each in zip(scored, given, symbols, strict=True)
+        ]
 
-    @overload
-    def hypotheses(
-        self, examples: Iterator[Example], count: int, until: float = 1.0, prefixes: Prefixes = None
-    ) -> Iterator[list[Trace]]:
-        """Of a stream."""
+    def _constraints(self, part: Part) -> Constraints:
+        """The options in ids."""
+        read = copied_from(part.examples, self.segmenters, self.config)
+        texts = prefixes_of(self.options, len(part.examples), part.prefixes)
+        first, longest = None if part.prefixes is None else part.first, self.maximum_length
+        constraints = constraints_of(self.options, texts, self.segmenters.target, self.vocabularies.target, read, first)
+        for row in range(0 if part.prefixes is None else len(part.examples)):
+            if constraints.least(row) > longest:
+                raise InputError(
+                    f"prefix of source {part.first + row + 1}: the prefix and the required symbols take "
+                    f"{constraints.least(row)} symbols, but search.maximum_length is {longest}"
+                )
+        return constraints
 
-    @overload
-    def hypotheses(
-        self, examples: Collection[Example], count: int, until: float = 1.0, prefixes: Prefixes = None
-    ) -> list[list[Trace]]:
-        """Of a list."""
+    def _request(self, constraints: Constraints) -> Request:
+        """Return what is asked of a search: every setting, every option and every constraint."""
+        facts = (
+            *settings_of("search", self.config.search),
+            *parts_given("options", self.options),
+            *parts_given("constraints", constraints),
+        )
+        return request_of("search", next(self.network.parameters()), facts)
 
-    def hypotheses(
-        self, examples: Iterable[Example], count: int, until: float = 1.0, prefixes: Prefixes = None
-    ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """The best outputs of each example, at most `count`, with their shares of the probability of those.
+    def _search_plainly(self, work: Work, width: int, best: int) -> list[list[Found]]:
+        """One batch by ln p and nothing else, by a kernel where there is one."""
+        limits = Limits(self.config.search.minimum_length, self.maximum_length)
+        if width == 1:
+            outputs = [[each] for each in greedy(self.network, work.source, work.lengths, limits)]
+        else:
+            outputs = beam(self.network, work.source, work.lengths, limits, width, best)
+        return [[found_of(each) for each in own] for own in outputs]
 
-        The beam is at least as wide as the list is long. With `until`, only as many of them as have that share of
-        their probability together (the first always).
-        """
-        most: int = convert_argument("count", count, Width)
-        share: float = convert_argument("until", until, Probability)
 
-        def decode(part: Part) -> list[list[Trace]]:
-            """The lists of some examples."""
-            return [shared(traces, share) for traces in self._searched(part, most)]
-
-        return self._decode(decode, examples, prefixes, most)
-
-    @overload
-    def samples(
-        self, examples: Iterator[Example], drawing: Drawing, first: int = 0, prefixes: Prefixes = None
-    ) -> Iterator[list[Trace]]:
-        """Of a stream."""
-
-    @overload
-    def samples(
-        self, examples: Collection[Example], drawing: Drawing, first: int = 0, prefixes: Prefixes = None
-    ) -> list[list[Trace]]:
-        """Of a list."""
-
-    def samples(
-        self, examples: Iterable[Example], drawing: Drawing, first: int = 0, prefixes: Prefixes = None
-    ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """Outputs drawn at random. What is drawn depends on the seed and on an example's number, from `first` on."""
-        how: Drawing = convert_argument("drawing", drawing, Drawing)
-        number: int = convert_argument("first", first, Number)
-        return self._decode(lambda part: self._samples(part, how), examples, prefixes, how.samples, number)
-
-    @overload
-    def force(self, examples: Iterator[Example]) -> Iterator[Trace]:
-        """Of a stream."""
-
-    @overload
-    def force(self, examples: Collection[Example]) -> list[Trace]:
-        """Of a list."""
-
-    def force(self, examples: Iterable[Example]) -> list[Trace] | Iterator[Trace]:
-        """Score given pairs: a Trace of each target as though it had been decoded.
-
-        A target symbol that the model does not know counts as the unknown one; its position stands in
-        `unknown_target`. `DataError` for an empty source.
-        """
-        return self._decode(self._forced, examples)
-
-    def _decode(
-        self,
-        decode: Callable[[Part], list[Result]],
-        examples: Iterable[Example],
-        prefixes: Prefixes = None,
-        outputs: int = 1,
-        first: int = 0,
-    ) -> list[Result] | Iterator[Result]:
-        """Decode a list into a list, or a stream into a stream, of which each example has so many outputs."""
-        given: list[Example] | Iterator[Example] = convert_argument("examples", examples, Iterable[Example])
-        return decode_parts(decode, given, convert_argument("prefixes", prefixes, Prefixes), outputs, first)
+def require_transducer(predictor: Predictor, what: str) -> Transducer:
+    """Return the predictor, if it writes symbol by symbol; else raise `ConfigError` about what was asked of it."""
+    if not isinstance(predictor, Transducer):
+        raise predictor.refused(what)
+    return predictor

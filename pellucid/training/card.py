@@ -2,16 +2,17 @@
 
 from typing import Any
 
-from pellucid.config import Config, Task
 from pellucid.errors import quote
-from pellucid.evaluation.metrics import FOLLOWED
 from pellucid.model.network import parameter_count
+from pellucid.tasks.registry import task_of
+from pellucid.tasks.task import Task
 from pellucid.training.loop import Session
 from pellucid.version import __version__
 
 
 def card(session: Session, log: list[dict[str, Any]]) -> str:
     """The card of a session, from its configuration, its vocabularies and its log."""
+    task = task_of(session.config)
     best = max(
         (record for record in log if record["event"] == "validated" and record["best"]),
         key=lambda record: record["update"],
@@ -25,7 +26,7 @@ def card(session: Session, log: list[dict[str, Any]]) -> str:
             "",
             "## Scores on the development data",
             "",
-            *(_scores(best, len(session.development), session.config.task) if best else ["No validation was made."]),
+            *(_scores(best, len(session.development), task) if best else ["No validation was made."]),
             "",
             "## What it cannot know",
             "",
@@ -47,7 +48,7 @@ def _about(session: Session, log: list[dict[str, Any]]) -> list[str]:
     made = next((record["made"] for record in log if record["event"] == "augmented"), 0)
     beside = f", {made:,} of them made up" if made else ""
     return [
-        f"{architecture(config)}. {parameter_count(session.transducer.network):,} parameters.",
+        f"{task_of(config).architecture(config)}. {parameter_count(session.transducer.network):,} parameters.",
         "",
         f"* Trained on {session.training.source.sequences:,} examples{beside}: {progress.samples:,} samples in "
         f"{progress.update:,} updates, {progress.seconds:,.0f} seconds, seed {config.seed}.",
@@ -59,47 +60,12 @@ def _about(session: Session, log: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def architecture(config: Config) -> str:
-    """The architecture in a sentence."""
-    encoder, decoder = config.encoder, config.decoder
-    if config.task != "transduce":
-        return _answering(config)
-    ways = "both-ways" if encoder.directions == "both" else "forward"
-    attention = "without attention" if config.attention.score == "none" else f"with {config.attention.score} attention"
-    return (
-        f"A recurrent encoder-decoder {attention}: {ways} {encoder.cell.upper()} encoder of {encoder.layers} layer(s) "
-        f"of {encoder.hidden_size} units a direction, {decoder.cell.upper()} decoder of {decoder.layers} layer(s) of "
-        f"{decoder.hidden_size} units"
-    )
-
-
-def _answering(config: Config) -> str:
-    """The same of a network that writes nothing symbol by symbol."""
-    encoder, decoder = config.encoder, config.decoder
-    widths = " and ".join(map(str, encoder.convolutions))
-    before = f"convolutions of {widths} symbols ({encoder.filters} filters each), " if widths else ""
-    ways = "both-ways" if encoder.directions == "both" else "forward"
-    reads = (
-        f"{before}{ways} {encoder.cell.upper()} of {encoder.layers} layer(s) of {encoder.hidden_size} units a direction"
-    )
-    match config.task:
-        case "classify":
-            looks = f"{config.attention.score} attention" if config.attention.score != "none" else "no attention"
-            steps = f"{decoder.steps} step(s) of a {decoder.cell.upper()} of {decoder.hidden_size} units"
-            return f"A classifier: {reads}, read with {looks} by {steps}"
-        case "point":
-            return f"A pointer: {reads}, one look of {config.attention.score} attention"
-        case _:
-            return f"A tagger: {reads}, each position tagged from its own state"
-
-
 def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:
     """The best validation."""
-    found = [f"{each.name} {best[each.key]:.2f} %" for each in FOLLOWED[task] if each.key in best]
+    found = [f"{each.name} {best[each.key]:.2f} %" for each in task.metrics.followed if each.key in best]
     how = ""
-    if task == "transduce":
+    if task.settings.autoregressive:
         found[0] += f" (word error rate {100 - best['exact_match']:.2f} %)"
         how = ", by greedy decoding"
-    answer = {"transduce": "symbol", "tag": "tag", "classify": "class", "point": "position"}[task]
-    lines = [*found, f"cross-entropy {best['loss']:.4f} a {answer}"]
+    lines = [*found, f"cross-entropy {best['loss']:.4f} a {task.labels.symbol}"]
     return [f"On {examples:,} examples{how}, at update {best['update']:,}:", "", *(f"* {line}" for line in lines)]

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from pellucid.config import Task
+from pellucid.config import DEFAULT_TASK, Task
 from pellucid.search.trace import Trace
 
 LOSS_WINDOW = 50
@@ -74,7 +74,7 @@ class Validated(NamedTuple):
     metrics: dict[str, float]
     best: bool
     traces: list[Trace]
-    task: Task = "transduce"
+    task: Task = DEFAULT_TASK
 
 
 class Stopped(NamedTuple):

@@ -4,17 +4,17 @@ from collections.abc import Iterator, Sequence
 
 from pellucid.data.examples import Example
 from pellucid.errors import quote
-from pellucid.search.transducer import Transducer
+from pellucid.search.predictor import Predictor
+from pellucid.tasks.registry import task_of
 
 
-def foreseen(transducer: Transducer, development: Sequence[Example]) -> Iterator[str]:
+def foreseen(transducer: Predictor, development: Sequence[Example]) -> Iterator[str]:
     """A sentence for each: one label alone where labels are told apart, and development targets out of reach.
 
     Out of reach is a target with a symbol that the vocabulary lacks, but where symbols of the source can be copied.
     """
     config, known = transducer.config, frozenset(transducer.vocabularies.target.symbols)
-    if config.task in ("tag", "classify") and len(known) == 1:
-        what = "tag" if config.task == "tag" else "class"
+    if (what := task_of(config).labels.label) and len(known) == 1:
         yield f"every training example has the same {what}, {quote(next(iter(known)))}: there is nothing to tell apart"
     if not config.decoder.copying:
         cut, known = transducer.segmenters.target.split, known | {config.data.unscored}

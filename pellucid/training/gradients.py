@@ -11,17 +11,10 @@ from pellucid.config import Config
 from pellucid.data.batches import Batch
 from pellucid.kernels.graphs import Replayed, bucketed
 from pellucid.model.device import arithmetic
+from pellucid.model.losses import coverage_loss, disagreement, generated_cross_entropy
 from pellucid.model.memory import Unrolled
-from pellucid.model.network import EncoderDecoder, Network, writing
-from pellucid.model.reader import Pointer
-from pellucid.training.objective import (
-    copying_cross_entropy,
-    coverage_loss,
-    cross_entropy,
-    disagreement,
-    generated_cross_entropy,
-    pointing_cross_entropy,
-)
+from pellucid.model.network import Network, writing
+from pellucid.tasks.registry import task_of
 from pellucid.training.scheduled import unroll_sampled
 
 
@@ -39,6 +32,7 @@ class Gradients:
         """`config.graphs` records the way there and back once a shape of batch, and replays it."""
         self.network = network
         self.config = config
+        self.task = task_of(config)
         self.parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.device = self.parameters[0].device
         self.replayed = Replayed(self._there_and_back, self.device) if config.graphs else None
@@ -90,7 +84,7 @@ class Gradients:
         Of a decoder that copies, half counts what is written all in all, half what it writes without copying.
         """
         config = self.config.training
-        loss = target_loss(self.network, unrolled, batch, config.label_smoothing)
+        loss = self.task.loss(self.network, unrolled, batch, config.label_smoothing)
         if unrolled.generated is not None:
             own = generated_cross_entropy(unrolled.generated, batch.target, config.label_smoothing)
             loss = (loss + own) / 2
@@ -103,12 +97,3 @@ class Gradients:
         loss = self.loss(Batch(*inputs))
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         return [loss.detach(), *gradients]
-
-
-def target_loss(network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
-    """The cross-entropy of a batch's targets, whatever the network's logits are."""
-    if isinstance(network, Pointer):
-        return pointing_cross_entropy(unrolled.logits, batch.target, label_smoothing)
-    if isinstance(network, EncoderDecoder) and network.decoder.copying is not None:
-        return copying_cross_entropy(unrolled.logits, batch.target, label_smoothing, network.vocabulary_size)
-    return cross_entropy(unrolled.logits, batch.target, label_smoothing)

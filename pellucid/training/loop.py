@@ -18,20 +18,19 @@ import torch
 from torch import nn
 
 from pellucid.config import Config, Metric, TrainingConfig
-from pellucid.data.answering import encoding_of
 from pellucid.data.batches import Batch, Encoded, assemble, plan_batches
 from pellucid.data.examples import Example
 from pellucid.data.prefetching import Ahead, Feed, Prompt, Upcoming, in_order
 from pellucid.data.vocabulary import PAD
 from pellucid.errors import DivergenceError, NotFiniteError
 from pellucid.evaluation.answers import score
-from pellucid.evaluation.chunks import spans_for_log
 from pellucid.evaluation.metrics import evaluate, metrics_for_log
 from pellucid.model.device import generators, seed
-from pellucid.search.transducer import Transducer
+from pellucid.search.predictor import Predictor
+from pellucid.tasks.registry import task_of
 from pellucid.training.averaging import Average, averaged, build_average
 from pellucid.training.events import LOSS_WINDOW, Event, Progress, Started, Stepped, Stopped, Validated
-from pellucid.training.gradients import Gradients, target_loss
+from pellucid.training.gradients import Gradients
 from pellucid.training.optimizer import Adam
 from pellucid.training.schedule import learning_rate
 from pellucid.training.scheduled import own_share
@@ -61,7 +60,7 @@ PLATEAU_FACTOR = 0.5
 class Session:
     """A training in flight."""
 
-    transducer: Transducer
+    transducer: Predictor
     optimizer: Adam
     training: Encoded
     development: Sequence[Example]
@@ -245,8 +244,8 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
         loss = _development_loss(session)
     references = [(example.target,) for example in session.development]
     scored = score(traces, references, transducer.segmenters)
-    spans = spans_for_log(scored) if session.config.task == "tag" else {}
-    metrics = {**metrics_for_log(evaluate(scored)), **spans, "loss": loss}
+    task = task_of(session.config)
+    metrics = {**metrics_for_log(evaluate(scored)), **task.metrics.validation(scored), "loss": loss}
     if not math.isfinite(metrics["loss"]):
         raise _diverged(session, "the loss on the development data is not finite")
     better = progress.best is None or rank(metrics, config.metric) > progress.best
@@ -281,15 +280,15 @@ def _diverged(session: Session, what: str) -> DivergenceError:
 @torch.no_grad()
 def _development_loss(session: Session) -> float:
     """Cross-entropy of the development targets a symbol, without smoothing: how probable the right answers are."""
-    network, transducer = session.transducer.network, session.transducer
+    network, transducer, task = session.transducer.network, session.transducer, task_of(session.config)
     network.eval()
-    encoded = encoding_of(session.config)(session.development, transducer.segmenters, transducer.vocabularies)
+    encoded = task.encoding(session.config)(session.development, transducer.segmenters, transducer.vocabularies)
     total, symbols = 0.0, 0
     for start in range(0, len(session.development), session.config.search.batch_size):
         stop = min(start + session.config.search.batch_size, len(session.development))
         batch = assemble(encoded, np.arange(start, stop)).to(session.gradients.device)
         count = int((batch.target != PAD).sum())
         if count:  # of answers never seen in training, which have no probability, there may be nothing else
-            total += float(target_loss(network, network(batch), batch, 0.0)) * count
+            total += float(task.loss(network, network(batch), batch, 0.0)) * count
         symbols += count
     return total / max(symbols, 1)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from pellucid.config import Config
-from pellucid.errors import ConfigError, RunError
+from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import absent_folders, remove_empty_folders, strangers, write_json
 from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
@@ -74,7 +74,7 @@ def plan_ensemble(files: Files, folder: Path, config: Config, size: int) -> list
     `ConfigError` for no run, and for more than an ensemble has or there are seeds.
     """
     if not 1 <= size <= run.MAX_MEMBERS:
-        raise ConfigError(f"ensemble: expected 1 to {run.MAX_MEMBERS:,} runs, got {size}")
+        raise ConfigError(f"ensemble: expected 1 to {run.MAX_MEMBERS:,} runs, got {quote(size)}")
     if config.seed + size > 2**32:
         raise ConfigError(f"seed = {config.seed} leaves no room for the seeds of {size} runs")
     seeds = range(config.seed, config.seed + size)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import msgspec
 
 from pellucid.config import Config, DataConfig
-from pellucid.data.answering import encoding_of, vocabularies_of
 from pellucid.data.corpus import Corpus, CorpusError, Found, map_corpus, write_corpus
 from pellucid.data.examples import BadLine, Example, count_columns, has_header, is_undecided, read_examples
 from pellucid.data.headers import HeaderError, check_shared, header_note
@@ -19,6 +18,7 @@ from pellucid.data.records import resolve_format
 from pellucid.data.vocabulary import learn_segmenters
 from pellucid.errors import DataError, RunError
 from pellucid.files import remove
+from pellucid.tasks.registry import task_of
 from pellucid.version import __version__
 
 WORTH_KEEPING = 1 << 23
@@ -104,9 +104,9 @@ def encoded(data: Data, config: Config) -> Corpus:
     """The training examples as ids, as they were kept, or encoded now as the model needs them."""
     if data.corpus is not None:
         return data.corpus
-    cut = learn_segmenters(data.training, config.data)
-    vocabularies = msgspec.structs.replace(vocabularies_of(data.training, cut, config), columns=data.columns)
-    return Corpus(data.key, data.found, vocabularies, encoding_of(config)(data.training, cut, vocabularies))
+    cut, task = learn_segmenters(data.training, config.data), task_of(config)
+    vocabularies = msgspec.structs.replace(task.learn_vocabularies(data.training, cut, config), columns=data.columns)
+    return Corpus(data.key, data.found, vocabularies, task.encoding(config)(data.training, cut, vocabularies))
 
 
 def keep(path: Path, corpus: Corpus, files: Files, config: DataConfig) -> Corpus:

@@ -26,7 +26,7 @@ from msgspec import Meta
 from pellucid.arguments import convert_argument
 from pellucid.config import Config, DataConfig, Device
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
-from pellucid.errors import RunError, quote
+from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.files import (
     MAX_SETTINGS,
     decode_json,
@@ -44,11 +44,9 @@ from pellucid.files import (
 )
 from pellucid.model.device import find_device, place
 from pellucid.model.footprint import check_memory
-from pellucid.model.network import build_meta_network, build_network
 from pellucid.model.threads import prepare_for_forks
-from pellucid.search.answering import together, transducer_of
-from pellucid.search.ensemble import Ensemble
-from pellucid.search.transducer import Transducer
+from pellucid.search.predictor import Predictor
+from pellucid.tasks.registry import build_meta_network, build_network, ensemble_of, predictor_of
 from pellucid.toml import differences, load_config, to_toml
 from pellucid.training.checkpoint import check_header, load_network
 from pellucid.training.events import Progress
@@ -88,16 +86,16 @@ class _EnsembleList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @overload
-def load(run: str | Path, device: Device = "cpu") -> Transducer:
+def load(run: str | Path, device: Device = "cpu") -> Predictor:
     """Of one run."""
 
 
 @overload
-def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Ensemble:
+def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Predictor:
     """Of several."""
 
 
-def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Transducer:
+def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Predictor:
     """The trained model of a run folder, on this device, whichever one it was trained on.
 
     Of several runs, or of the folder of an ensemble, all of them as one. `RunError` says what is missing or foreign, or
@@ -105,14 +103,16 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     """
     prepare_for_forks()
     given: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
+    if not given:
+        raise ArgumentError("run: expected a path or a list of one path at least, got []")
     found = find_device(convert_argument("device", device, Device))
     folders = [folder for each in (given if isinstance(given, list) else [given]) for folder in members(each)]
     if [given] == folders:
         return _load(folders[0], found)
-    return together([_load(each, found) for each in folders], [str(each) for each in folders])
+    return ensemble_of([_load(each, found) for each in folders], [str(each) for each in folders])
 
 
-def _load(folder: Path, device: torch.device) -> Transducer:
+def _load(folder: Path, device: torch.device) -> Predictor:
     """The model of one run folder."""
     if not is_there(folder):
         raise RunError(f"{folder} is not a run folder: there is no such folder")
@@ -130,7 +130,7 @@ def _load(folder: Path, device: torch.device) -> Transducer:
     network = build_network(config, vocabularies)
     load_network(folder / MODEL, network)
     place(network, device)
-    return transducer_of(config, vocabularies, network.eval(), str(folder))
+    return predictor_of(config, vocabularies, network.eval(), str(folder))
 
 
 def members(folder: Path) -> list[Path]:

@@ -19,10 +19,10 @@ from pellucid.kernels.dispatch import will_compile
 from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.model.device import find_device, place, use_determinism
 from pellucid.model.footprint import check_memory
-from pellucid.model.network import build_meta_network, build_network, parameter_count
+from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
-from pellucid.search.answering import transducer_of
 from pellucid.search.reading import greatest_length
+from pellucid.tasks.registry import build_meta_network, build_network, predictor_of
 from pellucid.toml import checked
 from pellucid.training import run, snapshots
 from pellucid.training.augmentation import Augmented, augmented
@@ -130,7 +130,7 @@ def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Ex
     if not resumed:
         run.begin(folder, config, vocabularies)
     place(network, find_device(config.device))
-    transducer = transducer_of(config, vocabularies, network, str(folder))
+    transducer = predictor_of(config, vocabularies, network, str(folder))
     session = Session(transducer, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
         restore_session(folder / run.TRAINING, session, fingerprint)

@@ -23,9 +23,9 @@ from pellucid.files import is_there, make_folder, remove, remove_temporaries, wr
 from pellucid.inspection.distributions import distributions, entropy
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.network import EncoderDecoder
+from pellucid.search.predictor import Predictor
 from pellucid.search.trace import Trace
 from pellucid.search.trace_schema import DECIMALS, TraceRecord, encode_json
-from pellucid.search.transducer import Transducer
 from pellucid.training.run import SNAPSHOTS
 from pellucid.training.tensor_file import open_tensors
 
@@ -63,7 +63,7 @@ class Snapshot(NamedTuple):
     target: Float[np.ndarray, "N E"]
 
 
-def take(folder: Path, transducer: Transducer, traces: Sequence[Trace], at: tuple[int, int]) -> None:
+def take(folder: Path, transducer: Predictor, traces: Sequence[Trace], at: tuple[int, int]) -> None:
     """Write what the model is `at` a validation (its number) and an update; `traces` are those of the probes."""
     probes = [trace for trace in traces[:PROBES] if trace.target]
     entropies = [entropy(each) for each in distributions(transducer, probes)]

@@ -13,8 +13,9 @@ from pellucid.evaluation.assessment import Assessment
 from pellucid.evaluation.metrics import Scored
 from pellucid.look.visible import visible_text
 from pellucid.search.options import Options
+from pellucid.search.predictor import Predictor
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
+from pellucid.tasks.registry import task_named
 from pellucid.training.run import members
 from pellucid.version import __version__
 from pellucid.viewer.choosing import choose, evenly
@@ -70,12 +71,14 @@ def assemble(
     """
     first = models[0]
     course = training(first.folder) if members(first.folder) == [first.folder] else None
+    told = card(first)
     contents = Contents(
         version=__version__,
+        tasks={told.task: task_named(told.task).view},
         title=visible_text(first.name),
         served=served,
         identity=token_hex(8) if served else "",
-        card=card(first),
+        card=told,
         training=course,
         update=best_update(course),
     )
@@ -97,7 +100,7 @@ def _awaiting(contents: Contents, file: str) -> Contents:
     return msgspec.structs.replace(contents, title=title, choice=told, awaited=True)
 
 
-def _with_items(empty: Assembled, transducer: Transducer, sources: Sources, most: int) -> Assembled:
+def _with_items(empty: Assembled, transducer: Predictor, sources: Sources, most: int) -> Assembled:
     """The same with the examples of a file."""
     first, *others = empty.models
     traces = transducer.trace(sources.examples)
@@ -144,7 +147,7 @@ def _chosen(models: Sequence[Model], sources: Sources, traces: Sequence[Trace], 
 
 def _room(trace: Trace) -> int:
     """How much of a page an output takes, in weights."""
-    return TAG * len(trace.target) if trace.task == "tag" else trace.attention.size
+    return TAG * len(trace.target) if trace.per_position else trace.attention.size
 
 
 def _truth(sources: Sources, trace: Trace, scored: Scored) -> list[tuple[int, int]] | None:
@@ -162,7 +165,7 @@ def _picked(judged: Sequence[Assessment], traces: Sequence[Trace], most: int) ->
     return numbers, words if len(numbers) < len(traces) else f"all {len(traces):,} sources"
 
 
-def _listed(transducer: Transducer, sources: Sources, numbers: Sequence[int]) -> list[tuple[Item, Trace]]:
+def _listed(transducer: Predictor, sources: Sources, numbers: Sequence[int]) -> list[tuple[Item, Trace]]:
     """The items of some examples, each with its first output."""
     examples = [sources.examples[number] for number in numbers]
     outputs = _outputs(transducer, examples)
@@ -170,12 +173,12 @@ def _listed(transducer: Transducer, sources: Sources, numbers: Sequence[int]) ->
     return [(item, own[0]) for item, own in zip(listed, outputs, strict=True)]
 
 
-def _items(transducer: Transducer, sources: Sources, numbers: Sequence[int]) -> list[Item]:
+def _items(transducer: Predictor, sources: Sources, numbers: Sequence[int]) -> list[Item]:
     """The items of some examples."""
     return [item for item, _ in _listed(transducer, sources, numbers)]
 
 
-def _outputs(transducer: Transducer, examples: Sequence[Example]) -> list[list[Trace]]:
+def _outputs(transducer: Predictor, examples: Sequence[Example]) -> list[list[Trace]]:
     """The outputs of each example: one where search is greedy, else all of the beam, and in the first its lattice."""
     width = transducer.config.search.beam_width
     if width == 1:

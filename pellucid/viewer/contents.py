@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from pellucid.config import Task
+from pellucid.config import DEFAULT_TASK, Task
 from pellucid.search.trace_schema import EncodedArray, TraceRecord
+from pellucid.tasks.task_view import TaskView
 
 FORMAT = 1
 """Of the page's contents; the page refuses any other."""
@@ -214,7 +215,7 @@ class Card(Struct, frozen=True, kw_only=True):
     config: str
     """TOML."""
     attends: bool
-    task: Task = "transduce"
+    task: Task = DEFAULT_TASK
 
 
 class Rival(Struct, frozen=True, kw_only=True):
@@ -239,6 +240,8 @@ class Contents(Struct, frozen=True, kw_only=True):
     format: Annotated[int, msgspec.Meta(ge=1)] = FORMAT
     version: str
     title: str
+    tasks: dict[str, TaskView] = {}
+    """How outputs of the tasks of all traces are shown, by the names of the tasks."""
     served: bool
     """Whether a service answers questions; a file has none."""
     identity: str = ""  # of what a service shows: a page of another one asks in vain

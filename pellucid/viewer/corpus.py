@@ -7,6 +7,7 @@ from pellucid.evaluation.confusion import Pair, paired
 from pellucid.evaluation.labels import Labelled
 from pellucid.evaluation.metrics import Accuracy, Scored
 from pellucid.search.trace import Trace
+from pellucid.tasks.registry import task_of
 from pellucid.viewer.contents import Confusion, Corpus, Interval, Statistic
 from pellucid.viewer.models import Model
 from pellucid.viewer.sources import Sources
@@ -25,7 +26,7 @@ def assessed(model: Model, sources: Sources, traces: Sequence[Trace]) -> Assessm
     """The outputs for a file with targets, scored."""
     cut, references = model.ready.segmenters, [known.references for known in sources.known]
     answered = Answered(sources.examples, references, [""] * len(traces), [[trace] for trace in traces])
-    return assess(model.name, answered, cut, cut)
+    return assess(model.name, answered, cut, cut, task_of(model.ready.config).metrics)
 
 
 def corpus(assessment: Assessment, places: Places, found: Lying) -> Corpus:

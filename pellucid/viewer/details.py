@@ -10,8 +10,8 @@ from pellucid.inspection import states as inspected
 from pellucid.inspection.evidence import evidence
 from pellucid.inspection.plane import plane
 from pellucid.search import trace as search
+from pellucid.search.predictor import Predictor
 from pellucid.search.trace_schema import encode_array
-from pellucid.search.transducer import Transducer
 from pellucid.viewer.asking import Asked
 from pellucid.viewer.contents import Item, PageTrace, States
 from pellucid.viewer.models import Model
@@ -52,7 +52,7 @@ def sighted(trace: search.Trace) -> bool:
 
 
 def with_details(
-    told: PageTrace, trace: search.Trace, transducer: Transducer, planes: Planes | None, asked: Asked
+    told: PageTrace, trace: search.Trace, transducer: Predictor, planes: Planes | None, asked: Asked
 ) -> PageTrace:
     """An output with what is asked for: evidence, states, gates."""
     if not sighted(trace):

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pellucid.config import Task
-from pellucid.evaluation.assessment import Assessment, GroupScores, rates_of
+from pellucid.evaluation.assessment import Assessment
 from pellucid.evaluation.comparing import Comparison, Difference
 from pellucid.evaluation.confusion import Confusions
 from pellucid.evaluation.outcomes import Mean
+from pellucid.evaluation.scoring import GroupScores, Rate
 from pellucid.look.evaluation_tables import differences, only_right, p_value, score_rows, shown_symbol
 from pellucid.viewer.contents import Confusion
 from pellucid.viewer.report import Report
@@ -68,7 +68,7 @@ def _evaluation_summary(assessment: Assessment, counts: Mapping[str, int]) -> li
     """Return the scores of a run, the mean over groups before all others, and what was counted in its file."""
     rows = [(name, f"{value} ({rest})" if rest else value) for name, value, rest in score_rows(assessment)]
     if assessment.mean:
-        first = rates_of(assessment.mean, assessment.task)[0]
+        first = assessment.metrics.rates(assessment.mean)[0]
         low, high = first.interval
         rows.insert(0, (f"mean {first.name}", f"{first.value:.2f} % (95 %: {low:.2f} to {high:.2f})"))
     counted = [(name.replace("_", " "), f"{count:,}") for name, count in counts.items() if count and name != "lines"]
@@ -78,7 +78,7 @@ def _evaluation_summary(assessment: Assessment, counts: Mapping[str, int]) -> li
 def _comparison_summary(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
     """Return the exact match of each run, and the differences from the first."""
     over = "mean over groups" if runs[0].mean else "all examples"
-    name = {"transduce": "exact match", "tag": "all tags right"}.get(runs[0].task, "accuracy")
+    name = runs[0].metrics.exact_name
     rows = [(f"{name}, {run.name}", f"{_exact_match(run):.2f} % ({over})") for run in runs]
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         each = comparison.exact_match
@@ -100,27 +100,32 @@ def _p_relation(p: float) -> str:
 
 def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     """Yield a table with a row for each group and their unweighted mean; none where there is one group."""
-    mean, several, task = runs[0].mean, len(runs) > 1, runs[0].task
+    mean, several, metrics = runs[0].mean, len(runs) > 1, runs[0].metrics
     if mean is None:
         return
-    first, *others = (f"{rate.name}, %" for rate in rates_of(mean, task))
+    first, *others = (f"{rate.name}, %" for rate in metrics.rates(mean))
     heads = ["group", "examples"]
+
+    def cells_of(row: GroupScores | Mean) -> list[str]:
+        """Return the rates of a run in one group, or their means."""
+        return _rate_cells(metrics.rates(row), several)
+
     for run in runs:
         own = [first, *([] if several else ["95 % interval"]), *others]
         heads += [f"{run.name}: {head}" if several else head for head in own]
     rows = [
-        [each[0].group, f"{each[0].examples:,}", *(cell for row in each for cell in _rate_cells(row, task, several))]
+        [each[0].group, f"{each[0].examples:,}", *(cell for row in each for cell in cells_of(row))]
         for each in zip(*(run.groups for run in runs), strict=True)
     ]
-    means = [cell for run in runs if run.mean for cell in _rate_cells(run.mean, task, several)]
+    means = [cell for run in runs if run.mean for cell in cells_of(run.mean)]
     rows.append(["mean", f"{len(runs[0].groups)} groups", *means])
-    defined = "Word error rate: share of wrong outputs. " if task == "transduce" else ""
+    defined = "Word error rate: share of wrong outputs. " if metrics.has_error_rates else ""
     yield ReportTable("By group", f"{defined}The mean is unweighted.", heads, rows, total=True)
 
 
-def _rate_cells(row: GroupScores | Mean, task: Task, several: bool) -> list[str]:
+def _rate_cells(rates: Sequence[Rate], several: bool) -> list[str]:
     """Return the rates of a run in one group, or their means; the interval where there is one run."""
-    first, *others = rates_of(row, task)
+    first, *others = rates
     interval = [] if several else [f"{first.interval.low:.2f} to {first.interval.high:.2f}"]
     return [f"{first.value:.2f}", *interval, *(f"{rate.value:.2f}" for rate in others)]
 

@@ -15,13 +15,13 @@ from pellucid.data.vocabulary import load_vocabularies
 from pellucid.files import is_there
 from pellucid.inspection.plane import plane, turned
 from pellucid.search.trace_schema import encode_array
+from pellucid.tasks.registry import task_of
 from pellucid.toml import load_config
 from pellucid.training.run import CONFIG, MODEL, VOCABULARY, has_stopped, in_use, read_log
 from pellucid.training.snapshots import SYMBOLS, Snapshot, read_snapshots
 from pellucid.viewer.contents import Frame, Training
 from pellucid.viewer.traces import trace_told
 
-UNITS = {"transduce": "a symbol", "tag": "a tag", "classify": "an answer", "point": "an answer"}
 METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss", "training_loss")
 
 
@@ -40,7 +40,7 @@ def training(folder: Path) -> Training | None:
         target_symbols=list(known.target.symbols[:SYMBOLS]) if known else [],
         done=has_stopped(log),
         running=running,
-        unit=UNITS[config.task],
+        unit=task_of(config).labels.loss_unit,
         caption=_caption(config),
     )
 
@@ -50,7 +50,7 @@ def _caption(config: Config) -> str:
     sides, smoothing = (config.encoder, config.decoder), config.training.label_smoothing
     dropped = any(each.dropout or each.embedding_dropout or each.recurrent_dropout for each in sides)
     harder = [*([f"label smoothing of {smoothing:g}"] if smoothing else []), *(["dropout"] if dropped else [])]
-    what = f"Cross-entropy in nats {UNITS[config.task]}, on a logarithmic axis"
+    what = f"Cross-entropy in nats {task_of(config).labels.loss_unit}, on a logarithmic axis"
     taken = f" The training loss is taken with {' and '.join(harder)}, the development loss without"
     apart = f"{taken}: the training loss may stand above it."
     told = f"{what}: of each update’s batch, and of the development data at each validation."

@@ -11,8 +11,8 @@ from pellucid.data.symbols import Segmenter
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.confusion import aligned
 from pellucid.inspection.distributions import distributions, entropy
+from pellucid.search.predictor import Predictor
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
 from pellucid.viewer.contents import Edit, Item
 from pellucid.viewer.traces import trace_told
 from pellucid.viewer.truth import origins
@@ -29,7 +29,7 @@ class Known(NamedTuple):
     """Whether the source is the reference's digits in words."""
 
 
-def items(transducer: Transducer, known: Sequence[Known], outputs: Sequence[Sequence[Trace]]) -> list[Item]:
+def items(transducer: Predictor, known: Sequence[Known], outputs: Sequence[Sequence[Trace]]) -> list[Item]:
     """An item of each source's outputs, best first."""
     bits = iter(entropies(transducer, [trace for traces in outputs for trace in traces]))
     listed = []
@@ -45,7 +45,7 @@ def items(transducer: Transducer, known: Sequence[Known], outputs: Sequence[Sequ
     return listed
 
 
-def entropies(transducer: Transducer, traces: Sequence[Trace]) -> list[Float[np.ndarray, " T"]]:
+def entropies(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, " T"]]:
     """The entropy in bits of each step of each trace; 0 where there was no choice."""
     chosen = [at for at, trace in enumerate(traces) if trace.target and trace.origin != "lexicon"]
     bits: list[Float[np.ndarray, " T"]] = [np.zeros(len(trace.target), np.float32) for trace in traces]
@@ -76,7 +76,7 @@ def places(trace: Trace, reference: Sequence[str], segmenter: Segmenter) -> list
     return told
 
 
-def _judged(item: Item, best: Trace, own: Known, transducer: Transducer) -> Item:
+def _judged(item: Item, best: Trace, own: Known, transducer: Predictor) -> Item:
     """An item with what its first output differs in, and where its symbols come from, if that is known."""
     (scored,) = score([best], [tuple(item.references)], transducer.segmenters)
     if scored.positional:

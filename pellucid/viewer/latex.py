@@ -54,9 +54,9 @@ def picture(trace: Trace) -> str:
 
     Of tags, which have no weights, the symbols in lines, each with its tag and a bar as long as its probability below.
     """
-    tags = trace.task == "tag"
+    tags = trace.per_position
     wide, high = (CELL, CELL) if tags else (_cell(len(trace.source)), _cell(len(trace.target)))
-    drawn = _tags(trace) if trace.task == "tag" else [*_labels(trace), *_squares(trace), *_frame(trace)]
+    drawn = _tags(trace) if tags else [*_labels(trace), *_squares(trace), *_frame(trace)]
     told = [rf"\node[anchor=north west] at (current bounding box.south west) {{{UNSEEN}}};"] if trace.unknown else []
     return "\n".join(
         [

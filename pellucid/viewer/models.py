@@ -1,28 +1,21 @@
 """The runs that a page is about."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-from pellucid.config import Device, Task
+from pellucid.config import Device
 from pellucid.errors import InputError, RunError, quote
 from pellucid.files import is_there
 from pellucid.model.network import parameter_count
-from pellucid.search.ensemble import Ensemble
-from pellucid.search.transducer import Transducer
+from pellucid.search.predictor import Predictor
+from pellucid.tasks.registry import task_of
+from pellucid.tasks.task import Task
 from pellucid.toml import load_config, to_toml
-from pellucid.training.card import architecture
 from pellucid.training.run import CONFIG, MODEL, damage_told, has_stopped, load, members, read_log
 from pellucid.viewer.contents import Card
-
-SCORES: Mapping[Task, tuple[str, str]] = {
-    "tag": ("accuracy of tags", "symbol_accuracy"),
-    "classify": ("accuracy", "exact_match"),
-    "point": ("accuracy", "exact_match"),
-}
-"""What the score of a validation is called where outputs are not written symbol by symbol, and its name in the log."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +24,11 @@ class Model:
 
     name: str
     folder: Path
-    transducer: Transducer | None
+    transducer: Predictor | None
     """None while its training has not reached a first validation."""
 
     @property
-    def ready(self) -> Transducer:
+    def ready(self) -> Predictor:
         """What decodes; `RunError` where there is nothing yet."""
         if self.transducer is None:
             raise RunError(f"{self.folder} holds no model yet: its training has not reached a first validation")
@@ -44,7 +37,7 @@ class Model:
     @property
     def alone(self) -> bool:
         """Whether it is one network that writes symbol by symbol: its states can be seen."""
-        return self.transducer is not None and not isinstance(self.transducer, Ensemble)
+        return self.transducer is not None and self.transducer.autoregressive and not self.transducer.is_ensemble
 
 
 def open_model(folder: Path, name: str, device: Device, beam: int | None) -> Model:
@@ -93,13 +86,14 @@ def card(model: Model) -> Card:
         config, facts = load_config(model.folder / CONFIG), list[tuple[str, str]]()
     else:
         config, facts = model.transducer.config, _sizes(model, model.transducer)
-    told = [("model", architecture(config)), *facts, *_course(log, config.task), ("seed", f"{config.seed}")]
+    task = task_of(config)
+    told = [("model", task.architecture(config)), *facts, *_course(log, task), ("seed", f"{config.seed}")]
     told += [("log", sentence) for sentence in damage_told(model.folder)]
-    attends = config.attention.score != "none" and config.task != "tag"
+    attends = config.attention.score != "none" and not task.settings.per_position
     return Card(name=model.name, facts=told, config=to_toml(config), attends=attends, task=config.task)
 
 
-def _sizes(model: Model, transducer: Transducer) -> list[tuple[str, str]]:
+def _sizes(model: Model, transducer: Predictor) -> list[tuple[str, str]]:
     """Numbers of parameters and symbols."""
     vocabularies, count = transducer.vocabularies, len(members(model.folder))
     each = " each" if count > 1 else ""
@@ -108,7 +102,7 @@ def _sizes(model: Model, transducer: Transducer) -> list[tuple[str, str]]:
         ("parameters", f"{parameter_count(transducer.network):,}{each}"),
         ("source symbols", f"{len(vocabularies.source.symbols):,}"),
         ("target symbols", f"{len(vocabularies.target.symbols):,}"),
-        *([("search", _search(transducer.config.search.beam_width))] if transducer.config.task == "transduce" else []),
+        *([("search", _search(transducer.config.search.beam_width))] if transducer.autoregressive else []),
     ]
 
 
@@ -129,7 +123,7 @@ def _course(log: Sequence[dict[str, Any]], task: Task) -> list[tuple[str, str]]:
         last = counted[-1]
         facts.append(("training", f"{last['update']:,} updates, {last['samples']:,} samples, {last['seconds']:,.0f} s"))
     if best:
-        name, key = SCORES.get(task, ("exact match", "exact_match"))
+        name, key = task.labels.best_score
         scores = f"{name} {best[-1][key]:.2f} % at update {best[-1]['update']:,}"
         facts.append(("best validation", scores))
     return facts
@@ -145,7 +139,7 @@ def check_tasks(models: Sequence[Model]) -> None:
             )
 
 
-def _task(model: Model) -> Task:
+def _task(model: Model) -> str:
     """What the run was trained to do; known before it has a model."""
     return (load_config(model.folder / CONFIG) if model.transducer is None else model.transducer.config).task
 

@@ -17,11 +17,10 @@ from pellucid.errors import InputError, quote
 from pellucid.inspection.distributions import distributions, divergence
 from pellucid.inspection.neighbours import Gathered, gather, nearest
 from pellucid.inspection.states import states
-from pellucid.search.answering import Answerer
 from pellucid.search.options import Options, Painted
+from pellucid.search.predictor import Predictor
 from pellucid.search.trace import END, Trace
 from pellucid.search.trace_schema import encode_array
-from pellucid.search.transducer import Transducer
 from pellucid.viewer.asking import Asked, Changed, Difference, Kept, Nearby, Neighbour, Neighbours
 from pellucid.viewer.assembling import Assembled, slim
 from pellucid.viewer.contents import Item
@@ -53,7 +52,7 @@ def what_if(shown: Assembled, changed: Changed) -> Difference:
     if not trace.source or not model.segmenters.source.split(changed.after.text):
         raise InputError("there is nothing to compare: a source is empty")
     given = _example(changed.after, model)._replace(target=trace.output)
-    if isinstance(model, Answerer) and pair_fault(given.source, given.target, model.segmenters, model.config.data):
+    if not model.autoregressive and pair_fault(given.source, given.target, model.segmenters, model.config.data):
         # Tags of another number, or a position that is no longer there: the new source has no such answer.
         nothing = encode_array(np.zeros(0))
         return Difference(before=before, after=after, along="before", same=after.traces[0], divergence=nothing)
@@ -85,7 +84,7 @@ def _by_force(item: Item, held: Trace) -> Item:
     told = msgspec.structs.replace(
         first,
         log_probabilities=encode_array(held.log_probabilities[:steps]),
-        attention=first.attention if held.task == "tag" else encode_array(held.attention[:steps]),
+        attention=first.attention if held.per_position else encode_array(held.attention[:steps]),
     )
     return msgspec.structs.replace(item, traces=[told, *item.traces[1:]])
 
@@ -162,7 +161,7 @@ def _answer(shown: Assembled, asked: Asked, steps: int = 0) -> tuple[Item, Trace
     return Item(text=asked.text, features=item.features, traces=[first, *item.traces[1:]], references=[]), outputs[0]
 
 
-def _outputs(transducer: Transducer, asked: Asked) -> list[Trace]:
+def _outputs(transducer: Predictor, asked: Asked) -> list[Trace]:
     """The outputs of a question. One whose end is given as well is scored: there is nothing to search, all is given."""
     example = _example(asked, transducer)
     if asked.prefix[-1:] == [END]:
@@ -176,11 +175,10 @@ def _outputs(transducer: Transducer, asked: Asked) -> list[Trace]:
             return transducer.trace([example], prefixes=prefixes)
         (found,) = transducer.hypotheses([example], asked.outputs, prefixes=prefixes)
     except InputError as error:
-        if not (about := re.match("(prefix:|the prefix )", f"{error}")):
+        if not (about := re.match("prefix of source 1:", f"{error}")):
             raise
         # The page has a field of this name where other programs have a prefix.
-        said = "begin with:" if about[1] == "prefix:" else "what it begins with "
-        raise InputError(said + f"{error}"[about.end() :]) from None
+        raise InputError("begin with:" + f"{error}"[about.end() :]) from None
     return found
 
 
@@ -190,7 +188,7 @@ def _check_length(name: str, symbols: Sequence[str], longest: int) -> None:
         raise InputError(f"{name}: expected at most {longest} symbols, got {len(symbols)}")
 
 
-def _check_painted(model: Transducer, asked: Asked, steps: int) -> None:
+def _check_painted(model: Predictor, asked: Asked, steps: int) -> None:
     """`InputError` where the first row is beyond the `steps` of the outputs, and of the output without painted rows.
 
     A later row may be: one row makes the output longer, the next is given to a step that came of it, and a third makes
@@ -205,12 +203,12 @@ def _check_painted(model: Transducer, asked: Asked, steps: int) -> None:
         raise InputError(f"painted: there is no step {quote(first)}: the output has 0 to {steps - 1}")
 
 
-def _example(asked: Asked, transducer: Transducer) -> Example:
+def _example(asked: Asked, transducer: Predictor) -> Example:
     """The source of a question."""
     return Example(asked.text, "", transducer.segmenters.features.join(asked.features))
 
 
-def _optioned(model: Transducer, asked: Asked) -> Transducer:
+def _optioned(model: Predictor, asked: Asked) -> Predictor:
     """A model that decodes as it is asked; `InputError` for what cannot be asked."""
     for name, value in (("beam_width", asked.beam_width), ("outputs", asked.outputs)):
         if not 1 <= value <= WIDEST:

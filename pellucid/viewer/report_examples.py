@@ -156,7 +156,7 @@ def _edits(output: ExampleOutput) -> list[Edit]:
     trace, scored = output.trace, output.scored
     if not output.references:
         return []
-    if trace.task == "tag":
+    if trace.per_position:
         return _tag_edits(trace, split_tags(output.references[0], trace), output.unscored)
     if scored is None or scored.output != trace.symbols:
         return []

@@ -5,6 +5,7 @@ Texts are as they were given; the page makes blanks and control characters visib
 
 from collections.abc import Sequence
 
+from pellucid.tasks.task_view import TaskView
 from pellucid.viewer.contents import Confusion, Item, Struct
 
 REPORT_FORMAT = 1
@@ -153,3 +154,5 @@ class ReportDocument(Struct, frozen=True, kw_only=True, tag="report"):
     """Paragraphs with an empty line between."""
     summary: Sequence[SummaryValue]
     parts: Sequence[ReportPart]
+    tasks: dict[str, TaskView]
+    """How outputs of the tasks of all traces are shown, by the names of the tasks."""

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 from pellucid.data.examples import Example
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.intervals import Interval
-from pellucid.evaluation.metrics import FOLLOWED, Evaluation, Scored, evaluate, worst
+from pellucid.evaluation.metrics import Evaluation, Scored, evaluate, worst
 from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
+from pellucid.search.predictor import Predictor
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
+from pellucid.tasks.registry import task_of
 from pellucid.toml import to_toml
 from pellucid.training.run import read_log
 from pellucid.viewer.report import Report
@@ -24,14 +25,14 @@ MISTAKES = 25
 class Judgement(NamedTuple):
     """What came out, and what it is worth."""
 
-    transducer: Transducer
+    transducer: Predictor
     traces: list[Trace]
     references: list[tuple[str, ...]]
     scored: list[Scored]
     evaluation: Evaluation
 
 
-def judge(transducer: Transducer, examples: Sequence[Example]) -> Judgement:
+def judge(transducer: Predictor, examples: Sequence[Example]) -> Judgement:
     """Decode examples with a trained model and score them, each against its own target."""
     use_threads(transducer.config.threads)
     traces = transducer.trace(examples)
@@ -55,7 +56,7 @@ def report_on(folder: Path, judgement: Judgement, title: str, introduction: str)
         introduction=f"{introduction}\n\n{drawn}",
         summary=_summary(judgement, stopped[-1] if stopped else None),
         log=log,
-        followed=FOLLOWED[judgement.transducer.config.task],
+        followed=task_of(judgement.transducer.config).metrics.followed,
         positions=judgement.evaluation.positions,
         lengths=judgement.evaluation.lengths,
         examples=[_output(judgement, at) for at in right + mistaken],

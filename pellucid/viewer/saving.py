@@ -11,6 +11,7 @@ from pellucid.look.figures import attention_figure, png, svg
 from pellucid.look.tag_strip import tags_figure
 from pellucid.look.visible import visible_text
 from pellucid.search.trace import Trace
+from pellucid.tasks.registry import task_named
 from pellucid.version import __version__
 from pellucid.viewer.contents import Contents, Item
 from pellucid.viewer.latex import picture
@@ -29,7 +30,7 @@ def save(trace: Trace, path: Path) -> None:
 
     A picture shows the attention; of tags, which have none, the symbols with their tags.
     """
-    drawn = tags_figure if trace.task == "tag" else attention_figure
+    drawn = tags_figure if trace.per_position else attention_figure
     match path.suffix:
         case ".html":
             write_text(path, page(trace))
@@ -43,7 +44,7 @@ def save(trace: Trace, path: Path) -> None:
             write_text(path, picture(trace))
         case other:
             endings = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
-            raise InputError(f"expected a file that ends with {endings}, got {quote(other or 'no ending')}")
+            raise InputError(f"path: expected a file that ends with {endings}, got {quote(other or 'no ending')}")
 
 
 def page(trace: Trace) -> str:
@@ -55,7 +56,13 @@ def page(trace: Trace) -> str:
         references=[],
     )
     contents = Contents(
-        version=__version__, title=_title(trace), served=False, items=[item], total=1, choice="one trace"
+        version=__version__,
+        title=_title(trace),
+        tasks={trace.task: task_named(trace.task).view},
+        served=False,
+        items=[item],
+        total=1,
+        choice="one trace",
     )
     return exported(contents)
 

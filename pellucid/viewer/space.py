@@ -11,9 +11,9 @@ from jaxtyping import Float
 
 from pellucid.inspection.plane import Plane, plane
 from pellucid.inspection.states import states
+from pellucid.search.predictor import Predictor
 from pellucid.search.trace import Trace
 from pellucid.search.trace_schema import encode_array
-from pellucid.search.transducer import Transducer
 from pellucid.viewer.choosing import evenly
 from pellucid.viewer.contents import Cloud, Point, Space
 
@@ -49,7 +49,7 @@ class Placed(NamedTuple):
     position: int
 
 
-def seen(transducer: Transducer, traces: Sequence[Trace], places: dict[int, int]) -> tuple[Space, Planes] | None:
+def seen(transducer: Predictor, traces: Sequence[Trace], places: dict[int, int]) -> tuple[Space, Planes] | None:
     """The clouds of the best outputs of a file; None where there is nothing to see.
 
     `places` tells of an example's number its place among those shown; these come first.
@@ -103,7 +103,7 @@ def _cloud(
     return cloud, Stored(fitted, _unit(joined[picked]), points)
 
 
-def spacing(transducer: Transducer, side: str) -> str:
+def spacing(transducer: Predictor, side: str) -> str:
     """What stands between the symbols of a side, for each example alike: nothing where each symbol is a letter."""
     segmenters = transducer.segmenters
     kind = segmenters.source.kind if side == "encoder" else segmenters.target.kind

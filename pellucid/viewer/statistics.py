@@ -13,9 +13,9 @@ from pellucid.inspection.conicity import conicity
 from pellucid.inspection.drive import drive
 from pellucid.inspection.permutation import permutation
 from pellucid.inspection.states import states
+from pellucid.search.predictor import Predictor
 from pellucid.search.trace import Trace
 from pellucid.search.trace_schema import EncodedArray, encode_array
-from pellucid.search.transducer import Transducer
 from pellucid.viewer.choosing import evenly
 from pellucid.viewer.contents import Distribution, Statistic
 
@@ -40,26 +40,26 @@ class Lying(NamedTuple):
     mean: EncodedArray | None
 
 
-def alignment(transducer: Transducer, traces: Sequence[Trace], truth: Sequence[Gold | None], alone: bool) -> Lying:
+def alignment(transducer: Predictor, traces: Sequence[Trace], truth: Sequence[Gold | None], alone: bool) -> Lying:
     """Of the outputs of a corpus, and where their symbols truly come from, as far as that is known.
 
     What needs the states of one network is told only where it is `alone`.
     """
     pairs = zip(traces, truth, strict=True)
     # Each tag looks at its own place.
-    told = [(trace, own) for trace, own in pairs if trace.attention.any() and trace.task != "tag"]
+    told = [(trace, own) for trace, own in pairs if trace.attention.any() and not trace.per_position]
     looked = [trace for trace, _ in told]
     if not looked:
         return Lying([], [], None)
     found = [Statistic(**each._asdict()) for each in summary(looked, [own for _, own in told])]
-    if looked[0].task != "transduce":
+    if not looked[0].autoregressive:
         return Lying([each for each in found if each.name in OF_ONE], [_entropies(looked)], None)
     found += _inside(transducer, looked) if alone else []
     mean = mean_map(looked)
     return Lying(found, [_entropies(looked), _jumps(looked)], None if mean is None else encode_array(mean))
 
 
-def _inside(transducer: Transducer, traces: Sequence[Trace]) -> list[Statistic]:
+def _inside(transducer: Predictor, traces: Sequence[Trace]) -> list[Statistic]:
     """What takes the model itself, of a sample of its outputs; what a kind of attention does not have is left out."""
     sample = [traces[at] for at in evenly(range(len(traces)), SAMPLE)]
     found = list[Statistic]()
@@ -69,7 +69,7 @@ def _inside(transducer: Transducer, traces: Sequence[Trace]) -> list[Statistic]:
 
 
 def _had(
-    measure: Callable[[Transducer, Sequence[Trace]], list[Statistic]], transducer: Transducer, sample: Sequence[Trace]
+    measure: Callable[[Predictor, Sequence[Trace]], list[Statistic]], transducer: Predictor, sample: Sequence[Trace]
 ) -> list[Statistic]:
     """What is measured, or nothing where a model has no such thing."""
     try:
@@ -78,7 +78,7 @@ def _had(
         return []
 
 
-def _conicity(transducer: Transducer, sample: Sequence[Trace]) -> list[Statistic]:
+def _conicity(transducer: Predictor, sample: Sequence[Trace]) -> list[Statistic]:
     """How alike the states of a source are."""
     values = [conicity(each.encoder) for each in states(transducer, sample) if len(each.encoder)]
     words = (
@@ -88,7 +88,7 @@ def _conicity(transducer: Transducer, sample: Sequence[Trace]) -> list[Statistic
     return [_plain("conicity", float(np.mean(values)), "cosine", words)] if values else []
 
 
-def _shuffling(transducer: Transducer, sample: Sequence[Trace]) -> list[Statistic]:
+def _shuffling(transducer: Predictor, sample: Sequence[Trace]) -> list[Statistic]:
     """Whether it matters where attention looked."""
     short = [trace for trace in sample if 1 < len(trace.source) <= LONGEST]
     long = any(len(trace.source) > LONGEST for trace in sample)
@@ -104,7 +104,7 @@ def _shuffling(transducer: Transducer, sample: Sequence[Trace]) -> list[Statisti
     return [_plain("change when shuffled", float(np.mean(changes)), "share", words)] if changes else []
 
 
-def _drive(transducer: Transducer, sample: Sequence[Trace]) -> list[Statistic]:
+def _drive(transducer: Predictor, sample: Sequence[Trace]) -> list[Statistic]:
     """What drives attention: three parts, of which one may be below zero and another above one."""
     parts = drive(transducer, sample)
     whole = (

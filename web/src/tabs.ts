@@ -1,7 +1,7 @@
 /** The tabs, in their order: the only place that knows all of them. */
 import type { Component } from "svelte";
 import type { Contents } from "./data/contents";
-import { taskOf } from "./data/task";
+import { pageView } from "./data/task";
 import About from "./about/About.svelte";
 import Beam from "./beam/Beam.svelte";
 import Compare from "./compare/Compare.svelte";
@@ -24,7 +24,7 @@ const some = (contents: Contents): boolean => contents.items.length > 0 || conte
 // One trace in a notebook has no run behind it, and no need to be told what a run could show.
 const run = (contents: Contents): boolean => contents.served || (contents.card !== null && contents.items.length > 0);
 /** What is not written symbol by symbol has neither a beam nor states of steps. */
-const written = (contents: Contents): boolean => taskOf(contents) === "transduce";
+const written = (contents: Contents): boolean => pageView(contents).autoregressive;
 const beams = (contents: Contents): boolean => written(contents) && (run(contents) || contents.items.some((item) => item.traces.some((trace) => trace.lattice)));
 
 const spaced = (contents: Contents): boolean =>

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { chosen, coverageDeviation, EVERYTHING, expression, among, mistake, opened, repeated, row, stretches, verdict, why, wrongSteps } from "../src/selection/browse";
 import type { Confusion, Edit } from "../src/data/contents";
-import { item, trace } from "./made";
+import { item, trace, VIEWS } from "./made";
 
 const edits: Edit[] = [
   { kind: "same", written: 0, wanted: "x" },
@@ -61,7 +61,7 @@ describe("what was wrong", () => {
   it("finds how often the file makes the same errors, of those it makes more than once", () => {
     const all = [["z", "w", 9], [null, "v", 2], ["y", null, 1], ["!", null, 4], ["q", "w", 7]].map(([wanted, written, times]) => ({ wanted, written, times, of: 12, examples: [1] })) as Confusion[];
     const kinds = repeated(items[1]!, items[1]!.traces[0]!, all);
-    expect(kinds.map((each) => mistake(each, "transduce"))).toEqual(["“w” for “z”: 9", "“v” for nothing: 2", "nothing for “!”: 4"]);
+    expect(kinds.map((each) => mistake(each, VIEWS.transduce!))).toEqual(["“w” for “z”: 9", "“v” for nothing: 2", "nothing for “!”: 4"]);
     expect(kinds.map((each) => opened(each, items))).toEqual([1, 1, 1].map((times) => `, ${times} of them shown here`));
     expect(opened({ ...kinds[0]!, times: 1 }, items)).toBe("");
     const twice = { wanted: "y", written: null, times: 2, of: 12, examples: [0] };
@@ -69,8 +69,8 @@ describe("what was wrong", () => {
     expect(opened(twice, [missed])).toBe(", in 1 example");
     expect(opened({ ...twice, times: 5 }, [missed])).toBe(", 2 of them shown here, in 1 example");
     expect(opened({ ...kinds[0]!, examples: [] }, items)).toBe(", none of them shown here");
-    expect(among(kinds[0]!, items, "transduce")).toBe("“w” for “z”: 9 of 12, 1 of them shown here");
-    expect(among({ ...kinds[1]!, times: 1 }, items, "transduce")).toBe("“v” for nothing: 1");
+    expect(among(kinds[0]!, items, VIEWS.transduce!)).toBe("“w” for “z”: 9 of 12, 1 of them shown here");
+    expect(among({ ...kinds[1]!, times: 1 }, items, VIEWS.transduce!)).toBe("“v” for nothing: 1");
     expect(repeated(items[0]!, items[0]!.traces[0]!, all)).toEqual([]);
     expect(repeated(items[1]!, items[1]!.traces[0]!, [])).toEqual([]);
   });

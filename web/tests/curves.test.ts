@@ -1,3 +1,4 @@
+import { VIEWS } from "./made";
 import { describe, expect, it } from "vitest";
 import { decades, extent, path, scale, series, short, thinned, ticks } from "../src/drawing/curves";
 import { attentionSvg, between, bounds, escaped, planeSvg } from "../src/drawing/film";
@@ -57,7 +58,7 @@ it("reads series from a log", () => {
     { event: "stepped", samples: 10, loss: 2, learning_rate: 0.1 },
     { event: "validated", samples: 10, loss: 1.5, exact_match: 50, best: true, update: 1, validation: 1 },
     { event: "stepped", samples: 20, loss: null },
-  ]);
+  ], VIEWS.transduce!);
   expect(losses.map(({ name, points }) => [name, points])).toEqual([["training loss", [[10, 2]]], ["development loss", [[10, 1.5]]]]);
   expect(metrics.map(({ name }) => name)).toEqual(["exact match"]);
 });

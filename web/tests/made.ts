@@ -1,7 +1,8 @@
 // Small traces and items, made by hand.
 
 import { block, gridOf } from "../src/data/blocks";
-import type { Lattice, Edit, Item, Trace } from "../src/data/contents";
+import views from "./views.json" with { type: "json" };
+import type { Lattice, Edit, Item, TaskView, Trace } from "../src/data/contents";
 
 export function trace(target: string, source: string, weights?: number[][]): Trace {
   const symbols = [...target];
@@ -66,3 +67,6 @@ export const beam: Lattice = {
   attention: block(gridOf([[1, 0], [0.25, 0.75], [0, 1]])),
   leaf: 2,
 };
+
+/** Of the built-in tasks, as tasks/ tells them (tests/test_typescript.py compares the file). */
+export const VIEWS: Record<string, TaskView> = views;

@@ -1,9 +1,11 @@
 import { expect, test } from "vitest";
-import { marked, metricName, placeOf, taskOf } from "../src/data/task";
+import { learn, marked, metricName, pageView, placeOf, viewOf } from "../src/data/task";
 import type { Contents, Item } from "../src/data/contents";
 import { series } from "../src/drawing/curves";
 import { verdict, why } from "../src/selection/browse";
-import { item as made, trace } from "./made";
+import { item as made, trace, VIEWS } from "./made";
+
+learn(VIEWS);
 
 const answered = (task: "tag" | "classify" | "point", source: string, target: string[], wanted: string[]): Item => ({
   ...made(source, target.join(""), wanted.join(""), target.map((symbol, written) => ({ kind: symbol === wanted[written] ? "same" : "substitution", written, wanted: wanted[written]! }))),
@@ -28,14 +30,25 @@ test("a position names a place of the source, or none", () => {
 
 test("scores have the names that fit the answers", () => {
   const log = [{ event: "validated", samples: 1, exact_match: 5, symbol_accuracy: 6, symbol_error_rate: 7, loss: 1, best: true }];
-  expect(series(log, "tag").metrics.map((each) => each.name)).toEqual(["whole sequences right", "accuracy of tags"]);
-  expect(series(log, "point").metrics.map((each) => each.name)).toEqual(["accuracy"]);
-  expect(series(log).metrics).toHaveLength(3);
-  expect(metricName("classify", "training_loss")).toBe("training loss");
+  expect(series(log, VIEWS.tag!).metrics.map((each) => each.name)).toEqual(["whole sequences right", "accuracy of tags"]);
+  expect(series(log, VIEWS.point!).metrics.map((each) => each.name)).toEqual(["accuracy"]);
+  expect(series(log, VIEWS.transduce!).metrics).toHaveLength(3);
+  expect(metricName(VIEWS.classify!, "training_loss")).toBe("training loss");
 });
 
-test("a page without a card has the task of its trace", () => {
+test("a page without a card is shown as the task of its trace", () => {
   const items = [answered("tag", "a", ["V"], ["V"])];
-  expect(taskOf({ card: null, items } as unknown as Contents)).toBe("tag");
-  expect(taskOf({ card: null, items: [] } as unknown as Contents)).toBe("transduce");
+  expect(pageView({ tasks: VIEWS, card: null, items } as unknown as Contents)).toBe(VIEWS.tag);
+  expect(pageView({ tasks: {}, card: null, items: [] } as unknown as Contents).autoregressive).toBe(true);
+});
+
+test("a task that the page was never written for is shown by what its contents tell", () => {
+  const view = { ...VIEWS.classify!, texts: false, symbol: "end", symbols: "ends", output: "span", scores: { exact_match: "spans right" } };
+  learn({ ...VIEWS, span: view });
+  const first = answered("tag", "abc", ["1", "2"], ["1", "3"]);
+  const span: Item = { ...first, references: ["1-3"], traces: [{ ...first.traces[0]!, task: "span", output: "1-2" }] };
+  expect(viewOf(span.traces[0])).toBe(view);
+  expect(verdict(span, ["1", "2"])).toBe("Wrong: it answered “1-2” where “1-3” was expected.");
+  expect(metricName(view, "exact_match")).toBe("spans right");
+  learn(VIEWS);
 });

@@ -11,7 +11,7 @@ from pellucid.recipes.following import followed, train_telling
 from pellucid.recipes.labelling.judging import Answers, Further, Scoring, Worths, answered, nothing_further, worth_of
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.reference.experiment import Reference, Training, read_pairs, together_name, trainings
-from pellucid.search.transducer import Transducer
+from pellucid.search.predictor import Predictor
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files
 from pellucid.viewer.report_examples import ExampleOutput
@@ -91,7 +91,7 @@ def conduct_together(jobs: Sequence[Job], tell: ProgressCallback) -> Run:
     return _judged(jobs[0], load([job.training.folder for job in jobs]), f"ensemble of {len(jobs)}")
 
 
-def _judged(job: Job, transducer: Transducer, who: str) -> Run:
+def _judged(job: Job, transducer: Predictor, who: str) -> Run:
     """What answers on both sets are worth."""
     worth = partial(worth_of, scoring=job.scoring, further=job.further)
     experiment, config, paths, _ = job.training

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 from pellucid.data.examples import Example
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.intervals import Interval
-from pellucid.evaluation.labels import Labelled, labelled
+from pellucid.evaluation.labels import Labelled, score_labels
 from pellucid.evaluation.metrics import Scored
 from pellucid.model.threads import use_threads
+from pellucid.search.predictor import Predictor
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
 
 
 class Score(NamedTuple):
@@ -64,12 +64,12 @@ class Worths(NamedTuple):
     test: Worth
 
 
-def answered(transducer: Transducer, examples: Sequence[Example]) -> Answers:
+def answered(transducer: Predictor, examples: Sequence[Example]) -> Answers:
     """Answer examples, and hold the answers against their targets."""
     use_threads(transducer.config.threads)
     traces = transducer.trace(examples)
     scored = score(traces, [(example.target,) for example in examples], transducer.segmenters)
-    return Answers(examples, traces, scored, labelled(scored, traces))
+    return Answers(examples, traces, scored, score_labels(scored, traces))
 
 
 def worth_of(answers: Answers, scoring: Scoring, further: Further) -> Worth:

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from pellucid.evaluation.metrics import FOLLOWED
 from pellucid.files import write_json, write_text
 from pellucid.recipes.labelling.conducting import Labelling, Run, runs_of
 from pellucid.recipes.labelling.judging import Worth
 from pellucid.recipes.recipe import Request
+from pellucid.tasks.registry import task_of
 from pellucid.toml import to_toml
 from pellucid.viewer.report import Report, write_report
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
@@ -122,7 +122,7 @@ def _page(labelling: Labelling, runs: Sequence[Run], own: Sequence[ReportPart]) 
         introduction=f"{reference.introduction}\n\nCurves, mistakes, settings: {first.experiment}, {first.who}.",
         summary=[(f"test {name}", score.text) for name, score in first.worths.test.scores.items()],
         log=first.log,
-        followed=labelling.followed or FOLLOWED[first.config.task],
+        followed=labelling.followed or task_of(first.config).metrics.followed,
         mistakes=first.mistakes,
         config_toml=to_toml(first.config),
         parts=[*parts, *own, *tables],

@@ -12,7 +12,7 @@ from pellucid.evaluation.candidates import Oracle, oracle
 from pellucid.evaluation.metrics import Evaluation, evaluate
 from pellucid.evaluation.outcomes import outcomes
 from pellucid.model.threads import use_threads
-from pellucid.search.transducer import Transducer
+from pellucid.search.predictor import Predictor
 from pellucid.viewer.run_report import Judgement
 
 BEAM = 5
@@ -44,7 +44,7 @@ class Worths(NamedTuple):
     test: Worth | None
 
 
-def judged(transducer: Transducer, examples: Sequence[Example], candidates: int) -> tuple[Judgement, Worth]:
+def judged(transducer: Predictor, examples: Sequence[Example], candidates: int) -> tuple[Judgement, Worth]:
     """Decode examples with a beam, and score the first output, or the first few, each against its own target."""
     use_threads(transducer.config.threads)
     found = transducer.with_beam(BEAM).hypotheses(examples, candidates)

@@ -18,8 +18,8 @@ from pellucid.model.network import parameter_count
 from pellucid.model.threads import use_threads
 from pellucid.recipes.following import train_telling
 from pellucid.recipes.spanish.tatoeba import Asked, asked_of, together
+from pellucid.search.predictor import Predictor
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
 from pellucid.training.run import load, read_log
 from pellucid.training.session import Files
 from pellucid.viewer.run_report import Judgement
@@ -123,7 +123,7 @@ def conduct(system: System, tell: ProgressCallback) -> Outcome:
     )
 
 
-def judged(transducer: Transducer, system: System, pairs: Sequence[Example]) -> tuple[Judgement, Worth]:
+def judged(transducer: Predictor, system: System, pairs: Sequence[Example]) -> tuple[Judgement, Worth]:
     """Each different source once: BLEU and chrF of the texts, exact match in symbols, against all its targets."""
     asked = asked_of(pairs)
     traces = transducer.predict(asked.sources)

@@ -1,5 +1,5 @@
-// Made by `make page` from search/trace_schema.py and from viewer/contents.py, asking.py and
-// report_schema.py of pellucid/; do not edit.
+// Made by `make page` from search/trace_schema.py, tasks/task_view.py and from viewer/contents.py,
+// asking.py and report_schema.py of pellucid/; do not edit.
 
 export const FORMAT = 1;
 export const REPORT_FORMAT = 1;
@@ -20,6 +20,18 @@ export interface Lattice {
   looks: number[];
   attention: number[][] | EncodedArray;
   leaf: number;
+}
+
+/** How outputs of a task are shown. The page branches on these fields, and never on the name of a task. */
+export interface TaskView {
+  autoregressive: boolean;
+  per_position: boolean;
+  points: boolean;
+  texts: boolean;
+  symbol: string;
+  symbols: string;
+  output: string;
+  scores: Record<string, string | null>;
 }
 
 /** A share right among some, with its 95 % interval in per cent. */
@@ -71,7 +83,7 @@ export interface Trace {
   origin: "given" | "lexicon" | "sample" | "search";
   probability: number | null;
   search_score: number | null;
-  task: "classify" | "point" | "tag" | "transduce";
+  task: string;
   heads: number[][][] | EncodedArray | null;
   looks: number[][] | EncodedArray | null;
   added: string[];
@@ -194,7 +206,7 @@ export interface Card {
   facts: [string, string][];
   config: string;
   attends: boolean;
-  task: "classify" | "point" | "tag" | "transduce";
+  task: string;
 }
 
 /** Another run (or checkpoint) on the same sources; on `differing` of the file the two outputs are not the same. */
@@ -214,6 +226,7 @@ export interface Contents {
   format: number;
   version: string;
   title: string;
+  tasks: Record<string, TaskView>;
   served: boolean;
   identity: string;
   card: Card | null;
@@ -417,4 +430,5 @@ export interface ReportDocument {
   introduction: string;
   summary: SummaryValue[];
   parts: (ReportText | ReportTable | ReportFigure | ReportCharts | ReportExamples | ReportConfusions | ReportSettings)[];
+  tasks: Record<string, TaskView>;
 }

@@ -1,12 +1,19 @@
-/** What a model's answers are. Only "transduce" writes them symbol by symbol: it alone has beams, prefixes and states. */
-import type { Contents, Item, Trace } from "./contents";
+/** How outputs of each task are shown, as the contents tell it: nothing of the page asks which task it is. */
+import type { Contents, Item, TaskView, Trace } from "./contents";
 
-export type Task = Trace["task"];
+/** Before anything is known. */
+const UNKNOWN: TaskView = { autoregressive: true, per_position: false, points: false, texts: false, symbol: "symbol", symbols: "symbols", output: "output", scores: {} };
+let known: Record<string, TaskView> = {};
+
+/** To be called with the contents' own, before any of them is drawn. */
+export function learn(tasks: Record<string, TaskView>): void {
+  known = tasks;
+}
+
+export const viewOf = (trace: Trace | undefined): TaskView => (trace && known[trace.task]) ?? UNKNOWN;
 
 /** Of a page; one trace alone has no card. */
-export function taskOf(contents: Contents): Task {
-  return contents.card?.task ?? contents.items[0]?.traces[0]?.task ?? "transduce";
-}
+export const pageView = ({ tasks, card, items }: Contents): TaskView => tasks[card?.task ?? items[0]?.traces[0]?.task ?? ""] ?? UNKNOWN;
 
 /** The place in the source that an answered or wanted position names; null where it names none. */
 export function placeOf(trace: Trace, position: string | null | undefined): number | null {
@@ -17,7 +24,7 @@ export function placeOf(trace: Trace, position: string | null | undefined): numb
 /** Where a pointing model pointed ("answer"), where it should have ("wanted"), or both ("right"). */
 export function marked(trace: Trace, item: Item): ReadonlyMap<number, "answer" | "wanted" | "right"> {
   const marks = new Map<number, "answer" | "wanted" | "right">();
-  if (trace.task !== "point") return marks;
+  if (!viewOf(trace).points) return marks;
   for (const reference of item.references) {
     const place = placeOf(trace, reference);
     if (place !== null) marks.set(place, "wanted");
@@ -27,11 +34,8 @@ export function marked(trace: Trace, item: Item): ReadonlyMap<number, "answer" |
   return marks;
 }
 
-/** What metrics of the log are called for such answers; null: it says nothing there. */
-export function metricName(task: Task, name: string): string | null {
-  const plain = name.replaceAll("_", " ");
-  if (task === "transduce" || name.endsWith("loss")) return plain;
-  if (name === "symbol_error_rate") return null;
-  if (task === "tag") return { exact_match: "whole sequences right", symbol_accuracy: "accuracy of tags", span_f1: "span F1" }[name] ?? plain;
-  return name === "exact_match" ? "accuracy" : name === "symbol_accuracy" ? null : plain;
+/** What a score of the log is called; null: it says nothing there. */
+export function metricName({ scores }: TaskView, name: string): string | null {
+  const told = scores[name];
+  return told === undefined ? name.replaceAll("_", " ") : told;
 }

@@ -1,6 +1,7 @@
 // Lines and marks on axes: the numbers behind them. Pure.
 import { fine } from "./scales";
-import { metricName, type Task } from "../data/task";
+import type { TaskView } from "../data/contents";
+import { metricName } from "../data/task";
 
 /** Round numbers from low to high, about `count` of them and two at least. */
 export function ticks(low: number, high: number, count = 5): number[] {
@@ -64,7 +65,7 @@ export interface Series {
 }
 
 /** Lines of a log as one series a number: the training loss from its steps, every metric from its validations. */
-export function series(log: Record<string, unknown>[], task: Task = "transduce"): { losses: Series[]; metrics: Series[] } {
+export function series(log: Record<string, unknown>[], view: TaskView): { losses: Series[]; metrics: Series[] } {
   const losses = new Map<string, Series>();
   const metrics = new Map<string, Series>();
   const add = (to: Map<string, Series>, name: string | null, at: number, value: unknown) => {
@@ -80,7 +81,7 @@ export function series(log: Record<string, unknown>[], task: Task = "transduce")
       if (["update", "samples", "epoch", "seconds", "best", "validation"].includes(name)) continue;
       if (name === "loss") add(losses, "development loss", at, value);
       else if (name.endsWith("loss")) add(losses, `${name.replaceAll("_", " ")}, mean`, at, value);
-      else add(metrics, metricName(task, name), at, value);
+      else add(metrics, metricName(view, name), at, value);
     }
   }
   return { losses: [...losses.values()], metrics: [...metrics.values()] };

@@ -1,9 +1,9 @@
 // The list of examples: a row of numbers for each, which to show, and in what order. Pure: no page, no model.
 
 import { numbers } from "../data/blocks";
-import type { Confusion, Edit, Item, Trace } from "../data/contents";
+import type { Confusion, Edit, Item, TaskView, Trace } from "../data/contents";
 import { between, due, END } from "../data/steps";
-import { placeOf } from "../data/task";
+import { placeOf, viewOf } from "../data/task";
 import { greatest } from "../drawing/layout";
 import { percent, probability } from "../drawing/scales";
 import { cited, shown, shownText } from "../drawing/symbols";
@@ -11,7 +11,7 @@ import { cited, shown, shownText } from "../drawing/symbols";
 export type Order = "file" | "loss" | "entropy" | "errors" | "coverage" | "length";
 
 /** Orders that say nothing of answers that are not written symbol by symbol: those of tags, and of one answer alone. */
-export const IDLE: Record<Trace["task"], readonly Order[]> = { transduce: [], tag: ["coverage"], classify: ["coverage", "errors"], point: ["coverage", "errors"] };
+export const idleOrders = ({ autoregressive, per_position }: TaskView): Order[] => (autoregressive ? [] : per_position ? ["coverage"] : ["coverage", "errors"]);
 
 export const ORDERS: [Order, string][] = [
   ["file", "file order"],
@@ -125,7 +125,7 @@ export function wrongSteps(edits: Edit[]): { steps: number[]; missed: [number, s
 /** An output in stretches that are right or wrong, “–” where symbols are missing: as few elements as can be, for lists are scrolled fast. */
 export function stretches({ edits, traces: [trace] }: Item, most = Infinity): { text: string; wrong: boolean }[] {
   if (!trace) return [];
-  const named = trace.task === "classify" ? shownText : shown;
+  const named = viewOf(trace).texts ? shownText : shown;
   const { steps, missed } = wrongSteps(edits);
   const wrong = new Set(steps);
   const found: { text: string; wrong: boolean }[] = [];
@@ -148,7 +148,7 @@ export function verdict(item: Item, target: string[]): string {
   if (item.exact === null) return "There is no reference.";
   if (item.exact) return "Correct: the output equals a reference.";
   const trace = item.traces[0];
-  if (trace && trace.task !== "transduce") return answered(item, trace);
+  if (trace && !viewOf(trace).autoregressive) return answered(item, trace);
   const wrong = [...item.edits.entries()].filter(([, edit]) => edit.kind !== "same");
   const words = wrong.slice(0, 3).map(([index, edit]) => {
     const wanted = due(item.edits, index);
@@ -171,27 +171,31 @@ function answered(item: Item, trace: Trace): string {
   const place = (position: string | null | undefined): string => `position ${position}, ${symbolAt(trace, placeOf(trace, position))}`;
   const [first] = wrong;
   if (!first) return "Wrong.";
-  if (trace.task === "classify") return `Wrong: it answered “${shownText(trace.target[0] ?? "")}” where “${shownText(first.wanted ?? "")}” was expected.`;
-  if (trace.task === "point") return `Wrong: it pointed at ${place(trace.target[0])}; ${place(first.wanted)}, was expected.`;
+  const { per_position, points, symbols } = viewOf(trace);
+  if (points) return `Wrong: it pointed at ${place(trace.target[0])}; ${place(first.wanted)}, was expected.`;
+  if (!per_position) {
+    const [was, should] = trace.target.length === 1 ? [trace.target[0], first.wanted] : [trace.output, item.references[0]];
+    return `Wrong: it answered “${shownText(was ?? "")}” where “${shownText(should ?? "")}” was expected.`;
+  }
   const words = wrong.slice(0, 3).map((edit) => {
     const step = edit.written ?? 0;
     return `position ${step + 1}, ${symbolAt(trace, step + trace.features)}, got ${cited(trace.target[step] ?? "")} where ${wanted(edit)} was expected`;
   });
-  return `Wrong: ${wrong.length} of ${trace.target.length} tags: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
+  return `Wrong: ${wrong.length} of ${trace.target.length} ${symbols}: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
 }
 
 /** A kind of error as one word, in the address too. */
 export const keyOf = (wanted: string | null, written: string | null): string => [wanted, written].map((symbol) => (symbol === null ? "" : `=${symbol}`)).join("\t");
 
 /** One kind of error and how often it was made. */
-export function mistake({ written, wanted, times }: Confusion, task: Trace["task"]): string {
-  const name = (symbol: string | null): string => (symbol === null ? "nothing" : `“${(task === "classify" ? shownText : shown)(symbol)}”`);
+export function mistake({ written, wanted, times }: Confusion, view: TaskView): string {
+  const name = (symbol: string | null): string => (symbol === null ? "nothing" : `“${(view.texts ? shownText : shown)(symbol)}”`);
   return `${name(written)} for ${name(wanted)}: ${times}`;
 }
 
 /** The same, of how many places that wanted the symbol (nothing is expected at no place), and how many of them can be opened. */
-export const among = (each: Confusion, items: readonly Item[], task: Trace["task"]): string =>
-  mistake(each, task) + (each.wanted === null ? "" : ` of ${each.of}`) + opened(each, items);
+export const among = (each: Confusion, items: readonly Item[], view: TaskView): string =>
+  mistake(each, view) + (each.wanted === null ? "" : ` of ${each.of}`) + opened(each, items);
 
 const makes = (each: Confusion, { wanted, written }: Edit, trace: Trace | undefined): boolean =>
   each.wanted === wanted && each.written === (written === null ? null : trace?.target[written]);
@@ -222,20 +226,21 @@ function symbolAt(trace: Trace, place: number | null): string {
 export function why(item: Item, trace: Trace): string[] {
   const edit = item.edits.find((each) => each.kind !== "same");
   if (!edit) return [];
+  const view = viewOf(trace);
   const place = item.edits.indexOf(edit);
   // Something missing is seen at the step that wrote what comes after it.
   const step = edit.written ?? item.edits.slice(place).find((each) => each.written !== null)?.written ?? trace.target.length - 1;
   const written = trace.target[step];
   const weights = numbers(trace.attention).subarray(step * trace.source.length, (step + 1) * trace.source.length);
-  if (written === undefined || (weights.length === 0 && trace.task !== "tag")) return [];
+  if (written === undefined || (weights.length === 0 && !view.per_position)) return [];
   const p = (ln: number) => probability(Math.exp(ln));
-  const subject = { transduce: `Step ${step + 1} wrote`, tag: `Position ${step + 1} got`, classify: "It answered", point: "It answered" }[trace.task];
-  const named = trace.task === "classify" ? shownText : shown;
+  const subject = view.autoregressive ? `Step ${step + 1} wrote` : view.per_position ? `Position ${step + 1} got` : "It answered";
+  const named = view.texts ? shownText : shown;
   const said = [`${subject} “${named(written)}” with p = ${p(numbers(trace.log_probabilities)[step] ?? 0)}.`];
   // Of a symbol too many, the next one was expected, or the end.
   const right = due(item.edits, place);
   const rank = (trace.top[step] ?? []).findIndex(([symbol]) => symbol === right);
-  if (right !== END || trace.task === "transduce") {
+  if (right !== END || view.autoregressive) {
     const wanted = `“${named(right)}”, which was expected,`;
     said.push(rank < 0 ? `${wanted} was not among its ${trace.top[step]?.length ?? 0} most probable.` : `${wanted} had p = ${p(trace.top[step]![rank]![1])}, place ${rank + 1}.`);
   }
@@ -243,7 +248,7 @@ export function why(item: Item, trace: Trace): string[] {
   if (unseen.length > 0) said.push(`The model never saw ${unseen.slice(0, 5).join(", ")}${unseen.length > 5 ? ", …" : ""} in training.`);
   const peak = weights.indexOf(Math.max(...weights));
   // Of a position the weights are the answer; tags have none.
-  if (trace.task === "point") return said;
+  if (view.points) return said;
   if (weights[peak]! > 0) said.push(looked(trace, weights, peak));
   const [from, to] = item.gold?.[step] ?? [0, 0];
   if (edit.written !== null && to > from && weights[peak]! > 0) {

@@ -29,7 +29,7 @@ class Browser {
   /** The same with those of one kind of error, which the address tells. */
   confused(each: Confusion): void {
     if (each.examples.length === 0) return;
-    this.only(each.examples, among(each, page.items, page.task));
+    this.only(each.examples, among(each, page.items, page.view));
     selection.confusion = this.kind = keyOf(each.wanted, each.written);
   }
 
@@ -39,7 +39,7 @@ class Browser {
     if (!each) selection.confusion = "";
     if (this.kind === selection.confusion) return;
     this.kind = selection.confusion;
-    this.filter = each ? { ...EVERYTHING, only: { places: each.examples, why: among(each, page.items, page.task) } } : EVERYTHING;
+    this.filter = each ? { ...EVERYTHING, only: { places: each.examples, why: among(each, page.items, page.view) } } : EVERYTHING;
   }
 
   /** The list with all examples. */

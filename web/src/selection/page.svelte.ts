@@ -1,12 +1,12 @@
 /** What the page was given, and the part of it that is selected. */
-import type { Contents, Frame, Item, ReportDocument, Trace, Training } from "../data/contents";
+import type { Contents, Frame, Item, ReportDocument, TaskView, Trace, Training } from "../data/contents";
 import { FORMAT, REPORT_FORMAT } from "../data/contents";
-import { taskOf, type Task } from "../data/task";
+import { learn, pageView } from "../data/task";
 import { contents as fetched } from "../data/service";
 import { selection } from "./selection.svelte";
 
 const EMPTY: Contents = {
-  format: FORMAT, version: "", title: "Pellucid", served: false, identity: "", card: null, items: [], total: 0, choice: "",
+  format: FORMAT, version: "", title: "Pellucid", tasks: {}, served: false, identity: "", card: null, items: [], total: 0, choice: "",
   corpus: null, training: null, space: null, rivals: [], update: null, awaited: false,
 };
 
@@ -38,7 +38,8 @@ class Page {
     const trace = this.item?.traces[selection.output] ?? this.item?.traces[0];
     return trace ? { ...trace, ...this.known.get(key(trace)) } : null;
   });
-  readonly task: Task = $derived(taskOf(this.contents));
+  /** How its outputs are shown. */
+  readonly view: TaskView = $derived(pageView(this.contents));
   readonly served: boolean = $derived(this.contents.served);
 }
 
@@ -54,6 +55,7 @@ export async function load(): Promise<Contents> {
   if (contents.format !== format) {
     throw new Error(`This page reads ${report ? "reports" : "contents"} of format ${format}; these are of format ${contents.format}.`);
   }
+  learn(contents.tasks);
   page.report = report;
   return "type" in contents ? { ...EMPTY, title: contents.title, version: contents.version } : contents;
 }

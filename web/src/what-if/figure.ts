@@ -1,4 +1,5 @@
 /** Both answers of a what-if, one above the other, as a figure: changed symbols are marked. */
+import { viewOf } from "../data/task";
 import type { Trace } from "../data/contents";
 import { probability } from "../drawing/scales";
 import { figure, type Cell } from "../drawing/sheet";
@@ -24,7 +25,7 @@ export function changeFigure(title: string, was: Trace, now: Trace, all: readonl
   const share = (value: number | null): Cell => (value === null ? {} : { text: probability(value), bar: value });
   return figure([{
     title,
-    across: was.task === "tag" ? "source" : "output",
+    across: viewOf(was).per_position ? "source" : "output",
     heads: all.map((each) => `${numbered(each)}`),
     rows: [
       ["before", all.map((each) => symbol(was, each.step, each.now))],

@@ -1,5 +1,6 @@
 // A what-if in a sentence: what was done, and what it did to the symbol it touched most.
 
+import { viewOf } from "../data/task";
 import { numbers } from "../data/blocks";
 import type { Asked, Difference, Painted, Trace } from "../data/contents";
 import { paired } from "../data/steps";
@@ -118,8 +119,8 @@ export function sentence(before: Asked, after: Asked, difference: Difference): s
   const other = difference.along === "after" ? all.find(({ symbol, now }) => symbol !== now) : undefined;
   const [old, now] = [trace, difference.after.traces[0]].map((each) => quoted(each?.output ?? ""));
   const effect = other ? rewritten(other, all) : most && trace && Math.abs(most.move ?? 0) >= 0.0005 ? moved(most, trace) : "";
-  const noun = trace?.task === "transduce" ? "output" : trace?.task === "tag" ? "tagging" : "answer";
-  const written = old === now ? `the ${noun} stays ${old}` : `the ${noun} becomes ${now} instead of ${old}${other || trace?.task !== "transduce" ? "" : departed(all, difference, effect && most)}`;
+  const { output: noun, autoregressive } = viewOf(trace);
+  const written = old === now ? `the ${noun} stays ${old}` : `the ${noun} becomes ${now} instead of ${old}${other || !autoregressive ? "" : departed(all, difference, effect && most)}`;
   const start = subject[0]!.toUpperCase() + subject.slice(1);
   if (effect === "" && old === now) return `${start} changes next to nothing: ${written}.`;
   return effect === "" ? `${start}: ${written}.` : `${start} ${effect}; ${written}.`;
@@ -134,9 +135,10 @@ function departed(all: Change[], { before, after }: Difference, told: Change | n
   return ` from step ${at + 1} on, where p(${shown(change.symbol!)}) goes from ${probability(change.before!)} to ${probability(change.after!)}`;
 }
 
-function moved({ step, symbol, before, after, move }: Change, { task }: Trace): string {
+function moved({ step, symbol, before, after, move }: Change, trace: Trace): string {
+  const { autoregressive, per_position } = viewOf(trace);
   const verb = move! < 0 ? "lowers" : "raises";
-  return `${verb} p(${shown(symbol!)})${task === "transduce" ? ` at step ${step! + 1}` : task === "tag" ? ` at position ${step! + 1}` : ""} from ${probability(before!)} to ${probability(after!)}`;
+  return `${verb} p(${shown(symbol!)})${autoregressive ? ` at step ${step! + 1}` : per_position ? ` at position ${step! + 1}` : ""} from ${probability(before!)} to ${probability(after!)}`;
 }
 
 /** What two outputs write at the first step at which they differ, and the step whose distribution moves most. */

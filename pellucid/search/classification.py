@@ -1,4 +1,4 @@
-"""Answerer: trained networks that tag, classify or point, with all they need to turn texts into Traces.
+"""ClassificationPredictor: the predictor of networks that give all their answers at once: tags, a class, a position.
 
 B sources of a batch, T answers of each (its positions, or one), W ids that can be answered with, S source positions, C
 candidates kept for inspection, L looks.
@@ -15,25 +15,21 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.arguments import convert_argument
-from pellucid.config import Config
 from pellucid.data.examples import Example
 from pellucid.data.faults import pair_fault
-from pellucid.data.vocabulary import SPECIAL, Vocabularies
+from pellucid.data.vocabulary import SPECIAL
 from pellucid.errors import ConfigError, DataError, quote
-from pellucid.model.network import Network
 from pellucid.model.reader import Reader
 from pellucid.search.answers import found_of
 from pellucid.search.constraints import FREE
 from pellucid.search.decoded import CANDIDATES, Decoded, array
-from pellucid.search.ensemble import Ensemble, ensemble
 from pellucid.search.layers import Found
 from pellucid.search.options import NO_OPTIONS, Options
-from pellucid.search.reading import Asked, Read, Work
-from pellucid.search.running import Running
-from pellucid.search.sampling import Drawing
+from pellucid.search.predictor import Predictor
+from pellucid.search.reading import Asked, Work
 from pellucid.search.streaming import Part
 from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
+from pellucid.tasks.task_settings import settings_of
 
 
 class Likely(NamedTuple):
@@ -67,24 +63,16 @@ class Best(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answerer(Ensemble):
-    """A transducer that searches for nothing: its networks, one or several, answer each source at once."""
+class ClassificationPredictor(Predictor):
+    """Networks that answer each source at once: there is nothing to search."""
 
-    def with_options(self, options: Options) -> Transducer:
+    def with_options(self, options: Options) -> "ClassificationPredictor":
         """The same; `ConfigError` for any option, for all are of outputs written symbol by symbol."""
         options = convert_argument("options", options, Options)
         for field in fields(Options):
             if getattr(options, field.name) != getattr(NO_OPTIONS, field.name):
-                raise ConfigError(f"{field.name}: {self._refusal}")
+                raise self.refused(field.name)
         return self
-
-    def _samples(self, part: Part, drawing: Drawing) -> list[list[Trace]]:
-        """`ConfigError`: nothing is drawn symbol by symbol."""
-        raise ConfigError(f"sample: {self._refusal}")
-
-    def begin(self, work: Work) -> Running:
-        """`ConfigError`: there are no steps."""
-        raise ConfigError(f"steps: {self._refusal}")
 
     def _forced(self, part: Part) -> list[Trace]:
         """The targets of examples as though they had been answered.
@@ -119,7 +107,7 @@ class Answerer(Ensemble):
         def note(work: Work) -> list[list[Found]]:
             """One batch, kept as it is."""
             likely = self.likely(work)
-            for at, (row, steps) in enumerate(zip(work.rows.tolist(), self._steps(work), strict=True)):
+            for at, (row, steps) in enumerate(zip(work.rows.tolist(), self._steps(work, likely), strict=True)):
                 own = likely.values[at, :steps]
                 rows[row] = np.full((steps, size), -np.inf)  # of positions there are more than a source has
                 rows[row][:, : own.shape[1]] = own
@@ -131,7 +119,8 @@ class Answerer(Ensemble):
     def likely(self, work: Work) -> Likely:
         """What all networks make of a batch: the mean of their p, and of their weights."""
         found, weights, looks = list[Tensor](), list[Tensor](), list[Tensor]()
-        read = zip(self.networks, self.own_sources(work.source), self.members.orders, strict=True)
+        orders = self.members.orders or (None,)
+        read = zip(self.networks, self.own_sources(work.source), orders, strict=True)
         for network, source, order in read:
             reader = cast(Reader, network)
             made = reader.answer(reader.encoder(source, work.lengths))
@@ -141,22 +130,17 @@ class Answerer(Ensemble):
             weights.append(made.weights)
             looks += [] if made.looks is None or made.looks.shape[1] == 1 else [made.looks]
         mean = found[0] if len(found) == 1 else torch.stack(found).logsumexp(dim=0) - math.log(len(found))
-        tags = self.config.task == "tag"
-        attention = _own_places(mean.shape[1], len(mean)) if tags else array(torch.stack(weights).mean(dim=0))
+        own = self._per_position
+        attention = _own_places(mean.shape[1], len(mean)) if own else array(torch.stack(weights).mean(dim=0))
         several = array(torch.stack(looks).mean(dim=0)) if looks and len(looks) == len(found) else None
         return Likely(array(mean), attention, several)
-
-    @property
-    def _refusal(self) -> str:
-        """Why something cannot be asked."""
-        return f"this is for outputs written symbol by symbol, but the model's task is {quote(self.config.task)}"
 
     def _searched(self, part: Part, best: int) -> list[list[Trace]]:
         """The likeliest answers of each example; `ConfigError` for prefixes, and for several taggings."""
         if part.prefixes is not None:
-            raise ConfigError(f"prefixes: {self._refusal}")
-        if best > 1 and self.config.task == "tag":
-            raise ConfigError("nbest: a model whose task is 'tag' gives one tagging; its traces hold each tag's rivals")
+            raise self.refused("prefixes")
+        if best > 1 and self._per_position:
+            raise self._single("one tagging; its traces hold each tag's rivals")
         return self._lists(part, Asked(best, best, FREE), lambda work: self._answered(work, best))
 
     def _answered(self, work: Work, best: int) -> list[list[Found]]:
@@ -164,17 +148,28 @@ class Answerer(Ensemble):
         likely = self.likely(work)
         top = torch.from_numpy(likely.values).topk(min(max(best, CANDIDATES), likely.values.shape[2] - SPECIAL))
         ids, values, answered = array(top.indices), array(top.values), list[list[Found]]()
-        for at, steps in enumerate(self._steps(work)):
+        if best > 1 and likely.values.shape[1] > 1:
+            raise self._single("one output; its traces hold each answer's rivals")
+        for at, steps in enumerate(self._steps(work, likely)):
             there = int(np.isfinite(values[at, 0]).sum())  # a source may have fewer positions than its neighbours
             own = Best(ids[at, :steps, :there], values[at, :steps, :there])
             seen = likely.seen(at, steps, int(work.positions[at]))
             answered.append([_found(own, rank, seen) for rank in range(min(best, there))])
         return answered
 
-    def _steps(self, work: Work) -> list[int]:
+    def _single(self, what: str) -> ConfigError:
+        """The error of a list of outputs where a source has only one."""
+        return ConfigError(f"nbest: a model whose task is {quote(self.config.task)} gives {what}")
+
+    @property
+    def _per_position(self) -> bool:
+        """Whether each source position has its own answer."""
+        return settings_of(self.config.task).per_position
+
+    def _steps(self, work: Work, likely: Likely) -> list[int]:
         """How many answers each source of a batch has."""
-        steps: list[int] = work.positions.tolist()
-        return steps if self.config.task == "tag" else [1] * len(steps)
+        positions: list[int] = work.positions.tolist()
+        return positions if self._per_position else [likely.values.shape[1]] * len(positions)
 
     def _given(self, likely: Likely, at: int, symbols: Sequence[str], positions: int) -> Found:
         """Given answers as though they had been found."""
@@ -186,12 +181,6 @@ class Answerer(Ensemble):
         top = torch.from_numpy(values).topk(min(CANDIDATES, int(np.isfinite(values[0]).sum())))
         seen = likely.seen(at, steps, positions)
         return found_of(Decoded(ids, own, seen.weights, array(top.indices), array(top.values), looks=seen.looks))
-
-    def _trace(self, read: Read, found: Found | None, rank: int, begun: int) -> Trace:
-        """Ids back to symbols, of which none is an end."""
-        trace = super()._trace(read, found, rank, begun)
-        looks = None if found is None else found.decoded.looks
-        return replace(trace, finished=True, task=self.config.task, looks=looks)
 
 
 def _found(best: Best, rank: int, seen: Seen) -> Found:
@@ -209,17 +198,3 @@ def _as_given(trace: Trace, text: str, symbols: Sequence[str], known: Container[
     """What was scored, in its own spelling, also where the model does not know a symbol."""
     unknown = tuple(at for at, symbol in enumerate(symbols) if symbol not in known)
     return replace(trace, target=tuple(symbols), output=text, origin="given", unknown_target=unknown)
-
-
-def together(members: Sequence[Transducer], names: Sequence[str]) -> Ensemble:
-    """Trained models as one, whatever their task is; `RunError` where they do not answer the same."""
-    made = ensemble(members, names)
-    if made.config.task == "transduce":
-        return made
-    return Answerer(made.config, made.vocabularies, made.network, name=made.name, members=made.members)
-
-
-def transducer_of(config: Config, vocabularies: Vocabularies, network: Network, name: str = "") -> Transducer:
-    """A network with all it needs to answer; `name` is what errors call it."""
-    alone = Transducer(config, vocabularies, network, name=name)
-    return alone if config.task == "transduce" else together([alone], [name])

@@ -13,9 +13,10 @@ from pellucid.data.examples import Example
 from pellucid.errors import ConfigError, DataError, RunError
 from pellucid.evaluation.answers import score
 from pellucid.evaluation.metrics import evaluate
-from pellucid.search.answering import Answerer, together
+from pellucid.search.classification import ClassificationPredictor
 from pellucid.search.options import Options
 from pellucid.search.sampling import Drawing
+from pellucid.tasks.registry import ensemble_of
 from pellucid.training.run import load
 
 
@@ -24,7 +25,7 @@ def test_a_rule_is_learnt(task: Task) -> None:
     model, pairs = load(task_run(task).run), examples(task, 60, 3)
     traces = model.trace(pairs)
     evaluation = evaluate(score(traces, [(pair.target,) for pair in pairs], model.segmenters))
-    assert isinstance(model, Answerer) and evaluation.symbol_accuracy > 90
+    assert isinstance(model, ClassificationPredictor) and evaluation.symbol_accuracy > 90
     if task == "tag":
         assert evaluation.symbols == sum(len(pair.target) - pair.target.count(UNSCORED) for pair in pairs)
 
@@ -101,8 +102,8 @@ def test_what_is_of_written_outputs_is_refused(task: Task) -> None:
 def test_an_ensemble_has_the_mean_of_its_members(task: Task) -> None:
     pairs = examples(task, 30, 6)
     one, other = (answerer_of(replace(config_of(task), seed=seed), pairs[:size]) for seed, size in ((1, 30), (2, 20)))
-    joined = together([one, other], ["one", "other"])
-    assert isinstance(joined, Answerer)
+    joined = ensemble_of([one, other], ["one", "other"])
+    assert isinstance(joined, ClassificationPredictor)
     ids = other.vocabularies.target.ids
     order = [*range(4), *(ids[symbol] for symbol in joined.vocabularies.target.symbols)]
     for mean, own, its in zip(*(model.distributions(pairs) for model in (joined, one, other)), strict=True):
@@ -113,4 +114,4 @@ def test_models_of_different_tasks_do_not_answer_together() -> None:
     pairs = [Example("ab", "1"), Example("ab", "2")]
     point, kind = (answerer_of(config_of(task, data={"maximum_length": 2}), pairs) for task in ("point", "classify"))
     with pytest.raises(RunError, match="differ in task"):
-        together([point, kind], ["one", "other"])
+        ensemble_of([point, kind], ["one", "other"])

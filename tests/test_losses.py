@@ -10,7 +10,7 @@ from small import LENGTHS, SEEDS, few, padded
 from torch import Tensor
 
 from pellucid.data.vocabulary import PAD
-from pellucid.training.objective import (
+from pellucid.model.losses import (
     copying_cross_entropy,
     coverage_loss,
     cross_entropy,

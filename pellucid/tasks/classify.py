@@ -1,0 +1,50 @@
+"""The task classify: the output is the class of the source."""
+
+import msgspec
+
+from pellucid.config import Config
+from pellucid.evaluation.labels import score_labels
+from pellucid.evaluation.metrics import Followed
+from pellucid.evaluation.scoring import TaskMetrics, accuracy_rates
+from pellucid.model.network import Network, NetworkParts, build_decoder
+from pellucid.model.reader import Classifier
+from pellucid.tasks.task import ClassificationTask, TaskLabels, encoder_in_words
+from pellucid.tasks.task_settings import CLASSIFY
+
+
+class Classify(ClassificationTask):
+    """Decoders that attend a number of times and feed no symbol back."""
+
+    settings = CLASSIFY
+    labels = TaskLabels(
+        symbol="class",
+        symbols="classes",
+        loss_unit="an answer",
+        label="class",
+        best_score=("accuracy", "exact_match"),
+        scores={"symbol_error_rate": None, "symbol_accuracy": None, "exact_match": "accuracy"},
+        texts=True,
+    )
+    metrics = TaskMetrics(
+        followed=(Followed("exact_match", "classes right"),),
+        exact_name="accuracy",
+        compared=(("accuracy", "accuracy"),),
+        rates=accuracy_rates,
+        labels=score_labels,
+    )
+
+    def build_network(self, parts: NetworkParts) -> Network:
+        """Return an encoder and a decoder that feeds no symbol back."""
+        decoder = parts.config.decoder
+        silent = msgspec.structs.replace(decoder, embedding="none")
+        return Classifier(parts.encoder, build_decoder(silent, parts.config.attention, parts.sizes), decoder.steps)
+
+    def architecture(self, config: Config) -> str:
+        """Return the architecture of encoder, attention and decoder."""
+        decoder, score = config.decoder, config.attention.score
+        looks = f"{score} attention" if score != "none" else "no attention"
+        steps = f"{decoder.steps} step(s) of a {decoder.cell.upper()} of {decoder.hidden_size} units"
+        return f"A classifier: {encoder_in_words(config)}, read with {looks} by {steps}"
+
+
+TASK = Classify()

@@ -1,0 +1,67 @@
+"""The task point: the output is a position of the source."""
+
+from collections.abc import Sequence
+
+from jaxtyping import Float
+from torch import Tensor
+
+from pellucid.config import Config
+from pellucid.data.answering import learn_positions
+from pellucid.data.batches import Batch
+from pellucid.data.examples import Example
+from pellucid.data.symbols import Segmenters
+from pellucid.data.vocabulary import SPECIAL, Vocabularies
+from pellucid.evaluation.labels import score_positions
+from pellucid.evaluation.metrics import Followed
+from pellucid.evaluation.scoring import TaskMetrics, accuracy_rates
+from pellucid.model.decoder import build_attention
+from pellucid.model.losses import pointing_cross_entropy
+from pellucid.model.memory import Unrolled
+from pellucid.model.network import Network, NetworkParts
+from pellucid.model.reader import Pointer, Query
+from pellucid.tasks.task import ClassificationTask, TaskLabels, encoder_in_words
+from pellucid.tasks.task_settings import POINT
+
+
+class Point(ClassificationTask):
+    """Encoders with one step of attention, whose weights are the probabilities of the positions."""
+
+    settings = POINT
+    labels = TaskLabels(
+        symbol="position",
+        symbols="positions",
+        loss_unit="an answer",
+        best_score=("accuracy", "exact_match"),
+        scores={"symbol_error_rate": None, "symbol_accuracy": None, "exact_match": "accuracy"},
+        points=True,
+        weights="The weights are the answer: the probability of each position.",
+    )
+    metrics = TaskMetrics(
+        followed=(Followed("exact_match", "positions right"),),
+        exact_name="accuracy",
+        compared=(("accuracy", "accuracy"),),
+        rates=accuracy_rates,
+        labels=score_positions,
+    )
+
+    def learn_vocabularies(self, examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
+        """Return the symbols of training examples, and the positions that a source may have."""
+        return learn_positions(examples, segmenters, config)
+
+    def build_network(self, parts: NetworkParts) -> Network:
+        """Return an encoder and one step of attention."""
+        config, sizes = parts.config, parts.sizes
+        query = Query(config.decoder.start, sizes.memory, config.decoder.hidden_size)
+        attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory)
+        return Pointer(parts.encoder, query, attention, sizes.vocabulary - SPECIAL)
+
+    def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
+        """Return the cross-entropy over the positions of each source."""
+        return pointing_cross_entropy(unrolled.logits, batch.target, label_smoothing)
+
+    def architecture(self, config: Config) -> str:
+        """Return the architecture of encoder and attention."""
+        return f"A pointer: {encoder_in_words(config)}, one look of {config.attention.score} attention"
+
+
+TASK = Point()

@@ -1,0 +1,72 @@
+"""The task transduce: the output is a sequence that is written symbol by symbol."""
+
+from collections.abc import Sequence
+
+from jaxtyping import Float
+from torch import Tensor
+
+from pellucid.config import Config
+from pellucid.data.answering import Encoding, encoding_of_pairs, learn_pairs
+from pellucid.data.batches import Batch
+from pellucid.data.examples import Example
+from pellucid.data.symbols import Segmenters
+from pellucid.data.vocabulary import Vocabularies
+from pellucid.evaluation.scoring import ERROR_RATES
+from pellucid.model.losses import copying_cross_entropy, cross_entropy
+from pellucid.model.memory import Unrolled
+from pellucid.model.network import EncoderDecoder, Network, NetworkParts, build_decoder, writing
+from pellucid.search.ensemble import Ensemble, Joined
+from pellucid.search.predictor import Predictor
+from pellucid.search.transducer import Transducer
+from pellucid.tasks.task import Task, TaskLabels
+from pellucid.tasks.task_settings import TRANSDUCE
+
+
+class Transduce(Task):
+    """Encoder-decoders with attention, which write until an end symbol."""
+
+    settings = TRANSDUCE
+    metrics = ERROR_RATES
+    labels = TaskLabels(symbol="symbol", symbols="symbols", output="output", loss_unit="a symbol")
+
+    def encoding(self, config: Config) -> Encoding:
+        """Return the encoding of pairs; with copying, unknown target symbols have ids of source positions."""
+        return encoding_of_pairs(config)
+
+    def learn_vocabularies(self, examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
+        """Return the symbols of training examples that are not too rare."""
+        return learn_pairs(examples, segmenters, config)
+
+    def build_network(self, parts: NetworkParts) -> Network:
+        """Return an encoder-decoder."""
+        config = parts.config
+        return EncoderDecoder(parts.encoder, build_decoder(config.decoder, config.attention, parts.sizes))
+
+    def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
+        """Return the cross-entropy of the targets, of decoders that copy over vocabulary and copies."""
+        if writing(network).decoder.copying is not None:
+            return copying_cross_entropy(unrolled.logits, batch.target, label_smoothing, network.vocabulary_size)
+        return cross_entropy(unrolled.logits, batch.target, label_smoothing)
+
+    def predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
+        """Return the predictor that searches."""
+        return Transducer(config, vocabularies, network, name=name)
+
+    def ensemble(self, joined: Joined) -> Predictor:
+        """Return the same of several networks."""
+        config, vocabularies, network, name, members = joined
+        return Ensemble(config, vocabularies, network, name=name, members=members)
+
+    def architecture(self, config: Config) -> str:
+        """Return the architecture of encoder, attention and decoder."""
+        encoder, decoder, score = config.encoder, config.decoder, config.attention.score
+        ways = "both-ways" if encoder.directions == "both" else "forward"
+        attention = "without attention" if score == "none" else f"with {score} attention"
+        return (
+            f"A recurrent encoder-decoder {attention}: {ways} {encoder.cell.upper()} encoder of {encoder.layers} "
+            f"layer(s) of {encoder.hidden_size} units a direction, {decoder.cell.upper()} decoder of {decoder.layers} "
+            f"layer(s) of {decoder.hidden_size} units"
+        )
+
+
+TASK = Transduce()

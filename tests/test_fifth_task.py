@@ -1,0 +1,321 @@
+"""A fifth task, which lives in this file alone: where the marked part of a source begins and ends.
+
+It is registered from here, then trained, predicted, evaluated and viewed by the ordinary commands.
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import NamedTuple
+
+import chromium
+import msgspec
+import numpy as np
+import pytest
+import torch
+from command_line import Done, environment
+from jaxtyping import Float
+from playwright.sync_api import expect
+from report_documents import DATA, written_document
+from torch import Tensor
+from trained_runs import write_pairs
+from walking import panel, tab
+
+import pellucid
+from pellucid.config import Config
+from pellucid.data.answering import learn_positions
+from pellucid.data.batches import Batch
+from pellucid.data.examples import Example
+from pellucid.data.symbols import Segmenters
+from pellucid.data.vocabulary import SPECIAL, Vocabularies
+from pellucid.errors import ConfigError
+from pellucid.evaluation.intervals import wilson
+from pellucid.evaluation.labels import Labelled
+from pellucid.evaluation.metrics import Followed, Scored
+from pellucid.evaluation.scoring import TaskMetrics, accuracy_rates
+from pellucid.model.decoder import build_attention
+from pellucid.model.encoder import Encoder
+from pellucid.model.losses import pointing_cross_entropy
+from pellucid.model.memory import Memory, Unrolled
+from pellucid.model.network import Network, NetworkParts
+from pellucid.model.reader import Pointer, Query, Reader
+from pellucid.search.trace import Trace
+from pellucid.tasks import task_settings
+from pellucid.tasks.registry import task_named
+from pellucid.tasks.task import ClassificationTask, TaskLabels
+from pellucid.tasks.task_settings import TaskSettings, refuse_features_prefix, task_names
+from pellucid.toml import from_settings, load_config
+from pellucid.training.run import read_log
+from pellucid.viewer.contents import Contents
+
+browser, opened, wrong = chromium.browser, chromium.opened, chromium.wrong
+
+
+class SpanNetwork(Reader):
+    """Two pointers over one encoder: the first and the last position of the span."""
+
+    def __init__(self, encoder: Encoder, pointers: Sequence[Pointer]) -> None:
+        super().__init__(encoder)
+        self.first, self.last = pointers
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self.first.vocabulary_size
+
+    def answer(self, memory: Memory) -> Unrolled:
+        """The two answers, one after the other."""
+        ends = [pointer.answer(memory) for pointer in (self.first, self.last)]
+        logits, weights = (
+            torch.cat(parts, dim=1) for parts in zip(*((e.logits, e.weights) for e in ends), strict=True)
+        )
+        return Unrolled(logits, weights, memory.final)
+
+
+def score_spans(scored: Sequence[Scored], traces: Sequence[Trace]) -> Labelled:
+    """The share of spans whose two ends are right."""
+    right = sum(example.exact for example in scored)
+    accuracy, interval = 100 * right / len(scored), wilson(right, len(scored)).percent
+    return Labelled(traces[0].task, accuracy, interval, None, None, None, None, None, [], [], None)
+
+
+def share_of_starts(scored: Sequence[Scored]) -> float:
+    """In per cent."""
+    return 100 * float(np.mean([example.output[:1] == example.reference[:1] for example in scored]))
+
+
+class Span(ClassificationTask):
+    """Where the marked part of a source begins and ends: "2-4"."""
+
+    settings = TaskSettings(
+        name="span",
+        presets={"data": {"target_symbols": "-"}, "training": {"metric": "symbol_accuracy"}},
+        check=refuse_features_prefix,
+    )
+    labels = TaskLabels(
+        symbol="end",
+        symbols="ends",
+        output="span",
+        loss_unit="an end",
+        weights="The weights point at both ends of the span.",
+    )
+    metrics = TaskMetrics(
+        followed=(Followed("exact_match", "spans right"), Followed("symbol_accuracy", "ends right")),
+        exact_name="spans right",
+        compared=(("accuracy", "spans right"),),
+        rates=accuracy_rates,
+        labels=score_spans,
+        validation=lambda scored: {
+            "starts_right": 100 * float(np.mean([s.output[:1] == s.reference[:1] for s in scored]))
+        },
+    )
+
+    def learn_vocabularies(self, examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
+        return learn_positions(examples, segmenters, config)
+
+    def build_network(self, parts: NetworkParts) -> Network:
+        config, sizes = parts.config, parts.sizes
+
+        def pointer() -> Pointer:
+            query = Query(config.decoder.start, sizes.memory, config.decoder.hidden_size)
+            attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory)
+            return Pointer(parts.encoder, query, attention, sizes.vocabulary - SPECIAL)
+
+        return SpanNetwork(parts.encoder, [pointer(), pointer()])
+
+    def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
+        """The mean over both ends."""
+        logits, target = unrolled.logits, batch.target
+        ends = [(logits[:, at : at + 1], target[:, at : at + 1]) for at in range(target.shape[1])]
+        return torch.stack([pointing_cross_entropy(*end, label_smoothing) for end in ends]).mean()
+
+    def architecture(self, config: Config) -> str:
+        return "Two pointers over one encoder"
+
+
+class Made(NamedTuple):
+    """A run that the command line trained, and the pairs it was validated on."""
+
+    run: Path
+    dev: Path
+    said: Done
+
+
+def pairs(count: int, seed: int) -> list[Example]:
+    """Small letters, some of which in a row are x."""
+    generator, made = random.Random(seed), list[Example]()
+    for _ in range(count):
+        before, inside, after = generator.randint(0, 3), generator.randint(1, 3), generator.randint(0, 3)
+        letters = [*generator.choices("abc", k=before), *"x" * inside, *generator.choices("abc", k=after)]
+        made.append(Example("".join(letters), f"{before + 1}-{before + inside}"))
+    return made
+
+
+def exported_contents(path: Path) -> Contents:
+    """What an exported page holds, checked against the schema."""
+    (data,) = DATA.findall(path.read_text("utf-8"))
+    return msgspec.json.decode(data, type=Contents)
+
+
+PROGRAM = """
+import json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+import pellucid, test_fifth_task
+from pellucid.cli import main
+
+pellucid.register_task(test_fifth_task.Span())
+for arguments in json.load(sys.stdin):
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        code = main(arguments)
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+"""A program that registers the task, then runs ordinary commands."""
+
+
+def commands(*lists: Sequence[object]) -> list[Done]:
+    """What ordinary commands say, one after the other, in a process that knows the task."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input=json.dumps([[str(argument) for argument in arguments] for arguments in lists]),
+        capture_output=True,
+        text=True,
+        env=environment({"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}),
+        check=True,
+    )
+    said = [Done(*json.loads(line)) for line in done.stdout.splitlines()]
+    assert [each.code for each in said] == [0] * len(lists), said
+    return said
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> Iterator[None]:
+    """The task is there while these tests run, and gone afterwards."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(task_settings, "_registered", {})
+        pellucid.register_task(Span())
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(registered: None, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A run that has nearly learned where the x begin and end."""
+    folder = tmp_path_factory.mktemp("span")
+    train, dev = write_pairs(folder / "train.tsv", pairs(300, 1)), write_pairs(folder / "dev.tsv", pairs(40, 2))
+    sizes = ("--size", "tiny", "--maximum-length", 20)
+    course = ("--training.epochs", 12, "--training.batch-size", 20, "--training.learning-rate", 0.02)
+    (said,) = commands(("train", train, "--dev", dev, "--run", folder / "run", "--task", "span", *sizes, *course))
+    return Made(folder / "run", dev, said)
+
+
+def test_it_is_trained_and_told_by_its_own_scores(made: Made) -> None:
+    assert "spans right" in made.said.err and "ends right" in made.said.err
+    log = [record for record in read_log(made.run) if record["event"] == "validated"]
+    assert all(0 <= record["starts_right"] <= 100 for record in log) and log[-1]["exact_match"] > 90
+    card = (made.run / "card.md").read_text("utf-8")
+    assert "Two pointers over one encoder" in card and "* spans right" in card and "cross-entropy" in card
+    config = load_config(made.run / "config.toml")
+    assert config.task == "span" and config.data.target_symbols == "-" and config.training.metric == "symbol_accuracy"
+
+
+def test_it_predicts_texts_and_traces(made: Made, tmp_path: Path) -> None:
+    sources = write_pairs(tmp_path / "sources.tsv", [Example("abxxc", ""), Example("xa", "")])
+    predict = ("predict", made.run, sources)
+    texts, jsonl = commands(predict, (*predict, "--format", "jsonl"))
+    assert texts.out == "3-4\n1-1\n"
+    lines = jsonl.out.splitlines()
+    traces = [Trace.from_json(line) for line in lines]
+    assert [trace.output for trace in traces] == ["3-4", "1-1"] and json.loads(lines[0])["task"] == "span"
+    assert traces[0].target == ("3", "4") and traces[0].attention.shape == (2, 5) and traces[0].finished
+    np.testing.assert_allclose(traces[0].attention.sum(axis=1), 1, atol=1e-4)
+    model = pellucid.load(made.run)
+    (alone,) = model.predict(["abxxc"])
+    assert alone.target == traces[0].target
+    both = pellucid.load([made.run, made.run]).predict(["abxxc"])[0]
+    assert both.output == "3-4"
+    np.testing.assert_allclose(both.attention, traces[0].attention, atol=1e-5)
+
+
+def test_what_it_has_not_is_refused(made: Made) -> None:
+    model = pellucid.load(made.run)
+    with pytest.raises(ConfigError, match="nbest: a model whose task is 'span' gives one output"):
+        model.nbest(["abxxc"], 2)
+    with pytest.raises(ConfigError, match="needs task = 'transduce'"):
+        model.with_beam(3)
+    with pytest.raises(ConfigError, match="task = 'span' with features needs"):
+        from_settings({"task": "span", "data": {"features_column": "3"}}, "a test")
+    with pytest.raises(ConfigError, match="built-in task of the name 'tag'"):
+        pellucid.register_task(task_named("tag"))
+
+
+def test_it_is_evaluated_by_its_own_scores(made: Made, tmp_path: Path) -> None:
+    one, two = commands(
+        ("evaluate", made.run, made.dev, "--json", "--html", tmp_path / "one.html"),
+        ("evaluate", made.run, made.run, made.dev, "--html", tmp_path / "two.html"),
+    )
+    found = json.loads(one.out)
+    assert found["task"] == "span" and found["accuracy"] > 90 and "wer" not in found
+    summary = {value.label: value.value for value in written_document(tmp_path / "one.html").summary}
+    assert summary["accuracy"] == f"{found['accuracy']:.2f} %"
+    assert "spans right" in two.out and "error rate" not in two.out
+    assert written_document(tmp_path / "two.html").summary[0].label.startswith("spans right, ")
+
+
+def test_it_is_viewed(made: Made, tmp_path: Path) -> None:
+    names = ("page.html", "trace.svg", "trace.json", "trace.tex")
+    look = ("look", made.run, made.dev)
+    shown, *_ = commands((*look, "--terminal", "--most", 2), *((*look, "--export", tmp_path / name) for name in names))
+    assert shown.out.endswith("The weights point at both ends of the span.\n")
+    page = exported_contents(tmp_path / "page.html")
+    assert page.card is not None and page.card.task == "span" and page.card.attends and page.corpus is not None
+    assert page.training is not None and page.training.unit == "an end" and len(page.items) == 40
+    assert page.items[0].traces[0].task == "span" and page.items[0].errors is not None
+    view = page.tasks["span"]
+    assert (view.symbol, view.output, view.points, view.autoregressive) == ("end", "span", False, False)
+    assert all((tmp_path / name).stat().st_size > 300 for name in names)
+    assert Trace.from_json((tmp_path / "trace.json").read_text("utf-8")).task == "span"
+
+
+def test_the_page_shows_it_in_its_own_words(made: Made, tmp_path: Path, opened: chromium.Open) -> None:
+    """The page was built without knowing of this task."""
+    shown, told, copy = tmp_path / "page.html", tmp_path / "report.html", shutil.copytree(made.run, tmp_path / "copy")
+    commands(("look", made.run, made.dev, "--export", shown), ("evaluate", made.run, copy, made.dev, "--html", told))
+    page = opened(shown.as_uri())
+    expect(page.get_by_role("tab", name="Examples")).to_be_visible()
+    for name in ("Beam", "Space"):
+        expect(page.get_by_role("tab", name=name, exact=True)).to_have_count(0)
+    expect(panel(page, "End").get_by_text("Most probable ends")).to_be_visible()
+    expect(panel(page, "Attention over the source")).to_be_visible()
+    tab(page, "Corpus")
+    expect(page.get_by_text("Accuracy by length")).to_be_visible()
+    expect(page.get_by_text("Accuracy by position")).to_have_count(0)
+    report = opened(told.as_uri())
+    expect(report.get_by_text("spans right").first).to_be_visible()
+
+
+def test_an_installed_package_may_declare_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = EntryPoint("declared", f"{__name__}:DECLARED", task_settings.ENTRY_POINTS)
+    broken = EntryPoint("broken", f"{__name__}:SPECIAL", task_settings.ENTRY_POINTS)
+    monkeypatch.setattr(task_settings, "_declared", lambda: {each.name: each for each in (declared, broken)})
+    assert task_names() == ("transduce", "tag", "classify", "point", "span", "declared", "broken")
+    assert task_named("declared") is DECLARED
+    assert from_settings({"task": "declared"}, "a test").data.target_symbols == "-"
+    with pytest.raises(ConfigError, match=r"the entry point .* is not the task 'broken'"):
+        task_named("broken")
+    with pytest.raises(ConfigError, match="task: expected transduce, tag, classify, point, span, declared or broken"):
+        from_settings({"task": "spam"}, "a test")
+
+
+class Declared(Span):
+    """The same under another name."""
+
+    settings = replace(Span.settings, name="declared")
+
+
+DECLARED = Declared()
