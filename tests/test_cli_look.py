@@ -57,7 +57,7 @@ def test_without_a_file_the_terminal_shows_the_runs_own_development_file(tmp_pat
     run = copy_of(digits_run().run, tmp_path / "run")
     (run / "log.jsonl").unlink()
     assert complaint(pellucid("look", run, "--terminal")) == (
-        f"the development file of {run} is not where it was in training: give a FILE"
+        f"{run}: its log names no validation file that is still where it was in training: give a FILE"
     )
 
 

@@ -188,3 +188,19 @@ print(len(events), "torch._dynamo" in sys.modules)
     )
     events, imported = run.stdout.split()
     assert int(events) > 3 and imported == "False"
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_training_whose_folder_is_gone_writes_nothing_into_another(tmp_path: Path, replaced: bool) -> None:
+    files, folder = copy_files(tmp_path), tmp_path / "run"
+    events = session.train_run(files, folder, small_config({"epochs": 6}))
+    for event in events:
+        if isinstance(event, Saved):
+            break
+    folder.rename(tmp_path / "moved")
+    if replaced:
+        train_to_end(files, folder, small_config({"epochs": 1}, dropout=0.3))
+    before = contents(folder) if replaced else None
+    with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
+        list(events)
+    assert (contents(folder) if folder.exists() else None) == before

@@ -31,6 +31,7 @@ from pellucid.search.trace_schema import (
     TraceRecord,
     decode_array,
     encode_array,
+    encode_json,
     finite_log_probability,
     list_array,
 )
@@ -159,6 +160,13 @@ def test_a_trace_of_the_page_is_read_as_any_other() -> None:
     again = Trace.from_json(msgspec.json.encode(told))
     assert again.to_json(compact=True) == small().to_json(compact=True)
     assert TraceRecord.__struct_fields__ == PageTrace.__struct_fields__[: len(TraceRecord.__struct_fields__)]
+
+
+def test_no_character_of_a_line_of_json_acts_on_a_terminal() -> None:
+    text = "a\x7f\x9b\x85\u2028\u202e\u2069\u00a0\u2065é"
+    line = encode_json({"output": text}).decode("utf-8")
+    assert line == r'{"output":"a\u007f\u009b\u0085\u2028\u202e\u2069' + '\u00a0\u2065é"}'
+    assert json.loads(line) == {"output": text}
 
 
 def test_a_lone_surrogate_becomes_a_replacement_character() -> None:

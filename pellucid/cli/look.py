@@ -156,7 +156,10 @@ def _assembled(given: Arguments, served: bool) -> "Assembled":
         use_threads(models[0].transducer.config.threads)
     sources = _sources(given, models[0])
     if not sources and not served:
-        raise InputError("a page in a file shows a file of pairs or sources: pellucid look DIR FILE --export page.html")
+        raise InputError(
+            f"{_no_own_file(given.runs[0])}; a page in a file shows a file of pairs or sources: "
+            "pellucid look DIR FILE --export page.html"
+        )
     for each in sources:
         say(f"decoding {len(each.examples):,} examples of {each.name}")
         if each.left_out:
@@ -221,6 +224,11 @@ def _traces(given: Arguments, most: int) -> "tuple[list[Trace], int]":
     return transducer.trace(examples), left
 
 
+def _no_own_file(run: Path) -> str:
+    """Return why no FILE was found for a run."""
+    return f"{run}: its log names no validation file that is still where it was in training"
+
+
 def _own_examples(given: Arguments, data: DataConfig, most: int) -> tuple[list[Example], int]:
     """The first examples of the run's own development file, and how many more it has."""
     from pellucid.viewer.models import own_file
@@ -228,7 +236,7 @@ def _own_examples(given: Arguments, data: DataConfig, most: int) -> tuple[list[E
 
     found = own_file(given.runs[0])
     if found is None:
-        raise InputError(f"the development file of {given.runs[0]} is not where it was in training: give a FILE")
+        raise InputError(f"{_no_own_file(given.runs[0])}: give a FILE")
     examples = read_file(found[0], data, found[1]).examples
     return examples[:most], max(0, len(examples) - most)
 

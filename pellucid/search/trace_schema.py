@@ -28,6 +28,8 @@ ROUNDING = 1e-3
 """How far rounding may put a probability above 1, and a log-probability above 0."""
 MAX_CANDIDATES = 64
 """Candidates of a step that a reader accepts: every step takes as much memory as the one with the most."""
+ACTIVE = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
+"""In UTF-8: the controls that JSON allows (U+007F to U+009F), ends of lines, marks of the direction of a text."""
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 Fate = Literal["kept", "ended", "pruned"]
@@ -216,11 +218,15 @@ def check_types(record: TraceRecord) -> TraceRecord:
 
 
 def encode_json(value: object) -> bytes:
-    """Return structs and plain values as JSON; a lone surrogate, which has no place in UTF-8, becomes U+FFFD."""
+    """Return structs and plain values as JSON, in which no character acts on a terminal or ends a line.
+
+    A lone surrogate, which has no place in UTF-8, becomes U+FFFD.
+    """
     try:
-        return msgspec.json.encode(value)
+        content = msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_replace_surrogates(msgspec.to_builtins(value)))
+        content = msgspec.json.encode(_replace_surrogates(msgspec.to_builtins(value)))
+    return ACTIVE.sub(lambda found: f"\\u{ord(found[0].decode('utf-8')):04x}".encode(), content)
 
 
 def _replace_surrogates(value: object) -> object:

@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from pellucid.errors import RunError
+from pellucid.errors import RunError, abbreviate
 from pellucid.files import write_atomic
 from pellucid.training.loop import Progress, Session
 from pellucid.training.progress_check import check_progress
@@ -172,7 +172,9 @@ def _check_format(stored: TensorFile, format: int) -> None:
     """`RunError` for a file of another format."""
     told = stored.notes.get("format", str(format))
     if told != str(format):
-        raise RunError(f"{stored.path} is of format {told}, and this version of Pellucid reads format {format}")
+        raise RunError(
+            f"{stored.path} is of format {abbreviate(told)}, and this version of Pellucid reads format {format}"
+        )
 
 
 def _read(stored: TensorFile, own: Mapping[str, Any]) -> dict[str, Tensor]:

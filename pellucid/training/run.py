@@ -17,7 +17,7 @@ import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Annotated, Any, overload
+from typing import IO, Annotated, Any, NamedTuple, overload
 
 import msgspec
 import torch
@@ -121,6 +121,8 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     if not is_there(folder / CONFIG):
         raise RunError(f"{folder} is not a run folder: it holds no {CONFIG}")
     if not is_there(folder / MODEL):
+        if any(record["event"] == "validated" for record in read_log(folder)):
+            raise RunError(f"{folder / MODEL} is missing, but the log tells of a validation: restore the file")
         raise RunError(f"{folder} holds no model yet: its training has not reached a first validation")
     config = load_config(folder / CONFIG)
     vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
@@ -200,8 +202,26 @@ def check_same_vocabularies(folder: Path, vocabularies: Vocabularies, config: Da
         raise RunError(f"{folder / VOCABULARY} is not the vocabulary of the training data; name another run folder")
 
 
+class FolderLock(NamedTuple):
+    """The lock of a run folder, while a training holds it."""
+
+    folder: Path
+    file: IO[bytes]
+
+    def check(self) -> None:
+        """Check that the path still leads to the folder that was locked: call this before each write.
+
+        Raises:
+            RunError: The folder was removed, moved or replaced, so that a write would go into another one.
+        """
+        if not _is_at(self.file, self.folder / LOCK):
+            raise RunError(
+                f"{self.folder} was removed, moved or replaced during training; nothing more is written to it"
+            )
+
+
 @contextmanager
-def locked(folder: Path, own: Container[str] = FILES) -> Iterator[None]:
+def locked(folder: Path, own: Container[str] = FILES) -> Iterator[FolderLock]:
     """Hold the folder for one training at a time; the lock ends with the process, however that ends.
 
     Temporary files that a killed process left of writing the files `own` are removed: only the holder writes these.
@@ -216,7 +236,7 @@ def locked(folder: Path, own: Container[str] = FILES) -> Iterator[None]:
             raise RunError(f"{folder} was in use: another training has just ended there, and written nothing")
         try:
             remove_temporaries(folder, own.__contains__)
-            yield
+            yield FolderLock(folder, file)
         finally:
             _leave(folder, made)
 

@@ -96,7 +96,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
     reads, development, mapped = read.reads, read.development, read.corpus is not None
     yield from reads
     made = None
-    with run.locked(folder):
+    with run.locked(folder) as lock:
         run.check_same_config(folder, config)
         if config.training.augmentation != "none":
             read, made = augmented(read, config)
@@ -115,7 +115,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
             _conclude(session, folder)
             yield Stopped(session.progress)
         else:
-            yield from _recorded(session, folder, fingerprint, [*reads, *([made] if made else [])])
+            yield from _recorded(session, lock, fingerprint, [*reads, *([made] if made else [])])
 
 
 def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Example]) -> tuple[Session, str, Built]:
@@ -168,12 +168,12 @@ def _best_model(session: Session) -> bytes:
 
 
 def _recorded(
-    session: Session, folder: Path, fingerprint: str, reads: Sequence[Read | Augmented]
+    session: Session, lock: run.FolderLock, fingerprint: str, reads: Sequence[Read | Augmented]
 ) -> Iterator[RunEvent]:
     """The loop's events, with the run folder kept in step with them."""
-    keeper = Keeper(session, folder, fingerprint)
-    if not any(record["event"] == "read" for record in run.read_log(folder)):
-        run.append_log(folder, *map(_read_record, reads))
+    keeper = Keeper(session, lock, fingerprint)
+    if not any(record["event"] == "read" for record in run.read_log(lock.folder)):
+        run.append_log(lock.folder, *map(_read_record, reads))
     try:
         for event in fit(session):
             # Everything is on the disk before anybody hears of it: who stops listening now loses nothing.
@@ -189,10 +189,11 @@ def _recorded(
 class Keeper:
     """Keeps a run folder in step with the events of its training."""
 
-    def __init__(self, session: Session, folder: Path, fingerprint: str) -> None:
+    def __init__(self, session: Session, lock: run.FolderLock, fingerprint: str) -> None:
         """Nothing is written yet."""
         self.session = session
-        self.folder = folder
+        self.lock = lock
+        self.folder = lock.folder
         self.fingerprint = fingerprint
         self.saved_at = time.monotonic()
 
@@ -203,9 +204,11 @@ class Keeper:
         it, and what stands behind it can be written from it.
         """
         saved: list[Saved] = []
+        record = _record(event)
+        if record or isinstance(event, Stopped):
+            self.lock.check()
         if isinstance(event, Validated) and self.session.config.training.snapshots:
             self._remember(event)
-        record = _record(event)
         if record:
             run.append_log(self.folder, record)
         if isinstance(event, Validated) or time.monotonic() - self.saved_at > SAVE_SECONDS:
@@ -227,6 +230,7 @@ class Keeper:
 
     def save(self) -> Saved:
         """Write the checkpoint."""
+        self.lock.check()
         save_session(self.folder / run.TRAINING, self.session, self.fingerprint)
         self.saved_at = time.monotonic()
         return Saved(self.folder / run.TRAINING, best=False)

@@ -14,7 +14,7 @@ from typing import IO, Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from pellucid.errors import RunError
+from pellucid.errors import RunError, abbreviate
 from pellucid.files import open_regular, plain_json
 
 MAX_HEADER = 2**24
@@ -22,6 +22,8 @@ MAX_HEADER = 2**24
 LENGTH = 8
 """Bytes of the number before the header."""
 NOTES = "__metadata__"
+LONGEST_REASON = 300
+"""Characters of a message about a damaged header, which may quote the header."""
 ITEM_SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "F64": 8, "I64": 8}
 """Bytes of a number of each type that a tensor may have here."""
 Size = Annotated[int, Meta(ge=0, le=2**53)]
@@ -98,12 +100,14 @@ def _info(path: Path, name: str, field: object) -> TensorInfo:
     try:
         info = msgspec.convert(field, TensorInfo)
     except (ValueError, msgspec.ValidationError) as error:
-        raise _damaged(path, f"{name} in its header: {error}") from error
+        raise _damaged(path, f"{abbreviate(name)} in its header: {error}") from error
     if info.dtype not in ITEM_SIZES:
-        raise RunError(f"{path} holds {name} as {info.dtype}: expected one of {', '.join(ITEM_SIZES)}")
+        raise RunError(
+            f"{path} holds {abbreviate(name)} as {abbreviate(info.dtype)}: expected one of {', '.join(ITEM_SIZES)}"
+        )
     return info
 
 
 def _damaged(path: Path, reason: str) -> RunError:
     """What a file that is not whole is told as."""
-    return RunError(f"{path} is not a whole safetensors file: {reason}")
+    return RunError(f"{path} is not a whole safetensors file: {abbreviate(reason, LONGEST_REASON)}")
