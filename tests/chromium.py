@@ -1,7 +1,9 @@
 """A real browser on real pages: any error on its console, and any request to elsewhere, fails the test."""
 
+import atexit
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,8 +28,18 @@ Open = Callable[[str], Page]
 """Opens an address in a page of its own."""
 
 
+@cache
+def launched() -> Browser:
+    """Chromium, started once for each process of tests: Playwright runs once in a thread."""
+    playwright = sync_playwright().start()
+    atexit.register(playwright.stop)
+    found = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+    atexit.register(found.close)
+    return found
+
+
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser() -> Browser:
     """Debian's Chromium. It may be missing at a desk, never on a server."""
     if not CHROMIUM.exists():
         message = f"{CHROMIUM} is missing: make test installs it where it may (as root: apt-get install chromium)"
@@ -35,10 +47,7 @@ def browser() -> Iterator[Browser]:
             pytest.fail(message)
         pytest.skip(message)
     expect.set_options(timeout=PATIENCE)
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
-        yield launched
-        launched.close()
+    return launched()
 
 
 @pytest.fixture(scope="session")
