@@ -27,6 +27,7 @@ from pellucid.config import Device, Format
 from pellucid.data.examples import BadLine, Example, Input, parse_sources, read_sources
 from pellucid.errors import ConfigError, DataError
 from pellucid.search.trace import Trace
+from pellucid.wording import escape_json
 
 if TYPE_CHECKING:
     from pellucid.search.predictor import Predictor
@@ -165,7 +166,7 @@ def _line(traces: Sequence[Trace], item: Item, kind: Kind) -> str:
         case "tsv":
             return "\t".join([escaped(trace.text), escaped(trace.output), f"{trace.score:.6f}"])
         case "jsonl":
-            return trace.to_json()
+            return escape_json(trace.to_json())
 
 
 def _listed(traces: Sequence[Trace], item: Item, kind: Kind, number: int) -> list[str]:
@@ -176,7 +177,7 @@ def _listed(traces: Sequence[Trace], item: Item, kind: Kind, number: int) -> lis
         case "tsv":
             return [_row(trace, number) for trace in traces] or [f"{number}\t0\t\t\t"]
         case "jsonl":
-            return [f"[{','.join(trace.to_json() for trace in traces)}]" if traces else _error(item)]
+            return [escape_json(f"[{','.join(trace.to_json() for trace in traces)}]") if traces else _error(item)]
 
 
 def _row(trace: Trace, number: int) -> str:
@@ -188,4 +189,4 @@ def _row(trace: Trace, number: int) -> str:
 def _error(item: Item) -> str:
     """Why there is no output, as JSON."""
     assert isinstance(item, BadLine)
-    return msgspec.json.encode({"output": None, "error": str(item)}).decode()
+    return escape_json(msgspec.json.encode({"output": None, "error": str(item)}).decode())

@@ -13,6 +13,7 @@ from pellucid.config import Device, Format, Header
 from pellucid.data.examples import Example, Input, parse_pairs, read_pairs
 from pellucid.errors import DataError
 from pellucid.search.trace import Trace
+from pellucid.wording import escape_json
 
 Kind = Literal["text", "tsv", "jsonl"]
 
@@ -73,7 +74,7 @@ def _line(trace: Trace | None, item: Item, kind: Kind) -> str:
     """One output line; empty where nothing was scored, or the reason as JSON."""
     if trace is None:
         error = {} if isinstance(item, Example) else {"error": str(item)}
-        nothing = msgspec.json.encode({"output": None, **error}).decode()
+        nothing = escape_json(msgspec.json.encode({"output": None, **error}).decode())
         return {"text": "", "tsv": "\t\t\t", "jsonl": nothing}[kind]
     match kind:
         case "text":
@@ -82,4 +83,4 @@ def _line(trace: Trace | None, item: Item, kind: Kind) -> str:
             each = " ".join(f"{value:.6f}" for value in trace.log_probabilities)
             return "\t".join([escaped(trace.text), escaped(trace.output), f"{trace.score:.6f}", each])
         case "jsonl":
-            return trace.to_json()
+            return escape_json(trace.to_json())
