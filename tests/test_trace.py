@@ -107,10 +107,11 @@ def test_a_number_of_thousands_of_digits_in_a_record_is_refused(name: str) -> No
 @pytest.mark.parametrize("changes", [{"origin": "x" * 10**6}, {"task": "x" * 10**6}, {"rank": "x" * 10**6}])
 def test_a_message_about_a_record_is_short(changes: dict[str, object]) -> None:
     record = msgspec.structs.replace(trace_of().to_record(), **changes)
-    for read in (lambda: Trace.from_record(record), lambda: Trace.from_json(msgspec.json.encode(record))):
-        with pytest.raises(DataError, match=next(iter(changes))) as caught:
-            read()
-        assert len(str(caught.value)) < 500
+    with pytest.raises(DataError, match=next(iter(changes))) as caught:
+        Trace.from_record(record)
+    with pytest.raises(DataError, match=next(iter(changes))) as read:
+        Trace.from_json(msgspec.json.encode(record))
+    assert max(len(str(caught.value)), len(str(read.value))) < 500
 
 
 @pytest.mark.parametrize(
