@@ -116,6 +116,8 @@ def python_scalar(value: object) -> object:
     """Return a scalar of NumPy or PyTorch, or of a subclass of text or number, as Python's own; else the value."""
     if getattr(value, "ndim", None) == 0 and callable(item := getattr(value, "item", None)):
         try:
+            if getattr(value, "mask", False):  # NumPy's masked: no number, though it converts to 0
+                return value
             value = item()
         except Exception:  # a tensor without data
             return value
@@ -215,6 +217,8 @@ def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
         raise MismatchError(noun_of(kind), value, hint)
     if isinstance(value, Set):
         raise MismatchError(noun_of(kind), value, ": a set has no order")
+    if getattr(value, "ndim", None) == 0:  # a scalar of NumPy, of which some can be iterated over
+        raise MismatchError(noun_of(kind), value)
     try:
         items = _taken(value) if isinstance(value, Iterator) else iter(cast(Iterable[object], value))
     except TypeError:

@@ -8,6 +8,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 CONTROLS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
@@ -16,6 +17,10 @@ CONTROLS = re.compile(
 SIGNS = {"\t": "⇥", "\n": "⏎", "\x7f": "␡"}
 QUOTED = 80
 """Characters of a user's text that a message quotes."""
+LONGEST_REASON = 200
+"""Characters of a library's words that a message repeats."""
+LONG_NUMBER = 14_000
+"""Bits of a whole number that Python writes, at most (4,300 digits have 14,285)."""
 MOST_DIGITS = 18
 """Digits of a whole number that a user gives, at most: every number of so many fits into 64 bits."""
 
@@ -102,11 +107,28 @@ def quote(value: object, longest: int = QUOTED) -> str:
         return repr(abbreviate(str.__str__(value), longest))
     try:
         shown = repr(value)
-    except ValueError:  # Python does not write a whole number of more than 4,300 digits
-        return "a number of thousands of digits"
     except Exception:  # whatever an object's own representation may raise
-        return f"a value of type {type(value).__name__}"
+        return "a number of thousands of digits" if _holds_long_number(value) else f"a value of type {_kind(value)}"
     return abbreviate(" ".join(line.strip() for line in shown.splitlines()), longest)
+
+
+def _kind(value: object) -> str:
+    """Return the name of a value's type, abbreviated."""
+    return abbreviate(type(value).__name__)
+
+
+def _holds_long_number(value: object, depth: int = 3) -> bool:
+    """Return whether a value is a whole number that Python does not write, or a container of one.
+
+    Python writes no whole number of more than 4,300 digits.
+    """
+    if type(value) is int:
+        return value.bit_length() > LONG_NUMBER
+    if type(value) is dict:
+        value = [*value.keys(), *value.values()]
+    if type(value) not in (list, tuple, set, frozenset) or not depth:
+        return False
+    return any(_holds_long_number(each, depth - 1) for each in cast(Iterable[object], value))
 
 
 def abbreviate(text: str, longest: int = QUOTED) -> str:
@@ -114,9 +136,15 @@ def abbreviate(text: str, longest: int = QUOTED) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
+def abbreviate_reason(error: Exception) -> str:
+    """Return a library's words about a value of a user's, abbreviated; the place in the value, at their end, stays."""
+    reason, at, place = str(error).rpartition(" - at `")
+    return f"{abbreviate(reason, LONGEST_REASON)}{at}{abbreviate(place, LONGEST_REASON)}"
+
+
 def parse_whole_number(text: str) -> int | None:
-    """Return the number that decimal digits spell; None for any other text, and for more than `MOST_DIGITS`.
+    """Return the number that the digits 0 to 9 spell; None for any other text, and for more than `MOST_DIGITS`.
 
     `int` alone raises an error of its own for texts of more than 4,300 digits.
     """
-    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else None

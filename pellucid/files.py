@@ -13,7 +13,7 @@ from typing import IO, Any, BinaryIO, TypeVar
 
 import msgspec
 
-from pellucid.errors import InputError, RunError
+from pellucid.errors import InputError, RunError, abbreviate_reason
 
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
 """Name of a temporary file (`_make_temporary`) of the file `name`."""
@@ -218,6 +218,8 @@ def decode_json(content: bytes, kind: type[Decoded]) -> Decoded:
     """Return a JSON text as a struct; `ValueError` for any other text. It tells the field and what was expected."""
     try:
         return msgspec.json.decode(content, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ValueError(abbreviate_reason(error)) from None
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
 

@@ -8,6 +8,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pellucid.errors import nearest, quote
 
+ACTIVE = (*range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ACTIVE}
+"""What JSON may hold as it stands, and acts on a terminal: controls, ends of lines, marks of direction."""
 UNIONS = (Union, types.UnionType)
 """What an annotation of several types is made of."""
 WORDS: Mapping[str, str] = {
@@ -34,6 +37,11 @@ def abbreviated(value: object) -> str:
         return f"an iterator ({type(value).__name__})" if isinstance(value, Iterator) else quote(value)
     except Exception:  # whatever an object's own class or length may raise
         return f"a value of type {type(value).__name__}"
+
+
+def escape_json(text: str) -> str:
+    r"""Return JSON in which no character acts on a terminal or ends a line: \x7f becomes \u007f."""
+    return text if text.isprintable() else text.translate(JSON_ESCAPES)
 
 
 def in_words(told: str) -> str:

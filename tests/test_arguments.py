@@ -357,3 +357,15 @@ def test_every_argument_of_every_public_function(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     *wrong, counted = done.stdout.splitlines()
     assert wrong == [] and int(counted.removesuffix(" calls")) > 6000
+
+
+@pytest.mark.parametrize("value", [np.void(b"ab"), np.array([(1, 2)], "i,i")[0], np.array(1)])
+def test_a_scalar_of_numpy_is_no_list(value: object) -> None:
+    assert message_of(value, list[int]).startswith("name: expected a list of whole numbers, got ")
+
+
+@pytest.mark.parametrize("kind", [int, float, bool])
+def test_a_masked_number_is_none(kind: type) -> None:
+    assert message_of(np.ma.masked, kind).endswith("got masked")
+    assert message_of(np.ma.masked_array([1.0, 2.0], [False, True]), list[float]).startswith("name[1]: ")
+    assert convert_argument("name", np.ma.masked_array(1.5), float) == 1.5

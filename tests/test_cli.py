@@ -77,6 +77,10 @@ def test_a_misspelt_flag_is_told_the_nearest(verb: str, flag: str, right: str) -
     ("flags", "message"),
     [
         (["--size", "smal"], "size: expected tiny, small, base or large, got 'smal'; did you mean 'small'?"),
+        (["--seed", "１２"], "--seed: expected a whole number, got '１２'"),
+        (["--seed", "1_0"], "--seed: expected a whole number, got '1_0'"),
+        (["--training.learning-rate", "1_0"], "--training.learning-rate: expected a number, got '1_0'"),
+        (["--training.learning-rate", "1e-400"], "expected a number that a float can hold, got '1e-400'"),
         (["--size=smal"], "size: expected tiny, small, base or large, got 'smal'; did you mean 'small'?"),
         (["--encoder.layers", "0"], "encoder.layers: expected a whole number of at least 1, got 0"),
         (["--training.learning-rate", "inf"], "training.learning_rate: expected a finite number, got inf"),

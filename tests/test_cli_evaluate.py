@@ -263,3 +263,23 @@ def _tell(pipe: Path, texts: tuple[str, ...]) -> None:
     for text in texts:
         pipe.write_text(text)
         time.sleep(2)  # until the reader has closed it
+
+
+def test_json_on_standard_output_acts_on_no_terminal(tmp_path: Path) -> None:
+    file = write_pairs(tmp_path / "odd.tsv", [Example("1\x7f\x9b2", "x\x7f\x9b\u2028y")])
+    for done in (
+        evaluate(file, "--json"),
+        pellucid("predict", digits_run().run, file, "--format", "jsonl"),
+        pellucid("predict", digits_run().run, file, "--format", "jsonl", "--nbest", "2"),
+        pellucid("score", digits_run().run, file, "--format", "jsonl"),
+    ):
+        assert done.code == 0 and done.out.removesuffix("\n").isprintable(), done
+        assert "1\x7f\x9b2" in json.dumps(json.loads(done.out), ensure_ascii=False)
+
+
+def test_columns_that_are_not_read_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "wide.tsv"
+    file.write_text("".join(f"{each.source}\t{each.target}\tmore\tyet more\n" for each in PAIRS), "utf-8")
+    done = evaluate(file)
+    assert done.code == 0
+    assert done.err == f"pellucid: note: {file}: the file has 4 columns, read are 1 as source, 2 as target\n"

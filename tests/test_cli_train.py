@@ -172,3 +172,15 @@ def test_ctrl_c_while_reading_stops_at_once(tmp_path: Path) -> None:
         interrupt(process)
         done = ended(process)
     assert done.code == 130 and done.err.endswith("pellucid: interrupted\n") and "Traceback" not in done.err
+
+
+def test_columns_that_are_not_read_are_told(tmp_path: Path) -> None:
+    files, _, config = copies_run()
+    wide = tmp_path / "wide.tsv"
+    wide.write_text("".join(f"{line}\tmore\n" for line in files.train.read_text("utf-8").splitlines()), "utf-8")
+    told = "the file has 3 columns, read are 1 as source, 2 as target"
+    limited = [*flags(config), "--training.epochs", "1"]
+    done = pellucid("train", wide, "--dev", files.dev, "--run", tmp_path / "run", *limited)
+    assert done.code == 0 and done.err.count(told) == 1
+    chosen = pellucid("train", wide, "--dev", files.dev, "--run", tmp_path / "other", *limited, "--target-column", "1")
+    assert told not in chosen.err and "columns, read are" not in chosen.err

@@ -12,6 +12,7 @@ from pellucid.data.batches import Batch
 from pellucid.data.symbols import Segmenter
 from pellucid.data.vocabulary import EOS
 from pellucid.errors import InputError
+from pellucid.search import options
 from pellucid.search.beam import Wanted
 from pellucid.search.constraints import Constraints
 from pellucid.search.decoded import Spans
@@ -126,3 +127,18 @@ def test_texts_become_ids() -> None:
 def test_what_the_model_cannot_write_is_named(options: Options, message: str) -> None:
     with pytest.raises(InputError, match=message):
         constraints_of(options, [options.prefix], CHARACTERS, LETTERS)
+
+
+def test_nothing_is_like_an_endless_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was compared with every symbol that the model writes, at the cost of its length each time."""
+    bare, lengths = options._bare, list[int]()
+
+    def counted(symbol: str) -> str:
+        lengths.append(len(symbol))
+        return bare(symbol)
+
+    monkeypatch.setattr(options, "_bare", counted)
+    for symbol in ("é" * 10**4, "Ä"):
+        with pytest.raises(InputError, match="the model never writes the symbol"):
+            constraints_of(Options(required=(symbol,)), [], CHARACTERS, LETTERS)
+    assert max(lengths) == 1

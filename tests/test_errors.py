@@ -31,6 +31,14 @@ class Lines:
         return "one\n    two"
 
 
+class Silent:
+    """What cannot show itself."""
+
+    def __repr__(self) -> str:
+        """Fail."""
+        raise ValueError("no")
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -45,6 +53,8 @@ class Lines:
         (None, "None"),
         (np.zeros((2, 2)), "array([[0., 0.], [0., 0.]])"),
         (Lines(), "one two"),
+        (Silent(), "a value of type Silent"),
+        pytest.param({"a": (10**5000,)}, "a number of thousands of digits", id="nested"),
     ],
 )
 def test_a_quoted_value_is_short_but_for_a_path(value: object, shown: str) -> None:
@@ -67,7 +77,17 @@ def test_messages_quote_by_one_function_alone() -> None:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("0", 0), ("017", 17), ("9" * 18, 10**18 - 1), ("9" * 19, None), ("1" * 5000, None), ("", None), ("-1", None)],
+    [
+        ("0", 0),
+        ("017", 17),
+        ("9" * 18, 10**18 - 1),
+        ("9" * 19, None),
+        ("1" * 5000, None),
+        ("", None),
+        ("-1", None),
+        ("１２", None),
+        ("1_0", None),
+    ],
 )
 def test_whole_numbers_have_eighteen_digits_at_most(text: str, number: int | None) -> None:
     assert parse_whole_number(text) == number

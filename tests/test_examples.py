@@ -460,7 +460,7 @@ def test_csv_that_is_not(write: Write) -> None:
     assert pairs(path, SKIPPING) == [("d", "e")]
     assert reasons(path) == [
         (1, "not valid CSV: ',' expected after '\"'"),
-        (3, "not valid CSV: a carriage return outside quotes"),
+        (3, "not valid CSV: a carriage return outside quotes, which ends no line"),
         (4, "expected 2 columns, got 1 (commas separate columns)"),
         (5, "invalid UTF-8 at byte 3 (0xff)" + TEXT_HINT),
         (6, "a NUL byte at byte 3: is this a binary or UTF-16 file?"),

@@ -152,3 +152,22 @@ def test_a_person_is_told_why_the_first_training_starts_late(tmp_path: Path, com
     with open(tmp_path / "told", "w", encoding="utf-8") as stream, shown(stream) as teller:
         teller.tell(Built(Path("run"), 1, Vocabularies(empty, empty, empty, 1, 1), False, compiles))
     assert ("compiling kernels for this machine, once" in (tmp_path / "told").read_text("utf-8")) == compiles
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError("cannot allocate memory")])
+def test_what_the_disk_is_not_to_blame_for_keeps_the_kernels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    kernel = tmp_path / "a.nbc"
+    kernel.write_bytes(b"machine code")
+    cache.mark_filled()
+
+    def rehearse() -> None:
+        raise error
+
+    monkeypatch.setattr(numba_backend, "_warm_up", rehearse)
+    monkeypatch.setattr(numba_backend, "_compile_in_child", lambda: None)
+    with pytest.warns(UserWarning, match="everything runs without compiled kernels"):
+        assert not numba_backend.is_numba_available.__wrapped__()
+    assert kernel.exists() and cache.is_filled()

@@ -1,6 +1,9 @@
 """Lexicon: what a table knows is answered from it, and the model does the rest."""
 
+import copy
 import json
+import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +11,7 @@ import pytest
 from test_transducer import transducer_of
 
 from pellucid.errors import DataError
-from pellucid.search.lexicon import load_lexicon
+from pellucid.search.lexicon import Lexicon, load_lexicon
 from pellucid.search.options import Options
 from pellucid.search.sampling import Drawing
 from pellucid.search.trace import END
@@ -88,3 +91,14 @@ def test_samples_of_a_known_source_are_drawn_from_its_answers(tmp_path: Path) ->
     assert [trace.output for trace in again] == [trace.output for trace in one]
     few = model.sample(["one"], Drawing(samples=1, seed=3))[0]
     assert len(few) == 1 and few[0].probability == 0.5
+
+
+def test_the_targets_of_a_lexicon_do_not_change() -> None:
+    given = {"a": ("b",)}
+    lexicon = Lexicon(given)
+    given["a"] = ("c",)
+    with pytest.raises(TypeError):
+        lexicon.targets["a"] = ("c",)  # type: ignore[index]
+    assert lexicon.targets == {"a": ("b",)}
+    for again in (pickle.loads(pickle.dumps(lexicon)), copy.deepcopy(lexicon), replace(lexicon)):
+        assert again == lexicon and hash(again) == hash(lexicon)

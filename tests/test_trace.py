@@ -1,11 +1,16 @@
 """Trace: its JSON form, rounded; its text is one line."""
 
 import json
+import math
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from pellucid.errors import DataError
 from pellucid.search.trace import END, Trace
 from pellucid.search.trace_schema import VERSION
 
@@ -88,3 +93,47 @@ def test_a_trace_reads_as_its_source_and_output() -> None:
 def test_a_trace_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         trace_of().output = "y"  # type: ignore[misc]
+
+
+HUGE = 10**5000
+
+
+@pytest.mark.parametrize("name", ["version", "rank", "features"])
+def test_a_number_of_thousands_of_digits_in_a_record_is_refused(name: str) -> None:
+    with pytest.raises(DataError, match=f"{name}.* got a number of thousands of digits|version a number of thousands"):
+        Trace.from_record(msgspec.structs.replace(trace_of().to_record(), **{name: HUGE}))
+
+
+@pytest.mark.parametrize("changes", [{"origin": "x" * 10**6}, {"task": "x" * 10**6}, {"rank": "x" * 10**6}])
+def test_a_message_about_a_record_is_short(changes: dict[str, object]) -> None:
+    record = msgspec.structs.replace(trace_of().to_record(), **changes)
+    with pytest.raises(DataError, match=next(iter(changes))) as caught:
+        Trace.from_record(record)
+    with pytest.raises(DataError, match=next(iter(changes))) as read:
+        Trace.from_json(msgspec.json.encode(record))
+    assert max(len(str(caught.value)), len(str(read.value))) < 500
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("text", b"a"),
+        ("output", date(2026, 1, 1)),
+        ("source", {"V"}),
+        ("log_probabilities", {-0.5}),
+        ("target", ["x", b"y"]),
+        ("rank", Decimal(1)),
+        ("search_score", Decimal(1)),
+        ("top", [{("x", -1.0)}, []]),
+        ("search_score", math.nan),
+        ("search_score", math.inf),
+        ("top", [[("x", math.nan)], []]),
+        ("log_probabilities", [-1e39, 0.0]),
+        ("attention", [[1e39, 0, 0], [0, 0, 1]]),
+        ("top", [[("x", -1e39)], []]),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_a_value_of_another_type_in_a_record_is_refused_by_its_field(name: str, value: object) -> None:
+    with pytest.raises(DataError, match=name):
+        Trace.from_record(msgspec.structs.replace(trace_of().to_record(), **{name: value}))

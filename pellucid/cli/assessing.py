@@ -19,7 +19,7 @@ from pellucid.cli.searching import SearchFlags, lexicon_of, with_settings
 from pellucid.cli.sources import STANDARD_INPUT
 from pellucid.config import DataConfig, Device, Format
 from pellucid.data.columns import column_number
-from pellucid.data.examples import BadLine, Example, Reading, is_undecided, read_examples, read_grouped
+from pellucid.data.examples import BadLine, Example, Reading, columns_note, is_undecided, read_examples, read_grouped
 from pellucid.data.headers import header_note, of_another_file
 from pellucid.data.records import has_known_name
 from pellucid.errors import DataError, InputError, quote
@@ -223,6 +223,8 @@ def _read(part: Part, data: DataConfig, how: How) -> tuple[Reading, list[str]]:
         note = header_note(reading.examples) if is_undecided(part.file, data, part.target) else ""
         if note:
             print(f"pellucid: note: {part.file}: {note}", file=sys.stderr)
+        if ignored := columns_note(part.file, data, part.target):
+            say(f"note: {part.file}: {ignored}")
         return reading, [""] * len(reading.examples)
     if part.target is not None:
         raise InputError("--group names a column of FILE, but with --target FILE has whole lines only")

@@ -28,6 +28,7 @@ from pellucid.config import Threads
 from pellucid.errors import InputError, quote
 from pellucid.files import write_atomic, write_text
 from pellucid.kernels.environment import plain_is_asked
+from pellucid.wording import escape_json
 
 WIDTH = 124
 """Columns of the table at least: a narrow terminal wraps it rather than losing figures."""
@@ -81,10 +82,15 @@ def run(arguments: list[str]) -> int:
     machine = msgspec.to_builtins(this_machine())
     records = [{**_record(given, one), "machine": machine} for one in asked]
     if given.json:
-        print(json.dumps(records[0] if len(records) == 1 else records, indent=1, ensure_ascii=False))
+        _print_json(records[0] if len(records) == 1 else records)
     else:
         _tell(given, records)
     return 0
+
+
+def _print_json(value: object) -> None:
+    """Print plain values as JSON of several lines."""
+    print("\n".join(map(escape_json, json.dumps(value, indent=1, ensure_ascii=False).split("\n"))))
 
 
 def _checked(given: Arguments) -> list[Asked]:
@@ -237,7 +243,7 @@ def _scale(given: Arguments, asked: Sequence[Asked], path: Path) -> None:
         write_text(path, svg(figure))
     if given.json:
         listed = [{"varied": varied, "value": value, **msgspec.to_builtins(one)} for varied, value, one in curves]
-        print(json.dumps(listed, indent=1, ensure_ascii=False))
+        _print_json(listed)
     else:
         _print(_curve_table(curves))
         _tell_machine(machine, asked[0].threads)

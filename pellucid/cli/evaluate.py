@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import tyro
 from rich.console import Console
 from tyro.conf import Positional
@@ -18,6 +17,7 @@ from pellucid.cli.sources import check_order, is_run
 from pellucid.config import Device, Format
 from pellucid.errors import InputError, quote
 from pellucid.files import check_writable
+from pellucid.search.trace_schema import encode_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -93,7 +93,7 @@ def run(arguments: list[str]) -> int:
         say(f"skipped {line}")
     listed = LISTED if given.worst is None else given.worst
     if given.json:
-        sys.stdout.write(msgspec.json.encode(_plain(found, comparisons, listed)).decode() + "\n")
+        sys.stdout.write(encode_json(_plain(found, comparisons, listed)).decode() + "\n")
     elif comparisons:
         _tell_names(found)
         _print(comparison_tables(found.runs, comparisons, found.seconds, listed))

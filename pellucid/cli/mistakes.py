@@ -1,5 +1,6 @@
 """What is wrong with a verb's arguments, in one line: the flag, what was given, what was expected."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
@@ -20,6 +21,10 @@ KINDS: Mapping[type, tuple[str, str]] = {
     Path: ("PATH", "a path"),
 }
 """How a type of value is shown in help, and what is expected of it in words."""
+
+
+NUMBER = re.compile(r"\s*[+-]?([0-9.]+([eE][+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE)
+"""What may spell a number: the digits 0 to 9 alone, and no underscores."""
 
 
 class Flag(NamedTuple):
@@ -110,9 +115,11 @@ def converted(kind: type, text: str) -> Any:  # noqa: ANN401 (a value of the kin
     """
     convert: Callable[[str], Any] = kind
     try:
-        value = convert(text)
+        value = None if kind is not Path and not NUMBER.fullmatch(text) else convert(text)
     except ValueError:
         value = None
+    if kind is float and value == 0 and re.search("[1-9]", re.split("[eE]", text)[0]):
+        raise ValueError(f"expected a number that a float can hold, got {quote(text)}")
     if value is None or (kind is int and abs(value) >= 10**MOST_DIGITS):
         digits = f" of at most {MOST_DIGITS} digits" if kind is int and len(text) > MOST_DIGITS else ""
         raise ValueError(f"expected {KINDS[kind][1]}{digits}, got {quote(text)}")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import exp
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import msgspec
 import tyro
 
 from pellucid.cli.parsing import parsed
@@ -27,6 +26,7 @@ from pellucid.config import Device, Format
 from pellucid.data.examples import BadLine, Example, Input, parse_sources, read_sources
 from pellucid.errors import ConfigError, DataError
 from pellucid.search.trace import Trace
+from pellucid.search.trace_schema import encode_json
 
 if TYPE_CHECKING:
     from pellucid.search.predictor import Predictor
@@ -188,4 +188,4 @@ def _row(trace: Trace, number: int) -> str:
 def _error(item: Item) -> str:
     """Why there is no output, as JSON."""
     assert isinstance(item, BadLine)
-    return msgspec.json.encode({"output": None, "error": str(item)}).decode()
+    return encode_json({"output": None, "error": str(item)}).decode()

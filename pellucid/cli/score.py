@@ -4,8 +4,6 @@ import sys
 from dataclasses import dataclass
 from typing import Literal, TypeGuard
 
-import msgspec
-
 from pellucid.cli.parsing import parsed
 from pellucid.cli.searching import More, Run
 from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
@@ -13,6 +11,7 @@ from pellucid.config import Device, Format, Header
 from pellucid.data.examples import Example, Input, parse_pairs, read_pairs
 from pellucid.errors import DataError
 from pellucid.search.trace import Trace
+from pellucid.search.trace_schema import encode_json
 
 Kind = Literal["text", "tsv", "jsonl"]
 
@@ -73,7 +72,7 @@ def _line(trace: Trace | None, item: Item, kind: Kind) -> str:
     """One output line; empty where nothing was scored, or the reason as JSON."""
     if trace is None:
         error = {} if isinstance(item, Example) else {"error": str(item)}
-        nothing = msgspec.json.encode({"output": None, **error}).decode()
+        nothing = encode_json({"output": None, **error}).decode()
         return {"text": "", "tsv": "\t\t\t", "jsonl": nothing}[kind]
     match kind:
         case "text":

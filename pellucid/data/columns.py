@@ -117,7 +117,7 @@ def resolve_header(columns: Columns) -> Columns:
 def check_column(role: str, column: str) -> None:
     """Raise `ConfigError` for a number that no column has."""
     number = column_number(column)
-    if (column.isdecimal() and number is None) or (number is not None and number > MOST_COLUMNS):
+    if (column.isascii() and column.isdecimal() and number is None) or (number is not None and number > MOST_COLUMNS):
         raise ConfigError(
             f"data.{role}_column: expected a name or a number from 1 to {MOST_COLUMNS:,}, got {quote(column)}"
         )

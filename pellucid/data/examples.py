@@ -37,6 +37,7 @@ __all__ = [
     "BadLine",
     "Example",
     "Reading",
+    "columns_note",
     "count_columns",
     "has_header",
     "ignored_columns",
@@ -50,6 +51,7 @@ __all__ = [
     "resolve_format",
 ]
 
+COLUMNS = ("source_column", "target_column", "features_column")
 PAIR = ("source", "target", "features")
 SKIP = 'data.on_bad_line = "skip" (--on-bad-line skip) leaves such lines out and counts them'
 
@@ -109,6 +111,12 @@ def ignored_columns(path: Path, config: DataConfig) -> str:
     width = count_columns(path, config)
     told = ", ".join(f"{column} as {role}" for role, column in wanted.items())
     return f"the file has {width} columns, read are {told}" if width > len(set(wanted.values())) else ""
+
+
+def columns_note(path: Path, config: DataConfig, target_path: Path | None = None) -> str:
+    """Return `ignored_columns` of a file of pairs where no setting chooses the columns; "" for parallel files."""
+    chosen = any(getattr(config, name) != getattr(DataConfig(), name) for name in COLUMNS)
+    return "" if chosen or target_path is not None else ignored_columns(path, config)
 
 
 def read_grouped(path: Path, config: DataConfig, group: str) -> tuple[Reading, list[str]]:

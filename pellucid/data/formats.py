@@ -20,7 +20,16 @@ import msgspec
 
 from pellucid.config import Format
 from pellucid.data.columns import BadLine, Columns, Record, Records, find_column, find_columns, select
-from pellucid.data.lines import LONGEST_LINE, RecordError, decoded, decoded_value, is_blank, opened, without_end
+from pellucid.data.lines import (
+    LONGEST_LINE,
+    RecordError,
+    check_ends,
+    decoded,
+    decoded_value,
+    is_blank,
+    opened,
+    without_end,
+)
 from pellucid.errors import DataError, abbreviate, quote
 
 LARGEST_FIELD = 2**31 - 1
@@ -103,6 +112,8 @@ def _rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str]]) ->
             yield Record(number, ())
             continue
         try:
+            if number == 1:
+                check_ends(line)
             yield Record(number, cut(without_end(decoded(line))))
         except RecordError as error:
             yield BadLine(name, number, str(error))
@@ -168,7 +179,7 @@ def _csv_lines(lines: Iterable[bytes], record: _CsvRecord) -> Iterator[str]:
 
 def _csv_reason(error: str, start: int, end: int) -> str:
     """csv's own message, and which lines are lost where a quote has joined several."""
-    what = "a carriage return outside quotes" if error.startswith("new-line") else error
+    what = "a carriage return outside quotes, which ends no line" if error.startswith("new-line") else error
     joined = f"; lines {start} to {end} were read as one record: is a quote missing?" if end > start else ""
     return f"not valid CSV: {what}{joined}"
 

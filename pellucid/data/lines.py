@@ -25,7 +25,11 @@ PIECE = 2**16
 """Bytes that are read at once as they arrive."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
-FOREIGN = {b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text", b"PK\x03\x04": "a zip archive or an Excel workbook"}
+FOREIGN = {
+    **{b"\xff\xfe\0\0": "UTF-32 text", b"\0\0\xfe\xff": "UTF-32 text"},  # before UTF-16, which begins alike
+    **{b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text"},
+    b"PK\x03\x04": "a zip archive or an Excel workbook",
+}
 
 
 class RecordError(Exception):
@@ -178,6 +182,12 @@ def decoded_value(value: bytes) -> str:
 def without_end(text: str) -> str:
     """A line without its newline and one carriage return."""
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def check_ends(line: bytes) -> None:
+    """`RecordError` for the first line of a file that has no newline but carriage returns as if they ended lines."""
+    if not line.endswith(b"\n") and b"\r" in line.removesuffix(b"\r"):
+        raise RecordError("lone carriage returns are no line ends: save the file with newlines")
 
 
 def _siblings(path: Path) -> list[str]:

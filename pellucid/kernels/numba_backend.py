@@ -85,7 +85,7 @@ def _warm_up_from_disk() -> None:
     if filled and not damaged:
         try:
             _warm_up()
-        except ImportError:  # no compiler: nothing that the disk could be blamed for
+        except (ImportError, MemoryError, OSError):  # no compiler, no memory: nothing the disk could be blamed for
             raise
         except Exception:  # a damaged file shows as whatever its reader stumbles over
             damaged = True

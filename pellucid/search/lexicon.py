@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -20,6 +21,15 @@ class Lexicon(CheckedFields):
     targets: Mapping[str, tuple[str, ...]]
     bad: tuple[BadLine, ...] = ()
     """Lines that could not be read, where they are skipped."""
+
+    def __post_init__(self) -> None:
+        """Keep a view of the targets that nobody can change: the hash is that of the content."""
+        super().__post_init__()
+        object.__setattr__(self, "targets", MappingProxyType(self.targets))
+
+    def __reduce__(self) -> tuple[type["Lexicon"], tuple[dict[str, tuple[str, ...]], tuple[BadLine, ...]]]:
+        """Return how a copy is made, which a view of a dict alone cannot be."""
+        return type(self), (dict(self.targets), self.bad)
 
     def __hash__(self) -> int:
         """Return the hash of the content, in which the order of the sources does not count, as in `==`."""

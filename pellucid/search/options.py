@@ -12,7 +12,7 @@ from pellucid.arguments import CheckedFields
 from pellucid.data.copies import ids_with_copies
 from pellucid.data.symbols import Segmenter
 from pellucid.data.vocabulary import Vocabulary
-from pellucid.errors import InputError, nearest, quote
+from pellucid.errors import LONGEST_WORD, InputError, nearest, quote
 from pellucid.search.constraints import Constraints
 from pellucid.search.lexicon import Lexicon
 from pellucid.search.streaming import Prefix
@@ -127,7 +127,8 @@ def _ids(symbols: Iterable[str], vocabulary: Vocabulary, what: str, more: str = 
 
 def _near(symbol: str, known: Sequence[str]) -> str:
     """A hint: the symbols that look alike, those of the same letter, or some of those that there are."""
-    alike = [each for each in known if _bare(each) == _bare(symbol)]
+    bare = _bare(symbol) if len(symbol) <= LONGEST_WORD else ""
+    alike = [each for each in known if bare and _bare(each) == bare]
     if alike:
         return f"; did you mean {' or '.join(map(quote, alike[:LISTED]))}?"
     hint = nearest(symbol, known) if len(symbol) > 1 else ""

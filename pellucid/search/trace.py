@@ -1,5 +1,6 @@
 """Trace: everything one decoding did. Evaluation, pictures and pages read this and nothing else."""
 
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from jaxtyping import Float
 from pellucid.arguments import convert_argument
 from pellucid.config import DEFAULT_TASK, Task
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, UNK
-from pellucid.errors import DataError
+from pellucid.errors import DataError, quote
 from pellucid.search.lattice import Lattice
 from pellucid.search.trace_display import registered_trace_display
 from pellucid.search.trace_schema import (
@@ -29,6 +30,7 @@ from pellucid.search.trace_schema import (
     encode_json,
     finite_log_probabilities,
     finite_log_probability,
+    float32_array,
     list_array,
     restore_log_probabilities,
 )
@@ -260,18 +262,20 @@ def _written(value: float, compact: bool) -> float:
 def _check(record: TraceRecord) -> None:
     """Raise a `DataError` where a record is of another version, or its fields do not belong together."""
     if record.version != VERSION:
-        raise DataError(f"the trace has version {record.version} of the schema; expected version {VERSION}")
+        raise DataError(f"the trace has version {quote(record.version)} of the schema; expected version {VERSION}")
     if not is_task(record.task):
         raise DataError(f"task: {expected_choice(task_names(), record.task)}")
     steps, positions = len(record.target), len(record.source)
     if not 0 <= record.features <= positions:
-        raise DataError(f"features: expected 0 to {positions}, the length of source, got {record.features}")
+        raise DataError(f"features: expected 0 to {positions}, the length of source, got {quote(record.features)}")
     if len(record.top) != steps:
         raise DataError(f"top: expected candidates of {steps} steps, the length of target, got {len(record.top)}")
     if not 0 <= record.rank <= MAX_RANK:
-        raise DataError(f"rank: expected a number from 0 to {MAX_RANK}, got {record.rank}")
+        raise DataError(f"rank: expected a number from 0 to {MAX_RANK}, got {quote(record.rank)}")
     if record.probability is not None and not 0 <= record.probability <= 1 + ROUNDING:
         raise DataError(f"probability: expected a number from 0 to 1, got {record.probability}")
+    if record.search_score is not None and not math.isfinite(record.search_score):
+        raise DataError(f"search_score: expected a finite number, got {record.search_score}")
     for name, places, count in (
         ("unknown", record.unknown, positions),
         ("unknown_target", record.unknown_target, steps),
@@ -288,8 +292,8 @@ def _candidates(record: TraceRecord) -> tuple[tuple[tuple[str, ...], ...], Float
     if count > MAX_CANDIDATES:
         raise DataError(f"top: expected at most {MAX_CANDIDATES} candidates of a step, got {count}")
     padded = [[*step, *[("", -np.inf)] * (count - len(step))] for step in record.top]
-    values = np.array([[value for _, value in step] for step in padded], np.float32)
     try:
+        values = float32_array([[value for _, value in step] for step in padded])
         check_log_probabilities(values)
     except DataError as error:
         raise DataError(f"top: {error}") from None

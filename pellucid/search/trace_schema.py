@@ -16,7 +16,8 @@ from jaxtyping import Float
 
 from pellucid.arguments import convert_argument
 from pellucid.config import DEFAULT_TASK, Task
-from pellucid.errors import DataError
+from pellucid.errors import DataError, abbreviate_reason
+from pellucid.wording import abbreviated, escape_json
 
 VERSION = 1
 """Of the schema. A reader refuses every other version."""
@@ -28,8 +29,7 @@ ROUNDING = 1e-3
 """How far rounding may put a probability above 1, and a log-probability above 0."""
 MAX_CANDIDATES = 64
 """Candidates of a step that a reader accepts: every step takes as much memory as the one with the most."""
-ACTIVE = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
-"""In UTF-8: the controls that JSON allows (U+007F to U+009F), ends of lines, marks of the direction of a text."""
+SCALARS = {str, int, float, bool, type(None)}
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 Fate = Literal["kept", "ended", "pruned"]
@@ -124,9 +124,11 @@ def decode_array(given: Vector | Matrix | Matrices, shape: tuple[int | None, ...
             values = np.frombuffer(base64.b64decode(given.data, validate=True), "<f4").reshape(given.shape)
             values = values.astype(np.float32)
         else:
-            values = np.array(given, np.float32)
+            values = float32_array(given)
     except (ValueError, OverflowError) as error:
-        raise DataError(f"expected an array of numbers: {error}") from None
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"expected an array of numbers: {abbreviate_reason(error)}") from None
     if not np.isfinite(values).all():
         raise DataError("expected finite numbers")
     if shape is None or _fits(values.shape, shape):
@@ -136,6 +138,16 @@ def decode_array(given: Vector | Matrix | Matrices, shape: tuple[int | None, ...
     if values.size or math.prod(empty) or values.ndim == 0:
         raise DataError(f"expected {_shown_shape(shape)} numbers, got {_shown_shape(values.shape)}")
     return values.reshape(empty)  # lists without numbers do not tell all of their shape
+
+
+def float32_array(given: object) -> np.ndarray:
+    """Return numbers as a float32 array; `DataError` for a finite one that is too large for float32."""
+    values = np.array(given, np.float64)
+    with np.errstate(over="ignore"):
+        converted = values.astype(np.float32)
+    if (np.isinf(converted) & ~np.isinf(values)).any():
+        raise DataError("expected numbers that float32 can hold")
+    return converted
 
 
 def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
@@ -169,8 +181,8 @@ def decode_field(record: TraceRecord | LatticeRecord, name: str, shape: tuple[in
 
 
 def check_log_probabilities(values: Float[np.ndarray, "..."]) -> None:
-    """Raise a `DataError` where one of them is above 0."""
-    if values.size and values.max() > ROUNDING:
+    """Raise a `DataError` where one of them is above 0, or no number."""
+    if values.size and not values.max() <= ROUNDING:
         raise DataError("expected log-probabilities, which are at most 0")
 
 
@@ -200,7 +212,7 @@ def decode_record(text: str | bytes) -> TraceRecord:
     try:
         return msgspec.json.decode(text, type=TraceRecord)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise DataError(f"this is not a trace of schema version {VERSION}: {error}") from None
+        raise _no_trace(abbreviate_reason(error)) from None
 
 
 def check_types(record: TraceRecord) -> TraceRecord:
@@ -212,9 +224,31 @@ def check_types(record: TraceRecord) -> TraceRecord:
     """
     given: TraceRecord = convert_argument("record", record, TraceRecord)
     try:
+        for name in TraceRecord.__struct_fields__:
+            _check_plain(name, getattr(given, name))
         return msgspec.convert(msgspec.to_builtins(given), TraceRecord)
+    except DataError:
+        raise
     except Exception as error:  # whatever the values of the fields may raise
-        raise DataError(f"this is not a trace of schema version {VERSION}: {error}") from None
+        raise _no_trace(abbreviate_reason(error)) from None
+
+
+def _no_trace(reason: str) -> DataError:
+    """Return the error about what is no trace."""
+    return DataError(f"this is not a trace of schema version {VERSION}: {reason}")
+
+
+def _check_plain(name: str, value: object) -> None:
+    """Raise a `DataError` that names a field whose value would become another type in JSON: bytes, a set, a date."""
+    if isinstance(value, list | tuple):
+        if not set(map(type, value)) <= SCALARS:
+            for each in value:
+                _check_plain(name, each)
+    elif isinstance(value, EncodedArray | LatticeRecord):
+        for inner in value.__struct_fields__:
+            _check_plain(f"{name}.{inner}", getattr(value, inner))
+    elif type(value) not in SCALARS and not isinstance(value, str | int | float):
+        raise _no_trace(f"{name}: expected a value that JSON has, got {abbreviated(value)}")
 
 
 def encode_json(value: object) -> bytes:
@@ -226,7 +260,7 @@ def encode_json(value: object) -> bytes:
         content = msgspec.json.encode(value)
     except UnicodeEncodeError:
         content = msgspec.json.encode(_replace_surrogates(msgspec.to_builtins(value)))
-    return ACTIVE.sub(lambda found: f"\\u{ord(found[0].decode('utf-8')):04x}".encode(), content)
+    return escape_json(content.decode("utf-8")).encode("utf-8")
 
 
 def _replace_surrogates(value: object) -> object:

@@ -12,7 +12,15 @@ import msgspec
 
 from pellucid.config import Config, DataConfig
 from pellucid.data.corpus import Corpus, CorpusError, Found, map_corpus, write_corpus
-from pellucid.data.examples import BadLine, Example, count_columns, has_header, is_undecided, read_examples
+from pellucid.data.examples import (
+    BadLine,
+    Example,
+    columns_note,
+    count_columns,
+    has_header,
+    is_undecided,
+    read_examples,
+)
 from pellucid.data.headers import HeaderError, check_shared, header_note
 from pellucid.data.records import resolve_format
 from pellucid.data.vocabulary import learn_segmenters
@@ -83,8 +91,9 @@ def read_files(files: Files, config: DataConfig, kept: Path) -> Data:
     overlap = f"{shared:,} of {len(development):,} examples are also in {files.train}" if shared else ""
     count = len(training) if corpus is None else corpus.encoded.source.sequences
     header = _header_note(training, development, files, config) if corpus is None else ""
+    ignored = columns_note(files.train, config, files.train_target) if corpus is None else ""
     reads = (
-        Read(files.train, count, bad, blank, "; ".join(filter(None, [note, header])), files.train_target),
+        Read(files.train, count, bad, blank, "; ".join(filter(None, [note, header, ignored])), files.train_target),
         Read(files.dev, len(development), dev_bad, dev_blank, overlap, files.dev_target),
     )
     columns = count_columns(files.train, config) if corpus is None and not files.train_target else 0

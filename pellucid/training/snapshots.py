@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from pellucid.config import Feedback
 from pellucid.data.vocabulary import SPECIAL, Vocabulary
-from pellucid.errors import RunError
+from pellucid.errors import RunError, abbreviate_reason
 from pellucid.files import is_there, make_folder, remove, remove_temporaries, write_atomic
 from pellucid.inspection.distributions import distributions, entropy
 from pellucid.model.embedding import SymbolTable
@@ -142,7 +142,7 @@ def _read(path: Path) -> Snapshot:
         entropies = [_shaped(tensors, name, shape) for name, shape in sizes]
         source, target = (_shaped(tensors, name, (-1, -1)) for name in SIDES)
     except (safetensors.SafetensorError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
-        raise RunError(f"{path} is not a snapshot of this version of Pellucid: {error}") from error
+        raise RunError(f"{path} is not a snapshot of this version of Pellucid: {abbreviate_reason(error)}") from error
     return Snapshot(_numbers(path)[1], traces, entropies, source, target)
 
 

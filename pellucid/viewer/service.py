@@ -27,7 +27,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, abbreviate_reason
 from pellucid.inspection.neighbours import Gathered
 from pellucid.look.visible import visible_message
 from pellucid.search.trace_schema import encode_json
@@ -163,7 +163,7 @@ async def _question(request: Request, kind: type[Any]) -> Any:  # noqa: ANN401 (
     except ClientDisconnect as error:  # nobody will read this
         raise HTTPException(400, "not a question: it broke off") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HTTPException(400, f"not a question: {error}") from error
+        raise HTTPException(400, f"not a question: {abbreviate_reason(error)}") from error
 
 
 def _stream(service: Service, request: Request) -> Response:
