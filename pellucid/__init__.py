@@ -11,38 +11,38 @@ from pellucid.viewer.registration import register_viewer as _register_viewer
 
 if TYPE_CHECKING:
     from pellucid.api import train
-    from pellucid.config import Config
+    from pellucid.config.settings import Config
+    from pellucid.config.toml import load_config, preset
+    from pellucid.decoding.constraints import Lexicon, load_lexicon
+    from pellucid.decoding.ensemble import Ensemble
+    from pellucid.decoding.options import Options, Painted
+    from pellucid.decoding.predictor import Predictor
+    from pellucid.decoding.sampling import Drawing
+    from pellucid.decoding.trace import Trace
+    from pellucid.decoding.transducer import Transducer
     from pellucid.errors import InputError
-    from pellucid.search.ensemble import Ensemble
-    from pellucid.search.lexicon import Lexicon, load_lexicon
-    from pellucid.search.options import Options, Painted
-    from pellucid.search.predictor import Predictor
-    from pellucid.search.sampling import Drawing
-    from pellucid.search.trace import Trace
-    from pellucid.search.transducer import Transducer
     from pellucid.tasks.registry import register_task
     from pellucid.tasks.task import Task
-    from pellucid.toml import load_config, preset
-    from pellucid.training.run import load
+    from pellucid.training.run_folder import load
 
 _register_viewer()
 
 _HOMES = {
-    "Config": "pellucid.config",
-    "Drawing": "pellucid.search.sampling",
-    "Ensemble": "pellucid.search.ensemble",
+    "Config": "pellucid.config.settings",
+    "Drawing": "pellucid.decoding.sampling",
+    "Ensemble": "pellucid.decoding.ensemble",
     "InputError": "pellucid.errors",
-    "Lexicon": "pellucid.search.lexicon",
-    "Options": "pellucid.search.options",
-    "Painted": "pellucid.search.options",
-    "Predictor": "pellucid.search.predictor",
+    "Lexicon": "pellucid.decoding.constraints",
+    "Options": "pellucid.decoding.options",
+    "Painted": "pellucid.decoding.options",
+    "Predictor": "pellucid.decoding.predictor",
     "Task": "pellucid.tasks.task",
-    "Trace": "pellucid.search.trace",
-    "Transducer": "pellucid.search.transducer",
-    "load": "pellucid.training.run",
-    "load_config": "pellucid.toml",
-    "load_lexicon": "pellucid.search.lexicon",
-    "preset": "pellucid.toml",
+    "Trace": "pellucid.decoding.trace",
+    "Transducer": "pellucid.decoding.transducer",
+    "load": "pellucid.training.run_folder",
+    "load_config": "pellucid.config.toml",
+    "load_lexicon": "pellucid.decoding.constraints",
+    "preset": "pellucid.config.toml",
     "register_task": "pellucid.tasks.registry",
     "train": "pellucid.api",
 }

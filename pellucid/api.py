@@ -5,15 +5,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pellucid.agreement import refuse_idle
 from pellucid.arguments import convert_argument
-from pellucid.config import Config
-from pellucid.look.progress import shown
-from pellucid.look.rows import rows
-from pellucid.search.predictor import Predictor
-from pellucid.toml import checked, from_settings
-from pellucid.training.members import jobs_at_once, plan_ensemble, train_ensemble
-from pellucid.training.run import load
+from pellucid.config.settings import Config
+from pellucid.config.toml import checked, from_settings
+from pellucid.config.validation import refuse_idle
+from pellucid.decoding.predictor import Predictor
+from pellucid.reporting.progress import rows, shown
+from pellucid.training.ensemble_training import jobs_at_once, plan_ensemble, train_ensemble
+from pellucid.training.run_folder import load
 from pellucid.training.session import Files, train_run
 
 Pairs = str | Path | tuple[str | Path, str | Path]

@@ -1,10 +1,9 @@
 """Measurements so small that tests can wait for them."""
 
 from pellucid.bench.cases import Asked, Case, Task
-from pellucid.bench.floor import Floor, Rates
 from pellucid.bench.results import Measured
-from pellucid.bench.work import Shape
-from pellucid.config import Cell
+from pellucid.bench.roofline import Floor, Rates, Shape
+from pellucid.config.settings import Cell
 
 GRU = Shape(
     rows=2,

@@ -12,8 +12,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, 
 from viewed import digits_shown
 
 from pellucid.viewer.pages import exported
-from pellucid.viewer.service import application
-from pellucid.viewer.serving import served
+from pellucid.viewer.server import application, served
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = (

@@ -19,8 +19,8 @@ from trained_runs import shared_folder
 SERVER = """
 import faulthandler, gc, json, os, resource, sys, traceback
 import pellucid.cli.evaluate, pellucid.cli.look, pellucid.cli.predict, pellucid.cli.recipe, pellucid.cli.train
-import pellucid.cli.tune, pellucid.training.members, pellucid.worker_pool
-import pellucid.look.figures, pellucid.viewer.run_report, pellucid.training.session, pellucid.viewer.assembling
+import pellucid.cli.tune, pellucid.training.ensemble_training, pellucid.worker_pool
+import pellucid.reporting.figures, pellucid.viewer.reports, pellucid.training.session, pellucid.viewer.page_contents
 from pellucid.cli import main
 from pellucid.kernels.numba_backend import is_numba_available
 

@@ -6,8 +6,8 @@ from typing import Any
 from small import config_of, shake, vocabularies
 
 from pellucid.data.examples import Example
-from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.transducer import Transducer
 from pellucid.tasks.registry import build_network
 
 KINDS: dict[str, dict[str, Any]] = {

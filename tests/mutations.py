@@ -26,12 +26,12 @@ from tasks import task_run
 from trained_runs import Trained, copies, copies_run, copy_files, shared_folder, small_config, train_to_end, write_pairs
 
 from pellucid.cli import evaluate, look, predict, score
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.errors import InputError
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.training import reading
-from pellucid.training.run import ENSEMBLE
+from pellucid.training import training_data as reading
+from pellucid.training.run_folder import ENSEMBLE
 from pellucid.training.session import Files, Saved, train_run
 
 SECONDS = 60

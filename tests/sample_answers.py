@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pellucid.config import Task
-from pellucid.search.trace import Trace
+from pellucid.config.settings import Task
+from pellucid.decoding.trace import Trace
 
 
 def answered(task: Task, source: str, answers: Sequence[str], top: Sequence[str] | None = None) -> Trace:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pellucid.search.trace import END, Trace
+from pellucid.decoding.trace import END, Trace
 
 
 def made(

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
+from pellucid.config.toml import checked, from_settings
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenter, Segmenters
+from pellucid.data.tokenizers import Segmenter, Segmenters
 from pellucid.data.vocabulary import EOS, PAD, SPECIAL, Vocabularies, Vocabulary
+from pellucid.decoding.outputs import Decoded
 from pellucid.model.decoder import Decoder
 from pellucid.model.heads import NextSymbol
 from pellucid.model.network import EncoderDecoder, writing
-from pellucid.search.decoded import Decoded
 from pellucid.tasks.registry import build_network
-from pellucid.toml import checked, from_settings
 
 SOURCE, TARGET = "abcde", "vwxyz"
 WIDTH = SPECIAL + len(SOURCE)

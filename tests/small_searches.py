@@ -14,14 +14,13 @@ from small import WIDTH, config_of, hasty
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS, SPECIAL
+from pellucid.decoding.beam_search import Found, Wanted, stepwise
+from pellucid.decoding.candidate_scorer import PLAIN, Score
+from pellucid.decoding.constraints import FREE, Constraints
+from pellucid.decoding.forced_decoding import force
+from pellucid.decoding.inference import begin
+from pellucid.decoding.outputs import Decoded, Spans
 from pellucid.model.network import Network
-from pellucid.search.beam import Wanted, stepwise
-from pellucid.search.constraints import FREE, Constraints
-from pellucid.search.decoded import Decoded, Spans
-from pellucid.search.forcing import force
-from pellucid.search.layers import Found
-from pellucid.search.running import begin
-from pellucid.search.score import PLAIN, Score
 
 KINDS = [("gru", "additive"), ("lstm", "additive"), ("gru", "location"), ("lstm", "none"), ("gru", "monotonic")]
 SYMBOLS = range(SPECIAL, WIDTH)

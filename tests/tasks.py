@@ -7,13 +7,13 @@ from typing import Any
 
 from trained_runs import SMALL, Trained, shared_folder, train_to_end, write_pairs
 
-from pellucid.config import Config, Task
+from pellucid.config.settings import Config, Task
+from pellucid.config.toml import from_settings
 from pellucid.data.examples import Example
-from pellucid.data.symbols import segmenters
+from pellucid.data.tokenizers import segmenters
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.search.classification import ClassificationPredictor
+from pellucid.decoding.classification import ClassificationPredictor
 from pellucid.tasks.registry import build_network, predictor_of, task_of
-from pellucid.toml import from_settings
 from pellucid.training.session import Files
 
 TASKS: Sequence[Task] = ("tag", "classify", "point")

@@ -9,11 +9,11 @@ from command_line import complaint, pellucid
 from trained_runs import copies_run, flags
 
 import pellucid as library
-from pellucid.agreement import CONTRADICTIONS, IDLE, WRITTEN, idle, refuse_idle, without_idle
-from pellucid.config import Config
+from pellucid.config.settings import Config
+from pellucid.config.toml import checked, flattened, from_settings, preset, to_toml
+from pellucid.config.validation import CONTRADICTIONS, IDLE, WRITTEN, idle, refuse_idle, without_idle
 from pellucid.errors import ConfigError
-from pellucid.toml import checked, flattened, from_settings, preset, to_toml
-from pellucid.training.run import load
+from pellucid.training.run_folder import load
 
 NEEDS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"data": {"features_symbols": "+"}}, "data.features_column", {"data": {"features_column": "3"}}),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sample_traces import made
 from small import SEEDS
 
+from pellucid.decoding.trace import END
 from pellucid.evaluation.alignment import (
     TOLD,
     Spans,
@@ -27,7 +28,6 @@ from pellucid.evaluation.alignment import (
     summary,
 )
 from pellucid.recipes.digits.own import word_ends
-from pellucid.search.trace import END
 
 WEIGHTS = np.array([[[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]]], np.float32)
 

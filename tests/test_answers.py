@@ -4,13 +4,13 @@ import msgspec
 import numpy as np
 from trained_runs import digits_run
 
-from pellucid.config import DataConfig
+from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
-from pellucid.data.symbols import segmenters
-from pellucid.evaluation.answers import merge_references, score
+from pellucid.data.tokenizers import segmenters
+from pellucid.decoding.trace import END, Trace
+from pellucid.evaluation.assessment import merge_references, score
 from pellucid.evaluation.metrics import evaluate
-from pellucid.search.trace import END, Trace
-from pellucid.training.run import load
+from pellucid.training.run_folder import load
 
 CHARACTERS = segmenters(DataConfig())
 WORDS = segmenters(DataConfig(target_symbols="words"))

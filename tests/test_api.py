@@ -18,9 +18,9 @@ from trained_runs import SMALL, copies, copies_run, copy_files, outcome, small_c
 import pellucid
 from pellucid.data.batches import Batch, Encoded, assemble
 from pellucid.data.examples import Example
+from pellucid.decoding.ensemble import Ensemble
+from pellucid.decoding.sampling import Drawing
 from pellucid.errors import ConfigError, DataError, InputError
-from pellucid.search.ensemble import Ensemble
-from pellucid.search.sampling import Drawing
 
 TRAIN, DEV = copies(40, seed=1), copies(10, seed=2)
 SETTINGS = {"size": "tiny", **SMALL, "training": {"epochs": 1, "batch_size": 8}}

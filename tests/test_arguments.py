@@ -21,14 +21,14 @@ from trained_runs import copies_run
 from wrong_arguments import Text
 
 from pellucid.arguments import convert_argument
-from pellucid.config import Amount, Config, Device, SearchConfig, Seed, Width
+from pellucid.config.settings import Amount, Config, Device, SearchConfig, Seed, Width
+from pellucid.config.toml import checked, from_settings, load_config
 from pellucid.data.examples import Example
+from pellucid.decoding.constraints import Lexicon
+from pellucid.decoding.options import Options
+from pellucid.decoding.predictor import Prefixes, Probability
+from pellucid.decoding.sampling import Drawing
 from pellucid.errors import ArgumentError, ConfigError, InputError
-from pellucid.search.lexicon import Lexicon
-from pellucid.search.options import Options
-from pellucid.search.predictor import Prefixes, Probability
-from pellucid.search.sampling import Drawing
-from pellucid.toml import checked, from_settings, load_config
 from pellucid.wording import abbreviated
 
 ROOT = Path(__file__).parents[1]

@@ -11,12 +11,12 @@ from sample_answers import answered
 from sample_traces import diagonal
 
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenter, Segmenters
+from pellucid.data.tokenizers import Segmenter, Segmenters
+from pellucid.decoding.trace import END
 from pellucid.errors import InputError
 from pellucid.evaluation.assessment import Answered, Assessment, assess, compare_runs, join
 from pellucid.evaluation.scoring import ERROR_RATES
-from pellucid.look.evaluation_tables import score_rows
-from pellucid.search.trace import END
+from pellucid.reporting.tables import score_rows
 from pellucid.tasks.registry import task_named
 
 

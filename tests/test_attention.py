@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from small import LENGTHS, SCORES, SEEDS, SIZES, contents, few, near, shake
 from torch import Tensor, nn
 
-from pellucid.config import AttentionConfig
+from pellucid.config.settings import AttentionConfig
 from pellucid.model.attention import (
     AdditiveAttention,
     Attention,

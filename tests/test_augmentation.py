@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from trained_runs import copy_files, digit_files, records, small_config, train_to_end, write_pairs
 
-from pellucid.config import Config, DataConfig
+from pellucid.config.settings import Config, DataConfig
 from pellucid.data.examples import Example
-from pellucid.data.symbols import segmenters
+from pellucid.data.tokenizers import segmenters
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.errors import DataError
-from pellucid.look.progress import shown
-from pellucid.training.augmentation import TAG, Augmented, copied, hallucinated
+from pellucid.reporting.progress import shown
 from pellucid.training.loop import Validated
-from pellucid.training.run import load
+from pellucid.training.run_folder import load
 from pellucid.training.session import Built, Files
+from pellucid.training.training_data import TAG, Augmented, copied, hallucinated
 
 CUT = segmenters(small_config(data={"target_symbols": "words"}).data)
 LETTERS = segmenters(small_config().data)

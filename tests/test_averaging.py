@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from trained_runs import copies, copy_files, small_config, tensors, train_to_end
 
 from pellucid.errors import RunError
-from pellucid.evaluation.answers import score
+from pellucid.evaluation.assessment import score
 from pellucid.evaluation.metrics import evaluate, metrics_for_log
-from pellucid.training.averaging import LastMean, MovingAverage, averaged
 from pellucid.training.checkpoint import load_network
 from pellucid.training.loop import Validated
-from pellucid.training.run import load
+from pellucid.training.optimizer import LastMean, MovingAverage, averaged
+from pellucid.training.run_folder import load
 from pellucid.training.session import Files
 
 

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pellucid.evaluation.metrics import Accuracy
-from pellucid.look.axes import percent_range, round_up, short_number
+from pellucid.reporting.figures import percent_range, round_up, short_number
 
 
 @given(st.floats(1e-6, 1e9))

@@ -15,10 +15,15 @@ import torch
 from covering import Row, covering_array, pairs_of
 from small import config_of, network_of, padded, vocabularies
 
-from pellucid.agreement import check_agreement
-from pellucid.config import AttentionConfig, Config, DecoderConfig, EncoderConfig, SearchConfig, memory_size
+from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, EncoderConfig, SearchConfig, memory_size
+from pellucid.config.validation import check_agreement
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
+from pellucid.decoding import transducer
+from pellucid.decoding.constraints import Constraints, Lexicon
+from pellucid.decoding.options import Options, Painted
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError
 from pellucid.kernels import dispatch
 from pellucid.kernels.backend import ANYTHING, Computation, Request, parts_given, settings_of
@@ -29,12 +34,6 @@ from pellucid.model.memory import Memory
 from pellucid.model.network import EncoderDecoder
 from pellucid.model.recurrence import RecurrentCell
 from pellucid.model.requests import kind_of
-from pellucid.search import transducer
-from pellucid.search.constraints import Constraints
-from pellucid.search.lexicon import Lexicon
-from pellucid.search.options import Options, Painted
-from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
 
 TOLERANCE = 1e-4
 """Difference of float32 kernels from float64, relative to the largest entry, or to 0.1 where larger summands cancel."""

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small import EXAMPLES, SEGMENTERS, vocabularies
 
-from pellucid.config import DataConfig
+from pellucid.config.settings import DataConfig
 from pellucid.data import vocabulary as vocabulary_module
 from pellucid.data.batches import POOL, Batch, Encoded, Ragged, assemble, encode, plan_batches, ragged
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenter, Segmenters, segmenters
+from pellucid.data.tokenizers import Segmenter, Segmenters, segmenters
 from pellucid.data.vocabulary import EOS, PAD, SPECIAL, UNK, Vocabularies, Vocabulary, learn_vocabularies
 
 SEQUENCES = st.lists(st.lists(st.integers(1, 99), max_size=5), max_size=8)

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from small import SEEDS, WIDTH, batches, config_of, configs, contents, few, hasty, littered, network_of, padded, same
 from torch import Tensor
 
-import pellucid.search.beam as module
-from pellucid.config import Config
+import pellucid.decoding.beam_search as module
+from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, SPECIAL
+from pellucid.decoding.beam_search import beam
+from pellucid.decoding.greedy import greedy
+from pellucid.decoding.outputs import Decoded, Limits, closed_symbols, symbol_log_probabilities
 from pellucid.model.memory import Attendable, State, Step, Unrolled
 from pellucid.model.network import EncoderDecoder
-from pellucid.search.beam import beam
-from pellucid.search.decoded import Decoded, Limits, closed_symbols, symbol_log_probabilities
-from pellucid.search.greedy import greedy
 
 LIMIT = 5
 LIMITS = Limits(0, LIMIT)

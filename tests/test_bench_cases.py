@@ -4,7 +4,7 @@ import pytest
 from bench_cases import small
 
 from pellucid.bench.cases import BEAM, CASES, CELLS, TASKS, Asked, config_of, wanted
-from pellucid.config import memory_size
+from pellucid.config.settings import memory_size
 from pellucid.errors import InputError
 
 

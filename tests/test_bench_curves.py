@@ -4,9 +4,8 @@ import numpy as np
 from bench_cases import measured
 from matplotlib.lines import Line2D
 
-from pellucid.bench.curves import scaling_figure
-from pellucid.bench.scaling import TITLES, Point
-from pellucid.look.figures import png
+from pellucid.bench.scaling import TITLES, Point, scaling_figure
+from pellucid.reporting.figures import png
 
 CURVES = [
     Point(varied, size, measured(size * 1e7, float(size), 100.0 + size)) for varied in TITLES for size in (10, 40, 160)

@@ -4,8 +4,7 @@ import msgspec
 import pytest
 from bench_cases import RATES
 
-from pellucid.bench.floor import floor_of
-from pellucid.bench.work import Work
+from pellucid.bench.roofline import Work, floor_of
 
 WORK = Work(
     multiply_adds=3e9,

@@ -8,8 +8,8 @@ from bench_cases import small
 
 from pellucid.bench.cases import CALL, TASKS, Task
 from pellucid.bench.measuring import encoded_of, examples_of, measure, session_of, started, updates
-from pellucid.bench.work import search_work, training_work
-from pellucid.config import Cell
+from pellucid.bench.roofline import search_work, training_work
+from pellucid.config.settings import Cell
 
 
 @pytest.mark.parametrize(("task", "cell"), [("train", "lstm"), ("greedy", "gru"), ("beam", "lstm")])

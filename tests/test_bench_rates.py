@@ -7,7 +7,8 @@ import pytest
 import torch
 from bench_cases import GRU
 
-from pellucid.bench import loops, rates
+from pellucid.bench import loops
+from pellucid.bench import roofline as rates
 
 VALUES = np.linspace(0.5, 1.5, 64, dtype=np.float32)
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from bench_cases import small
 
+from pellucid.bench.results import Tick
 from pellucid.bench.stages import OTHER, STAGES, Clock, profile, shares
-from pellucid.bench.timing import Tick
 
 
 def test_every_moment_counts_for_one_stage() -> None:

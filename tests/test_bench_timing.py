@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pellucid.bench.timing import SKIPPED, Tick, summary, timed
+from pellucid.bench.results import SKIPPED, Tick, summary, timed
 
 
 def test_a_repeat_is_a_run_of_steps_and_the_median_of_repeats_counts() -> None:

@@ -7,7 +7,7 @@ from bench_cases import GRU
 from small import config_of, network_of, padded, vocabularies
 from torch.utils.flop_counter import FlopCounterMode
 
-from pellucid.bench.work import Shape, Work, search_work, training_work
+from pellucid.bench.roofline import Shape, Work, search_work, training_work
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.network import writing
 from pellucid.tasks.registry import build_network

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.evaluation.candidates import oracle, reciprocal_rank
+from pellucid.evaluation.assessment import oracle, reciprocal_rank
 from pellucid.evaluation.metrics import Scored
 
 LETTERS = st.sampled_from(["a", "b", "c", "d"])

@@ -6,10 +6,10 @@ import pytest
 import safetensors.torch
 from trained_runs import copies_run, digits_run
 
-from pellucid.config import Task
+from pellucid.config.settings import Task
 from pellucid.tasks.registry import task_named
-from pellucid.training.card import _scores
-from pellucid.training.run import read_log
+from pellucid.training.model_card import _scores
+from pellucid.training.run_folder import read_log
 
 
 def card() -> str:

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from trained_runs import copies, small_config, tensors
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.batches import encode
-from pellucid.data.symbols import segmenters
+from pellucid.data.tokenizers import segmenters
 from pellucid.data.vocabulary import learn_vocabularies
+from pellucid.decoding.transducer import Transducer
 from pellucid.errors import DivergenceError, RunError
-from pellucid.search.transducer import Transducer
 from pellucid.tasks.registry import build_network
 from pellucid.training.checkpoint import load_network, network_file, restore_session, save_session
 from pellucid.training.loop import Progress, Session, build_optimizer, fit

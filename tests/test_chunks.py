@@ -1,6 +1,6 @@
 import pytest
 
-from pellucid.evaluation.chunks import Chunk, chunks, is_chunked, spans, spans_for_log
+from pellucid.evaluation.label_metrics import Chunk, chunks, is_chunked, spans, spans_for_log
 from pellucid.evaluation.metrics import Scored
 
 

@@ -8,16 +8,16 @@ import pytest
 from msgspec.structs import replace
 from tasks import TASKS, UNSCORED, answerer_of, config_of, examples, task_run
 
-from pellucid.config import Task
+from pellucid.config.settings import Task
 from pellucid.data.examples import Example
+from pellucid.decoding.classification import ClassificationPredictor
+from pellucid.decoding.options import Options
+from pellucid.decoding.sampling import Drawing
 from pellucid.errors import ConfigError, DataError, RunError
-from pellucid.evaluation.answers import score
+from pellucid.evaluation.assessment import score
 from pellucid.evaluation.metrics import evaluate
-from pellucid.search.classification import ClassificationPredictor
-from pellucid.search.options import Options
-from pellucid.search.sampling import Drawing
 from pellucid.tasks.registry import ensemble_of
-from pellucid.training.run import load
+from pellucid.training.run_folder import load
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -16,9 +16,9 @@ import pytest
 from command_line import Done, command, complaint, environment, pellucid
 from trained_runs import contents, copy_of, digits_run
 
+from pellucid.config.toml import load_config, to_toml
 from pellucid.tasks.task import ATTENTION_CAPTION
-from pellucid.toml import load_config, to_toml
-from pellucid.training.run import CONFIG, load
+from pellucid.training.run_folder import CONFIG, load
 
 
 def look(*arguments: object, stdin: bytes = b"") -> Done:

@@ -13,11 +13,11 @@ from command_line import Done, complaint, ended, interrupt, outputs, pellucid, s
 from trained_runs import copy_of, digits_run, small_config, train_to_end, write_pairs
 
 from pellucid.cli.sources import Notes, chunks
-from pellucid.config import DataConfig
+from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example, Input, parse_sources, read_sources
 from pellucid.data.synthetic import spelled_digits
-from pellucid.search.streaming import OUTPUTS
-from pellucid.training.run import load
+from pellucid.decoding.streaming import OUTPUTS
+from pellucid.training.run_folder import load
 from pellucid.training.session import Files
 
 SOURCES = [example.source for example in spelled_digits(50, 1, 4, seed=11)]

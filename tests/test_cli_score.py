@@ -7,7 +7,7 @@ from command_line import Done, complaint, outputs, pellucid
 from trained_runs import digits_run
 
 from pellucid.data.examples import Example
-from pellucid.training.run import load
+from pellucid.training.run_folder import load
 
 PAIRS = [Example("one", "1"), Example("nine two", "92"), Example("three", "5")]
 TEXT = "".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS)

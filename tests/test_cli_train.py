@@ -20,7 +20,7 @@ from trained_runs import (
     write_pairs,
 )
 
-from pellucid.toml import load_config
+from pellucid.config.toml import load_config
 
 
 def given(trained: Trained, run: Path) -> list[object]:

@@ -12,8 +12,8 @@ from report_documents import parts_of, written_document
 from trained_runs import Trained, contents, copies_run, copy_files, copy_of, flags, small_config
 
 from pellucid import cli
-from pellucid.toml import flattened, load_config
-from pellucid.training.run import load, read_log
+from pellucid.config.toml import flattened, load_config
+from pellucid.training.run_folder import load, read_log
 from pellucid.viewer.report_schema import ReportTable
 
 pytest.importorskip("optuna")

@@ -8,15 +8,15 @@ import pytest
 from small import config_of, vocabularies
 from trained_runs import assert_same_outcome, train_to_end, write_pairs
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.copies import encode_with_copies
 from pellucid.data.examples import Example
-from pellucid.data.symbols import segmenters
-from pellucid.search.sampling import Drawing
-from pellucid.training.augmentation import TAG, Augmented
+from pellucid.data.tokenizers import segmenters
+from pellucid.decoding.sampling import Drawing
 from pellucid.training.loop import Validated
-from pellucid.training.run import load
+from pellucid.training.run_folder import load
 from pellucid.training.session import Files, train_run
+from pellucid.training.training_data import TAG, Augmented
 
 
 def tagged(count: int, seed: int) -> list[Example]:

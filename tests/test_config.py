@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pellucid.config import Config, Header, SearchConfig, Settings, Size, memory_size
-from pellucid.errors import ConfigError
-from pellucid.sizes import PRESETS
-from pellucid.toml import (
+from pellucid.config.presets import PRESETS
+from pellucid.config.settings import Config, Header, SearchConfig, Settings, Size, memory_size
+from pellucid.config.toml import (
     _field_docstrings,
     checked,
     choices_of,
@@ -26,6 +25,7 @@ from pellucid.toml import (
     preset,
     to_toml,
 )
+from pellucid.errors import ConfigError
 
 SIZES = list(PRESETS)
 

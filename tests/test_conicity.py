@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cosine
 from small import SEEDS
 
-from pellucid.inspection.conicity import conicity
+from pellucid.inspection.state_space import conicity
 
 
 def test_known_values() -> None:

@@ -9,17 +9,17 @@ from small import SEEDS, WIDTH, batches, few, vocabulary
 from small_searches import KINDS, SCORES, SYMBOLS, Asked, every_output, forced, network_like, ranked, searched
 
 from pellucid.data.batches import Batch
-from pellucid.data.symbols import Segmenter
+from pellucid.data.tokenizers import Segmenter
 from pellucid.data.vocabulary import EOS
+from pellucid.decoding import options
+from pellucid.decoding.beam_search import Wanted
+from pellucid.decoding.candidate_scorer import Score
+from pellucid.decoding.constraints import Constraints
+from pellucid.decoding.inference import begin
+from pellucid.decoding.options import Options, constraints_of
+from pellucid.decoding.outputs import Spans
+from pellucid.decoding.sampling import Drawing, sample
 from pellucid.errors import InputError
-from pellucid.search import options
-from pellucid.search.beam import Wanted
-from pellucid.search.constraints import Constraints
-from pellucid.search.decoded import Spans
-from pellucid.search.options import Options, constraints_of
-from pellucid.search.running import begin
-from pellucid.search.sampling import Drawing, sample
-from pellucid.search.score import Score
 
 KIND = st.sampled_from(KINDS)
 LONGEST = 5
@@ -92,7 +92,7 @@ def test_limits_by_the_source_hold(kind: tuple[str, str], batch: Batch, seed: in
     maximum = np.array(data.draw(st.lists(st.integers(0, 5), min_size=count, max_size=count)))
     minimum = np.minimum(data.draw(st.integers(0, 4)), maximum)
     wanted = Wanted(Spans(minimum, maximum), 2, 2)
-    from pellucid.search.beam import stepwise
+    from pellucid.decoding.beam_search import stepwise
 
     with torch.inference_mode():
         found = stepwise(begin(network, batch.source, batch.source_lengths), batch.source_lengths, wanted)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import LENGTHS, SEEDS, few, near
 
-from pellucid.model.convolution import Convolutions
+from pellucid.model.encoder import Convolutions
 
 
 @few

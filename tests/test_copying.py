@@ -14,23 +14,23 @@ from small import SCORES, SEEDS, alone, config_of, few, near, shake, vocabularie
 from torch import Tensor
 from trained_runs import train_to_end, write_pairs
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.batches import Batch, assemble
 from pellucid.data.copies import encode_with_copies
 from pellucid.data.examples import Example
-from pellucid.data.symbols import segmenters
+from pellucid.data.tokenizers import segmenters
 from pellucid.data.vocabulary import BOS, EOS, SPECIAL, UNK
+from pellucid.decoding.constraints import load_lexicon
+from pellucid.decoding.options import Options
+from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import ConfigError, InputError
 from pellucid.kernels.dispatch import disable_kernels, use_kernel
-from pellucid.model.copying import BY_PLACE, NEVER, copied_ids, mix
 from pellucid.model.memory import Memory, Unrolled
 from pellucid.model.network import EncoderDecoder, shifted, writing
-from pellucid.search.lexicon import load_lexicon
-from pellucid.search.options import Options
-from pellucid.search.sampling import Drawing
-from pellucid.search.transducer import Transducer, require_transducer
+from pellucid.model.pointer_generator import BY_PLACE, NEVER, copied_ids, mix
 from pellucid.tasks.registry import build_network
-from pellucid.training.run import load
+from pellucid.training.run_folder import load
 from pellucid.training.session import Files
 
 KNOWN = vocabularies("abcde", "abxyz", ["t"])

@@ -16,12 +16,12 @@ from hypothesis import given
 from small import EXAMPLES, SEGMENTERS, few
 from trained_runs import copies
 
-from pellucid.config import DataConfig
+from pellucid.config.settings import DataConfig
 from pellucid.data.batches import Encoded, Ragged, encode
-from pellucid.data.columns import BadLine
 from pellucid.data.corpus import DIGEST, NOTES, Corpus, CorpusError, Found, _digest, map_corpus, write_corpus
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenters, segmenters
+from pellucid.data.readers import BadLine
+from pellucid.data.tokenizers import Segmenters, segmenters
 from pellucid.data.vocabulary import Vocabularies, Vocabulary, learn_vocabularies
 from pellucid.errors import RunError
 

@@ -1,14 +1,14 @@
 from tasks import config_of, vocabularies_for
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
+from pellucid.config.toml import from_settings
 from pellucid.data.answering import Encoding, encode_answers
 from pellucid.data.batches import encode
 from pellucid.data.copies import encode_with_copies
 from pellucid.data.examples import Example
-from pellucid.data.symbols import segmenters
+from pellucid.data.tokenizers import segmenters
 from pellucid.data.vocabulary import PAD, SPECIAL
 from pellucid.tasks.registry import task_of
-from pellucid.toml import from_settings
 
 
 def test_tags_that_are_not_scored_are_padding_and_no_tag() -> None:

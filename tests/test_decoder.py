@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from small import SEEDS, WIDTH, batches, config_of, configs, contents, few, head_of, near, network_of, padded
 from torch import Tensor, nn
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step

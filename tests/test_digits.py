@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.data.digits import OUTPUTS, STOP, SYMBOLS, Digits, backwards, draw, text_of
-from pellucid.data.synthetic import DIGIT_WORDS, spell
+from pellucid.data.synthetic import DIGIT_WORDS, OUTPUTS, STOP, SYMBOLS, Digits, backwards, draw, spell, text_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -11,9 +11,9 @@ from scipy.stats import entropy as scipy_entropy
 from small import SEEDS
 
 from pellucid.data.vocabulary import EOS, UNK
+from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.options import Options, Painted
 from pellucid.inspection.distributions import distributions, divergence, entropy
-from pellucid.search.ensemble import ensemble
-from pellucid.search.options import Options, Painted
 
 
 @pytest.mark.parametrize("kind", [*KINDS])

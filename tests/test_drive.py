@@ -8,12 +8,12 @@ import pytest
 import torch
 from inspected import made, traces_of
 
+from pellucid.decoding.ensemble import ensemble
 from pellucid.errors import InputError
-from pellucid.inspection.drive import _Looks, drive, parted
-from pellucid.inspection.replaying import Replay, begun
+from pellucid.inspection.replay import Replay, begun
+from pellucid.inspection.score_decomposition import _Looks, drive, parted
 from pellucid.inspection.states import states
 from pellucid.model.network import writing
-from pellucid.search.ensemble import ensemble
 
 SOURCES = ["abc", "cab", "ab", "bbca", "c", "acacb"]
 PAIRS = [(source, target) for source, target in zip(SOURCES, ["vw", "x", "zzy", "v", "w", "xyz"], strict=True)]
@@ -141,7 +141,7 @@ def test_a_linear_network_whose_parts_are_known(monkeypatch: pytest.MonkeyPatch)
             found.append((alone, _Looks(memory, [*source], queries, ["begin", "v"], [None, None])))
         return found
 
-    monkeypatch.setattr("pellucid.inspection.drive._looks", looks)
+    monkeypatch.setattr("pellucid.inspection.score_decomposition._looks", looks)
     found = drive(transducer, traces_of(transducer, [(source, "v") for source, _ in rows]))
     total = place**2 + symbol**2 + rest**2
     np.testing.assert_allclose(found, [place**2 / total, symbol**2 / total, rest**2 / total], atol=1e-9)

@@ -10,10 +10,9 @@ import torch
 from small import WIDTH, config_of, near
 from torch import Tensor
 
-from pellucid.model.dropout import draw_cells, draw_mask
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.encoder import Encoder
-from pellucid.model.recurrence import Inputs, LayerState, RecurrentCell, gru_step, run
+from pellucid.model.recurrence import Inputs, LayerState, RecurrentCell, draw_cells, draw_mask, gru_step, run
 
 
 def test_a_mask_drops_its_share_and_keeps_the_mean() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pellucid.config import Embedding
+from pellucid.config.settings import Embedding
 from pellucid.model.embedding import SymbolTable
 
 KINDS: list[Embedding] = ["learnt", "frozen", "one-hot"]

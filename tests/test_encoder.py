@@ -15,7 +15,7 @@ from small import ENCODERS, LENGTHS, SEEDS, WIDTH, config_of, contents, few, lit
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from pellucid.config import Cell
+from pellucid.config.settings import Cell
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory

@@ -9,19 +9,19 @@ import torch
 from small import TARGET, config_of, shake, vocabularies, vocabulary
 from trained_runs import copies_run, digits_run
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
+from pellucid.decoding.ensemble import Ensemble, ensemble
+from pellucid.decoding.inference import Alone, Together, begin
+from pellucid.decoding.options import Options
+from pellucid.decoding.outputs import closed_symbols, symbol_log_probabilities
+from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, RunError
-from pellucid.search.decoded import closed_symbols, symbol_log_probabilities
-from pellucid.search.ensemble import Ensemble, ensemble
-from pellucid.search.options import Options
-from pellucid.search.running import Alone, Together, begin
-from pellucid.search.sampling import Drawing
-from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
 from pellucid.tasks.registry import build_network
-from pellucid.training.run import load
+from pellucid.training.run_folder import load
 
 TEXTS = ["abc", "a", "", "cab?", "bbbb"]
 

@@ -8,11 +8,9 @@ from sample_traces import HOSTILE, diagonal
 from test_assessment import ROWS, made, segmenters
 
 from pellucid.data.examples import Example
+from pellucid.decoding.trace import END
 from pellucid.evaluation.assessment import Answered, Assessment, assess, compare_runs
 from pellucid.evaluation.scoring import ERROR_RATES
-from pellucid.search.trace import END
-from pellucid.viewer.evaluation_report import MAX_CONFUSIONS, comparison_report, evaluation_report
-from pellucid.viewer.report import report_document, write_report
 from pellucid.viewer.report_schema import (
     ReportCharts,
     ReportConfusions,
@@ -21,6 +19,7 @@ from pellucid.viewer.report_schema import (
     ReportTable,
     ReportText,
 )
+from pellucid.viewer.reports import MAX_CONFUSIONS, comparison_report, evaluation_report, report_document, write_report
 
 COUNTS = {"lines": 4, "bad_lines": 0, "cut_outputs": 2}
 

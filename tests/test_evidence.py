@@ -6,16 +6,16 @@ import torch
 from inspected import KINDS, PAIRS, made, traces_of
 from scipy.stats import spearmanr
 
+from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.inference import Alone, over
+from pellucid.decoding.options import Options, Painted
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.transducer import Transducer
 from pellucid.errors import InputError
-from pellucid.inspection import evidence as module
-from pellucid.inspection.evidence import agreement, evidence
-from pellucid.inspection.replaying import replays
+from pellucid.inspection import attribution as module
+from pellucid.inspection.attribution import agreement, evidence
+from pellucid.inspection.replay import replays
 from pellucid.model.recurrence import Inputs
-from pellucid.search.ensemble import ensemble
-from pellucid.search.options import Options, Painted
-from pellucid.search.running import Alone, over
-from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
 
 
 def scored(transducer: Transducer, trace: Trace, change: torch.Tensor) -> np.ndarray:

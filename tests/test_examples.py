@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from published import DATA
 
-from pellucid.config import DataConfig, Format
+from pellucid.config.settings import DataConfig, Format
 from pellucid.data.examples import (
     BadLine,
     Example,

@@ -3,10 +3,9 @@ from pathlib import Path
 import pytest
 from tasks import config_of
 
-from pellucid.config import DataConfig, Task
-from pellucid.data.examples import read_examples
-from pellucid.data.faults import pair_fault
-from pellucid.data.symbols import segmenters
+from pellucid.config.settings import DataConfig, Task
+from pellucid.data.examples import pair_fault, read_examples
+from pellucid.data.tokenizers import segmenters
 from pellucid.errors import DataError
 
 

@@ -29,16 +29,17 @@ from trained_runs import write_pairs
 from walking import panel, tab
 
 import pellucid
-from pellucid.config import Config
+from pellucid.config.settings import Config
+from pellucid.config.toml import from_settings, load_config
 from pellucid.data.answering import learn_positions
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenters
+from pellucid.data.tokenizers import Segmenters
 from pellucid.data.vocabulary import SPECIAL, Vocabularies
+from pellucid.decoding.trace import Trace
 from pellucid.errors import ConfigError
-from pellucid.evaluation.intervals import wilson
-from pellucid.evaluation.labels import Labelled
-from pellucid.evaluation.metrics import Followed, Scored
+from pellucid.evaluation.label_metrics import Labelled
+from pellucid.evaluation.metrics import Followed, Scored, wilson
 from pellucid.evaluation.scoring import TaskMetrics, accuracy_rates
 from pellucid.model.decoder import build_attention
 from pellucid.model.encoder import Encoder
@@ -46,14 +47,12 @@ from pellucid.model.losses import pointing_cross_entropy
 from pellucid.model.memory import Memory, Unrolled
 from pellucid.model.network import Network, NetworkParts
 from pellucid.model.reader import Pointer, Query, Reader
-from pellucid.search.trace import Trace
 from pellucid.tasks import task_settings
 from pellucid.tasks.registry import task_named
 from pellucid.tasks.task import ClassificationTask, TaskLabels
 from pellucid.tasks.task_settings import TaskSettings, refuse_features_prefix, task_names
-from pellucid.toml import from_settings, load_config
-from pellucid.training.run import read_log
-from pellucid.viewer.contents import Contents
+from pellucid.training.run_folder import read_log
+from pellucid.viewer.schema import Contents
 
 browser, opened, wrong = chromium.browser, chromium.opened, chromium.wrong
 

@@ -15,9 +15,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from sample_traces import HOSTILE, diagonal, made
 
+from pellucid.decoding.trace import END, Trace
 from pellucid.evaluation.metrics import Accuracy
-from pellucid.look import fonts
-from pellucid.look.figures import (
+from pellucid.reporting import figures as fonts
+from pellucid.reporting.figures import (
     SHADES,
     attention_figure,
     curves_figure,
@@ -28,8 +29,7 @@ from pellucid.look.figures import (
     position_figure,
     svg,
 )
-from pellucid.look.visible import visible
-from pellucid.search.trace import END, Trace
+from pellucid.reporting.visible import visible
 from pellucid.tasks.registry import task_named
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -11,17 +11,17 @@ from command_line import complaint, pellucid
 from tasks import TASKS, task_run
 from trained_runs import Trained, copies_run, copy_of, digits_run
 
-from pellucid.config import Task
+from pellucid.config.settings import Task
 from pellucid.data.examples import Example
+from pellucid.decoding.options import Options
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.trace import Trace
 from pellucid.errors import RunError
 from pellucid.inspection.distributions import distributions
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.numba_backend import is_numba_available
-from pellucid.search.options import Options
-from pellucid.search.predictor import Predictor
-from pellucid.search.sampling import Drawing
-from pellucid.search.trace import Trace
-from pellucid.training.run import ENSEMBLE, load
+from pellucid.training.run_folder import ENSEMBLE, load
 
 PAIRS = [Example("ab", "ab"), Example("dcba", "dcb"), Example("c", "c")]
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from small import WIDTH, config_of, configs, few, vocabularies
 from trained_runs import copies_run, copy_of, flags, train_to_end
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.errors import ConfigError
-from pellucid.model import footprint
-from pellucid.model.footprint import available_memory, check_memory, loading_memory, network_memory, training_memory
+from pellucid.model import network as footprint
+from pellucid.model.network import available_memory, check_memory, loading_memory, network_memory, training_memory
 from pellucid.tasks.registry import build_meta_network, build_network
-from pellucid.training.run import load
+from pellucid.training.run_folder import load
 
 CPU = torch.device("cpu")
 KINDS = ("learnt", "one-hot")

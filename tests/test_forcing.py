@@ -13,10 +13,10 @@ from test_transducer import transducer_of
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import EOS
+from pellucid.decoding.beam_search import beam
+from pellucid.decoding.outputs import Limits
+from pellucid.decoding.trace import END
 from pellucid.errors import DataError
-from pellucid.search.beam import beam
-from pellucid.search.decoded import Limits
-from pellucid.search.trace import END
 
 TRANSDUCER = transducer_of({"search": {"maximum_length": 6, "beam_width": 3}})
 

@@ -7,12 +7,12 @@ import pytest
 from command_line import pellucid
 from trained_runs import small_config
 
-from pellucid.config import Task
+from pellucid.config.settings import Task
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import learn_segmenters, learn_vocabularies
-from pellucid.search.transducer import Transducer
+from pellucid.decoding.transducer import Transducer
 from pellucid.tasks.registry import build_network
-from pellucid.training.foresight import foreseen
+from pellucid.training.training_data import foreseen
 
 
 def said(task: Task, train: list[Example], development: list[Example], copying: bool = False) -> list[str]:

@@ -30,7 +30,8 @@ from trained_runs import (
     train_to_end,
 )
 
-from pellucid.config import Cell, Config, Device
+from pellucid.config.settings import Cell, Config, Device
+from pellucid.config.toml import load_config
 from pellucid.data.batches import Batch, assemble, encode
 from pellucid.errors import ConfigError, RunError
 from pellucid.kernels.dispatch import disable_kernels
@@ -38,11 +39,10 @@ from pellucid.model import device as device_module
 from pellucid.model import recurrence
 from pellucid.model.device import arithmetic, find_device, generators, use_determinism
 from pellucid.model.network import EncoderDecoder
-from pellucid.toml import load_config
 from pellucid.training.gradients import Found, Gradients
 from pellucid.training.loop import Session, Stepped
 from pellucid.training.optimizer import Adam
-from pellucid.training.run import load
+from pellucid.training.run_folder import load
 from pellucid.training.session import train_run
 
 GPU = torch.cuda.is_available()

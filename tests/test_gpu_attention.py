@@ -92,7 +92,7 @@ def test_what_stands_beyond_a_length_is_never_read() -> None:
 def test_sums_are_in_float32_whatever_the_inputs_are_in() -> None:
     """As they come under bf16 autocast: the query and the keys rounded, the rest not."""
     torch.manual_seed(0)
-    from pellucid.kernels.gpu import attend
+    from pellucid.kernels.triton_attention import attend
 
     asked, energy, keys, states = (torch.randn(*shape, device=DEVICE) for shape in ((2, 6), (6,), (2, 9, 6), (2, 9, 4)))
     lengths = torch.tensor([9, 5], device=DEVICE)
@@ -135,7 +135,7 @@ import torch, triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.driver import CudaDriver
 from triton.runtime.jit import JITFunction
-import pellucid.kernels.gpu as gpu
+import pellucid.kernels.triton_attention as gpu
 
 class Absent(CudaDriver):
     def __init__(self): pass
@@ -194,7 +194,7 @@ def test_a_processor_never_takes_the_kernel() -> None:
 
 def test_where_triton_is_missing_the_plain_sums_run_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "pellucid.kernels.gpu", raising=False)
+    monkeypatch.delitem(sys.modules, "pellucid.kernels.triton_attention", raising=False)
     is_triton_available.cache_clear()
     try:
         with pytest.warns(UserWarning, match=r"^attention runs without its kernel for GPUs, slower: .*triton") as said:
@@ -206,7 +206,7 @@ def test_where_triton_is_missing_the_plain_sums_run_and_it_is_said_once(monkeypa
 
 @needs_triton
 def test_the_kernel_is_left_out_where_plain_was_asked_for() -> None:
-    import_module("pellucid.kernels.gpu")
+    import_module("pellucid.kernels.triton_attention")
     if DEVICE == "cpu":
         pytest.skip("needs a GPU")
     assert is_used(1, DEVICE) and not is_used(1, DEVICE, torch.float64)

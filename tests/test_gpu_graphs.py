@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from small import SEEDS, batches, config_of, configs, few, near, network_of
 from torch import Tensor
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import PAD
-from pellucid.kernels import graphs
-from pellucid.kernels.graphs import Computation, Recording, Replayed, bucket, bucketed
+from pellucid.kernels import cuda_graphs as graphs
+from pellucid.kernels.cuda_graphs import Computation, Recording, Replayed, bucket, bucketed
 from pellucid.model.network import Network
 from pellucid.training.gradients import Found, Gradients
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from small import SCORES, SEEDS, batches, config_of, few, near, network_of, vocabularies
 from torch import Tensor
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS
 from pellucid.errors import ConfigError

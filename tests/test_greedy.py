@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from small import SEEDS, WIDTH, batches, config_of, configs, contents, few, hasty, littered, network_of, padded, same
 from torch import Tensor
 
-import pellucid.search.greedy as module
-from pellucid.config import Config
+import pellucid.decoding.greedy as module
+from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
+from pellucid.decoding.greedy import greedy
+from pellucid.decoding.outputs import CANDIDATES, Limits, closed_symbols, symbol_log_probabilities
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
 from pellucid.model.network import EncoderDecoder
-from pellucid.search.decoded import CANDIDATES, Limits, closed_symbols, symbol_log_probabilities
-from pellucid.search.greedy import greedy
 
 LIMIT = 7
 LIMITS = Limits(0, LIMIT)

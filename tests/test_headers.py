@@ -13,8 +13,8 @@ from published import DATA
 from trained_runs import copies_run, copy_files, flags, small_config
 
 from pellucid.api import train as pellucid_train
-from pellucid.config import DataConfig
-from pellucid.data.columns import Columns, Record
+from pellucid.config.settings import DataConfig
+from pellucid.config.toml import load_config
 from pellucid.data.examples import (
     FILE,
     BadLine,
@@ -26,7 +26,6 @@ from pellucid.data.examples import (
     read_grouped,
     read_sources,
 )
-from pellucid.data.formats import tsv_records
 from pellucid.data.headers import (
     HeaderError,
     check_cells,
@@ -37,8 +36,8 @@ from pellucid.data.headers import (
     of_another_file,
 )
 from pellucid.data.lines import file_lines
-from pellucid.toml import load_config
-from pellucid.training.run import CONFIG
+from pellucid.data.readers import Columns, Record, tsv_records
+from pellucid.training.run_folder import CONFIG
 from pellucid.training.session import Files
 
 ROOT = Path(__file__).parents[1]

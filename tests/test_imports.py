@@ -18,39 +18,25 @@ import pellucid
 ROOT = Path(__file__).parents[1]
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.glob("pellucid/**/*.py"))}
 ORDER = (
-    *(
-        "version",
-        "errors",
-        "wording",
-        "arguments",
-        "files",
-        "worker_pool",
-        "config",
-        "tasks.task_settings",
-        "sizes",
-        "agreement",
-        "toml",
-        "data",
-        "kernels",
-        "model",
-        "search",
-        "evaluation",
-        "tasks",
-        "inspection",
-        "training",
-    ),
-    *("look", "viewer", "api", "tuning", "recipes", "bench", "cli"),
+    *("version", "errors", "wording", "arguments", "files", "worker_pool"),
+    *("config.settings", "config.presets", "tasks.task_settings", "config"),
+    *("data", "kernels", "model", "decoding", "evaluation", "tasks", "inspection", "training"),
+    *("reporting", "viewer", "api", "tuning", "recipes", "bench", "cli"),
 )
 """The path of the data: a file imports from its own folder and from what stands before it here.
 
 The settings of the tasks stand far before the tasks themselves: a configuration is checked by them.
 """
 DATA_ORDER = (
-    *("subwords", "symbols", "lines", "headers", "columns", "formats", "records", "faults", "examples", "vocabulary"),
-    *("vectors", "batches", "copies", "answering", "corpus", "prefetching", "synthetic", "digits", "typos"),
+    *("tokenizers", "lines", "headers", "readers", "examples", "vocabulary", "vectors", "batches", "copies"),
+    *("answering", "corpus", "prefetching", "synthetic"),
 )
 """The same for the files of data/, one by one."""
-EXTRAS = {"pellucid.kernels.gpu": "triton", "pellucid.tuning.study": "optuna", "pellucid.tuning.search": "optuna"}
+EXTRAS = {
+    "pellucid.kernels.triton_attention": "triton",
+    "pellucid.tuning.study": "optuna",
+    "pellucid.tuning.search": "optuna",
+}
 """Modules that need what only some install; nothing imports them but inside a function."""
 
 FORBIDDEN = {
@@ -70,7 +56,7 @@ class Import(NamedTuple):
 
 
 def module_name(path: str) -> str:
-    """pellucid/data/symbols.py → pellucid.data.symbols; a folder's __init__.py has the folder's name."""
+    """pellucid/data/tokenizers.py → pellucid.data.tokenizers; a folder's __init__.py has the folder's name."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
@@ -132,17 +118,21 @@ def test_imports_follow_the_data() -> None:
 @pytest.mark.parametrize(
     ("path", "source", "fault"),
     [
-        ("pellucid/config.py", "import pellucid.look", "imports pellucid.look"),
+        ("pellucid/config/settings.py", "import pellucid.look", "imports pellucid.look"),
         ("pellucid/model/heads.py", "def f():\n  from pellucid import search", ":2: imports pellucid.search"),
         ("pellucid/model/heads.py", "from ..cli import main", "imports pellucid.cli.main"),
-        ("pellucid/data/symbols.py", "from pellucid.data.batches import Batch", "imports pellucid.data.batches"),
-        ("pellucid/data/symbols.py", "from .batches import Batch", "imports pellucid.data.batches"),
-        ("pellucid/data/symbols.py", "from pellucid.data import Batch", "imports pellucid.data.Batch"),
+        ("pellucid/data/tokenizers.py", "from pellucid.data.batches import Batch", "imports pellucid.data.batches"),
+        ("pellucid/data/tokenizers.py", "from .batches import Batch", "imports pellucid.data.batches"),
+        ("pellucid/data/tokenizers.py", "from pellucid.data import Batch", "imports pellucid.data.Batch"),
         ("pellucid/cli/main.py", "from pellucid import Network", "imports pellucid.Network"),
-        ("pellucid/search/trace.py", "from pellucid.look.axes import f", "imports pellucid.look.axes"),
-        ("pellucid/search/trace.py", "def f():\n  from pellucid.viewer import saving", ":2: imports pellucid.viewer"),
-        ("pellucid/training/card.py", "from pellucid import __version__", "imports pellucid.__version__"),
-        ("pellucid/toml.py", "from pellucid.tasks.registry import task_of", "imports pellucid.tasks.registry"),
+        (
+            "pellucid/decoding/trace.py",
+            "from pellucid.reporting.figures import f",
+            "imports pellucid.reporting.figures",
+        ),
+        ("pellucid/decoding/trace.py", "def f():\n  from pellucid.viewer import saving", ":2: imports pellucid.viewer"),
+        ("pellucid/training/model_card.py", "from pellucid import __version__", "imports pellucid.__version__"),
+        ("pellucid/config/toml.py", "from pellucid.tasks.registry import task_of", "imports pellucid.tasks.registry"),
         ("pellucid/tasks/task_settings.py", "from pellucid.tasks import tag", "imports pellucid.tasks.tag"),
     ],
 )
@@ -153,9 +143,9 @@ def test_imports_against_the_data_are_found(path: str, source: str, fault: str) 
 def test_imports_with_the_data_are_no_fault() -> None:
     sources = {
         "pellucid/__init__.py": "from pellucid.cli import main",
-        "pellucid/data/batches.py": "import torch\nfrom pellucid.data.symbols import END\nfrom pellucid import config",
+        "pellucid/data/batches.py": "import torch\nfrom pellucid.data.tokenizers import END",
         "pellucid/data/__init__.py": "from pellucid.data.batches import Batch",
-        "pellucid/training/card.py": "from pellucid.version import __version__",
+        "pellucid/training/model_card.py": "from pellucid.version import __version__",
         "pellucid/model/network.py": "from .heads import Head\nfrom pellucid.data import batches",
     }
     assert import_faults(sources) == order_faults(list(sources)) == []

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.evaluation.intervals import RESAMPLES, Z95, Interval, bootstrap_ratio, wilson
+from pellucid.evaluation.metrics import RESAMPLES, Z95, Interval, bootstrap_ratio, wilson
 
 
 @st.composite

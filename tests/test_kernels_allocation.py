@@ -6,12 +6,12 @@ import sys
 import numpy as np
 import pytest
 
-from pellucid.kernels.allocation import ALIGNMENT, contiguous, empty, zeros
+from pellucid.kernels.aligned_memory import ALIGNMENT, contiguous, empty, zeros
 
 PROGRAM = """
 import resource, sys
 import numpy as np
-from pellucid.kernels.allocation import keep_freed_memory
+from pellucid.kernels.aligned_memory import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
 

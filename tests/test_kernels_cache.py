@@ -9,7 +9,7 @@ import pytest
 
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.kernels import cache, dispatch, numba_backend
-from pellucid.look.progress import shown
+from pellucid.reporting.progress import shown
 from pellucid.training.session import Built
 
 

@@ -16,22 +16,21 @@ from hypothesis import strategies as st
 from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, both_ways, gradients_of, lengths_within
 from trained_runs import copies
 
-from pellucid.config import AttentionConfig, Cell, DecoderConfig
+from pellucid.config.settings import AttentionConfig, Cell, DecoderConfig
+from pellucid.config.toml import from_settings
 from pellucid.data.batches import encode
-from pellucid.data.symbols import segmenters
+from pellucid.data.tokenizers import segmenters
 from pellucid.data.vocabulary import learn_vocabularies
+from pellucid.decoding.transducer import Transducer
 from pellucid.kernels import cache, dispatch, numba_backend, parallel
 from pellucid.kernels.autograd import unroll_decoder
 from pellucid.kernels.backend import Request
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.kernels.operands import Looked, Parameters
-from pellucid.model.attend_then_step import AttendThenStep
-from pellucid.model.decoder import Decoder, Sizes
+from pellucid.kernels.types import Looked, Parameters
+from pellucid.model.decoder import AttendThenStep, Decoder, Sizes
 from pellucid.model.memory import Attendable, Memory, State
 from pellucid.model.network import build_decoder
-from pellucid.search.transducer import Transducer
 from pellucid.tasks.registry import build_network
-from pellucid.toml import from_settings
 from pellucid.training.loop import Session, Stepped, build_optimizer, fit
 
 Score = Literal["additive", "location", "dot", "scaled-dot", "general", "none"]
@@ -253,7 +252,7 @@ assert len(caught) == 1, caught
 
 
 def test_answers_do_without_numba() -> None:
-    program = "import sys, pellucid.cli, pellucid.search.transducer; assert 'numba' not in sys.modules"
+    program = "import sys, pellucid.cli, pellucid.decoding.transducer; assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, both_ways, lengths_within
 from test_kernels_decoder import memory_of, small_decoder
 
-from pellucid.config import Cell
+from pellucid.config.settings import Cell
 from pellucid.kernels.attention import Location
 from pellucid.kernels.location import weigh_located
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 from small import config_of, network_of, padded
 
+from pellucid.decoding.beam_search import beam
+from pellucid.decoding.greedy import greedy
+from pellucid.decoding.outputs import Decoded, Limits
 from pellucid.kernels import autograd
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.model.network import EncoderDecoder
-from pellucid.search.beam import beam
-from pellucid.search.decoded import Decoded, Limits
-from pellucid.search.greedy import greedy
 
 CASES = list(product(["gru", "lstm"], ["additive", "location", "general"]))
 LENGTHS, LIMITS, WIDTH = [5, 2, 6, 3], Limits(1, 7), 3
@@ -33,13 +33,13 @@ for module in pkgutil.iter_modules(pellucid.kernels.__path__):
     if module.name not in WITH_TORCH:
         import_module(f"pellucid.kernels.{module.name}")
 from pellucid.kernels.adam import turn_to_changes
-from pellucid.kernels.beams import Sizes, search_beams
+from pellucid.kernels.beam import Sizes, search_beams
 from pellucid.kernels.decoding import unroll_decoder
 from pellucid.kernels.loss import loss_and_gradient
 from pellucid.kernels.numba_backend import is_numba_available
-from pellucid.kernels.operands import Direction, First, Head, Looked, Parameters, Rules
+from pellucid.kernels.types import Direction, First, Head, Looked, Parameters, Rules
 from pellucid.kernels.recurrence import run_recurrence
-from pellucid.kernels.searching import search_greedily
+from pellucid.kernels.greedy import search_greedily
 from pellucid.kernels.stepping import prepare
 
 assert is_numba_available()

@@ -10,13 +10,12 @@ from small import batches, config_of, network_of
 from torch import Tensor
 
 from pellucid.data.batches import Batch
+from pellucid.decoding.beam_search import beam
+from pellucid.decoding.outputs import Limits
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.decoder import Decoder
-from pellucid.model.dropout import Noise
 from pellucid.model.network import Network
-from pellucid.model.recurrence import LayerState
-from pellucid.search.beam import beam
-from pellucid.search.decoded import Limits
+from pellucid.model.recurrence import LayerState, Noise
 
 KEPT: dict[str, Any] = {
     "dropout_mask": "sequence",

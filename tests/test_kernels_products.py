@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import SEEDS, SIZES
 
-from pellucid.kernels import products
-from pellucid.kernels.products import add_product, product, product_of_rows, product_over
+from pellucid.kernels import gemm as products
+from pellucid.kernels.gemm import add_product, product, product_of_rows, product_over
 
 
 @given(SIZES, st.sampled_from([0, 1, 2, 17, 40]), SIZES, SEEDS, st.booleans())

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import SEEDS
 
+from pellucid.decoding.outputs import Masks, candidates, closed_symbols, extend, likeliest
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.search.decoded import Masks, candidates, closed_symbols, extend, likeliest
 
 SIZES = st.sampled_from([4, 5, 8, 17, 300])
 

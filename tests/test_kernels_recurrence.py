@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, both_ways, gradients_of, lengths_within
 
-from pellucid.config import Cell, EncoderConfig
+from pellucid.config.settings import Cell, EncoderConfig
 from pellucid.kernels import parallel
 from pellucid.kernels.arithmetic import add, exponential, sigmoids, tangents
 from pellucid.kernels.autograd import run_recurrence
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.kernels.operands import Direction
+from pellucid.kernels.types import Direction
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
 from pellucid.model.recurrence import Inputs, RecurrentCell, run

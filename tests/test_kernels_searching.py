@@ -10,14 +10,14 @@ from small import WIDTH, config_of, head_of, network_of, padded
 from test_kernels_decoder import SCORES, Score
 from torch import Tensor
 
-import pellucid.search.beam as beams
-import pellucid.search.greedy as greedily
-from pellucid.config import Cell
+import pellucid.decoding.beam_search as beams
+import pellucid.decoding.greedy as greedily
+from pellucid.config.settings import Cell
 from pellucid.data.vocabulary import EOS
+from pellucid.decoding.inference import begin
+from pellucid.decoding.outputs import Decoded, Limits, spans_of
 from pellucid.kernels import parallel
 from pellucid.model.network import EncoderDecoder
-from pellucid.search.decoded import Decoded, Limits, spans_of
-from pellucid.search.running import begin
 
 LIMITS = st.builds(lambda minimum, more: Limits(minimum, minimum + more), st.integers(0, 3), st.integers(0, 6))
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=7)

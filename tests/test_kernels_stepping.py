@@ -9,16 +9,16 @@ from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, lengths_within
 from small import batches, configs, few, network_of
 from test_kernels_decoder import SCORES, Score, memory_of, small_decoder
 
-from pellucid.config import Cell, Config
+from pellucid.config.settings import Cell, Config
 from pellucid.data.batches import Batch
+from pellucid.decoding.beam_search import beam
+from pellucid.decoding.greedy import greedy
+from pellucid.decoding.outputs import Decoded, Limits
 from pellucid.kernels import parallel
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.attention import LocationAttention
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import Attendable, Memory, State, Step
-from pellucid.search.beam import beam
-from pellucid.search.decoded import Decoded, Limits
-from pellucid.search.greedy import greedy
 
 
 def attendables(decoder: Decoder, memory: Memory) -> tuple[Attendable, Attendable]:

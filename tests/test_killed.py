@@ -24,9 +24,10 @@ from trained_runs import (
     train_to_end,
 )
 
-from pellucid.config import Config
-from pellucid.training import reading, snapshots
+from pellucid.config.settings import Config
 from pellucid.training import session as session_module
+from pellucid.training import snapshots
+from pellucid.training import training_data as reading
 from pellucid.training.session import Files
 
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink"}

@@ -12,20 +12,20 @@ import pytest
 from report_documents import parts_of, titles_of, written_document
 from trained_runs import contents, right_here, small_config
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import DataError
-from pellucid.evaluation.intervals import Interval
-from pellucid.look.rows import rows
+from pellucid.evaluation.metrics import Interval
+from pellucid.recipes import experiments as experiment
+from pellucid.recipes import labelling as conducting
 from pellucid.recipes import protein_structure, snips
 from pellucid.recipes.catalog import find
-from pellucid.recipes.labelling import conducting
-from pellucid.recipes.labelling.judging import Score
+from pellucid.recipes.labelling import Score
 from pellucid.recipes.proteins.places import PLACES
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.recipe import recipe_config as real_config
-from pellucid.recipes.reference import experiment
-from pellucid.training.run import load
+from pellucid.reporting.progress import rows
+from pellucid.training.run_folder import load
 from pellucid.viewer.report_schema import ReportCharts, ReportExamples, ReportSettings, ReportTable
 
 PARTS = {"train": 24, "dev": 8, "test": 12}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_answers import answered
 
-from pellucid.evaluation.labels import correlation, macro_f1, score_labels, score_positions
+from pellucid.evaluation.label_metrics import correlation, macro_f1, score_labels, score_positions
 from pellucid.evaluation.metrics import Scored, evaluate
 
 TABLES = st.integers(2, 4).flatmap(

@@ -12,9 +12,9 @@ from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS
-from pellucid.search.lattice import Tree
-from pellucid.search.options import Options
-from pellucid.search.score import Score
+from pellucid.decoding.candidate_scorer import Score
+from pellucid.decoding.options import Options
+from pellucid.decoding.search_tree import Tree
 
 
 def path(tree: Tree, node: int) -> list[int]:

@@ -11,7 +11,8 @@ import pytest
 import torch
 from report_documents import parts_of, written_document
 
-from pellucid.data.digits import draw
+from pellucid.data.synthetic import draw
+from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.recipes import (
@@ -23,11 +24,10 @@ from pellucid.recipes import (
     digits_positions,
 )
 from pellucid.recipes.catalog import find
-from pellucid.recipes.digits import lesson
+from pellucid.recipes.digits import report as lesson
 from pellucid.recipes.digits import study as study_module
-from pellucid.recipes.digits.figures import Group
 from pellucid.recipes.digits.networks import Design, DigitsNetwork, parameters_of
-from pellucid.recipes.digits.reference import Curve, curves
+from pellucid.recipes.digits.report import Curve, Group, curves
 from pellucid.recipes.digits.study import (
     LasagneAdam,
     Outcome,
@@ -42,7 +42,6 @@ from pellucid.recipes.digits.study import (
     unheard,
 )
 from pellucid.recipes.recipe import Request
-from pellucid.search.trace import Trace
 from pellucid.viewer.report_schema import ReportFigure
 
 SMALL = Plan(samples=300, batch=50, digits=(2, 3), every=100, validation=40)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from test_transducer import transducer_of
 
+from pellucid.decoding.constraints import Lexicon, load_lexicon
+from pellucid.decoding.options import Options
+from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.trace import END
 from pellucid.errors import DataError
-from pellucid.search.lexicon import Lexicon, load_lexicon
-from pellucid.search.options import Options
-from pellucid.search.sampling import Drawing
-from pellucid.search.trace import END
 
 TRANSDUCER = transducer_of({"search": {"maximum_length": 6}})
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.config import DataConfig
-from pellucid.data import formats, lines
+from pellucid.config.settings import DataConfig
+from pellucid.data import lines
+from pellucid.data import readers as formats
 from pellucid.data.examples import BadLine, parse_sources, read_sources
 from pellucid.data.lines import ArrivingLines, checked_lines, file_lines
 from pellucid.errors import DataError

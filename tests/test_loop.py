@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from trained_runs import copies, small_config
 
-from pellucid.config import Config, Metric, SearchConfig, TrainingConfig
+from pellucid.config.settings import Config, Metric, SearchConfig, TrainingConfig
 from pellucid.data.batches import assemble, encode, plan_batches
 from pellucid.data.examples import Example
-from pellucid.data.symbols import segmenters
+from pellucid.data.tokenizers import segmenters
 from pellucid.data.vocabulary import PAD, learn_vocabularies
+from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError, DivergenceError, RunError
-from pellucid.search.transducer import Transducer
 from pellucid.tasks.registry import build_network
 from pellucid.training import loop
 from pellucid.training.checkpoint import restore_session, save_session

@@ -20,10 +20,10 @@ from trained_runs import (
 )
 
 from pellucid.errors import ConfigError, RunError
-from pellucid.training.members import plan_ensemble, train_ensemble
-from pellucid.training.reading import Files
-from pellucid.training.run import ENSEMBLE, load, locked, members
+from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
+from pellucid.training.run_folder import ENSEMBLE, load, locked, members
 from pellucid.training.session import Built
+from pellucid.training.training_data import Files
 
 
 def given(run: Path, size: int) -> list[object]:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pellucid.model.dropout import Noise
 from pellucid.model.memory import Attendable, DecoderKernel, Memory, State
+from pellucid.model.recurrence import Noise
 
 ROWS = st.lists(st.integers(0, 3), max_size=8)
 

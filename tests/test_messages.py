@@ -12,12 +12,11 @@ from trained_runs import copies, copies_run, copy_of, flags, small_config, write
 from pellucid.cli.messages import OptionalStream, say, word_warning
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
-from pellucid.look.progress import shown
-from pellucid.look.rows import rows
-from pellucid.look.visible import visible_message
+from pellucid.reporting.progress import rows, shown
+from pellucid.reporting.visible import visible_message
 from pellucid.training.events import Progress
 from pellucid.training.loop import Started
-from pellucid.training.run import ENSEMBLE
+from pellucid.training.run_folder import ENSEMBLE
 from pellucid.training.session import Read
 
 ODD = "\x1b[31m\x1b]0;x\x07\r\x08\x9b2J\u202e\u2066\u200b"

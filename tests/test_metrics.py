@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pellucid.errors import InputError
-from pellucid.evaluation.intervals import bootstrap_ratio, wilson
-from pellucid.evaluation.metrics import LENGTH_BINS, Scored, edit_distance, evaluate, metrics_for_log, worst
+from pellucid.evaluation.metrics import (
+    LENGTH_BINS,
+    Scored,
+    bootstrap_ratio,
+    edit_distance,
+    evaluate,
+    metrics_for_log,
+    wilson,
+    worst,
+)
 
 SYMBOLS = st.sampled_from(["a", "b", "", "\0", "AH0", "AH1", "é", "e\u0301", "🙂"])
 SEQUENCES = st.lists(SYMBOLS, max_size=6).map(tuple)

@@ -11,8 +11,7 @@ from command_line import complaint, pellucid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.cli.mistakes import _flags, converted, mistake
-from pellucid.cli.parsing import parsed
+from pellucid.cli.arguments import _flags, converted, mistake, parsed
 from pellucid.errors import InputError
 
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from pellucid.model.attention import MonotonicAttention, expected_stop, hard_stop
 from pellucid.model.memory import Attendable, Memory, State
-from pellucid.model.monotonic import MonotonicAttention, expected_stop, hard_stop
 
 SEEDS = st.integers(0, 2**32 - 1)
 

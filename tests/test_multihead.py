@@ -14,12 +14,11 @@ from small import LENGTHS, SEEDS, config_of, few, near, network_of, padded, shak
 from torch import Tensor
 
 from pellucid.data.examples import Example
+from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError
-from pellucid.model.attention import AdditiveAttention
+from pellucid.model.attention import AdditiveAttention, MultiHeadAttention
 from pellucid.model.memory import Attended, Memory, State
-from pellucid.model.multihead import MultiHeadAttention
-from pellucid.search.sampling import Drawing
-from pellucid.search.transducer import Transducer
 
 H, D, U = 2, 3, 2
 

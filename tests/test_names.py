@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.look.names import WIDTH, short_names
+from pellucid.reporting.tables import WIDTH, short_names
 
 
 def test_long_names_lose_what_they_share_and_then_their_middle() -> None:

@@ -5,8 +5,8 @@ import pytest
 import torch
 from inspected import PAIRS, made, traces_of
 
-from pellucid.inspection import neighbours as module
-from pellucid.inspection.neighbours import Side, gather, nearest
+from pellucid.inspection import state_space as module
+from pellucid.inspection.state_space import Side, gather, nearest
 from pellucid.inspection.states import states
 
 

@@ -28,7 +28,7 @@ from small import (
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD
 from pellucid.errors import ConfigError

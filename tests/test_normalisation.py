@@ -12,9 +12,17 @@ from hypothesis import strategies as st
 from small import SEEDS, SIZES, few, near, shake
 from torch import Tensor
 
-from pellucid.config import Cell
-from pellucid.model.normalisation import NormalisedCell, cell_kind, output_normalisations
-from pellucid.model.recurrence import Inputs, LayerState, RecurrentCell, run, run_forward
+from pellucid.config.settings import Cell
+from pellucid.model.recurrence import (
+    Inputs,
+    LayerState,
+    NormalisedCell,
+    RecurrentCell,
+    cell_kind,
+    output_normalisations,
+    run,
+    run_forward,
+)
 
 
 def cell_of(kind: Cell, sizes: tuple[int, int], seed: int) -> NormalisedCell:

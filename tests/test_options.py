@@ -17,14 +17,14 @@ from test_decoder import memory_of, same_states
 from torch import Tensor
 from trained_runs import copies, digit_files, train_to_end
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
+from pellucid.config.toml import from_settings
 from pellucid.data.batches import Batch
 from pellucid.model.memory import State, Unrolled
 from pellucid.model.network import EncoderDecoder, writing
 from pellucid.tasks.registry import build_network
-from pellucid.toml import from_settings
 from pellucid.training.loop import Stepped
-from pellucid.training.run import load
+from pellucid.training.run_folder import load
 from pellucid.training.session import train_run
 
 RICH: dict[str, dict[str, Any]] = {

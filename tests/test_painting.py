@@ -18,19 +18,19 @@ from small import config_of as config_from
 from test_ensemble import member
 from test_transducer import transducer_of
 
-import pellucid.search.transducer as module
-from pellucid.config import Config
+import pellucid.decoding.transducer as module
+from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS
+from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.forced_attention import guided
+from pellucid.decoding.inference import begin
+from pellucid.decoding.options import Options, Painted
+from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, InputError
-from pellucid.search.ensemble import ensemble
-from pellucid.search.options import Options, Painted
-from pellucid.search.painting import guided
-from pellucid.search.running import begin
-from pellucid.search.sampling import Drawing
-from pellucid.search.trace import Trace
-from pellucid.search.transducer import Transducer
 from pellucid.tasks.registry import build_network
 
 SEARCH = {"maximum_length": 6, "beam_width": 3}

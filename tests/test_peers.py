@@ -20,7 +20,7 @@ from benchmarks.peers.measure import Command, FailedError, Tick, median_rate, ra
 from benchmarks.peers.results import Record, Results
 from benchmarks.peers.systems import SYSTEMS, pellucid
 from benchmarks.peers.systems.system import Job, System
-from pellucid.toml import load_config
+from pellucid.config.toml import load_config
 from pellucid.training import loop
 
 

@@ -5,11 +5,11 @@ import pytest
 import torch
 from inspected import ATTENDING, made, traces_of
 
+from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.options import Options, Painted
 from pellucid.errors import InputError
 from pellucid.inspection.distributions import distributions
 from pellucid.inspection.permutation import permutation, shuffled
-from pellucid.search.ensemble import ensemble
-from pellucid.search.options import Options, Painted
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "stacked", "luong", "location", "copying"])

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trained_runs import digits_run
 
-from pellucid.search.constraints import FREE, Constraints
-from pellucid.search.options import Options
-from pellucid.search.places import shared_out, width_for
-from pellucid.search.sampling import Drawing
-from pellucid.training.run import load
+from pellucid.decoding.beam_search import shared_out, width_for
+from pellucid.decoding.constraints import FREE, Constraints
+from pellucid.decoding.options import Options
+from pellucid.decoding.sampling import Drawing
+from pellucid.training.run_folder import load
 
 SOURCES = ["one two", "nine", "three three one", "five two six", "eight"]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 from small import SEEDS
 
-from pellucid.inspection.plane import plane, turned
+from pellucid.inspection.state_space import plane, turned
 
 
 @given(st.integers(3, 20), st.integers(2, 6), SEEDS)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from pellucid.look.figures import svg
 from pellucid.recipes.proteins.profiles import (
     BINS,
     SHOWN,
@@ -12,6 +11,7 @@ from pellucid.recipes.proteins.profiles import (
     profile_of,
     profile_table,
 )
+from pellucid.reporting.figures import svg
 
 
 def test_equal_weights_are_the_measure() -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from trained_runs import copies_run, copy_files, train_to_end
 
-from pellucid.config import Task
-from pellucid.data.columns import BadLine
+from pellucid.config.settings import Task
+from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
-from pellucid.look.progress import LISTED, scores, shown
+from pellucid.reporting.progress import LISTED, scores, shown
 from pellucid.training.loop import Progress, Started, Stepped, Stopped, Validated
 from pellucid.training.session import Built, Read, RunEvent, Saved
 

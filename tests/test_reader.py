@@ -5,14 +5,14 @@ from msgspec.structs import replace
 from small import SEEDS, alone, batches, config_of, configs, few, littered, near, shake, vocabularies
 from tasks import TASKS
 
-from pellucid.config import Config, Task
+from pellucid.config.settings import Config, Task
+from pellucid.config.toml import checked
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import SPECIAL
 from pellucid.errors import InputError
 from pellucid.model.network import EncoderDecoder, Network, writing
 from pellucid.model.reader import Classifier, Pointer, Reader, Tagger
 from pellucid.tasks.registry import build_network
-from pellucid.toml import checked
 
 
 def tasked(config: Config, task: Task) -> Config:

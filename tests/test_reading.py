@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from trained_runs import assert_same_outcome, contents, copies, copies_run, copy_files, small_config, train_to_end
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.examples import read_examples
 from pellucid.errors import RunError
-from pellucid.look.progress import shown
-from pellucid.training import reading
+from pellucid.reporting.progress import shown
+from pellucid.training import training_data as reading
 from pellucid.training.loop import Started, Stepped
-from pellucid.training.reading import Files, encoded, keep, read_files
-from pellucid.training.run import load
+from pellucid.training.run_folder import load
 from pellucid.training.session import Read, RunEvent, train_run
+from pellucid.training.training_data import Files, encoded, keep, read_files
 
 CONFIG = small_config({"epochs": 2}, data={"on_bad_line": "skip"})
 DATA = CONFIG.data
@@ -41,7 +41,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         paths.append(path)
         return read_examples(path, *rest)
 
-    monkeypatch.setattr("pellucid.training.reading.read_examples", watched)
+    monkeypatch.setattr("pellucid.training.training_data.read_examples", watched)
     return paths
 
 

@@ -10,17 +10,17 @@ from command_line import complaint, pellucid
 from report_documents import parts_of, written_document
 from trained_runs import contents, copies
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.examples import read_examples
 from pellucid.errors import InputError
-from pellucid.look.rows import rows
 from pellucid.recipes import digits_attention
 from pellucid.recipes.catalog import ABOUT, REFERENCES, find
+from pellucid.recipes.experiments import LEAST, Experiment, Pairs, spread, write_pairs
 from pellucid.recipes.following import Reached, followed
 from pellucid.recipes.recipe import Request, data_folder, recipe_config
-from pellucid.recipes.reference.experiment import LEAST, Experiment, Pairs, spread, write_pairs
+from pellucid.reporting.progress import rows
 from pellucid.training.loop import derived_epochs
-from pellucid.training.run import load, read_log
+from pellucid.training.run_folder import load, read_log
 from pellucid.viewer.report_schema import ReportExamples, ReportFigure
 from pellucid.worker_pool import ProgressCallback
 

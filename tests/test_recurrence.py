@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from small import CELLS, SEEDS, SIZES, few, near, shake
 from torch import Tensor, nn
 
-from pellucid.config import Cell
+from pellucid.config.settings import Cell
 from pellucid.model.recurrence import (
     GATES,
     LayerState,

@@ -13,16 +13,17 @@ from command_line import complaint, pellucid
 from report_documents import parts_of, titles_of, written_document
 from trained_runs import contents, copies, right_here, small_config
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import DataError, InputError
+from pellucid.recipes import experiment_report as conducting
+from pellucid.recipes import experiments as experiment
 from pellucid.recipes import g2p_sigmorphon2020, histnorm, scan
 from pellucid.recipes.catalog import REFERENCES, find
+from pellucid.recipes.experiments import BEAM, judged
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.recipe import recipe_config as real_config
-from pellucid.recipes.reference import conducting, experiment
-from pellucid.recipes.reference.judging import BEAM, judged
-from pellucid.training.run import load, read_log
+from pellucid.training.run_folder import load, read_log
 from pellucid.viewer.report_schema import ReportExamples
 
 SIZES = {"train": 24, "dev": 8, "test": 12}

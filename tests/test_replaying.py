@@ -5,13 +5,13 @@ import pytest
 import torch
 from inspected import KINDS, PAIRS, made, traces_of
 
+from pellucid.decoding.ensemble import ensemble
+from pellucid.decoding.options import Options, Painted
+from pellucid.decoding.trace import Trace
 from pellucid.errors import InputError
-from pellucid.inspection import replaying
+from pellucid.inspection import replay as replaying
 from pellucid.inspection.distributions import distributions
-from pellucid.inspection.replaying import answering, begun, replays, taken, target_ids
-from pellucid.search.ensemble import ensemble
-from pellucid.search.options import Options, Painted
-from pellucid.search.trace import Trace
+from pellucid.inspection.replay import answering, begun, replays, taken, target_ids
 
 
 @pytest.mark.parametrize("kind", [*KINDS])

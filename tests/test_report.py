@@ -10,17 +10,15 @@ import pytest
 from report_documents import parts_of, titles_of, written_document
 from sample_traces import HOSTILE, diagonal, made, small
 
-from pellucid.config import Task
+from pellucid.config.settings import Task
+from pellucid.decoding.trace import END, Trace
+from pellucid.decoding.trace_schema import EncodedArray
 from pellucid.errors import RunError
 from pellucid.evaluation.metrics import Accuracy, Followed, Scored
-from pellucid.search.trace import END, Trace
-from pellucid.search.trace_schema import EncodedArray
 from pellucid.tasks.registry import task_named
 from pellucid.tasks.task import ATTENTION_CAPTION
 from pellucid.viewer.pages import built
-from pellucid.viewer.report import Report, report_document, write_report
-from pellucid.viewer.report_charts import accuracy_charts, learning_charts
-from pellucid.viewer.report_examples import ExampleOutput, compared_texts, split_tags
+from pellucid.viewer.report_parts import ExampleOutput, accuracy_charts, compared_texts, learning_charts, split_tags
 from pellucid.viewer.report_schema import (
     MarkedText,
     ReportCharts,
@@ -31,6 +29,7 @@ from pellucid.viewer.report_schema import (
     ReportText,
     SummaryValue,
 )
+from pellucid.viewer.reports import Report, report_document, write_report
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>1</script></svg>'
 LOG = [

@@ -21,13 +21,13 @@ from trained_runs import (
     write_pairs,
 )
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
+from pellucid.config.toml import from_settings
 from pellucid.data.examples import Example
-from pellucid.toml import from_settings
-from pellucid.training import reading
 from pellucid.training import session as session_module
+from pellucid.training import training_data as reading
 from pellucid.training.loop import Started, Stepped, Stopped, Validated
-from pellucid.training.run import load
+from pellucid.training.run_folder import load
 from pellucid.training.session import Built, Files, RunEvent, train_run
 
 Stop = Callable[[RunEvent], bool]
@@ -189,7 +189,7 @@ def test_a_start_that_was_cut_short_can_be_made_again(tmp_path: Path, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("pellucid.training.run.write_text", interrupt)
+        patched.setattr("pellucid.training.run_folder.write_text", interrupt)
         train_to_end(copies_run().files, tmp_path / "run", copies_run().config)
     assert (tmp_path / "run" / "vocabulary.json").exists() and not (tmp_path / "run" / "config.toml").exists()
     train_to_end(copies_run().files, tmp_path / "run", copies_run().config)

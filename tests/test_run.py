@@ -11,12 +11,12 @@ import pytest
 from trained_runs import copies_run, copy_of, digits_run
 
 import pellucid
+from pellucid.config.toml import flattened
 from pellucid.data.synthetic import spelled_digits
 from pellucid.errors import InputError, RunError
-from pellucid.toml import flattened
-from pellucid.training import run as run_module
+from pellucid.training import run_folder as run_module
 from pellucid.training.events import Progress
-from pellucid.training.run import append_log, cut_log, has_run, in_use, load, locked, read_log
+from pellucid.training.run_folder import append_log, cut_log, has_run, in_use, load, locked, read_log
 
 SOURCES = [example.source for example in spelled_digits(30, 1, 3, seed=7)]
 
@@ -129,7 +129,7 @@ def test_the_lock_is_held_once_and_ends_with_its_process(tmp_path: Path) -> None
     program = (
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from pellucid.training.run import locked\n"
+        "from pellucid.training.run_folder import locked\n"
         "with locked(Path(sys.argv[1])):\n"
         "    print('locked', flush=True)\n"
         "    time.sleep(60)\n"

@@ -6,13 +6,12 @@ import pytest
 from report_documents import parts_of, titles_of, written_document
 from trained_runs import copy_of, digits_run
 
+from pellucid.config.toml import to_toml
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.synthetic import spelled_digits
-from pellucid.toml import to_toml
-from pellucid.training.run import load
-from pellucid.viewer.report import Report, write_report
+from pellucid.training.run_folder import load
 from pellucid.viewer.report_schema import ReportExamples
-from pellucid.viewer.run_report import EXAMPLES, MISTAKES, Judgement, judge, report_on
+from pellucid.viewer.reports import EXAMPLES, MISTAKES, Judgement, Report, judge, report_on, write_report
 
 TEST = spelled_digits(60, 1, 5, seed=9)
 """Longer than any the model was trained on, so that some come out wrong."""

@@ -14,12 +14,12 @@ from small_searches import KINDS, every_output, forced, network_like
 from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
+from pellucid.decoding.beam_search import Wanted
+from pellucid.decoding.greedy import greedy
+from pellucid.decoding.inference import begin
+from pellucid.decoding.outputs import Decoded, Limits, spans_of
+from pellucid.decoding.sampling import Drawing, drawn, sample
 from pellucid.model.network import Network
-from pellucid.search.beam import Wanted
-from pellucid.search.decoded import Decoded, Limits, spans_of
-from pellucid.search.greedy import greedy
-from pellucid.search.running import begin
-from pellucid.search.sampling import Drawing, drawn, sample
 
 LONGEST = 5
 KIND = st.sampled_from(KINDS)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.config import TrainingConfig
-from pellucid.training.schedule import learning_rate
+from pellucid.config.settings import TrainingConfig
+from pellucid.training.optimizer import learning_rate
 
 RATE = 0.02
 SCHEDULES = sorted(get_args(get_type_hints(TrainingConfig)["schedule"]))

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import SEEDS, WIDTH, batches, config_of, few, head_of, near, network_of
 
-from pellucid.config import Schedule, TrainingConfig
+from pellucid.config.settings import Schedule, TrainingConfig
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
 from pellucid.model.memory import Attendable, State, Unrolled
 from pellucid.model.network import EncoderDecoder, shifted
-from pellucid.training.scheduled import draw, own_share, unroll_sampled
+from pellucid.training.scheduled_sampling import draw, own_share, unroll_sampled
 
 
 def scheduled(kind: Schedule, end: float) -> TrainingConfig:

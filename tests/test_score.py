@@ -9,7 +9,7 @@ from small_searches import KINDS, SCORES, Asked, every_output, forced, network_l
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS
-from pellucid.search.score import UNSEEN, Score
+from pellucid.decoding.candidate_scorer import UNSEEN, Score
 
 EVERYTHING = 5**3 + 5**2 + 5 + 1
 KIND = st.sampled_from(KINDS)

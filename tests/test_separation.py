@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import Bool, Float
 
-from pellucid.inspection.separation import isolation, separation
+from pellucid.inspection.state_space import isolation, separation
 
 
 def ratio(vectors: Float[np.ndarray, "n D"], group: set[int]) -> float:

@@ -22,13 +22,13 @@ from trained_runs import (
     write_pairs,
 )
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
+from pellucid.config.toml import load_config
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
-from pellucid.toml import load_config
 from pellucid.training import session
 from pellucid.training.loop import Started, Stepped, Stopped
-from pellucid.training.run import locked, read_log
+from pellucid.training.run_folder import locked, read_log
 from pellucid.training.session import Built, Files, Read, Saved
 
 
@@ -176,7 +176,7 @@ def test_training_imports_no_compiler_of_graphs(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from pellucid.toml import from_settings
+from pellucid.config.toml import from_settings
 from pellucid.training.session import Files, train_run
 config = from_settings({"size": "tiny", "training": {"epochs": 1}}, origin="test")
 events = list(train_run(Files(Path("train.tsv"), Path("dev.tsv")), Path("run"), config))

@@ -12,12 +12,12 @@ from tasks import task_run
 from trained_runs import copies_run, copy_of, digits_run, train_to_end
 from viewed import begun_run, resume
 
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace_schema import VERSION
 from pellucid.errors import RunError
 from pellucid.model.network import writing
-from pellucid.search.trace import Trace
-from pellucid.search.trace_schema import VERSION
 from pellucid.training import snapshots
-from pellucid.training.run import SNAPSHOTS, load, read_log
+from pellucid.training.run_folder import SNAPSHOTS, load, read_log
 from pellucid.training.snapshots import PROBES, cut, read_snapshots, take, thin
 
 

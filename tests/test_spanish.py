@@ -14,9 +14,16 @@ from pellucid.model.network import parameter_count
 from pellucid.recipes import spanish_faithful
 from pellucid.recipes.catalog import find
 from pellucid.recipes.recipe import Request
-from pellucid.recipes.spanish.attention import Attention, attend_all, attend_words
-from pellucid.recipes.spanish.cells import TensorFlowGRU, TensorFlowLSTM
-from pellucid.recipes.spanish.networks import Carried, Design, SpanishNetwork
+from pellucid.recipes.spanish.networks import (
+    Attention,
+    Carried,
+    Design,
+    SpanishNetwork,
+    TensorFlowGRU,
+    TensorFlowLSTM,
+    attend_all,
+    attend_words,
+)
 from pellucid.recipes.spanish.padding import Padding
 from pellucid.recipes.spanish.sentences import (
     EOS,
@@ -31,7 +38,6 @@ from pellucid.recipes.spanish.sentences import (
     tokens_of,
     words_of,
 )
-from pellucid.recipes.spanish.shapes import shapes_of
 from pellucid.recipes.spanish.training import (
     LONGEST_GRADIENT,
     Study,
@@ -39,6 +45,7 @@ from pellucid.recipes.spanish.training import (
     clip_together,
     conduct,
     rows,
+    shapes_of,
     summed_cost,
     tensors,
     translate,

@@ -17,9 +17,17 @@ from pellucid.recipes import spanish_tatoeba
 from pellucid.recipes.catalog import find
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.spanish.sentences import PAIRS
-from pellucid.recipes.spanish.systems import links_of, unknown_share
-from pellucid.recipes.spanish.tatoeba import JOINER, PARTS, apart, asked_of, read_sentences, together
-from pellucid.training.run import load
+from pellucid.recipes.spanish.tatoeba import (
+    JOINER,
+    PARTS,
+    apart,
+    asked_of,
+    links_of,
+    read_sentences,
+    together,
+    unknown_share,
+)
+from pellucid.training.run_folder import load
 
 pytest.importorskip("tokenizers")
 

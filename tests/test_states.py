@@ -5,10 +5,10 @@ import pytest
 import torch
 from inspected import KINDS, PAIRS, made, traces_of
 
+from pellucid.decoding.ensemble import ensemble
 from pellucid.errors import InputError
 from pellucid.inspection.states import states
 from pellucid.model.network import writing
-from pellucid.search.ensemble import ensemble
 
 GATES = {"gru": ["reset", "update", "candidate"], "lstm": ["input", "forget", "output", "candidate"]}
 

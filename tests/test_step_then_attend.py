@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from pellucid.data.batches import Batch
 from pellucid.errors import ConfigError
+from pellucid.model.decoder import StepThenAttend
 from pellucid.model.memory import Attendable, State
-from pellucid.model.step_then_attend import StepThenAttend
 
 
 def stepped(decoder: StepThenAttend, inputs: Tensor, layer: int, state: State) -> tuple[Tensor, Tensor | None]:

@@ -12,14 +12,24 @@ import safetensors.torch
 import torch
 from trained_runs import assert_same_outcome, copies_run, copy_of, digits_run
 
+from pellucid.config.toml import load_config
 from pellucid.errors import ConfigError, InputError, RunError
 from pellucid.files import read_bytes
-from pellucid.toml import load_config
 from pellucid.training.events import Progress
-from pellucid.training.run import ENSEMBLE, append_log, cut_log, damage_told, in_use, load, locked, members, read_log
+from pellucid.training.run_folder import (
+    ENSEMBLE,
+    append_log,
+    cut_log,
+    damage_told,
+    in_use,
+    load,
+    locked,
+    members,
+    read_log,
+)
 from pellucid.training.session import Built, Saved, train_run
 from pellucid.training.snapshots import read_snapshots
-from pellucid.viewer.models import own_file
+from pellucid.viewer.inputs import own_file
 
 DEEP = "[" * 100_000
 DIGITS = "9" * 5_000

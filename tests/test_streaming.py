@@ -8,12 +8,12 @@ import pytest
 from test_transducer import PLAIN, TAGGED, same, transducer_of
 
 from pellucid.data.examples import Example
+from pellucid.decoding import streaming
+from pellucid.decoding.options import Options
+from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.streaming import Part, chunked, decode_parts, sources_at_once
+from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, DataError, InputError
-from pellucid.search import streaming
-from pellucid.search.options import Options
-from pellucid.search.sampling import Drawing
-from pellucid.search.streaming import Part, chunked, decode_parts, sources_at_once
-from pellucid.search.trace import Trace
 
 TEXTS = ["abc", "", "ab", "cabca", "a", "bca", "c"]
 EXAMPLES = [Example(text, "vw") for text in TEXTS]

@@ -16,6 +16,7 @@ USUAL_FUNCTION_LINES = 25
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+PACKAGES = sorted(path.removesuffix("/__init__.py") for path in SOURCES if path.endswith("/__init__.py"))
 
 
 def functions(tree: ast.AST) -> list[Function]:
@@ -112,8 +113,8 @@ def test_only_tasks_and_the_default_name_a_task() -> None:
     """Recipes choose their task in their TOML files; tests and documents name tasks as users do."""
     others = {path: source for path, source in SOURCES.items() if not path.startswith("pellucid/tasks/")}
     found = [f"{path}:{fault}" for path, source in others.items() for fault in named_tasks(source)]
-    default = SOURCES["pellucid/config.py"].split('DEFAULT_TASK: Task = "transduce"')[0].count("\n") + 1
-    assert found == [f"pellucid/config.py:{default}: names the task 'transduce'"]
+    default = SOURCES["pellucid/config/settings.py"].split('DEFAULT_TASK: Task = "transduce"')[0].count("\n") + 1
+    assert found == [f"pellucid/config/settings.py:{default}: names the task 'transduce'"]
 
 
 def test_named_tasks_are_found() -> None:
@@ -145,12 +146,12 @@ GOOD = '"""What it is."""\n'
     ],
 )
 def test_broken_rules_are_found(source: str, fault: str) -> None:
-    assert fault in "\n".join(faults("pellucid/data/symbols.py", source))
+    assert fault in "\n".join(faults("pellucid/data/tokenizers.py", source))
 
 
 def test_kept_rules_are_no_fault() -> None:
     body = "\n    def f(self, a: int, *rest: int, b: tuple[int, ...] = ()) -> int:\n        return console.print(a)\n"
-    assert faults("pellucid/look/page.py", GOOD + "class _C:" + body) == []
+    assert faults("pellucid/reporting/page.py", GOOD + "class _C:" + body) == []
     assert faults("pellucid/cli/train.py", GOOD + "print(1)") == []
     assert faults("pellucid/data/utils.py", GOOD) == ["pellucid/data/utils.py: is named after nothing in particular"]
 
@@ -182,17 +183,40 @@ def test_the_tree_in_readme_is_the_package() -> None:
     ]
     folders = {f"{folder.as_posix()}/" for path in files for folder in path.parents if folder != Path()}
     existing = {path.as_posix() for path in files} | folders
-    needed = {path for path in SOURCES if not path.endswith("__init__.py")} | folders
+    modules = {path for path in SOURCES if path.count("/") == 1 and not path.endswith("__init__.py")}
+    needed = modules | {f"{package}/" for package in PACKAGES if package.count("/") <= 1}
     assert tree_faults((ROOT / "README.md").read_text("utf-8"), needed, existing) == []
 
 
 def test_wrong_trees_are_found() -> None:
-    paths = {"pellucid/", "pellucid/data/", "pellucid/data/symbols.py", "pellucid/config.py"}
-    right = "Text\n```\npellucid/\n  config.py     settings\n  data/         text in\n    symbols.py    cut\n```\n"
+    paths = {"pellucid/", "pellucid/data/", "pellucid/data/tokenizers.py", "pellucid/files.py"}
+    right = "Text\n```\npellucid/\n  files.py      writes\n  data/         text in\n    tokenizers.py cut\n```\n"
     assert tree_faults(right, paths, paths) == []
     assert tree_faults("no tree", paths, paths) == [f"README's tree lacks {path}" for path in sorted(paths)]
-    assert tree_faults(right.replace("    sym", "  sym"), paths, paths) != []
-    assert tree_faults(right, paths - {"pellucid/config.py"}, paths - {"pellucid/config.py"}) != []
+    assert tree_faults(right.replace("    tok", "  tok"), paths, paths) != []
+    assert tree_faults(right, paths - {"pellucid/files.py"}, paths - {"pellucid/files.py"}) != []
     assert tree_faults(right.replace("cut", ""), paths, paths) == [
-        "README's tree says nothing of pellucid/data/symbols.py"
+        "README's tree says nothing of pellucid/data/tokenizers.py"
     ]
+
+
+def imported_packages(folder: str) -> list[str]:
+    """Return the parts of pellucid that the modules of a package import, other than the part that it belongs to."""
+    found: set[str] = set()
+    for path, source in SOURCES.items():
+        if path.startswith(f"pellucid/{folder}/"):
+            for node in ast.walk(ast.parse(source)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pellucid"):
+                    below = [*(node.module or "").split(".")[1:], node.names[0].name]
+                    found.add(below[0])
+    return sorted(found - {folder.split("/")[0]})
+
+
+@pytest.mark.parametrize("package", [package for package in PACKAGES if package != "pellucid"])
+def test_a_package_says_what_it_holds_what_it_imports_and_where_to_start(package: str) -> None:
+    """Three statements of the docstring of a package; what it says of imports is what its modules import."""
+    told = " ".join((ast.get_docstring(ast.parse(SOURCES[f"{package}/__init__.py"])) or "").split())
+    said = re.fullmatch(r"(?P<holds>\w.*?\.) Imports: (?P<imports>[\w, ]+)\. Start with: (?P<start>\w+\.py)\..*", told)
+    assert said is not None, told
+    assert said["imports"].split(", ") == imported_packages(package.removeprefix("pellucid/"))
+    assert f"{package}/{said['start']}" in SOURCES

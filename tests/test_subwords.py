@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import TEXTS
 
-from pellucid.config import DataConfig
+from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
-from pellucid.data.subwords import Subwords, learn_subwords
-from pellucid.data.symbols import segmenters
+from pellucid.data.tokenizers import Subwords, learn_subwords, segmenters
 from pellucid.data.vocabulary import UNK, learn_segmenters, learn_vocabularies, load_vocabularies
 from pellucid.errors import ConfigError
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.config import DataConfig
-from pellucid.data.symbols import Segmenter, segmenters
+from pellucid.config.settings import DataConfig
+from pellucid.data.tokenizers import Segmenter, segmenters
 from pellucid.errors import ConfigError
 
 TEXTS = st.text()

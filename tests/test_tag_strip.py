@@ -8,10 +8,9 @@ import pytest
 from matplotlib.lines import Line2D
 from sample_traces import HOSTILE, made
 
-from pellucid.look.figures import png, svg
-from pellucid.look.tag_strip import labels_of, tags_figure
-from pellucid.look.visible import visible
-from pellucid.search.trace import Trace
+from pellucid.decoding.trace import Trace
+from pellucid.reporting.figures import labels_of, png, svg, tags_figure
+from pellucid.reporting.visible import visible
 
 SVG = "{http://www.w3.org/2000/svg}"
 

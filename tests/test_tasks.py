@@ -10,20 +10,19 @@ from report_documents import parts_of, written_document
 from tasks import TASKS, config_of, examples, task_run
 from trained_runs import assert_same_outcome, train_to_end, write_pairs
 
-from pellucid.config import Task
+from pellucid.config.settings import Task
+from pellucid.config.toml import from_settings
 from pellucid.data.examples import Example
 from pellucid.errors import ConfigError
 from pellucid.evaluation.assessment import WRITTEN
-from pellucid.toml import from_settings
 from pellucid.training.loop import Stepped
-from pellucid.training.run import load, read_log
+from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import Files, train_run
-from pellucid.viewer.asking import Asked, Changed
-from pellucid.viewer.assembling import Assembled, assemble
-from pellucid.viewer.models import open_model
-from pellucid.viewer.questions import decode, what_if
+from pellucid.viewer.handlers import decode, what_if
+from pellucid.viewer.inputs import open_model, read_file
+from pellucid.viewer.page_contents import Assembled, assemble
 from pellucid.viewer.report_schema import ReportExamples
-from pellucid.viewer.sources import read_file
+from pellucid.viewer.schema import Asked, Changed
 
 
 def shown(task: Task, served: bool = True) -> Assembled:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from sample_traces import HOSTILE, diagonal, made
 
-from pellucid.look.terminal import NO_ATTENTION, legend, render
-from pellucid.look.visible import (
+from pellucid.decoding.trace import END, Trace
+from pellucid.reporting.terminal import NO_ATTENTION, legend, render
+from pellucid.reporting.visible import (
     ascii_visible,
     clusters,
     folded,
@@ -21,7 +22,6 @@ from pellucid.look.visible import (
     visible_pieces,
     visible_text,
 )
-from pellucid.search.trace import END, Trace
 from pellucid.tasks.task import ATTENTION_CAPTION
 
 COLOR = re.compile(r"\x1b\[48;2;(\d+);(\d+);(\d+)m( +)\x1b\[0m")

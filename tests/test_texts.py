@@ -6,7 +6,7 @@ import pytest
 import sacrebleu
 
 from pellucid.errors import InputError
-from pellucid.evaluation.texts import bleu, chrf, text_scores
+from pellucid.evaluation.metrics import bleu, chrf, text_scores
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "it's", "red,", "and", "small."]
 

@@ -12,15 +12,14 @@ from test_transducer import PLAIN
 from trained_runs import copies_run
 
 from pellucid.errors import RunError
-from pellucid.model.device import check_process
-from pellucid.model.threads import prepare_for_forks, use_threads
+from pellucid.model.device import check_process, prepare_for_forks, use_threads
 
 ROOT = Path(__file__).parents[1]
 FORKS = """
 import multiprocessing, os, sys
 import torch
 import pellucid
-from pellucid.model.threads import use_threads
+from pellucid.model.device import use_threads
 
 def outputs(number):
     square = torch.ones(600, 600)

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from pellucid.decoding.trace import END, Trace
+from pellucid.decoding.trace_schema import VERSION
 from pellucid.errors import DataError
-from pellucid.search.trace import END, Trace
-from pellucid.search.trace_schema import VERSION
 
 
 def trace_of(**changes: object) -> Trace:

@@ -18,11 +18,10 @@ from hypothesis.extra import numpy as arrays
 from sample_traces import HOSTILE, small
 from test_trace import empty, trace_of
 
-from pellucid.config import Task
-from pellucid.errors import DataError
-from pellucid.search.lattice import Lattice
-from pellucid.search.trace import Trace, own_positions
-from pellucid.search.trace_schema import (
+from pellucid.config.settings import Task
+from pellucid.decoding.search_tree import Lattice
+from pellucid.decoding.trace import Trace, own_positions
+from pellucid.decoding.trace_schema import (
     LOG_ZERO,
     VERSION,
     Fate,
@@ -35,9 +34,10 @@ from pellucid.search.trace_schema import (
     finite_log_probability,
     list_array,
 )
+from pellucid.errors import DataError
 from pellucid.tasks.task_settings import BUILT_IN
-from pellucid.viewer.contents import PageTrace
-from pellucid.viewer.traces import alone_told
+from pellucid.viewer.examples import alone_told
+from pellucid.viewer.schema import PageTrace
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "using.md"
 SYMBOLS = st.sampled_from(["a", "b", "⟨end⟩", "", "two words", "ü🙂", *(each for each in HOSTILE if each != "\ud800")])

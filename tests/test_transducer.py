@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from small import config_of, few, head_of, shake, vocabularies
 from torch import Tensor
 
-import pellucid.search.transducer as module
+import pellucid.decoding.transducer as module
 from pellucid.data.batches import encode
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import SPECIAL_NAMES, learn_vocabularies
+from pellucid.decoding import preprocessing as reading
+from pellucid.decoding.constraints import FREE
+from pellucid.decoding.greedy import greedy
+from pellucid.decoding.outputs import Decoded, Limits
+from pellucid.decoding.preprocessing import Asked
+from pellucid.decoding.trace import END, Trace
+from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError, DataError, InputError
 from pellucid.model.network import EncoderDecoder, writing
-from pellucid.search import reading
-from pellucid.search.constraints import FREE
-from pellucid.search.decoded import Decoded, Limits
-from pellucid.search.greedy import greedy
-from pellucid.search.reading import Asked
-from pellucid.search.trace import END, Trace
-from pellucid.search.transducer import Transducer
 from pellucid.tasks.registry import build_network
 from pellucid.training.loop import Session, build_optimizer, fit
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import config_of, few
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
+from pellucid.config.toml import flattened, preset
 from pellucid.errors import ConfigError
-from pellucid.toml import flattened, preset
 from pellucid.tuning.space import Choice, Linked, Range, configured, default_space, described, load_space, start
 
 BASE = config_of({"training": {"epochs": 10.0}})

@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pellucid.search.trace_schema import TraceRecord
+from pellucid.decoding.trace_schema import TraceRecord
 from pellucid.tasks.registry import BUILT_IN
 from pellucid.tasks.task_view import TaskView
-from pellucid.viewer import contents
+from pellucid.viewer import schema as contents
 from pellucid.viewer.typescript import MODULES, NAMES, expression, source
 
 WEB = Path(__file__).parents[1] / "web"

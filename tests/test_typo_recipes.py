@@ -17,17 +17,16 @@ from report_documents import titles_of, written_document
 from torch import nn
 from trained_runs import SMALL, right_here
 
-from pellucid.config import Config
-from pellucid.data.typos import Typo, WordList, read_words
-from pellucid.look.rows import rows
+from pellucid.config.settings import Config
+from pellucid.config.toml import from_settings
+from pellucid.data.synthetic import Typo, WordList, read_words
 from pellucid.recipes import typo_attention, typo_faithful
 from pellucid.recipes.catalog import find
 from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.recipes.typos.figures import POST, film_svg
 from pellucid.recipes.typos.networks import PADDING, SYMBOLS, Sizes, TypoNetwork
+from pellucid.recipes.typos.report import POST, by_doubt, by_length, by_letters, cases, film_svg
 from pellucid.recipes.typos.study import EXAMPLES, answers, chances_of, data_of, numbered, ranks_of
-from pellucid.recipes.typos.tables import by_doubt, by_length, by_letters, cases
-from pellucid.toml import from_settings
+from pellucid.reporting.progress import rows
 
 State = tuple[torch.Tensor, torch.Tensor]
 """Hidden and cell of one layer for one word."""

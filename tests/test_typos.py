@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.data.typos import WordList, parted, read_words, typos
+from pellucid.data.synthetic import WordList, parted, read_words, typos
 from pellucid.errors import DataError
 
 WORDS = ["back", "bake", "bark", "cake", "co-op", "parental", "poke", "table", "tally", "wants"]

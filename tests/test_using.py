@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trained_runs import train_to_end
 
-from pellucid.toml import from_settings
+from pellucid.config.toml import from_settings
 from pellucid.training.session import Files
 
 ROOT = Path(__file__).parents[1]

@@ -12,13 +12,13 @@ from small import vocabulary
 from test_progress import told
 from trained_runs import copy_files, train_to_end
 
+from pellucid.config.toml import from_settings, load_config
 from pellucid.data.vectors import Vectors, read_vectors
 from pellucid.data.vocabulary import SPECIAL
 from pellucid.errors import ConfigError, DataError
 from pellucid.files import write_text
 from pellucid.model.network import writing
-from pellucid.toml import from_settings, load_config
-from pellucid.training.run import load
+from pellucid.training.run_folder import load
 from pellucid.training.session import Built
 
 SYMBOLS = vocabulary(["a", "é", " ", "two words", "7"])

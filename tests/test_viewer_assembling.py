@@ -9,20 +9,18 @@ from trained_runs import copies_run, copy_of, digits_run, small_config, train_to
 from viewed import begun_run, digits_shown
 from viewed_kinds import long_shown
 
+from pellucid.config.toml import from_settings, to_toml
 from pellucid.data.synthetic import spell
+from pellucid.decoding.trace_schema import decode_array
 from pellucid.errors import DataError, RunError
 from pellucid.evaluation.confusion import aligned
-from pellucid.search.trace_schema import decode_array
-from pellucid.toml import from_settings, to_toml
-from pellucid.training.run import load, locked, read_log
+from pellucid.training.run_folder import load, locked, read_log
 from pellucid.training.session import Files
-from pellucid.viewer import assembling
-from pellucid.viewer.assembling import assemble
-from pellucid.viewer.contents import Contents
-from pellucid.viewer.history import training
-from pellucid.viewer.models import open_model, own_file
-from pellucid.viewer.rivals import outcomes
-from pellucid.viewer.sources import read_file
+from pellucid.viewer import page_contents as assembling
+from pellucid.viewer.inputs import open_model, own_file, read_file
+from pellucid.viewer.page_contents import assemble, outcomes
+from pellucid.viewer.schema import Contents
+from pellucid.viewer.training_history import training
 
 
 def test_items_are_what_the_run_predicts() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pellucid.evaluation.metrics import Scored
-from pellucid.viewer.choosing import choose, evenly
+from pellucid.viewer.inputs import choose, evenly
 
 
 def scored(errors: int) -> Scored:

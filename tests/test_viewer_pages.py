@@ -10,10 +10,10 @@ from sample_traces import small
 from viewed import digits_shown
 
 from pellucid import __version__
-from pellucid.search.trace_schema import encode_json
-from pellucid.viewer.contents import Contents, Item
+from pellucid.decoding.trace_schema import encode_json
+from pellucid.viewer.examples import least_entropy, trace_told
 from pellucid.viewer.pages import PLACE, built, exported, policy
-from pellucid.viewer.traces import least_entropy, trace_told
+from pellucid.viewer.schema import Contents, Item
 
 DATA = re.compile(r'<script type="application/json" id="contents">(.*?)</script>', re.DOTALL)
 

@@ -9,13 +9,13 @@ from trained_runs import digits_run
 from viewed import chained, digits_shown
 from viewed_kinds import sounds_shown
 
+from pellucid.decoding.trace import END
+from pellucid.decoding.trace_schema import decode_array
 from pellucid.errors import InputError
-from pellucid.search.trace import END
-from pellucid.search.trace_schema import decode_array
-from pellucid.training.run import load
-from pellucid.viewer.asking import Asked, Changed, Nearby, Painted
-from pellucid.viewer.questions import decode, gathered, kept, neighbours, what_if
-from pellucid.viewer.space import point, spacing
+from pellucid.training.run_folder import load
+from pellucid.viewer.handlers import decode, gathered, kept, neighbours, what_if
+from pellucid.viewer.schema import Asked, Changed, Nearby, Painted
+from pellucid.viewer.states import point, spacing
 
 Side = Literal["encoder", "decoder"]
 SHOWN = digits_shown

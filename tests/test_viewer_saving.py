@@ -12,12 +12,11 @@ import pytest
 from sample_traces import made, small
 from saved_files import assert_latex
 
+from pellucid.decoding.trace import END
 from pellucid.errors import InputError
-from pellucid.search.trace import END
+from pellucid.viewer.examples import alone_told, least_entropy
 from pellucid.viewer.latex import escaped, picture
-from pellucid.viewer.pages import built
-from pellucid.viewer.saving import ENDINGS, page
-from pellucid.viewer.traces import alone_told, least_entropy
+from pellucid.viewer.pages import ENDINGS, built, page
 
 
 class Frames(HTMLParser):

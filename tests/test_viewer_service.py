@@ -18,13 +18,11 @@ from trained_runs import digits_run
 from viewed import bare_run, begun_run, digits_shown, reach_model, resume, waiting
 
 from pellucid.errors import InputError
-from pellucid.training.run import load, read_log
+from pellucid.training.run_folder import load, read_log
 from pellucid.training.snapshots import read_snapshots
-from pellucid.viewer.assembling import Assembled, assemble
-from pellucid.viewer.models import open_model
-from pellucid.viewer.service import LARGEST, application
-from pellucid.viewer.serving import listening, served
-from pellucid.viewer.sources import read_file
+from pellucid.viewer.inputs import open_model, read_file
+from pellucid.viewer.page_contents import Assembled, assemble
+from pellucid.viewer.server import LARGEST, application, listening, served
 
 
 class Answer(NamedTuple):
@@ -313,7 +311,7 @@ import time
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from pellucid.viewer.serving import abandon, address, listening, serve
+from pellucid.viewer.server import abandon, address, listening, serve
 
 def slow(request):
     print("asked", flush=True)

@@ -7,8 +7,8 @@ from sample_traces import made
 
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import digit_spans, spell
-from pellucid.search.trace import END
-from pellucid.viewer.truth import origins, spelled
+from pellucid.decoding.trace import END
+from pellucid.viewer.examples import origins, spelled
 
 
 @given(st.text("0123456789", min_size=1, max_size=12))

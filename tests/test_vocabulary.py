@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import EXAMPLES, SEGMENTERS
 
-from pellucid.config import DataConfig
+from pellucid.config.settings import DataConfig
 from pellucid.data import vocabulary as vocabulary_module
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenters, segmenters
+from pellucid.data.tokenizers import Segmenters, segmenters
 from pellucid.data.vocabulary import (
     BOS,
     EOS,

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import safe_open
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
+from pellucid.config.toml import from_settings
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
 from pellucid.recipes.following import teller
 from pellucid.recipes.recipe import Request
-from pellucid.toml import from_settings
 from pellucid.training.session import Files, RunEvent, train_run
 from pellucid.worker_pool import ProgressCallback
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import msgspec
 from trained_runs import digits_run, train_to_end
 
-from pellucid.viewer.asking import Asked, Painted
-from pellucid.viewer.assembling import Assembled, assemble
-from pellucid.viewer.models import open_model
-from pellucid.viewer.questions import decode
-from pellucid.viewer.sources import read_file
+from pellucid.viewer.handlers import decode
+from pellucid.viewer.inputs import open_model, read_file
+from pellucid.viewer.page_contents import Assembled, assemble
+from pellucid.viewer.schema import Asked, Painted
 
 
 @cache

@@ -8,12 +8,11 @@ from typing import Any
 from trained_runs import shared_folder, train_to_end, write_pairs
 from viewed import digits_shown
 
+from pellucid.config.toml import from_settings
 from pellucid.data.examples import Example
-from pellucid.toml import from_settings
 from pellucid.training.session import Files
-from pellucid.viewer.assembling import Assembled, assemble
-from pellucid.viewer.models import open_model
-from pellucid.viewer.sources import read_file
+from pellucid.viewer.inputs import open_model, read_file
+from pellucid.viewer.page_contents import Assembled, assemble
 
 KINDS = ("digits", "sounds", "long")
 SPELLINGS = {"sci": "ʃ i", "sce": "ʃ e", "ci": "t͡ʃ i", "ce": "t͡ʃ e", "chi": "k i", "che": "k e", "gn": "ɲ"}

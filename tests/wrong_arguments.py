@@ -24,7 +24,7 @@ import torch
 
 import pellucid
 from pellucid import api
-from pellucid.config import Config, SearchConfig
+from pellucid.config.settings import Config, SearchConfig
 from pellucid.data.examples import Example
 from pellucid.errors import ArgumentError, InputError
 from pellucid.wording import abbreviated

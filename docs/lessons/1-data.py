@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from IPython.display import Image, Markdown, display
 
-from pellucid.data.digits import OUTPUTS, SYMBOLS, draw
-from pellucid.look.figures import ACCENT, MUTED, SHADES, empty_figure, png, settled, tidy
+from pellucid.data.synthetic import OUTPUTS, SYMBOLS, draw
 from pellucid.recipes.digits.networks import Design, DigitsNetwork, parameters_of
 from pellucid.recipes.digits.study import inputs_of
 from pellucid.recipes.digits_data import gradient_norms, layers_of
+from pellucid.reporting.figures import ACCENT, MUTED, SHADES, empty_figure, png, settled, tidy
 
 # %% [markdown]
 # ## Pairs

@@ -22,14 +22,13 @@ import numpy as np
 from IPython.display import Image
 
 from pellucid.errors import DataError
-from pellucid.look.figures import png
-from pellucid.recipes.digits.figures import Group, curve_figure, position_figure
 from pellucid.recipes.digits.networks import Design
-from pellucid.recipes.digits.reference import POSITIONS_REPEAT, curves
+from pellucid.recipes.digits.report import POSITIONS_REPEAT, Group, curve_figure, curves, position_figure
 from pellucid.recipes.digits.study import Plan, Study, conduct, conduct_and_keep
 from pellucid.recipes.digits_jigsaw import roughness
 from pellucid.recipes.digits_positions import probe
 from pellucid.recipes.recipe import data_folder
+from pellucid.reporting.figures import png
 
 # %% [markdown]
 # ## Two ways to hand over the code

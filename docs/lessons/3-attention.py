@@ -30,16 +30,15 @@ import numpy as np
 import torch
 from IPython.display import Image
 
-from pellucid.data.digits import draw
+from pellucid.data.synthetic import draw
 from pellucid.errors import DataError
-from pellucid.look.figures import MUTED, empty_figure, mean_weights_figure, png, settled, tidy
 from pellucid.model.network import parameter_count
-from pellucid.recipes.digits.figures import Group, curve_figure, position_figure
 from pellucid.recipes.digits.networks import Design, DigitsNetwork, parameters_of
-from pellucid.recipes.digits.reference import POSITIONS_ATTENTION, curves
+from pellucid.recipes.digits.report import POSITIONS_ATTENTION, Group, curve_figure, curves, position_figure
 from pellucid.recipes.digits.study import Outcome, Plan, Point, Study, conduct, inputs_of, judge, train
 from pellucid.recipes.digits_data import gradient_norms
 from pellucid.recipes.recipe import data_folder
+from pellucid.reporting.figures import MUTED, empty_figure, mean_weights_figure, png, settled, tidy
 
 # %% [markdown]
 # ## Training, watched

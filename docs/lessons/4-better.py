@@ -26,14 +26,14 @@ import numpy as np
 from IPython.display import Image, Markdown, display
 
 from pellucid.data.synthetic import spell
-from pellucid.look.figures import attention_figure, mean_weights_figure, png
-from pellucid.recipes.digits.figures import Group, curve_figure
 from pellucid.recipes.digits.networks import Design
 from pellucid.recipes.digits.own import Result, Task, samples_to, train_and_judge
+from pellucid.recipes.digits.report import Group, curve_figure
 from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct
 from pellucid.recipes.digits_fewest import WITHOUT
 from pellucid.recipes.recipe import recipe_config
-from pellucid.training.run import load
+from pellucid.reporting.figures import attention_figure, mean_weights_figure, png
+from pellucid.training.run_folder import load
 
 # %% [markdown]
 # ## One training

@@ -32,12 +32,12 @@ import numpy as np
 from IPython.display import Image, Markdown, display
 
 from pellucid.data.synthetic import spell, spelled_digits
-from pellucid.look.figures import MUTED, attention_figure, empty_figure, png, settled, tidy
-from pellucid.recipes.digits.figures import colors
 from pellucid.recipes.digits.own import Task, agreement_of, train_and_judge
+from pellucid.recipes.digits.report import colors
 from pellucid.recipes.recipe import recipe_config
-from pellucid.training.run import load
-from pellucid.viewer.run_report import judge
+from pellucid.reporting.figures import MUTED, attention_figure, empty_figure, png, settled, tidy
+from pellucid.training.run_folder import load
+from pellucid.viewer.reports import judge
 
 # %% [markdown]
 # ## Training

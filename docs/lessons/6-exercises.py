@@ -20,11 +20,11 @@ VALIDATION = 2_000
 import numpy as np
 from IPython.display import Image
 
-from pellucid.look.figures import png
-from pellucid.recipes.digits.figures import Group, curve_figure, position_figure
 from pellucid.recipes.digits.networks import Design
+from pellucid.recipes.digits.report import Group, curve_figure, position_figure
 from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct
 from pellucid.recipes.digits_optimizers import RATES
+from pellucid.reporting.figures import png
 
 plan = Plan(SAMPLES, every=EVERY, validation=VALIDATION)
 

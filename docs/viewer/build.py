@@ -16,12 +16,10 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from pellucid.viewer.assembling import Assembled, assemble
-from pellucid.viewer.contents import Item
-from pellucid.viewer.models import open_model, own_file
-from pellucid.viewer.service import application
-from pellucid.viewer.serving import served
-from pellucid.viewer.sources import read_file
+from pellucid.viewer.inputs import open_model, own_file, read_file
+from pellucid.viewer.page_contents import Assembled, assemble
+from pellucid.viewer.schema import Item
+from pellucid.viewer.server import application, served
 
 FOLDER = Path(__file__).parent
 CHROMIUM = "/usr/bin/chromium"

@@ -5,9 +5,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
-from pellucid.config import Cell, Config
+from pellucid.config.settings import Cell, Config
+from pellucid.config.toml import from_settings
 from pellucid.errors import InputError, nearest, quote
-from pellucid.toml import from_settings
 
 Task = Literal["train", "greedy", "beam"]
 TASKS: tuple[Task, ...] = get_args(Task)

@@ -12,25 +12,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pellucid.bench.cases import BATCHES, CALL, Asked, batches_a_call, config_of
-from pellucid.bench.floor import MILLI, floor_of
 from pellucid.bench.machine import peak_mib
-from pellucid.bench.rates import measure_rates
-from pellucid.bench.results import FirstCall, Measured, Start
-from pellucid.bench.timing import SKIPPED, Tick, Timing, timed
-from pellucid.bench.work import Shape, search_work, training_work
+from pellucid.bench.results import SKIPPED, FirstCall, Measured, Start, Tick, Timing, timed
+from pellucid.bench.roofline import MILLI, Shape, floor_of, measure_rates, search_work, training_work
 from pellucid.data.batches import Encoded, encode
 from pellucid.data.examples import Example
-from pellucid.data.symbols import segmenters
 from pellucid.data.synthetic import spelled_digits, write_pairs
+from pellucid.data.tokenizers import segmenters
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.transducer import Transducer
 from pellucid.kernels.cache import cache_folder
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.model.recurrence import GATES
-from pellucid.model.threads import use_threads
-from pellucid.search.predictor import Predictor
-from pellucid.search.transducer import Transducer
 from pellucid.tasks.registry import build_network
 from pellucid.training.loop import Session, Stepped, build_optimizer, fit
 from pellucid.training.session import Files, train_run

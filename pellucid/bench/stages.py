@@ -17,10 +17,9 @@ from numpy import ndarray
 from torch import Tensor
 
 from pellucid.bench.cases import BATCHES, Asked, config_of
-from pellucid.bench.floor import MILLI
 from pellucid.bench.measuring import encoded_of, examples_of, session_of, updates
-from pellucid.bench.results import Stage
-from pellucid.bench.timing import SKIPPED, Tick, now
+from pellucid.bench.results import SKIPPED, Stage, Tick, now
+from pellucid.bench.roofline import MILLI
 from pellucid.data.batches import Encoded
 from pellucid.data.corpus import Corpus, Found, map_corpus, write_corpus
 from pellucid.data.examples import read_examples
@@ -28,9 +27,9 @@ from pellucid.data.prefetching import Feed
 from pellucid.data.synthetic import write_pairs
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.kernels.dispatch import disable_kernels
+from pellucid.model.device import use_threads
 from pellucid.model.memory import Attendable, Memory
 from pellucid.model.network import writing
-from pellucid.model.threads import use_threads
 from pellucid.training.loop import Session
 
 READING, ENCODING, CORPUS, BATCHING, WAITING = "reading", "encoding", "corpus", "batching", "waiting"

@@ -1,4 +1,8 @@
-"""The command line: one verb a file, nothing heavy imported before a verb is known.
+"""The command line: one module per subcommand.
+
+Imports: bench, config, data, decoding, errors, evaluation, files, kernels, model, recipes, reporting, tasks,
+    training, tuning, version, viewer, wording.
+Start with: __init__.py.
 
 Exit codes: 0 done, 1 nothing came of it (every trial of tune failed), 2 a mistake in what was given (one message, no
 traceback), 130 interrupted, 141 nobody reads on. What cannot be written on standard error changes none of them.

@@ -15,24 +15,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from pellucid.cli.messages import say
-from pellucid.cli.searching import SearchFlags, lexicon_of, with_settings
+from pellucid.cli.search_flags import SearchFlags, lexicon_of, with_settings
 from pellucid.cli.sources import STANDARD_INPUT
-from pellucid.config import DataConfig, Device, Format
-from pellucid.data.columns import column_number
+from pellucid.config.settings import DataConfig, Device, Format
 from pellucid.data.examples import BadLine, Example, Reading, columns_note, is_undecided, read_examples, read_grouped
 from pellucid.data.headers import header_note, of_another_file
-from pellucid.data.records import has_known_name
+from pellucid.data.readers import column_number, has_known_name
+from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
-from pellucid.evaluation.answers import merge_references
-from pellucid.evaluation.assessment import Answered, Assessment, assess, join
-from pellucid.look.names import short_names
-from pellucid.search.trace import Trace
+from pellucid.evaluation.assessment import Answered, Assessment, assess, join, merge_references
+from pellucid.reporting.tables import short_names
 from pellucid.tasks.task_settings import settings_of
 
 if TYPE_CHECKING:
-    from pellucid.search.lexicon import Lexicon
-    from pellucid.search.predictor import Predictor
-    from pellucid.search.sampling import Drawing
+    from pellucid.decoding.constraints import Lexicon
+    from pellucid.decoding.predictor import Predictor
+    from pellucid.decoding.sampling import Drawing
 
 HOLE = "{}"
 """Stands for a group's name in the path of a file or run."""
@@ -145,7 +143,7 @@ def _filled(path: Path, name: str) -> Path:
 
 def _part(part: Part, how: How, lexicons: Lexicons) -> Assessed:
     """Every run on the pairs of one part; the first run's settings say how the file is read and cut into symbols."""
-    from pellucid.model.threads import use_threads
+    from pellucid.model.device import use_threads
     from pellucid.tasks.registry import task_of
 
     transducers = [_loaded(path, how, lexicons) for path in part.runs]
@@ -168,8 +166,8 @@ def _part(part: Part, how: How, lexicons: Lexicons) -> Assessed:
 
 def _loaded(path: Path, how: How, lexicons: Lexicons) -> "Predictor":
     """A run's model, or an ensemble's, searching as is asked for."""
-    from pellucid.search.options import Options
-    from pellucid.training.run import load
+    from pellucid.decoding.options import Options
+    from pellucid.training.run_folder import load
 
     transducer = with_settings(load(path, how.device), how.search)
     if transducer.config.data not in lexicons:

@@ -23,8 +23,8 @@ from pellucid.bench.child import measured, profiled
 from pellucid.bench.machine import this_machine
 from pellucid.bench.results import Measured, Stage
 from pellucid.bench.scaling import Point, points
-from pellucid.cli.parsing import parsed
-from pellucid.config import Threads
+from pellucid.cli.arguments import parsed
+from pellucid.config.settings import Threads
 from pellucid.errors import InputError, quote
 from pellucid.files import write_atomic, write_text
 from pellucid.kernels.environment import plain_is_asked
@@ -230,8 +230,8 @@ def _print(table: Table) -> None:
 
 def _scale(given: Arguments, asked: Sequence[Asked], path: Path) -> None:
     """Curves as a figure, and their points as a table or JSON."""
-    from pellucid.bench.curves import scaling_figure
-    from pellucid.look.figures import png, svg
+    from pellucid.bench.scaling import scaling_figure
+    from pellucid.reporting.figures import png, svg
 
     machine = msgspec.to_builtins(this_machine())
     with _busy(asked[0], ", larger and smaller"):

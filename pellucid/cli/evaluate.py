@@ -10,20 +10,20 @@ import tyro
 from rich.console import Console
 from tyro.conf import Positional
 
+from pellucid.cli.arguments import parsed
 from pellucid.cli.messages import say
-from pellucid.cli.parsing import parsed
-from pellucid.cli.searching import SearchFlags, check_list, drawing_of
+from pellucid.cli.search_flags import SearchFlags, check_list, drawing_of
 from pellucid.cli.sources import check_order, is_run
-from pellucid.config import Device, Format
+from pellucid.config.settings import Device, Format
+from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, quote
 from pellucid.files import check_writable
-from pellucid.search.trace_schema import encode_json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from pellucid.cli.assessing import Assessed
-    from pellucid.evaluation.comparing import Comparison
+    from pellucid.evaluation.significance import Comparison
 
 LISTED = 10
 DRAWN = 100
@@ -81,7 +81,7 @@ def run(arguments: list[str]) -> int:
     # Only now, when the arguments are known to be right, what takes seconds to import.
     from pellucid.cli.assessing import How, assessed
     from pellucid.evaluation.assessment import compare_runs
-    from pellucid.look.evaluation_tables import assessment_tables, comparison_tables
+    from pellucid.reporting.tables import assessment_tables, comparison_tables
 
     paths = _paths(given)
     how = How(
@@ -122,7 +122,7 @@ def _paths(given: Arguments) -> tuple[Path, ...]:
 
 def _plain(found: "Assessed", comparisons: "Sequence[Comparison]", listed: int) -> dict[str, Any]:
     """Everything as plain values: the scores of one run, or those of each run and their comparisons."""
-    from pellucid.look.evaluation_tables import only_right
+    from pellucid.reporting.tables import only_right
 
     reports = [
         {**each.to_dict(), **counts, "seconds": seconds, "worst": [each.error(at) for at in each.worst(listed)]}
@@ -158,8 +158,7 @@ def _tell_names(found: "Assessed") -> None:
 
 def _write_page(given: Arguments, found: "Assessed", comparisons: "Sequence[Comparison]") -> None:
     """The page, and where it is."""
-    from pellucid.viewer.evaluation_report import comparison_report, evaluation_report
-    from pellucid.viewer.report import write_report
+    from pellucid.viewer.reports import comparison_report, evaluation_report, write_report
 
     assert given.html is not None
     listed = DRAWN if given.worst is None else given.worst

@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from pellucid.cli.arguments import parsed
 from pellucid.cli.messages import say
-from pellucid.cli.parsing import parsed
 from pellucid.cli.sources import STANDARD_INPUT, check_order, standard_input
-from pellucid.config import DataConfig, Device, Header, Limit
+from pellucid.config.settings import DataConfig, Device, Header, Limit
 from pellucid.data.examples import BadLine, Example, Input, parse_sources, read_sources
 from pellucid.data.headers import of_another_file
 from pellucid.errors import DataError, InputError, quote
 from pellucid.files import check_writable, write_text
 
 if TYPE_CHECKING:
-    from pellucid.search.trace import Trace
-    from pellucid.viewer.assembling import Assembled
-    from pellucid.viewer.models import Model
-    from pellucid.viewer.sources import Sources
+    from pellucid.decoding.trace import Trace
+    from pellucid.viewer.inputs import Model, Sources
+    from pellucid.viewer.page_contents import Assembled
 
 DASH = Path("-")
 """Stands for standard input in the place of FILE."""
@@ -108,8 +107,7 @@ def _check(given: Arguments) -> None:
 
 def _serve(given: Arguments) -> None:
     """The page, until Ctrl-C."""
-    from pellucid.viewer.service import application
-    from pellucid.viewer.serving import abandon, address, listening, serve
+    from pellucid.viewer.server import abandon, address, application, listening, serve
 
     opened = listening(given.port)
     app = application(_assembled(given, served=True), again=lambda: _assembled(given, served=True))
@@ -145,9 +143,9 @@ def _export(given: Arguments, path: Path) -> None:
 def _assembled(given: Arguments, served: bool) -> "Assembled":
     """All that the page shows."""
     # Only now, when the arguments are known to be right, what takes seconds to import.
-    from pellucid.model.threads import use_threads
-    from pellucid.viewer.assembling import assemble
-    from pellucid.viewer.models import check_tasks, names_of, open_model
+    from pellucid.model.device import use_threads
+    from pellucid.viewer.inputs import check_tasks, names_of, open_model
+    from pellucid.viewer.page_contents import assemble
 
     names = names_of(given.runs)
     models = [open_model(*each, given.device, given.beam) for each in zip(given.runs, names, strict=True)]
@@ -169,10 +167,9 @@ def _assembled(given: Arguments, served: bool) -> "Assembled":
 
 def _sources(given: Arguments, model: "Model") -> "list[Sources]":
     """The file to show: the one given, else the run's own; none where there is neither, or no model yet."""
-    from pellucid.toml import load_config
-    from pellucid.training.run import CONFIG
-    from pellucid.viewer.models import own_file
-    from pellucid.viewer.sources import read_file, sources_alone
+    from pellucid.config.toml import load_config
+    from pellucid.training.run_folder import CONFIG
+    from pellucid.viewer.inputs import own_file, read_file, sources_alone
 
     if model.transducer is None:
         if given.file and given.file != DASH:
@@ -193,7 +190,7 @@ def _data(given: Arguments, trained: DataConfig) -> DataConfig:
 
 def _show(given: Arguments) -> None:
     """The terminal view."""
-    from pellucid.look.terminal import caption_of, legend, render
+    from pellucid.reporting.terminal import caption_of, legend, render
 
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not given.ascii
     width = given.width or shutil.get_terminal_size((120, 24)).columns
@@ -211,8 +208,8 @@ def _show(given: Arguments) -> None:
 
 def _traces(given: Arguments, most: int) -> "tuple[list[Trace], int]":
     """The first sources of the input, decoded, and how many more a file has; an unreadable one is an error."""
-    from pellucid.model.threads import use_threads
-    from pellucid.training.run import load
+    from pellucid.model.device import use_threads
+    from pellucid.training.run_folder import load
 
     if len(given.runs) > 1:
         raise InputError("the terminal and pictures show one run: give one DIR (pellucid look DIR [FILE])")
@@ -231,8 +228,7 @@ def _no_own_file(run: Path) -> str:
 
 def _own_examples(given: Arguments, data: DataConfig, most: int) -> tuple[list[Example], int]:
     """The first examples of the run's own development file, and how many more it has."""
-    from pellucid.viewer.models import own_file
-    from pellucid.viewer.sources import read_file
+    from pellucid.viewer.inputs import own_file, read_file
 
     found = own_file(given.runs[0])
     if found is None:
@@ -243,7 +239,7 @@ def _own_examples(given: Arguments, data: DataConfig, most: int) -> tuple[list[E
 
 def _first_sources(given: Arguments, data: DataConfig, most: int) -> tuple[list[Example], int]:
     """The first sources of FILE that can be read, and how many more there are; of standard input no more are read."""
-    from pellucid.viewer.sources import skipped
+    from pellucid.viewer.inputs import skipped
 
     assert given.file is not None
     lines = _standard_input(given, data) if given.file == DASH else read_sources(given.file, data)

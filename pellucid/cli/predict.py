@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from pellucid.cli.parsing import parsed
-from pellucid.cli.prefixes import Prefixes
-from pellucid.cli.searching import (
+from pellucid.cli.arguments import parsed
+from pellucid.cli.search_flags import (
     More,
     Place,
     Real,
@@ -21,15 +20,15 @@ from pellucid.cli.searching import (
     lexicon_of,
     with_settings,
 )
-from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
-from pellucid.config import Device, Format
+from pellucid.cli.sources import Item, Notes, Prefixes, apart, chunks, escaped, refused
+from pellucid.config.settings import Device, Format
 from pellucid.data.examples import BadLine, Example, Input, parse_sources, read_sources
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import ConfigError, DataError
-from pellucid.search.trace import Trace
-from pellucid.search.trace_schema import encode_json
 
 if TYPE_CHECKING:
-    from pellucid.search.predictor import Predictor
+    from pellucid.decoding.predictor import Predictor
 
 Kind = Literal["text", "tsv", "jsonl"]
 Symbols = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SYMBOL")]
@@ -74,8 +73,8 @@ def run(arguments: list[str]) -> int:
     """Decode, and say on standard error what a person should know of it."""
     given = parsed(Arguments, "predict", arguments)
     # Only now, when the arguments are known to be right, what takes seconds to import.
-    from pellucid.model.threads import use_threads
-    from pellucid.training.run import load
+    from pellucid.model.device import use_threads
+    from pellucid.training.run_folder import load
 
     runs, file = apart(given.run, given.more, "predict")
     transducer = _asked(load(runs[0] if len(runs) == 1 else runs, given.device), given)
@@ -119,7 +118,7 @@ def _lists(given: Arguments) -> bool:
 
 def _asked(transducer: "Predictor", given: Arguments) -> "Predictor":
     """The transducer with the settings and options of the command line."""
-    from pellucid.search.options import Options
+    from pellucid.decoding.options import Options
 
     transducer = with_settings(transducer, given)
     lexicon = lexicon_of(transducer, given)

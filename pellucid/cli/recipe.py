@@ -8,8 +8,8 @@ from typing import Annotated
 
 import tyro
 
+from pellucid.cli.arguments import parsed
 from pellucid.cli.messages import say
-from pellucid.cli.parsing import parsed
 from pellucid.errors import InputError
 from pellucid.recipes.catalog import ABOUT, CHOOSABLE, find
 from pellucid.recipes.recipe import MismatchError, Request, data_folder
@@ -50,7 +50,7 @@ def run(arguments: list[str]) -> int:
         raise InputError(f"--seeds: expected 1 or more, got {given.seeds}")
     if given.samples < 0:
         raise InputError(f"--samples: expected 1 or more, or 0 for the recipe's own number, got {given.samples}")
-    from pellucid.look.rows import rows
+    from pellucid.reporting.progress import rows
 
     request = Request(given.out, given.seeds, given.samples, given.data or data_folder(), only)
     if given.words is not None:

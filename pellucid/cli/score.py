@@ -4,14 +4,14 @@ import sys
 from dataclasses import dataclass
 from typing import Literal, TypeGuard
 
-from pellucid.cli.parsing import parsed
-from pellucid.cli.searching import More, Run
+from pellucid.cli.arguments import parsed
+from pellucid.cli.search_flags import More, Run
 from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
-from pellucid.config import Device, Format, Header
+from pellucid.config.settings import Device, Format, Header
 from pellucid.data.examples import Example, Input, parse_pairs, read_pairs
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import DataError
-from pellucid.search.trace import Trace
-from pellucid.search.trace_schema import encode_json
 
 Kind = Literal["text", "tsv", "jsonl"]
 
@@ -41,8 +41,8 @@ def run(arguments: list[str]) -> int:
     """Score, and say on standard error what a person should know of it."""
     given = parsed(Arguments, "score", arguments)
     # Only now, when the arguments are known to be right, what takes seconds to import.
-    from pellucid.model.threads import use_threads
-    from pellucid.training.run import load
+    from pellucid.model.device import use_threads
+    from pellucid.training.run_folder import load
 
     runs, file = apart(given.run, given.more, "score")
     transducer = load(runs[0] if len(runs) == 1 else runs, given.device)

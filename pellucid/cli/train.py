@@ -8,12 +8,10 @@ from typing import Annotated, Any
 import tyro
 from msgspec import Meta
 
-from pellucid.agreement import refuse_idle
-from pellucid.cli.interruption import heeded
-from pellucid.cli.messages import say
-from pellucid.cli.parsing import parsed
-from pellucid.cli.settings import SettingFlags, config_of, defaults_of
-from pellucid.config import Config, Limit
+from pellucid.cli.arguments import SettingFlags, config_of, defaults_of, parsed
+from pellucid.cli.messages import heeded, say
+from pellucid.config.settings import Config, Limit
+from pellucid.config.validation import refuse_idle
 from pellucid.errors import ConfigError
 
 
@@ -54,7 +52,7 @@ def run(arguments: list[str]) -> int:
 def _train_one(given: Arguments, config: Config) -> int:
     """One run."""
     # Only now, when the arguments are known to be right, what takes seconds to import.
-    from pellucid.look.progress import shown
+    from pellucid.reporting.progress import shown
     from pellucid.training.loop import Started, Stopped
     from pellucid.training.session import Files, train_run
 
@@ -71,9 +69,9 @@ def _train_one(given: Arguments, config: Config) -> int:
 
 def _train_ensemble(given: Arguments, config: Config) -> int:
     """Runs of several seeds, side by side."""
-    from pellucid.look.rows import rows
-    from pellucid.training.members import jobs_at_once, plan_ensemble, train_ensemble
-    from pellucid.training.run import members
+    from pellucid.reporting.progress import rows
+    from pellucid.training.ensemble_training import jobs_at_once, plan_ensemble, train_ensemble
+    from pellucid.training.run_folder import members
     from pellucid.training.session import Files
 
     files = Files(given.train, given.dev, given.train_target, given.dev_target)

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from pellucid.agreement import idle
-from pellucid.cli.interruption import heeded
-from pellucid.cli.messages import say
-from pellucid.cli.parsing import parsed
-from pellucid.cli.settings import SettingFlags, config_of, defaults_of
+from pellucid.cli.arguments import SettingFlags, config_of, defaults_of, parsed
+from pellucid.cli.messages import heeded, say
 from pellucid.cli.sources import counted
 from pellucid.cli.train import interrupted
-from pellucid.config import Amount, Config, Count, Limit
+from pellucid.config.settings import Amount, Config, Count, Limit
+from pellucid.config.toml import flattened, preset
+from pellucid.config.validation import idle
 from pellucid.errors import InputError
-from pellucid.toml import flattened, preset
 
 if TYPE_CHECKING:
-    from pellucid.look.rows import Rows
+    from pellucid.reporting.progress import Rows
     from pellucid.tuning.search import Over, Request, TuneEvent
 
 LISTED = 5
@@ -63,7 +61,7 @@ def run(arguments: list[str]) -> int:
     config = config_of(given)
     if find_spec("optuna") is None:
         raise InputError("tune needs Optuna, which is not installed: pip install 'pellucid[tune]'")
-    from pellucid.look.rows import rows
+    from pellucid.reporting.progress import rows
     from pellucid.tuning.search import Over, tune
 
     with heeded() as interruption, rows() as seen:
@@ -83,7 +81,7 @@ def run(arguments: list[str]) -> int:
 
 def _request(given: Arguments, config: Config, seen: "Rows") -> "Request":
     """What is asked of the search; the files are read to know it."""
-    from pellucid.training.members import jobs_at_once
+    from pellucid.training.ensemble_training import jobs_at_once
     from pellucid.training.session import Files
     from pellucid.tuning.search import Request, prepared
     from pellucid.tuning.space import default_space, load_space

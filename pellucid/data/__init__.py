@@ -1,1 +1,5 @@
-"""Text in, batches out."""
+"""Readers, tokenizers, vocabularies, batches, Arrow corpora, synthetic data.
+
+Imports: config, errors, files.
+Start with: examples.py.
+"""

@@ -9,11 +9,11 @@ from itertools import chain
 
 import msgspec
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.batches import Encoded, column, encode, encode_sources, id_types
 from pellucid.data.copies import encode_with_copies
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenters
+from pellucid.data.tokenizers import Segmenters
 from pellucid.data.vocabulary import PAD, UNK, Vocabularies, Vocabulary, count_symbols, learn_vocabularies, without
 
 Encoding = Callable[[Sequence[Example], Segmenters, Vocabularies], Encoded]

@@ -12,7 +12,7 @@ from jaxtyping import Int, Integer
 from torch import Tensor
 
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenter, Segmenters
+from pellucid.data.tokenizers import Segmenter, Segmenters
 from pellucid.data.vocabulary import EOS, PAD, Vocabularies, Vocabulary, code_points
 
 POOL = 16

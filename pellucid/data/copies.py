@@ -12,7 +12,7 @@ from jaxtyping import Int
 
 from pellucid.data.batches import Encoded, Ragged, encode
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenters
+from pellucid.data.tokenizers import Segmenters
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 
 

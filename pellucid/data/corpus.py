@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from pellucid.data.batches import Encoded, Ragged, id_counts
-from pellucid.data.columns import BadLine
+from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.files import open_regular, plain_json, replaced
 

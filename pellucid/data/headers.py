@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pellucid.config import DataConfig, Header
+from pellucid.config.settings import DataConfig, Header
 from pellucid.errors import DataError, quote
 
 _WORDS = """

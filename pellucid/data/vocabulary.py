@@ -12,10 +12,9 @@ import numpy as np
 from jaxtyping import Int, UInt
 from msgspec import Meta
 
-from pellucid.config import DataConfig
+from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
-from pellucid.data.subwords import NO_PIECES, Pieces, learn_subwords
-from pellucid.data.symbols import KINDS, Segmenter, Segmenters, segmenters
+from pellucid.data.tokenizers import KINDS, NO_PIECES, Pieces, Segmenter, Segmenters, learn_subwords, segmenters
 from pellucid.errors import DataError, RunError, quote
 from pellucid.files import decode_json, read_bytes, write_atomic
 

@@ -1,1 +1,5 @@
-"""What outputs are worth."""
+"""Metrics, confidence intervals, significance, calibration, alignment.
+
+Imports: config, data, decoding, errors.
+Start with: assessment.py.
+"""

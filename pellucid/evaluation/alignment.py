@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from pellucid.evaluation.intervals import bootstrap_sums
-from pellucid.search.trace import Trace
+from pellucid.decoding.trace import Trace
+from pellucid.evaluation.metrics import bootstrap_sums
 
 POWER = 6
 """Of the coverage deviation penalty."""

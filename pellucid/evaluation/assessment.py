@@ -9,19 +9,91 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenters
-from pellucid.evaluation.answers import score
+from pellucid.data.tokenizers import Segmenters
+from pellucid.decoding.trace import Trace
 from pellucid.evaluation.calibration import Calibration, calibration
-from pellucid.evaluation.candidates import Oracle, oracle, reciprocal_rank
-from pellucid.evaluation.comparing import Comparison, Table, compare
 from pellucid.evaluation.confusion import Confusions, confusions
-from pellucid.evaluation.intervals import bootstrap_ratio, wilson
-from pellucid.evaluation.labels import Labelled
-from pellucid.evaluation.metrics import Evaluation, Scored, evaluate, worst
+from pellucid.evaluation.label_metrics import Labelled
+from pellucid.evaluation.metrics import (
+    Evaluation,
+    Interval,
+    Scored,
+    TextScores,
+    bootstrap_ratio,
+    evaluate,
+    text_scores,
+    wilson,
+    worst,
+)
 from pellucid.evaluation.outcomes import Mean, mean_of_groups, outcomes, rates
 from pellucid.evaluation.scoring import GroupScores, TaskMetrics
-from pellucid.evaluation.texts import TextScores, text_scores
-from pellucid.search.trace import Trace
+from pellucid.evaluation.significance import Comparison, Table, compare
+
+
+def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[str, ...]]]:
+    """Examples of one source (and features) as one, with every distinct target any of them has, in the file's order."""
+    targets: dict[tuple[str, str], list[str]] = {}
+    first: dict[tuple[str, str], Example] = {}
+    for example in examples:
+        key = (example.source, example.features)
+        first.setdefault(key, example)
+        known = targets.setdefault(key, [])
+        if example.target not in known:
+            known.append(example.target)
+    return [(first[key], tuple(targets[key])) for key in first]
+
+
+def score(traces: Sequence[Trace], references: Sequence[Sequence[str]], segmenters: Segmenters) -> list[Scored]:
+    """Each trace against its references (texts), as symbols; of tags those that are scored (by the first reference)."""
+    return [
+        _scored(trace, tuple(tuple(segmenters.target.split(text)) for text in texts), segmenters.target.unscored)
+        for trace, texts in zip(traces, references, strict=True)
+    ]
+
+
+def _scored(trace: Trace, references: tuple[tuple[str, ...], ...], unscored: str) -> Scored:
+    """One trace and its references as symbols, less those at unscored positions."""
+    output, length = trace.symbols, len(trace.source) - trace.features
+    sure = tuple(trace.log_probabilities.tolist()) if trace.per_position else ()
+    if unscored and references:
+        kept = [at for at, symbol in enumerate(references[0]) if symbol != unscored]
+        output, sure = (tuple(each[at] for at in kept if at < len(each)) for each in (output, sure))
+        references = tuple(tuple(each[at] for at in kept if at < len(each)) for each in references)
+    return Scored(output, references, length, not trace.autoregressive, sure)
+
+
+class Oracle(NamedTuple):
+    """The share of examples, in per cent, of which one of the first k outputs is right."""
+
+    k: int
+    accuracy: float
+    ci95: Interval
+
+
+def oracle(candidates: Sequence[Sequence[Scored]], count: int) -> list[Oracle]:
+    """Oracle accuracy for k from 1 to `count`: an example is right where any of its first k outputs is a reference.
+
+    Transliteration reports it as 1-, 2- and 3-best accuracy. Interval: Wilson's.
+    """
+    ranks = _ranks(candidates)
+    right = [sum(rank is not None and rank <= k for rank in ranks) for k in range(1, count + 1)]
+    total = max(1, len(ranks))
+    return [Oracle(k, 100 * hits / total, wilson(hits, total).percent) for k, hits in enumerate(right, start=1)]
+
+
+def reciprocal_rank(candidates: Sequence[Sequence[Scored]]) -> float:
+    """Mean over examples of 1 / (place of the first right output), 0 where none is right; a share of 1.
+
+    Source: E. M. Voorhees (1999), "The TREC-8 question answering track report"; MRR of the NEWS transliteration tasks.
+    """
+    ranks = _ranks(candidates)
+    return sum(1 / rank for rank in ranks if rank is not None) / max(1, len(ranks))
+
+
+def _ranks(candidates: Sequence[Sequence[Scored]]) -> list[int | None]:
+    """The place, from 1, of each example's first right output; None where there is none."""
+    return [next((place for place, each in enumerate(own, start=1) if each.exact), None) for own in candidates]
+
 
 WRITTEN = ("wer", "wer_ci95", "symbol_error_rate", "symbol_error_rate_ci95", "symbol_accuracy")
 """Scores of outputs that are written symbol by symbol alone: of tags they are the rest of the accuracy, or it."""

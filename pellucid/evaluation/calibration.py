@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from pellucid.evaluation.intervals import Interval, wilson
+from pellucid.evaluation.metrics import Interval, wilson
 
 BINS = 10
 """Probabilities are gathered in so many bins of equal width."""

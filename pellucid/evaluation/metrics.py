@@ -9,10 +9,94 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 from rapidfuzz.distance import Levenshtein
 
 from pellucid.errors import InputError, quote
-from pellucid.evaluation.intervals import Interval, bootstrap_ratio, wilson
+
+Z95 = 1.959963984540054
+"""The standard normal quantile of 0.975: 95 % of the mass lies within so many standard deviations of the mean."""
+
+RESAMPLES = 1000
+
+
+class Interval(NamedTuple):
+    """The two ends of a 95 % confidence interval."""
+
+    low: float
+    high: float
+
+    @property
+    def percent(self) -> "Interval":
+        """The interval of the same share as a percentage."""
+        return Interval(100 * self.low, 100 * self.high)
+
+    @property
+    def rest(self) -> "Interval":
+        """Of a percentage's interval, that of what it leaves of 100."""
+        return Interval(100 - self.high, 100 - self.low)
+
+
+def wilson(right: int, total: int) -> Interval:
+    """The score interval of a share p = right / total; (0, 1) where nothing was counted.
+
+        (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n),    n = total, z = `Z95`
+
+    It stays within [0, 1] and keeps its width where every answer is right or none is, unlike p ± z √(p(1 − p)/n).
+    Source: E. B. Wilson (1927), "Probable inference, the law of succession, and statistical inference", Journal of the
+    American Statistical Association 22(158), 209-212.
+    """
+    if total == 0:
+        return Interval(0.0, 1.0)
+    share, shrinkage = right / total, Z95**2 / total
+    centre = share + shrinkage / 2
+    half = math.sqrt(shrinkage * (share * (1 - share) + shrinkage / 4))
+    # The ends that are known exactly are set: rounding would leave 1e-17 in their place.
+    low = 0.0 if right == 0 else (centre - half) / (1 + shrinkage)
+    high = 1.0 if right == total else (centre + half) / (1 + shrinkage)
+    return Interval(low, high)
+
+
+def bootstrap_ratio(numerators: Sequence[int], denominators: Sequence[int], seed: int = 1) -> Interval:
+    """The percentile bootstrap interval of Σ numerators / Σ denominators, resampled by example.
+
+    Each of `RESAMPLES` resamples draws n of the n examples with replacement and forms the ratio r* of its sums; the
+    ends are the 2.5th and the 97.5th percentile of r*. A sum of 0 below the line counts as 1; where the one above is 0
+    too there is no ratio (a file's few sentences with chunks were not drawn), and the resample is left out. The result
+    depends on the values and the seed alone, not on the order of the examples. Where all examples are alike (none has
+    an error, or there is only one) no resample differs and the interval has no width: it says that the sample shows no
+    spread. Of few examples it is too narrow: that of a span F1 of 82 % had the true one within it in 54 % of samples of
+    2 sentences, 79 % of 5, 90 % of 20 and 94 % of 50. It runs from 0 to 100 % for two sentences of which one is right
+    and one wrong, since each of them makes up a quarter of the resamples alone.
+
+    Source: M. Bisani and H. Ney (2004), "Bootstrap estimates for confidence intervals in ASR performance evaluation",
+    ICASSP; B. Efron and R. J. Tibshirani (1993), "An Introduction to the Bootstrap", chapter 13.
+    """
+    sums = resampled(np.column_stack([numerators, denominators]), np.random.default_rng(seed))
+    told = sums[sums.any(axis=1)]
+    if not len(told):
+        return Interval(0.0, 0.0)
+    low, high = np.percentile(told[:, 0] / np.maximum(told[:, 1], 1), [2.5, 97.5])
+    return Interval(float(low), float(high))
+
+
+def resampled(table: Int[np.ndarray, "n c"], generator: np.random.Generator) -> Int[np.ndarray, "r c"]:
+    """The column sums of `RESAMPLES` resamples, each of n of the n rows drawn with replacement.
+
+    Equal rows are interchangeable, so drawing how often each distinct row appears is the same draw; the rows' order
+    changes nothing.
+    """
+    rows, counts = np.unique(table, axis=0, return_counts=True)
+    total = int(counts.sum())
+    return np.array([generator.multinomial(total, counts / total) @ rows for _ in range(RESAMPLES)])
+
+
+def bootstrap_sums(table: Float[np.ndarray, "n c"], seed: int = 1) -> Float[np.ndarray, "r c"]:
+    """As `resampled`, for numbers that are not counts: every row is drawn by itself, so their order matters."""
+    generator, total = np.random.default_rng(seed), len(table)
+    shares = np.full(total, 1 / total)
+    return np.array([generator.multinomial(total, shares) @ table for _ in range(RESAMPLES)])
+
 
 LENGTH_BINS = 10
 """Accuracy by source length is told for at most so many ranges of lengths."""
@@ -258,3 +342,102 @@ def _by_length(lengths: Sequence[int], exact: Sequence[bool]) -> list[Accuracy]:
 def _accuracy(label: str, right: int, total: int) -> Accuracy:
     """A count of right ones with the interval of its share."""
     return Accuracy(label, right, total, *wilson(right, total).percent)
+
+
+class Corpus(NamedTuple):
+    """A score of all outputs together, and the signature that says exactly how it was computed."""
+
+    score: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class TextScores:
+    """What outputs are worth as texts. Rates are percentages."""
+
+    word_edit_rate: float
+    """Word error rate as speech recognition has it: edit distances over words, summed, over words of references."""
+    word_edit_rate_ci95: Interval
+    words: int
+    """Words of the nearest references."""
+    character_error_rate: float
+    """The same over characters, spaces included."""
+    character_error_rate_ci95: Interval
+    bleu: Corpus
+    chrf: Corpus
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "word_edit_rate": self.word_edit_rate,
+            "word_edit_rate_ci95": list(self.word_edit_rate_ci95),
+            "words": self.words,
+            "character_error_rate": self.character_error_rate,
+            "character_error_rate_ci95": list(self.character_error_rate_ci95),
+            "bleu": self.bleu._asdict(),
+            "chrf": self.chrf._asdict(),
+        }
+
+
+def text_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> TextScores:
+    """Every score of these texts; `InputError` where there is none, or one has no reference.
+
+    Error rates go by the reference nearest in words, or in characters, the first at a tie; words are what white space
+    parts, as in the NIST scoring of speech (sclite), without any normalisation. A sum of lengths of 0 counts as 1.
+    """
+    if not outputs or not all(references):
+        raise InputError("texts are scored against references: there is none")
+    pairs = list(zip(outputs, references, strict=True))
+    words = [_nearest(output.split(), [text.split() for text in own]) for output, own in pairs]
+    characters = [_nearest(output, own) for output, own in pairs]
+    return TextScores(
+        *_rate(words),
+        sum(length for _, length in words),
+        *_rate(characters),
+        bleu=bleu(outputs, references),
+        chrf=chrf(outputs, references),
+    )
+
+
+def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Corpus:
+    """Corpus BLEU, 0 to 100: the geometric mean of clipped 1- to 4-gram precisions times the brevity penalty.
+
+    By sacrebleu with its defaults (tokens by 13a, case kept, exponential smoothing). Sources: K. Papineni, S. Roukos,
+    T. Ward and W.-J. Zhu (2002), "BLEU: a method for automatic evaluation of machine translation", ACL; M. Post (2018),
+    "A call for clarity in reporting BLEU scores", WMT.
+    """
+    from sacrebleu.metrics.bleu import BLEU  # half a second to import, and only texts need it
+
+    metric = BLEU()
+    score = metric.corpus_score(list(outputs), _streams(references)).score
+    return Corpus(float(score), str(metric.get_signature()))
+
+
+def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Corpus:
+    """Corpus chrF2, 0 to 100: the F2 of 1- to 6-grams of characters, by sacrebleu with its defaults.
+
+    Source: M. Popović (2015), "chrF: character n-gram F-score for automatic MT evaluation", WMT.
+    """
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric = CHRF()
+    score = metric.corpus_score(list(outputs), _streams(references)).score
+    return Corpus(float(score), str(metric.get_signature()))
+
+
+def _streams(references: Sequence[Sequence[str]]) -> Any:  # noqa: ANN401 (None is taken, but not in sacrebleu's types)
+    """References as sacrebleu takes them: the first of every example, then the second, …; None where there is none."""
+    most = max(map(len, references))
+    return [[own[at] if at < len(own) else None for own in references] for at in range(most)]
+
+
+def _nearest(output: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[int, int]:
+    """The least edit distance to a reference, and that reference's length."""
+    found = [(edit_distance(output, reference), len(reference)) for reference in references]
+    return min(found, key=lambda pair: pair[0])
+
+
+def _rate(pairs: Sequence[tuple[int, int]]) -> tuple[float, Interval]:
+    """Σ errors / Σ lengths in per cent, with its bootstrap interval over examples."""
+    errors, lengths = [error for error, _ in pairs], [length for _, length in pairs]
+    return 100 * sum(errors) / max(1, sum(lengths)), bootstrap_ratio(errors, lengths).percent

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from pellucid.evaluation.intervals import Interval, resampled
-from pellucid.evaluation.metrics import Scored
+from pellucid.evaluation.metrics import Interval, Scored, resampled
 
 
 class Rates(NamedTuple):

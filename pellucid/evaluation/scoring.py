@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pellucid.evaluation.intervals import Interval
-from pellucid.evaluation.labels import Labelled
-from pellucid.evaluation.metrics import Followed, Scored
+from pellucid.decoding.trace import Trace
+from pellucid.evaluation.label_metrics import Labelled
+from pellucid.evaluation.metrics import Followed, Interval, Scored
 from pellucid.evaluation.outcomes import Mean
-from pellucid.search.trace import Trace
 
 
 class GroupScores(NamedTuple):

@@ -1,1 +1,5 @@
-"""What a model did and why: numbers beside its attention, from traces."""
+"""Attribution, states, gates, principal components, attention statistics: numbers from Traces.
+
+Imports: config, data, decoding, errors, kernels, model.
+Start with: replay.py.
+"""

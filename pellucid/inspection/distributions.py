@@ -11,13 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS
-from pellucid.inspection.replaying import answering, example_of, replays
-from pellucid.search.classification import ClassificationPredictor
-from pellucid.search.decoded import array, closed_symbols
-from pellucid.search.forcing import likelihoods
-from pellucid.search.predictor import Predictor
-from pellucid.search.trace import Trace
-from pellucid.search.transducer import require_transducer
+from pellucid.decoding.classification import ClassificationPredictor
+from pellucid.decoding.forced_decoding import likelihoods
+from pellucid.decoding.outputs import array, closed_symbols
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.transducer import require_transducer
+from pellucid.inspection.replay import answering, example_of, replays
 
 
 def distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, "T V"]]:

@@ -11,17 +11,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS
+from pellucid.decoding.forced_attention import Guided
+from pellucid.decoding.forced_decoding import likelihoods
+from pellucid.decoding.inference import Alone, Together
+from pellucid.decoding.outputs import closed_symbols
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import InputError
-from pellucid.inspection.replaying import answering, replays
+from pellucid.inspection.replay import answering, replays
 from pellucid.model.attention import NoAttention
 from pellucid.model.network import writing
-from pellucid.search.decoded import closed_symbols
-from pellucid.search.forcing import likelihoods
-from pellucid.search.painting import Guided
-from pellucid.search.predictor import Predictor
-from pellucid.search.running import Alone, Together
-from pellucid.search.trace import Trace
-from pellucid.search.transducer import require_transducer
 
 
 class Permuted(NamedTuple):

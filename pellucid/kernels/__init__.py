@@ -1,1 +1,5 @@
-"""The sums of model/ that training waits for, fused for the processor; each equal to its plain version by test."""
+"""Backends: compiled kernels for the CPU and GPU, each equal to its PyTorch version by test.
+
+Imports: data.
+Start with: dispatch.py.
+"""

@@ -13,15 +13,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pellucid.kernels import adam, beams, decoding, searching, stepping
+from pellucid.kernels import adam, decoding, stepping
+from pellucid.kernels import beam as beams
+from pellucid.kernels import greedy as searching
 from pellucid.kernels.decoding import Done, Given, Whole, unroll_part_back, unroll_parts, weights_of
 from pellucid.kernels.keys import Projected, project_back
 from pellucid.kernels.keys import project as project_arrays
 from pellucid.kernels.loss import loss_and_gradient
-from pellucid.kernels.operands import Direction, First, Head, Looked, Parameters, Rules, Searched, Taken
 from pellucid.kernels.parallel import for_each
 from pellucid.kernels.recurrence import Part, parts_for, recurrence_of, run_parts
 from pellucid.kernels.sequences import Recurrence, Run, recurrent_plane, run_back
+from pellucid.kernels.types import Direction, First, Head, Looked, Parameters, Rules, Searched, Taken
 from pellucid.kernels.unrolling import Arrived, UnrollingGradients, Weights
 
 

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.allocation import contiguous
+from pellucid.kernels.aligned_memory import contiguous
 from pellucid.kernels.attention import Laid, Location, Source, doubled_exponents, laid_out
 from pellucid.kernels.compiling import in_place
-from pellucid.kernels.operands import NOTHING, Looked, Parameters
+from pellucid.kernels.gemm import product_over
 from pellucid.kernels.parallel import end_to_end, for_each, parts_of, slices
-from pellucid.kernels.products import product_over
 from pellucid.kernels.recurrence import across, by_gate
+from pellucid.kernels.types import NOTHING, Looked, Parameters
 from pellucid.kernels.unrolling import Arrived, Unrolling, UnrollingGradients, Weights, unroll, unroll_back
 
 

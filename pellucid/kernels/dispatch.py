@@ -46,7 +46,7 @@ def choose_backend(request: Request) -> Backend:
 def searches_whole_batches(request: Request) -> bool:
     """Return whether `greedy` and `beam` of search/ do all that is asked of a search, whoever takes their steps.
 
-    Any other search is made of single steps, by `stepwise` of search/beam.py, which knows every option.
+    Any other search is made of single steps, by `stepwise` of decoding/beam_search.py, which knows every option.
     """
     return TORCH.supports(request) and NUMBA.supports(request)
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from pellucid.kernels.allocation import empty
+from pellucid.kernels.aligned_memory import empty
 from pellucid.kernels.arithmetic import ZERO, Flat
 from pellucid.kernels.compiling import in_place
+from pellucid.kernels.gemm import add_product, product_of_rows, product_over
 from pellucid.kernels.parallel import for_each, parts_of, slices
-from pellucid.kernels.products import add_product, product_of_rows, product_over
 
 Rows = Float[np.ndarray, "B S D"]
 Laid = Float[np.ndarray, "B A S"]

@@ -26,7 +26,7 @@ from pellucid.kernels.attention import (
     softmax_back,
 )
 from pellucid.kernels.compiling import compiled
-from pellucid.kernels.products import add_product, product
+from pellucid.kernels.gemm import add_product, product
 
 
 class Filtered(NamedTuple):

@@ -119,14 +119,14 @@ def _compile_in_child() -> None:
 def _warm_up() -> None:
     """Load or compile the kernels for the processor."""
     from pellucid.kernels.adam import warm_up as warm_up_adam  # Numba takes a second to import
-    from pellucid.kernels.beams import warm_up as warm_up_beams
+    from pellucid.kernels.beam import warm_up as warm_up_beams
     from pellucid.kernels.decoding import warm_up as warm_up_decoding
+    from pellucid.kernels.greedy import warm_up as warm_up_searching
     from pellucid.kernels.keys import warm_up as warm_up_keys
     from pellucid.kernels.loss import warm_up as warm_up_loss
-    from pellucid.kernels.ranking import warm_up as warm_up_ranking
     from pellucid.kernels.recurrence import warm_up as warm_up_recurrence
-    from pellucid.kernels.searching import warm_up as warm_up_searching
     from pellucid.kernels.stepping import warm_up as warm_up_stepping
+    from pellucid.kernels.topk import warm_up as warm_up_ranking
 
     warm_up_recurrence()
     warm_up_keys()

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from pellucid.kernels.gemm import in_one_thread
 from pellucid.kernels.interrupts import held_back
-from pellucid.kernels.products import in_one_thread
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.allocation import contiguous, empty, zeros
+from pellucid.kernels.aligned_memory import contiguous, empty, zeros
 from pellucid.kernels.interrupts import held_back
-from pellucid.kernels.operands import Direction
 from pellucid.kernels.parallel import for_each, parts_of
 from pellucid.kernels.sequences import Packing, Recurrence, Run, pack, run, run_back
+from pellucid.kernels.types import Direction
 
 
 class Ran(NamedTuple):

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from pellucid.kernels.arithmetic import Flat, add, put
 from pellucid.kernels.cells import GRU_PLANES, Planes, gru_backward, gru_forward, lstm_backward, lstm_forward, planes_of
 from pellucid.kernels.compiling import compiled, in_place
-from pellucid.kernels.products import add_product
+from pellucid.kernels.gemm import add_product
 
 CANDIDATE, RESET_SUM = 2, 3
 """The planes of a GRU's n, and of U_n h + c_n, to which the third gate's product goes."""

@@ -10,16 +10,16 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from pellucid.kernels.allocation import contiguous
+from pellucid.kernels.aligned_memory import contiguous
 from pellucid.kernels.arithmetic import Flat
 from pellucid.kernels.attention import Laid, Location, double_exponents, laid_out, weigh
 from pellucid.kernels.cells import gru_forward, lstm_forward, planes_of
 from pellucid.kernels.compiling import compiled
 from pellucid.kernels.decoding import location_of, weights_of
+from pellucid.kernels.gemm import add_product, product
 from pellucid.kernels.location import weigh_located
-from pellucid.kernels.operands import NOTHING, Head, Looked, Parameters, Taken
 from pellucid.kernels.parallel import end_to_end, for_each, parts_of, slices
-from pellucid.kernels.products import add_product, product
+from pellucid.kernels.types import NOTHING, Head, Looked, Parameters, Taken
 from pellucid.kernels.unrolling import Weights, add_sums
 
 

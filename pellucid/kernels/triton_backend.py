@@ -16,7 +16,7 @@ def is_triton_available() -> bool:
 
 def _warm_up() -> None:
     """Compile the kernels for the GPU."""
-    from pellucid.kernels.gpu import warm_up  # Triton is an extra
+    from pellucid.kernels.triton_attention import warm_up  # Triton is an extra
 
     warm_up()
 

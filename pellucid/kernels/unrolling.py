@@ -22,8 +22,8 @@ from pellucid.kernels.attention import (
 )
 from pellucid.kernels.cells import Planes, gru_backward, gru_forward, lstm_backward, lstm_forward, planes_of
 from pellucid.kernels.compiling import compiled, in_place
+from pellucid.kernels.gemm import add_product, product
 from pellucid.kernels.location import look_located, look_located_back
-from pellucid.kernels.products import add_product, product
 from pellucid.kernels.sequences import add_recurrent, add_recurrent_back, give_inputs, take_inputs
 
 

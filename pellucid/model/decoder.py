@@ -5,33 +5,44 @@ fed to the first cell beside the symbol, G all gates (3H or 4H), V vocabulary.
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.config import AttentionConfig, DecoderConfig
+from pellucid.config.settings import AttentionConfig, DecoderConfig
 from pellucid.data.vocabulary import UNK
 from pellucid.kernels.backend import Computation, Request, parts_given, settings_of
+from pellucid.kernels.dispatch import use_kernel
+from pellucid.kernels.types import Head, Looked, Parameters
 from pellucid.model.attention import (
     AdditiveAttention,
     Attention,
     DotAttention,
     GeneralAttention,
     LocationAttention,
+    MonotonicAttention,
+    MultiHeadAttention,
     NoAttention,
     ScaledDotAttention,
 )
-from pellucid.model.copying import Copying
-from pellucid.model.dropout import NO_NOISE, Noise, draw_cells, draw_mask
 from pellucid.model.embedding import SymbolTable
-from pellucid.model.heads import NextSymbol, Reads, TiedSymbol
-from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
-from pellucid.model.monotonic import MonotonicAttention
-from pellucid.model.multihead import MultiHeadAttention
-from pellucid.model.normalisation import cell_kind, output_normalisations
-from pellucid.model.recurrence import GATES, Inputs, LayerState, Stack
+from pellucid.model.heads import NextSymbol, Reads, TiedSymbol, joined, size_read
+from pellucid.model.memory import Attendable, Attended, DecoderKernel, Memory, State, Step, Unrolled
+from pellucid.model.pointer_generator import Copying
+from pellucid.model.recurrence import (
+    GATES,
+    NO_NOISE,
+    Inputs,
+    LayerState,
+    Noise,
+    Stack,
+    cell_kind,
+    draw_cells,
+    draw_mask,
+    output_normalisations,
+)
 from pellucid.model.requests import kind_of, request_of
 
 
@@ -303,3 +314,143 @@ def build_attention(config: AttentionConfig, query_size: int, memory_size: int) 
             return MonotonicAttention(query_size, memory_size, config.units)
         case "none":
             return NoAttention()
+
+
+class AttendThenStep(Decoder):
+    """c_t = attention(s_{t−1}), s_t = cell([y_{t−1}; c_t], s_{t−1}), p(y_t) from [s_t; c_t].
+
+    Source: Bahdanau et al. 2015, appendix A.2.2, with stacked cells above the first, each reading the one below.
+    """
+
+    kind: ClassVar[str] = "attend-then-step"
+
+    context_projection: nn.Linear
+
+    def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: Sizes) -> None:
+        """Sizes follow from the configurations, the memory and the number of target symbols."""
+        super().__init__(config, attention, sizes, sizes.memory, config.output)
+
+    def prepare(self, memory: Memory) -> Attendable:
+        """As any decoder; for answers, laid out as a kernel reads it."""
+        attendable = super().prepare(memory)
+        if not use_kernel(self.request("step", attendable)):
+            return attendable
+        from pellucid.kernels.autograd import prepare  # Numba takes a second to import
+
+        parameters = self._step_parameters(self.table.vectors(), attendable.noise)
+        return attendable._replace(stepping=prepare(parameters, self._head_parts(), _looked(attendable)))
+
+    def step(
+        self,
+        symbols: Int[Tensor, " R"],
+        state: State,
+        attendable: Attendable,
+        override: Float[Tensor, "R S"] | None = None,
+    ) -> Step:
+        """As any decoder; by a kernel where the memory is prepared for one."""
+        if attendable.stepping is not None and override is None and not self.training:
+            fed = self.fed(symbols)
+            step = _step_compiled(fed, state, attendable.stepping)
+            made = Made(step.state.hidden[:, -1], step.attended.context, step.attended.weights)
+            return step._replace(logits=self.mixed(step.logits, fed, made, attendable))
+        return super().step(symbols, state, attendable, override)
+
+    def unroll(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
+        """As any decoder; a kernel takes all steps at once where there is one."""
+        if use_kernel(self.request("unroll", attendable)):
+            return self._unroll_compiled(symbols, state, attendable)
+        return super().unroll(symbols, state, attendable)
+
+    def move(
+        self,
+        projected: Float[Tensor, "R G"],
+        running: Running,
+        attendable: Attendable,
+        override: Float[Tensor, "R S"] | None,
+    ) -> Moved:
+        """Attend from the top state before, which the look before belongs to; then take every cell one step."""
+        attended: Attended = self.attention(running.layers[-1].hidden, attendable, running.looked, override)
+        gates = projected + self.context_projection(attended.context)
+        layers, output = self.climb(gates, running.layers, attendable.noise)
+        return Moved(Running(layers, attended.looked), attended, output)
+
+    def _unroll_compiled(self, symbols: Int[Tensor, "B T"], state: State, attendable: Attendable) -> Unrolled:
+        """All steps by a kernel."""
+        from pellucid.kernels.autograd import unroll_decoder  # Numba takes a second to import
+
+        symbols = self.fed(symbols)
+        inputs, start = self.read(symbols, attendable.noise), taken_apart(state).layers[0]
+        parameters, looked = self._step_parameters(inputs.vectors, attendable.noise), _looked(attendable)
+        ids = cast(Tensor, inputs.symbols)
+        done = unroll_decoder(parameters, ids, looked, start.hidden, start.cell, state.looked)
+        last = LayerState(done.last, None if start.cell is None else done.cell)
+        after = Running([last], None if state.looked is None else done.weights[:, -1])
+        made = Made(self.normalisations[0](done.hidden), done.contexts, done.weights)
+        return self.unrolled(symbols, made, attendable, after)
+
+    def _step_parameters(self, vectors: Float[Tensor, "N E"], noise: Noise | None) -> Parameters:
+        """What a kernel reads: the symbols' table projected, and the weights of cell and attention."""
+        cell, score = self.cells[0], self.attention.query_weights()
+        assert score is not None, "an attention without scores has no kernel"
+        table = nn.functional.linear(vectors, cell.input_weight, cell.added_bias())
+        dropped = None if noise is None else noise.cells[0].weight
+        recurrent = cell.hidden_weight if dropped is None else dropped
+        return Parameters(table, cell.reset_bias(), recurrent, self.context_projection.weight, *score)
+
+    def _head_parts(self) -> Head:
+        """The head as a kernel reads it."""
+        return self.head.parts(self.table.weight) if isinstance(self.head, TiedSymbol) else self.head.parts()
+
+
+def _looked(attendable: Attendable) -> Looked:
+    """What a kernel looks at."""
+    return Looked(attendable.keys, attendable.memory.states, attendable.memory.lengths)
+
+
+def _step_compiled(symbols: Int[Tensor, " R"], state: State, prepared: DecoderKernel) -> Step:
+    """One step by a kernel."""
+    layer = taken_apart(state).layers[0]
+    taken = prepared.step(symbols, layer.hidden, layer.cell, state.looked)
+    after = LayerState(taken.hidden, None if layer.cell is None else taken.cell)
+    looked = None if state.looked is None else taken.looks
+    return Step(taken.logits, Running([after], looked).whole(), Attended(taken.contexts, taken.looks, looked))
+
+
+class StepThenAttend(Decoder):
+    """s_t = cell(y_{t−1}, s_{t−1}), c_t = attention(s_t), a_t = tanh(W_c [s_t; c_t]), p(y_t) from a_t.
+
+    With input feeding the cell reads [y_{t−1}; a_{t−1}], a_0 = 0. In a stack, s_t is the output of the top. Source:
+    Luong et al. 2015, sections 3 (equation 5), 3.1 and 3.3.
+    """
+
+    kind: ClassVar[str] = "step-then-attend"
+
+    def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: Sizes) -> None:
+        """W_c reads what `config.output` names, and gives as many numbers as a state has."""
+        super().__init__(config, attention, sizes, config.hidden_size if config.input_feeding else 0, "state")
+        read = size_read(config.output, config.hidden_size, sizes.memory)
+        self.combination = nn.Linear(read, config.hidden_size, bias=False)
+
+    def start(self, memory: Memory) -> State:
+        """As any decoder; before the first step, nothing was come to."""
+        state = super().start(memory)
+        return (
+            state if self.context_projection is None else state._replace(context=torch.zeros_like(state.hidden[:, 0]))
+        )
+
+    def move(
+        self,
+        projected: Float[Tensor, "R G"],
+        running: Running,
+        attendable: Attendable,
+        override: Float[Tensor, "R S"] | None,
+    ) -> Moved:
+        """Take every cell one step, attend from the output of the top, and join the two."""
+        gates = projected
+        if self.context_projection is not None:
+            gates = projected + self.context_projection(running.fed)
+        layers, top = self.climb(gates, running.layers, attendable.noise)
+        attended: Attended = self.attention(top, attendable, running.looked, override)
+        combined = torch.tanh(self.combination(joined(self.config.output, top, attended.context)))
+        fed = None if self.context_projection is None else combined
+        return Moved(Running(layers, attended.looked, fed), attended, combined)

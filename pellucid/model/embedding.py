@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from pellucid.config import Feedback
+from pellucid.config.settings import Feedback
 from pellucid.model.recurrence import Inputs
 
 

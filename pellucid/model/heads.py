@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pellucid.kernels.operands import Head
+from pellucid.kernels.types import Head
 
 Reads = Literal["state", "context", "state-and-context"]
 

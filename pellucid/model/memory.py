@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from pellucid.kernels.operands import Taken
-from pellucid.model.dropout import Noise
+from pellucid.kernels.types import Taken
+from pellucid.model.recurrence import Noise
 
 
 class State(NamedTuple):

@@ -10,19 +10,73 @@ the product:
 Sources: Cho et al. 2014, section 2.3; Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, NamedTuple, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 
-from pellucid.config import Cell
+from pellucid.config.settings import Cell, DecoderConfig, EncoderConfig, LayerNormalisation
 from pellucid.kernels.backend import parts_given
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.operands import Direction
-from pellucid.model.dropout import SILENCE, CellNoise
+from pellucid.kernels.types import Direction
 from pellucid.model.requests import kind_of, request_of
+
+
+class CellNoise(NamedTuple):
+    """What a cell reads in place of its own: both None outside training, and where nothing is dropped."""
+
+    weight: Float[Tensor, "G H"] | None = None
+    """U, some of its numbers dropped: a cell with fewer connexions, which runs as any other (kernels included)."""
+    state: Float[Tensor, "B H"] | None = None
+    """Multiplies h where U h is computed, at every step by the same numbers."""
+
+
+SILENCE = CellNoise()
+
+
+class Noise(NamedTuple):
+    """All that is drawn for the sequences of a batch."""
+
+    cells: tuple[CellNoise, ...]
+    outputs: tuple[Float[Tensor, "B H"], ...] = ()
+    """Multiply the output of each layer, at every step by the same numbers; empty where each step draws anew."""
+    missed: Bool[Tensor, "B V"] | None = None
+    """Symbols whose vectors are zero wherever they stand in a sequence."""
+
+    def take(self, rows: Int[Tensor, " R"]) -> "Noise":
+        """That of the chosen sequences, in their order."""
+        cells = tuple(
+            cell._replace(state=None if cell.state is None else cell.state.index_select(0, rows)) for cell in self.cells
+        )
+        outputs = tuple(mask.index_select(0, rows) for mask in self.outputs)
+        return Noise(cells, outputs, None if self.missed is None else self.missed.index_select(0, rows))
+
+
+NO_NOISE = Noise(())
+
+
+def draw_cells(
+    weights: Iterable[Float[Tensor, "G H"]], rows: int, config: EncoderConfig | DecoderConfig
+) -> tuple[CellNoise, ...]:
+    """Recurrent dropout of cells with these weights U, for so many sequences.
+
+    On weights: Merity et al. 2018, section 2, one mask for the batch. On states: Gal & Ghahramani 2016, section 4.1.
+    """
+    share = config.recurrent_dropout
+    if not share:
+        return tuple(SILENCE for _ in weights)
+    if config.recurrent_dropout_on == "weights":
+        return tuple(CellNoise(weight=dropout(weight, share)) for weight in weights)
+    return tuple(CellNoise(state=draw_mask(weight, (rows, weight.shape[1]), share)) for weight in weights)
+
+
+def draw_mask(like: Tensor, shape: tuple[int, ...], share: float) -> Tensor:
+    """Zeros, this share of them, and 1 / (1 − share) elsewhere."""
+    return dropout(torch.ones(shape, dtype=like.dtype, device=like.device), share)
+
 
 GATES: dict[Cell, int] = {"gru": 3, "lstm": 4}
 
@@ -270,3 +324,60 @@ def reverse_within(values: Int[Tensor, "B S"] | Float[Tensor, "B S E"], lengths:
 def last_within(states: Float[Tensor, "B S H"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B H"]:
     """The state at each row's last real position."""
     return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
+
+
+class NormalisedCell(RecurrentCell):
+    """A cell whose sums are normalised, LN(x; g) = g ⊙ (x − mean) / deviation, over the units of all gates together.
+
+        GRU    W x and U h become LN(W x; g) and LN(U h; g'): over r and z together, and over n; biases are added then
+        LSTM   the same over all four gates, and h' = o ⊙ tanh(LN(c'; g'') + b'')
+
+    Source: Ba et al. 2016, section 3.1 and the supplement's equations 20 to 22 and 25 to 28.
+    """
+
+    kind: ClassVar[str] = "normalized"
+
+    def __init__(self, cell: Cell, input_size: int, hidden_size: int) -> None:
+        """Gains of one beside a cell's own parameters."""
+        super().__init__(cell, input_size, hidden_size)
+        rows = GATES[cell] * hidden_size
+        self.groups = [2 * hidden_size, hidden_size] if cell == "gru" else [rows]
+        self.input_gain, self.hidden_gain = nn.Parameter(torch.ones(rows)), nn.Parameter(torch.ones(rows))
+        self.leaving = nn.LayerNorm(hidden_size) if cell == "lstm" else None
+
+    def project(self, inputs: Float[Tensor, "*shape E"]) -> Float[Tensor, "*shape G"]:
+        """W x: the bias comes after normalisation."""
+        return nn.functional.linear(inputs, self.input_weight)
+
+    def advance(self, projected: Float[Tensor, "B G"], state: LayerState, noise: CellNoise = SILENCE) -> LayerState:
+        """One step from the projected input (all gates) and the state before."""
+        entered, recurrent = self.sums(projected, state.hidden, noise)
+        if state.cell is None or self.leaving is None:
+            return LayerState(gru_step(entered, recurrent, state.hidden), None)
+        leave = (entered + recurrent)[:, 3 * self.hidden_size :]
+        _, cell = lstm_step(entered + recurrent, state.cell)
+        return LayerState(torch.sigmoid(leave) * torch.tanh(self.leaving(cell)), cell)
+
+    def sums(
+        self, projected: Float[Tensor, "B G"], hidden: Float[Tensor, "B H"], noise: CellNoise = SILENCE
+    ) -> tuple[Float[Tensor, "B G"], Float[Tensor, "B G"]]:
+        """What the gates are made of, normalised, the biases added."""
+        entered = self._normalised(projected) * self.input_gain + self.input_bias
+        recurrent = self._normalised(self.recurrent(hidden, noise, None)) * self.hidden_gain + self.hidden_bias
+        return entered, recurrent
+
+    def _normalised(self, sums: Float[Tensor, "B G"]) -> Float[Tensor, "B G"]:
+        """Mean 0 and variance 1 within each group of gates."""
+        parts = torch.split(sums, self.groups, dim=-1)
+        return torch.cat([nn.functional.layer_norm(part, part.shape[-1:]) for part in parts], dim=-1)
+
+
+def cell_kind(normalisation: LayerNormalisation) -> type[RecurrentCell]:
+    """The cells that a setting asks for."""
+    return NormalisedCell if normalisation == "cells" else RecurrentCell
+
+
+def output_normalisations(normalisation: LayerNormalisation, layers: int, size: int) -> nn.ModuleList:
+    """One for the outputs of each layer: none of them does anything unless it is outputs that are normalised."""
+    chosen = normalisation == "outputs"
+    return nn.ModuleList(nn.LayerNorm(size) if chosen else nn.Identity() for _ in range(layers))

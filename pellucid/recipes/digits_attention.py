@@ -9,17 +9,23 @@ from pathlib import Path
 from pellucid.data.synthetic import spell
 from pellucid.errors import DataError
 from pellucid.files import write_json
-from pellucid.look.terminal import legend, render
-from pellucid.recipes.digits.figures import Group
-from pellucid.recipes.digits.lesson import Lesson, lines_of, parts_of, report_of
 from pellucid.recipes.digits.own import Task, train_and_judge
-from pellucid.recipes.digits.reference import POSITIONS_ATTENTION, Curve, curves
+from pellucid.recipes.digits.report import (
+    POSITIONS_ATTENTION,
+    Curve,
+    Group,
+    Lesson,
+    curves,
+    lines_of,
+    parts_of,
+    report_of,
+)
 from pellucid.recipes.following import teller
 from pellucid.recipes.recipe import Request, recipe_config
+from pellucid.reporting.terminal import legend, render
 from pellucid.tasks.task import ATTENTION_CAPTION
-from pellucid.training.run import load
-from pellucid.viewer.report import write_report
-from pellucid.viewer.run_report import report_on
+from pellucid.training.run_folder import load
+from pellucid.viewer.reports import report_on, write_report
 
 DIGITS, SAMPLES, DEVELOPMENT, TEST = 20, 60_000, 1_000, 5_000
 NUMBERS = ("31415926535897932384", "27182818284590452353", "11111111112222222222")

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from pellucid.data.digits import OUTPUTS, SYMBOLS, Digits, draw
+from pellucid.data.synthetic import OUTPUTS, SYMBOLS, Digits, draw
 from pellucid.files import make_folder, write_json
 from pellucid.model.network import parameter_count
 from pellucid.recipes.digits.networks import Design, DigitsNetwork, Kind, parameters_of, with_padding
 from pellucid.recipes.digits.study import inputs_of
 from pellucid.recipes.recipe import Request
-from pellucid.viewer.report import Report, write_report
 from pellucid.viewer.report_schema import ReportPart, ReportTable
+from pellucid.viewer.reports import Report, write_report
 
 SAMPLES, LONGEST, BATCH = 3, 2, 100
 TITLE = "Spelled digits: the data and the networks"

@@ -7,19 +7,18 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pellucid.data.synthetic import spelled_digits
+from pellucid.decoding.trace import Trace
 from pellucid.evaluation.alignment import Agreement
 from pellucid.files import make_folder
-from pellucid.look.figures import MUTED, empty_figure, settled, svg, tidy
-from pellucid.recipes.digits.figures import Group, colors
-from pellucid.recipes.digits.lesson import Lesson, lines_of, write_lesson
 from pellucid.recipes.digits.own import Task, agreement_of, train_and_judge
+from pellucid.recipes.digits.report import Group, Lesson, colors, lines_of, write_lesson
 from pellucid.recipes.digits.study import Outcome, unheard
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.search.trace import Trace
-from pellucid.training.run import load
+from pellucid.reporting.figures import MUTED, empty_figure, settled, svg, tidy
+from pellucid.training.run_folder import load
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
-from pellucid.viewer.run_report import judge
+from pellucid.viewer.reports import judge
 from pellucid.worker_pool import ProgressCallback
 
 SAMPLES, DEVELOPMENT, TEST = 100_000, 300, 1_000

@@ -4,11 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pellucid.files import make_folder
-from pellucid.recipes.digits.figures import Group
-from pellucid.recipes.digits.lesson import Lesson, lines_of, write_lesson
 from pellucid.recipes.digits.networks import Design
 from pellucid.recipes.digits.own import Task, samples_to, train_and_judge
-from pellucid.recipes.digits.reference import POSITIONS_ATTENTION, curves
+from pellucid.recipes.digits.report import POSITIONS_ATTENTION, Group, Lesson, curves, lines_of, write_lesson
 from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request, recipe_config

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from pellucid.recipes.digits.lesson import Lesson, conducted, write_lesson
 from pellucid.recipes.digits.networks import Design
-from pellucid.recipes.digits.reference import curves
+from pellucid.recipes.digits.report import Lesson, conducted, curves, write_lesson
 from pellucid.recipes.digits.study import Plan, Study
 from pellucid.recipes.recipe import Request
 

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from statistics import fmean
 
-from pellucid.recipes.digits.figures import Group
-from pellucid.recipes.digits.lesson import Lesson, conducted, write_lesson
 from pellucid.recipes.digits.networks import Design
-from pellucid.recipes.digits.reference import curves
+from pellucid.recipes.digits.report import Group, Lesson, conducted, curves, write_lesson
 from pellucid.recipes.digits.study import Outcome, Plan, Study
 from pellucid.recipes.recipe import Request
 from pellucid.viewer.report_schema import ReportText

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from pellucid.recipes.digits.figures import Group
-from pellucid.recipes.digits.lesson import Lesson, conducted, write_lesson
 from pellucid.recipes.digits.networks import Design
+from pellucid.recipes.digits.report import Group, Lesson, conducted, write_lesson
 from pellucid.recipes.digits.study import Plan, Study
 from pellucid.recipes.recipe import Request
 from pellucid.viewer.report_schema import ReportTable

@@ -8,16 +8,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.digits import OUTPUTS, Digits
+from pellucid.data.synthetic import OUTPUTS, Digits
 from pellucid.files import make_folder
-from pellucid.look.figures import svg
-from pellucid.recipes.digits.figures import Group, position_figure
-from pellucid.recipes.digits.lesson import Lesson, every_seed, lines_of, named, write_lesson
 from pellucid.recipes.digits.networks import Design, DigitsNetwork
-from pellucid.recipes.digits.reference import POSITIONS_REPEAT
+from pellucid.recipes.digits.report import (
+    POSITIONS_REPEAT,
+    Group,
+    Lesson,
+    every_seed,
+    lines_of,
+    named,
+    position_figure,
+    write_lesson,
+)
 from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct_and_keep, inputs_of, unheard
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request
+from pellucid.reporting.figures import svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
 from pellucid.worker_pool import ProgressCallback
 

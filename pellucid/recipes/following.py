@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pellucid.config import Config
-from pellucid.look.rows import Rows
+from pellucid.config.settings import Config
 from pellucid.recipes.recipe import Request
-from pellucid.training.members import throttle
+from pellucid.reporting.progress import Rows
+from pellucid.training.ensemble_training import throttle
 from pellucid.training.session import Files, train_run
 from pellucid.worker_pool import ProgressCallback, parallel_map
 

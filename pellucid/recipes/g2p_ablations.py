@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from pellucid.recipes.experiment_report import run_reference
+from pellucid.recipes.experiments import Experiment, Reference
 from pellucid.recipes.g2p_sigmorphon2020 import language_pairs
 from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.recipes.reference.conducting import run_reference
-from pellucid.recipes.reference.experiment import Experiment, Reference
 
 LANGUAGES = ("arm", "bul", "gre")
 """Of the tested languages, three in which the defaults err often enough to see a difference."""

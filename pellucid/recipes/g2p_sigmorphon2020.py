@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pellucid.config import DataConfig
+from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example, read_examples
+from pellucid.recipes.experiment_report import run_reference
+from pellucid.recipes.experiments import Experiment, Pairs, Reference
 from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.recipes.reference.conducting import run_reference
-from pellucid.recipes.reference.experiment import Experiment, Pairs, Reference
 
 PUBLISHED = {
     "arm": (14.67, 14.22, 12.22),

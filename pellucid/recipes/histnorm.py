@@ -9,9 +9,9 @@ from typing import Any
 
 from pellucid.data.examples import Example
 from pellucid.data.lines import decoded_value, file_lines, without_end
+from pellucid.recipes.experiment_report import run_reference
+from pellucid.recipes.experiments import Experiment, Pairs, Reference
 from pellucid.recipes.recipe import Request
-from pellucid.recipes.reference.conducting import run_reference
-from pellucid.recipes.reference.experiment import Experiment, Pairs, Reference
 
 FILES = {"ridges": "german-ridges", "bohoric": "slovene-goo300k-bohoric"}
 SIZES = {"1k": 1_000, "5k": 5_000, "10k": 10_000, "25k": 25_000, "all": 0}

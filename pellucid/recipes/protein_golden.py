@@ -10,13 +10,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.errors import DataError
-from pellucid.evaluation.labels import correlation
+from pellucid.evaluation.label_metrics import correlation
 from pellucid.files import make_folder, write_json
-from pellucid.model.threads import use_threads
+from pellucid.model.device import use_threads
 from pellucid.recipes.proteins.imported import NETWORKS, RIGHT_PEEPHOLE, Proteins
 from pellucid.recipes.recipe import MismatchError, Request
-from pellucid.viewer.report import Report, write_report
 from pellucid.viewer.report_schema import ReportTable
+from pellucid.viewer.reports import Report, write_report
 
 NAME, PLACES = "protein-golden", 10
 ATTENTION = "CNN-LSTM-Attention"

@@ -7,15 +7,13 @@ from typing import Any
 
 import msgspec
 
-from pellucid.evaluation.intervals import wilson
-from pellucid.look.figures import svg
-from pellucid.recipes.labelling.conducting import Labelling, Run
-from pellucid.recipes.labelling.judging import Answers, Score
-from pellucid.recipes.labelling.telling import run_labelling
+from pellucid.evaluation.metrics import wilson
+from pellucid.recipes.experiments import Experiment, Pairs, Reference
+from pellucid.recipes.labelling import Answers, Labelling, Run, Score, run_labelling
 from pellucid.recipes.proteins.places import Protein, family_split, random_split, read_places
 from pellucid.recipes.proteins.profiles import attention_profiles, profile_figure, profile_table
 from pellucid.recipes.recipe import Request
-from pellucid.recipes.reference.experiment import Experiment, Pairs, Reference
+from pellucid.reporting.figures import svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart
 
 Split = Callable[[Sequence[Protein]], Pairs]

@@ -6,14 +6,11 @@ from pathlib import Path
 
 from pellucid.data.examples import Example
 from pellucid.errors import DataError
-from pellucid.evaluation.intervals import bootstrap_ratio
-from pellucid.evaluation.metrics import Followed, Scored
+from pellucid.evaluation.metrics import Followed, Scored, bootstrap_ratio
 from pellucid.files import read_bytes
-from pellucid.recipes.labelling.conducting import Labelling
-from pellucid.recipes.labelling.judging import Answers, Score
-from pellucid.recipes.labelling.telling import run_labelling
+from pellucid.recipes.experiments import Experiment, Pairs, Reference
+from pellucid.recipes.labelling import Answers, Labelling, Score, run_labelling
 from pellucid.recipes.recipe import Request
-from pellucid.recipes.reference.experiment import Experiment, Pairs, Reference
 
 UNSCORED = "-"
 """Stands for the structure of a residue that was not resolved; the settings' file says so too."""

@@ -6,12 +6,12 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pellucid.config import Config
-from pellucid.data.typos import WORD_LIST
-from pellucid.toml import load_config
+from pellucid.config.settings import Config
+from pellucid.config.toml import load_config
+from pellucid.data.synthetic import WORD_LIST
 
 if TYPE_CHECKING:
-    from pellucid.look.rows import Rows
+    from pellucid.reporting.progress import Rows
 
 
 class MismatchError(Exception):

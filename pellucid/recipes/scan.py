@@ -8,9 +8,9 @@ from pathlib import Path
 from pellucid.data.examples import Example
 from pellucid.data.lines import decoded_value, file_lines, without_end
 from pellucid.errors import DataError
+from pellucid.recipes.experiment_report import run_reference
+from pellucid.recipes.experiments import Experiment, Pairs, Reference
 from pellucid.recipes.recipe import Request
-from pellucid.recipes.reference.conducting import run_reference
-from pellucid.recipes.reference.experiment import Experiment, Pairs, Reference
 
 PUBLISHED = {
     "simple": {"Lake and Baroni 2018": 99.8, "Bastings et al. 2018": 100.0},

@@ -8,15 +8,26 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from pellucid.files import make_folder, write_json
-from pellucid.look.figures import ACCENT, MUTED, empty_figure, settled, svg, tidy
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.spanish.networks import Design
 from pellucid.recipes.spanish.sentences import PAIRS, TRAINED, corpus_of, tokens_of
-from pellucid.recipes.spanish.shapes import Shape, shapes_of
-from pellucid.recipes.spanish.training import EPOCHS, SHOWN, Fit, Outcome, Study, conduct, network_for, rows, tensors
-from pellucid.viewer.report import Report, write_report
-from pellucid.viewer.report_examples import ExampleOutput
+from pellucid.recipes.spanish.training import (
+    EPOCHS,
+    SHOWN,
+    Fit,
+    Outcome,
+    Shape,
+    Study,
+    conduct,
+    network_for,
+    rows,
+    shapes_of,
+    tensors,
+)
+from pellucid.reporting.figures import ACCENT, MUTED, empty_figure, settled, svg, tidy
+from pellucid.viewer.report_parts import ExampleOutput
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
+from pellucid.viewer.reports import Report, write_report
 from pellucid.worker_pool import ignore_progress, parallel_map
 
 NAME, TITLE = "spanish-faithful", "English to Spanish with the attention decoder of 2016"

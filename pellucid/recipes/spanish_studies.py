@@ -10,15 +10,15 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pellucid.files import make_folder, write_json
-from pellucid.look.figures import ACCENT, MUTED, empty_figure, settled, svg, tidy
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.spanish import sampled
 from pellucid.recipes.spanish.padding import BUCKETS, PADDINGS, SCHEMES, Job, Measured, bucket_of, measure
 from pellucid.recipes.spanish.sampled import SAMPLED, VOCABULARY, Outcome, Plan
 from pellucid.recipes.spanish.sentences import tokens_of
 from pellucid.recipes.spanish.tatoeba import read_sentences
-from pellucid.viewer.report import Report, write_report
+from pellucid.reporting.figures import ACCENT, MUTED, empty_figure, settled, svg, tidy
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
+from pellucid.viewer.reports import Report, write_report
 from pellucid.worker_pool import ignore_progress, parallel_map
 
 NAME, TITLE = "spanish-studies", "Sampled softmax, buckets and padding"

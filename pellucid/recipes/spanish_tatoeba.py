@@ -9,14 +9,12 @@ import msgspec
 from pellucid.errors import InputError, nearest, quote
 from pellucid.evaluation.alignment import mean_map
 from pellucid.files import make_folder, write_json
-from pellucid.look.figures import mean_weights_figure, svg
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.recipes.spanish.systems import BEAM, Outcome, System, Worth, conduct
-from pellucid.recipes.spanish.tatoeba import asked_of, read_sentences, write_sets
-from pellucid.viewer.report import write_report
+from pellucid.recipes.spanish.tatoeba import BEAM, Outcome, System, Worth, asked_of, conduct, read_sentences, write_sets
+from pellucid.reporting.figures import mean_weights_figure, svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
-from pellucid.viewer.run_report import report_on
+from pellucid.viewer.reports import report_on, write_report
 
 NAME, TITLE = "spanish-tatoeba", "English to Spanish, with words and with subwords"
 SYSTEMS = ("words", "subwords")

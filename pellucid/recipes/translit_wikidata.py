@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from pellucid.config import DataConfig
+from pellucid.config.settings import DataConfig
 from pellucid.data.examples import read_examples
+from pellucid.recipes.experiment_report import run_reference
+from pellucid.recipes.experiments import Experiment, Pairs, Reference
 from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.recipes.reference.conducting import run_reference
-from pellucid.recipes.reference.experiment import Experiment, Pairs, Reference
 
 LANGUAGES = {"he": "hebrew", "ar": "arabic"}
 PARTS = ("64", "16", "20")

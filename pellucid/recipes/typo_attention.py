@@ -9,20 +9,20 @@ import msgspec
 import numpy as np
 from jaxtyping import Float
 
-from pellucid.config import Config
-from pellucid.data.typos import Typo, WordList, read_words
+from pellucid.config.settings import Config
+from pellucid.config.toml import to_toml
+from pellucid.data.synthetic import Typo, WordList, read_words
+from pellucid.decoding.predictor import Predictor
 from pellucid.files import make_folder, write_json, write_text
 from pellucid.model.network import parameter_count
 from pellucid.recipes.following import followed, train_telling
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.typos.networks import Sizes
+from pellucid.recipes.typos.report import Run, lines_of, numbers_of, parts_of, summary_of, told
 from pellucid.recipes.typos.study import Data, Point, answers, data_of, examples_of
-from pellucid.recipes.typos.telling import Run, lines_of, numbers_of, parts_of, summary_of, told
-from pellucid.search.predictor import Predictor
-from pellucid.toml import to_toml
-from pellucid.training.run import load, read_log
+from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import Files
-from pellucid.viewer.report import Report, write_report
+from pellucid.viewer.reports import Report, write_report
 from pellucid.worker_pool import ProgressCallback
 
 NAME, TITLE = "typo-attention", "The wrong letter, by attention that points"

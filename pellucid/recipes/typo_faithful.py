@@ -7,18 +7,26 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from pellucid.data.typos import VOWELS, WordList, read_words
+from pellucid.data.synthetic import VOWELS, WordList, read_words
 from pellucid.files import make_folder, write_json, write_text
-from pellucid.inspection.separation import Separation, isolation, separation
-from pellucid.look.figures import svg
+from pellucid.inspection.state_space import Separation, isolation, separation
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request
-from pellucid.recipes.typos.figures import embedding_figure, film_svg
 from pellucid.recipes.typos.networks import LETTER_ROWS, Sizes
+from pellucid.recipes.typos.report import (
+    Run,
+    embedding_figure,
+    film_svg,
+    lines_of,
+    numbers_of,
+    parts_of,
+    summary_of,
+    told,
+)
 from pellucid.recipes.typos.study import Outcome, Plan, Study, conduct
-from pellucid.recipes.typos.telling import Run, lines_of, numbers_of, parts_of, summary_of, told
-from pellucid.viewer.report import Report, write_report
+from pellucid.reporting.figures import svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
+from pellucid.viewer.reports import Report, write_report
 
 NAME, TITLE = "typo-faithful", "The wrong letter, as the post of 2017 finds it"
 SIZES, PLAN = Sizes(), Plan()

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from pellucid.data.typos import read_words
+from pellucid.data.synthetic import read_words
 from pellucid.files import make_folder, write_json
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.typos.foretelling import Widths
 from pellucid.recipes.typos.pointing import Course, Job, conduct
-from pellucid.recipes.typos.telling import Run, lines_of, numbers_of, parts_of, summary_of, told
-from pellucid.viewer.report import Report, write_report
+from pellucid.recipes.typos.report import Run, lines_of, numbers_of, parts_of, summary_of, told
+from pellucid.viewer.reports import Report, write_report
 
 NAME, TITLE = "typo-foretold", "The wrong letter, by what its neighbours foretell"
 WIDTHS, COURSE = Widths(), Course()

@@ -1,5 +1,5 @@
-"""Tasks: one file per task, each of which defines one Task object.
+"""One object per task: transduce, tag, classify, point.
 
-May import everything up to `evaluation`. Start reading in task.py, then tag.py. This file imports nothing, because
-`tasks.task_settings` is needed before any network is known.
+Imports: config, data, decoding, errors, evaluation, model.
+Start with: task.py.
 """

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from pellucid.config import Config
-from pellucid.evaluation.labels import score_labels
+from pellucid.config.settings import Config
+from pellucid.evaluation.label_metrics import score_labels
 from pellucid.evaluation.metrics import Followed
 from pellucid.evaluation.scoring import TaskMetrics, accuracy_rates
 from pellucid.model.network import Network, NetworkParts, build_decoder

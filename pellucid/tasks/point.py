@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.answering import learn_positions
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenters
+from pellucid.data.tokenizers import Segmenters
 from pellucid.data.vocabulary import SPECIAL, Vocabularies
-from pellucid.evaluation.labels import score_positions
+from pellucid.evaluation.label_metrics import score_positions
 from pellucid.evaluation.metrics import Followed
 from pellucid.evaluation.scoring import TaskMetrics, accuracy_rates
 from pellucid.model.decoder import build_attention

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import torch
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.vocabulary import Vocabularies
+from pellucid.decoding.ensemble import join_members
+from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ConfigError, quote
 from pellucid.model.network import Network, build_parts, seeded
-from pellucid.search.ensemble import join_members
-from pellucid.search.predictor import Predictor
 from pellucid.tasks import classify, point, tag, task_settings, transduce
 from pellucid.tasks.task import Task
 

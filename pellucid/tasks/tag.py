@@ -1,8 +1,7 @@
 """The task tag: the output is a tag for each source symbol."""
 
-from pellucid.config import Config
-from pellucid.evaluation.chunks import spans_for_log
-from pellucid.evaluation.labels import score_labels
+from pellucid.config.settings import Config
+from pellucid.evaluation.label_metrics import score_labels, spans_for_log
 from pellucid.evaluation.metrics import Followed
 from pellucid.evaluation.scoring import TaskMetrics, position_rates
 from pellucid.model.heads import PositionTag

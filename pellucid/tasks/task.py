@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from jaxtyping import Float
 from torch import Tensor
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.answering import Encoding, encode_answers, learn_labels
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenters
+from pellucid.data.tokenizers import Segmenters
 from pellucid.data.vocabulary import Vocabularies
+from pellucid.decoding.classification import ClassificationPredictor
+from pellucid.decoding.ensemble import Joined
+from pellucid.decoding.predictor import Predictor
 from pellucid.evaluation.scoring import TaskMetrics
 from pellucid.model.losses import cross_entropy
 from pellucid.model.memory import Unrolled
 from pellucid.model.network import Network, NetworkParts
-from pellucid.search.classification import ClassificationPredictor
-from pellucid.search.ensemble import Joined
-from pellucid.search.predictor import Predictor
 from pellucid.tasks.task_settings import TaskSettings
 from pellucid.tasks.task_view import TaskView
 

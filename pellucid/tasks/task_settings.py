@@ -12,7 +12,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, runtime_checkable
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.errors import ConfigError, quote
 
 ENTRY_POINTS = "pellucid.tasks"

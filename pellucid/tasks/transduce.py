@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.answering import Encoding, encoding_of_pairs, learn_pairs
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.symbols import Segmenters
+from pellucid.data.tokenizers import Segmenters
 from pellucid.data.vocabulary import Vocabularies
+from pellucid.decoding.ensemble import Ensemble, Joined
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.transducer import Transducer
 from pellucid.evaluation.scoring import ERROR_RATES
 from pellucid.model.losses import copying_cross_entropy, cross_entropy
 from pellucid.model.memory import Unrolled
 from pellucid.model.network import EncoderDecoder, Network, NetworkParts, build_decoder, writing
-from pellucid.search.ensemble import Ensemble, Joined
-from pellucid.search.predictor import Predictor
-from pellucid.search.transducer import Transducer
 from pellucid.tasks.task import Task, TaskLabels
 from pellucid.tasks.task_settings import TRANSDUCE
 

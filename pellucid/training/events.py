@@ -6,8 +6,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from pellucid.config import DEFAULT_TASK, Task
-from pellucid.search.trace import Trace
+from pellucid.config.settings import DEFAULT_TASK, Task
+from pellucid.decoding.trace import Trace
 
 LOSS_WINDOW = 50
 """Updates over which the training loss is averaged for the log."""

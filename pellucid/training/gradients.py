@@ -7,15 +7,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
-from pellucid.kernels.graphs import Replayed, bucketed
+from pellucid.kernels.cuda_graphs import Replayed, bucketed
 from pellucid.model.device import arithmetic
 from pellucid.model.losses import coverage_loss, disagreement, generated_cross_entropy
 from pellucid.model.memory import Unrolled
 from pellucid.model.network import Network, writing
 from pellucid.tasks.registry import task_of
-from pellucid.training.scheduled import unroll_sampled
+from pellucid.training.scheduled_sampling import unroll_sampled
 
 
 class Found(NamedTuple):

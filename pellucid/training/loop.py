@@ -17,23 +17,21 @@ import numpy as np
 import torch
 from torch import nn
 
-from pellucid.config import Config, Metric, TrainingConfig
+from pellucid.config.settings import Config, Metric, TrainingConfig
 from pellucid.data.batches import Batch, Encoded, assemble, plan_batches
 from pellucid.data.examples import Example
 from pellucid.data.prefetching import Ahead, Feed, Prompt, Upcoming, in_order
 from pellucid.data.vocabulary import PAD
+from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DivergenceError, NotFiniteError
-from pellucid.evaluation.answers import score
+from pellucid.evaluation.assessment import score
 from pellucid.evaluation.metrics import evaluate, metrics_for_log
 from pellucid.model.device import generators, seed
-from pellucid.search.predictor import Predictor
 from pellucid.tasks.registry import task_of
-from pellucid.training.averaging import Average, averaged, build_average
 from pellucid.training.events import LOSS_WINDOW, Event, Progress, Started, Stepped, Stopped, Validated
 from pellucid.training.gradients import Gradients
-from pellucid.training.optimizer import Adam
-from pellucid.training.schedule import learning_rate
-from pellucid.training.scheduled import own_share
+from pellucid.training.optimizer import Adam, Average, averaged, build_average, learning_rate
+from pellucid.training.scheduled_sampling import own_share
 
 __all__ = [
     "LOSS_WINDOW",

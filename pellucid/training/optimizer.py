@@ -5,6 +5,7 @@ P counts the numbers of all parameters together. The parameters stay what they a
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import accumulate, groupby, pairwise
 
@@ -12,8 +13,35 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from pellucid.config.settings import TrainingConfig
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.requests import request_of
+
+
+def learning_rate(config: TrainingConfig, passed: float, plateau_factor: float) -> float:
+    """The rate at share `passed` (0 to 1) of the longest training.
+
+    During the warm-up (w = its share) the rate is r · passed / w. After it, with x = (passed − w) / (1 − w):
+
+        constant              r
+        cosine                r · (1 + cos πx) / 2           Loshchilov & Hutter 2017, section 3, one cycle
+        inverse-square-root   r · √(w / passed)              Vaswani et al. 2017, section 5.3; shares of 0.001 at least
+        plateau               r · plateau_factor             the factor falls when the metric stays (see the loop)
+    """
+    warmup = config.warmup
+    if passed < warmup:
+        return config.learning_rate * passed / warmup
+    match config.schedule:
+        case "constant":
+            scale = 1.0
+        case "cosine":
+            scale = (1 + math.cos(math.pi * min(1.0, (passed - warmup) / (1 - warmup)))) / 2
+        case "inverse-square-root":
+            scale = math.sqrt(max(warmup, 1e-3) / max(passed, 1e-3))
+        case "plateau":
+            scale = plateau_factor
+    return config.learning_rate * scale
+
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 BLOCK = 1 << 16
@@ -145,3 +173,109 @@ def _compiled() -> Turn:
     from pellucid.kernels import autograd
 
     return autograd.turn_to_changes
+
+
+class MovingAverage:
+    """w̄ ← d w̄ + (1 − d) w after every update, d = min(decay, (1 + t) / (10 + t)) at the t-th: w̄ forgets its start.
+
+    Polyak & Juditsky 1992, as TensorFlow's ExponentialMovingAverage weighs it.
+    """
+
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        """Begin with the weights as they are."""
+        self.named = _trained(network)
+        self.decay = decay
+        self.count = 0
+        self.mean = [weight.detach().clone() for weight in self.named.values()]
+
+    def updated(self) -> None:
+        """An update was made."""
+        self.count += 1
+        decay = min(self.decay, (1 + self.count) / (10 + self.count))
+        torch._foreach_lerp_(self.mean, [weight.detach() for weight in self.named.values()], 1 - decay)
+
+    def validating(self) -> None:
+        """Nothing changes."""
+
+    def weights(self) -> Sequence[Tensor]:
+        """The mean of each weight."""
+        return self.mean
+
+    def state(self) -> dict[str, Tensor]:
+        """All that must be kept to go on."""
+        return {"count": torch.tensor(self.count), **dict(zip(self.named, self.mean, strict=True))}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take over the `state` of another."""
+        self.count = int(state["count"])
+        for name, mean in zip(self.named, self.mean, strict=True):
+            mean.copy_(state[name])
+
+
+class LastMean:
+    """The mean of the weights at the last k validations: Vaswani et al. 2017, section 6.1, during training."""
+
+    def __init__(self, network: nn.Module, last: int) -> None:
+        """Room for k; none are kept yet."""
+        self.named = _trained(network)
+        self.count = 0
+        self.kept = [weight.detach().new_zeros(last, *weight.shape) for weight in self.named.values()]
+
+    def updated(self) -> None:
+        """Nothing changes."""
+
+    def validating(self) -> None:
+        """The weights of the present take the place of the oldest."""
+        for weight, kept in zip(self.named.values(), self.kept, strict=True):
+            kept[self.count % len(kept)] = weight.detach()
+        self.count += 1
+
+    def weights(self) -> Sequence[Tensor]:
+        """The mean of each weight, over as many as there were."""
+        return [kept[: self.count].mean(dim=0) for kept in self.kept]
+
+    def state(self) -> dict[str, Tensor]:
+        """All that must be kept to go on."""
+        return {"count": torch.tensor(self.count), **dict(zip(self.named, self.kept, strict=True))}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take over the `state` of another."""
+        self.count = int(state["count"])
+        for name, kept in zip(self.named, self.kept, strict=True):
+            kept.copy_(state[name])
+
+
+Average = MovingAverage | LastMean
+
+
+def build_average(network: nn.Module, config: TrainingConfig) -> Average | None:
+    """The mean that a configuration names, if any."""
+    match config.average:
+        case "none":
+            return None
+        case "ema":
+            return MovingAverage(network, config.average_decay)
+        case "last":
+            return LastMean(network, config.average_last)
+
+
+@contextmanager
+def averaged(average: Average | None) -> Iterator[None]:
+    """Within, the network has the averaged weights; afterwards its own, to the bit."""
+    if average is None:
+        yield
+        return
+    weights: list[Tensor] = list(average.named.values())
+    with torch.no_grad():
+        own = [weight.clone() for weight in weights]
+        torch._foreach_copy_(weights, list(average.weights()))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            torch._foreach_copy_(weights, own)
+
+
+def _trained(network: nn.Module) -> dict[str, nn.Parameter]:
+    """The weights that training changes, by name."""
+    return {name: weight for name, weight in network.named_parameters() if weight.requires_grad}

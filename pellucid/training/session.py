@@ -9,27 +9,22 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
+from pellucid.config.toml import checked
 from pellucid.data.batches import Encoded
 from pellucid.data.corpus import Corpus
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
+from pellucid.decoding.preprocessing import greatest_length
 from pellucid.files import has_content, is_there, remove, write_atomic, write_text
 from pellucid.kernels.dispatch import will_compile
 from pellucid.kernels.numba_backend import is_numba_available
-from pellucid.model.device import find_device, place, use_determinism
-from pellucid.model.footprint import check_memory
-from pellucid.model.network import parameter_count
-from pellucid.model.threads import use_threads
-from pellucid.search.reading import greatest_length
+from pellucid.model.device import find_device, place, use_determinism, use_threads
+from pellucid.model.network import check_memory, parameter_count
 from pellucid.tasks.registry import build_meta_network, build_network, predictor_of
-from pellucid.toml import checked
-from pellucid.training import run, snapshots
-from pellucid.training.augmentation import Augmented, augmented
-from pellucid.training.averaging import averaged
-from pellucid.training.card import card
+from pellucid.training import run_folder as run
+from pellucid.training import snapshots
 from pellucid.training.checkpoint import check_network, network_file, restore_session, save_session
-from pellucid.training.foresight import foreseen
 from pellucid.training.loop import (
     LOSS_WINDOW,
     Event,
@@ -42,8 +37,21 @@ from pellucid.training.loop import (
     build_optimizer,
     fit,
 )
-from pellucid.training.pretrained import Covered, adopt_vectors
-from pellucid.training.reading import Files, Read, encoded, keep, read_files, resolve_data
+from pellucid.training.model_card import card
+from pellucid.training.optimizer import averaged
+from pellucid.training.training_data import (
+    Augmented,
+    Covered,
+    Files,
+    Read,
+    adopt_vectors,
+    augmented,
+    encoded,
+    foreseen,
+    keep,
+    read_files,
+    resolve_data,
+)
 
 __all__ = ["Built", "Files", "Keeper", "Read", "RunEvent", "Saved", "train_run"]
 

@@ -16,18 +16,18 @@ import safetensors.numpy
 from jaxtyping import Float
 from msgspec import Meta
 
-from pellucid.config import Feedback
+from pellucid.config.settings import Feedback
 from pellucid.data.vocabulary import SPECIAL, Vocabulary
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace_schema import DECIMALS, TraceRecord, encode_json
 from pellucid.errors import RunError, abbreviate_reason
 from pellucid.files import is_there, make_folder, remove, remove_temporaries, write_atomic
 from pellucid.inspection.distributions import distributions, entropy
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.network import EncoderDecoder
-from pellucid.search.predictor import Predictor
-from pellucid.search.trace import Trace
-from pellucid.search.trace_schema import DECIMALS, TraceRecord, encode_json
-from pellucid.training.run import SNAPSHOTS
-from pellucid.training.tensor_file import open_tensors
+from pellucid.training.checkpoint import open_tensors
+from pellucid.training.run_folder import SNAPSHOTS
 
 FORMAT: Literal[1] = 1
 NAME = re.compile(r"[0-9]+-[0-9]+\.safetensors")

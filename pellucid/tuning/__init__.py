@@ -1,1 +1,5 @@
-"""The settings that suit the data best, found by trying."""
+"""Search over settings.
+
+Imports: config, errors, files, kernels, training, viewer, worker_pool.
+Start with: search.py.
+"""

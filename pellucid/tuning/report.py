@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pellucid.config import Config, Metric
+from pellucid.config.settings import Config, Metric
+from pellucid.config.toml import to_toml
 from pellucid.files import write_json, write_text
-from pellucid.toml import to_toml
-from pellucid.viewer.report import Report, write_report
 from pellucid.viewer.report_schema import ReportTable
+from pellucid.viewer.reports import Report, write_report
 
 if TYPE_CHECKING:
     from pellucid.tuning.study import Ended, Study

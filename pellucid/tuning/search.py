@@ -17,16 +17,16 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from pellucid.config import Config
+from pellucid.config.settings import Config
+from pellucid.config.toml import flattened
 from pellucid.errors import ConfigError, DataError, DivergenceError, RunError
 from pellucid.files import refusals, remove, strangers, write_text
 from pellucid.kernels.dispatch import will_compile
-from pellucid.toml import flattened
-from pellucid.training import run
+from pellucid.training import run_folder as run
+from pellucid.training.ensemble_training import Training, run_job, shutdown
 from pellucid.training.loop import Stepped, Validated, derived_epochs
-from pellucid.training.members import Training, run_job, shutdown
-from pellucid.training.reading import Read, read_files, resolve_data
 from pellucid.training.session import Files, RunEvent
+from pellucid.training.training_data import Read, read_files, resolve_data
 from pellucid.tuning.report import write_results
 from pellucid.tuning.space import Space, Value, configured, described, start
 from pellucid.tuning.study import JOURNAL, Asked, Ended, Pruning, Study, Terms

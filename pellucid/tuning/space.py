@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from pellucid.agreement import without_idle
-from pellucid.config import Config, Settings
+from pellucid.config.settings import Config, Settings
+from pellucid.config.toml import flattened, from_settings, read_toml
+from pellucid.config.validation import without_idle
 from pellucid.errors import ConfigError, abbreviate, nearest, quote
-from pellucid.toml import flattened, from_settings, read_toml
 
 Value = bool | int | float | str
 Multiple = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]

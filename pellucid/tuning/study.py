@@ -20,7 +20,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from pellucid.config import Metric
+from pellucid.config.settings import Metric
 from pellucid.errors import RunError
 from pellucid.files import read_bytes, write_atomic
 from pellucid.tuning.space import Choice, Range, Space, Value

@@ -1,1 +1,5 @@
-"""The page that shows a model: what it is given, the service behind it, and the file it becomes."""
+"""The page that shows a model: its data schema, its local server, reports.
+
+Imports: config, data, decoding, errors, evaluation, files, inspection, model, reporting, tasks, training, version.
+Start with: schema.py.
+"""

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pellucid.look.visible import visible_text
-from pellucid.search.trace import Trace
+from pellucid.decoding.trace import Trace
+from pellucid.reporting.visible import visible_text
 
 SPECIAL = {
     "\\": r"\textbackslash{}",

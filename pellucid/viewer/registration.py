@@ -3,26 +3,26 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pellucid.search.trace_display import TraceDisplay, register_trace_display
+from pellucid.decoding.trace import TraceDisplay, register_trace_display
 
 if TYPE_CHECKING:
-    from pellucid.search.trace import Trace
+    from pellucid.decoding.trace import Trace
 
 
 def register_viewer() -> None:
-    """Display traces as the viewer's page, and save them in the formats of `pellucid.viewer.saving`."""
+    """Display traces as the viewer's page, and save them in the formats of `pellucid.viewer.pages`."""
     register_trace_display(TraceDisplay(_trace_html, _save_trace))
 
 
 def _trace_html(trace: "Trace") -> str:
     """Return the page of a trace in a frame."""
-    from pellucid.viewer.saving import framed
+    from pellucid.viewer.pages import framed
 
     return framed(trace)
 
 
 def _save_trace(trace: "Trace", path: Path) -> None:
     """Write a trace to a file."""
-    from pellucid.viewer.saving import save
+    from pellucid.viewer.pages import save
 
     save(trace, path)

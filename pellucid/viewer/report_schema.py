@@ -6,7 +6,7 @@ Texts are as they were given; the page makes blanks and control characters visib
 from collections.abc import Sequence
 
 from pellucid.tasks.task_view import TaskView
-from pellucid.viewer.contents import Confusion, Item, Struct
+from pellucid.viewer.schema import Confusion, Item, Struct
 
 REPORT_FORMAT = 1
 """Version of this schema; the page refuses any other."""
@@ -43,7 +43,7 @@ class ReportTable(Struct, frozen=True, tag="table"):
 
 
 class ReportFigure(Struct, frozen=True, tag="figure"):
-    """Figure as an SVG document, as `pellucid.look.figures.svg` writes it."""
+    """Figure as an SVG document, as `pellucid.reporting.figures.svg` writes it."""
 
     title: str
     caption: str

@@ -13,32 +13,32 @@ from typing import Any
 
 import msgspec
 
-from pellucid.search import trace_schema
+from pellucid.decoding import trace_schema
 from pellucid.tasks import task_view
-from pellucid.viewer import asking, contents, report_schema
+from pellucid.viewer import report_schema, schema
 
 SEEN = (
-    contents.Contents,
-    asking.Changed,
-    asking.Difference,
-    asking.Nearby,
-    asking.Neighbours,
-    asking.Kept,
-    asking.Wish,
-    asking.Renewed,
+    schema.Contents,
+    schema.Changed,
+    schema.Difference,
+    schema.Nearby,
+    schema.Neighbours,
+    schema.Kept,
+    schema.Wish,
+    schema.Renewed,
     report_schema.ReportDocument,
 )
 """The structs that cross the seam; what they hold is found from them."""
 
-MODULES = (trace_schema, task_view, contents, asking, report_schema)
+MODULES = (trace_schema, task_view, schema, report_schema)
 """Where they are defined, in the order in which they are written."""
 NAMES = {"PageTrace": "Trace", "LatticeRecord": "Lattice"}
 """What the page calls a struct: it has no other form of a trace, so that no name has to say which one it is."""
 
-HEAD = f"""// Made by `make page` from search/trace_schema.py, tasks/task_view.py and from viewer/contents.py,
-// asking.py and report_schema.py of pellucid/; do not edit.
+HEAD = f"""// Made by `make page` from decoding/trace_schema.py, tasks/task_view.py and from viewer/schema.py
+// and viewer/report_schema.py of pellucid/; do not edit.
 
-export const FORMAT = {contents.FORMAT};
+export const FORMAT = {schema.FORMAT};
 export const REPORT_FORMAT = {report_schema.REPORT_FORMAT};
 """
 

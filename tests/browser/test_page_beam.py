@@ -5,8 +5,7 @@ from playwright.sync_api import expect
 from viewed import digits_shown
 from walking import listed, panel, tab
 
-from pellucid.viewer.service import application
-from pellucid.viewer.serving import served
+from pellucid.viewer.server import application, served
 
 
 def test_beam_is_searched_for_when_it_is_opened_and_when_another_example_is_chosen(opened: Open) -> None:

@@ -13,10 +13,10 @@ from saved_files import drawn, table
 from viewed import digits_shown
 from walking import panel, saved, says_its_cell, tab
 
-from pellucid.search.trace import END
-from pellucid.viewer.contents import Contents, Edit, Item
+from pellucid.decoding.trace import END
+from pellucid.viewer.examples import alone_told
 from pellucid.viewer.pages import exported
-from pellucid.viewer.traces import alone_told
+from pellucid.viewer.schema import Contents, Edit, Item
 
 
 def contents() -> Contents:

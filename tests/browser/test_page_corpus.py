@@ -16,17 +16,16 @@ from viewed import bare_run, begun_run, digits_shown, reach_model, resume, waiti
 from viewed_kinds import sounds_shown
 from walking import listed, panel, says_its_cell, tab
 
-from pellucid.search.trace import END
-from pellucid.search.trace_schema import decode_array
-from pellucid.training.run import locked, read_log
+from pellucid.decoding.trace import END
+from pellucid.decoding.trace_schema import decode_array
+from pellucid.training.run_folder import locked, read_log
 from pellucid.training.snapshots import read_snapshots
-from pellucid.viewer.assembling import Assembled, assemble
-from pellucid.viewer.contents import Confusion, Contents
-from pellucid.viewer.models import open_model
+from pellucid.viewer.examples import alone_told
+from pellucid.viewer.inputs import open_model
+from pellucid.viewer.page_contents import Assembled, assemble
 from pellucid.viewer.pages import exported
-from pellucid.viewer.service import application
-from pellucid.viewer.serving import served
-from pellucid.viewer.traces import alone_told
+from pellucid.viewer.schema import Confusion, Contents
+from pellucid.viewer.server import application, served
 
 
 def contents() -> Contents:

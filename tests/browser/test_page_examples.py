@@ -10,11 +10,11 @@ from sample_traces import made
 from viewed import digits_shown
 from walking import cell, listed, panel, says_its_cell, tab, texts
 
-from pellucid.search.trace import END
-from pellucid.search.trace_schema import decode_array
-from pellucid.viewer.contents import Edit, Item
+from pellucid.decoding.trace import END
+from pellucid.decoding.trace_schema import decode_array
+from pellucid.viewer.examples import alone_told
 from pellucid.viewer.pages import exported
-from pellucid.viewer.traces import alone_told
+from pellucid.viewer.schema import Edit, Item
 
 
 def items() -> list[Item]:

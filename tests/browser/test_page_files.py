@@ -14,10 +14,10 @@ from saved_files import assert_latex, drawn
 from viewed import digits_shown
 from walking import panel, saved, tab
 
-from pellucid.search.trace import END
-from pellucid.search.trace_schema import decode_array
-from pellucid.viewer.contents import Contents
-from pellucid.viewer.saving import page as page_of
+from pellucid.decoding.trace import END
+from pellucid.decoding.trace_schema import decode_array
+from pellucid.viewer.pages import page as page_of
+from pellucid.viewer.schema import Contents
 
 
 def contents() -> Contents:

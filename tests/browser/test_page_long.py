@@ -13,9 +13,9 @@ from sample_traces import made
 from viewed_kinds import LONGEST, long_shown
 from walking import panel, tab
 
-from pellucid.search.trace import END
+from pellucid.decoding.trace import END
 from pellucid.viewer.pages import exported
-from pellucid.viewer.saving import page as page_of
+from pellucid.viewer.pages import page as page_of
 
 MOST = 50
 """Milliseconds from an event to the picture of it."""

@@ -13,8 +13,7 @@ from playwright.sync_api import Page, expect
 from viewed_kinds import KINDS, shown
 from walking import tab
 
-from pellucid.viewer.service import application
-from pellucid.viewer.serving import served
+from pellucid.viewer.server import application, served
 
 FOLDER = Path(__file__).parents[2] / "build" / "screenshots"
 SIZES = {"wide": (1400, 1000), "narrow": (420, 860)}

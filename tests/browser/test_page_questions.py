@@ -11,12 +11,10 @@ from viewed import chained
 from viewed_kinds import sounds_shown
 from walking import panel, tab
 
-from pellucid.search.trace_schema import decode_array
-from pellucid.viewer.asking import Asked, Painted
-from pellucid.viewer.contents import Item
-from pellucid.viewer.questions import decode
-from pellucid.viewer.service import application
-from pellucid.viewer.serving import served
+from pellucid.decoding.trace_schema import decode_array
+from pellucid.viewer.handlers import decode
+from pellucid.viewer.schema import Asked, Item, Painted
+from pellucid.viewer.server import application, served
 
 SENTENCE = ".sentence"
 

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 from viewed import digits_shown
 from walking import panel, says_its_cell, tab
 
-from pellucid.viewer.contents import Contents
+from pellucid.viewer.schema import Contents
 
 
 def contents() -> Contents:

@@ -14,9 +14,8 @@ from test_report import full, tagged
 from walking import panel, saved
 
 from pellucid.evaluation.assessment import Assessment, compare_runs
-from pellucid.viewer.evaluation_report import comparison_report, evaluation_report
-from pellucid.viewer.report import Report, write_report
-from pellucid.viewer.report_examples import ExampleOutput
+from pellucid.viewer.report_parts import ExampleOutput
+from pellucid.viewer.reports import Report, comparison_report, evaluation_report, write_report
 
 Show = Callable[[Report], Page]
 RUNS = (made(ROWS, "one"), made([("abc", "abx"), ("abd", "abd"), ("x", "x"), ("yz", "yz")], "two"))

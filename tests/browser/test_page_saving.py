@@ -17,16 +17,14 @@ from viewed import digits_shown
 from viewed_kinds import long_shown
 from walking import panel, saved, tab
 
-from pellucid.config import Task
-from pellucid.search.trace import END, Trace
-from pellucid.search.trace_schema import decode_array
-from pellucid.viewer.assembling import Assembled, assemble
-from pellucid.viewer.contents import Contents
-from pellucid.viewer.models import open_model
-from pellucid.viewer.saving import page as page_of
-from pellucid.viewer.service import application
-from pellucid.viewer.serving import served
-from pellucid.viewer.sources import read_file
+from pellucid.config.settings import Task
+from pellucid.decoding.trace import END, Trace
+from pellucid.decoding.trace_schema import decode_array
+from pellucid.viewer.inputs import open_model, read_file
+from pellucid.viewer.page_contents import Assembled, assemble
+from pellucid.viewer.pages import page as page_of
+from pellucid.viewer.schema import Contents
+from pellucid.viewer.server import application, served
 
 NONE: Sequence[str] = ()
 NUMBERS = ("JSON", "CSV")

@@ -10,14 +10,12 @@ from playwright.sync_api import Page, expect
 from tasks import task_run
 from walking import panel, tab
 
-from pellucid.config import Task
-from pellucid.search.trace_schema import decode_array
-from pellucid.viewer.assembling import Assembled, assemble
-from pellucid.viewer.contents import Item
-from pellucid.viewer.models import open_model
-from pellucid.viewer.service import application
-from pellucid.viewer.serving import served
-from pellucid.viewer.sources import read_file
+from pellucid.config.settings import Task
+from pellucid.decoding.trace_schema import decode_array
+from pellucid.viewer.inputs import open_model, read_file
+from pellucid.viewer.page_contents import Assembled, assemble
+from pellucid.viewer.schema import Item
+from pellucid.viewer.server import application, served
 
 ELSEWHERE = ("Beam", "Space")
 """Views of what only search gives."""

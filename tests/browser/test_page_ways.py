@@ -12,11 +12,10 @@ from viewed import digits_shown
 from viewed_kinds import long_shown
 from walking import listed, panel, tab
 
-from pellucid.search.trace import END
-from pellucid.search.trace_schema import decode_array
-from pellucid.viewer.saving import page as page_of
-from pellucid.viewer.service import application
-from pellucid.viewer.serving import served
+from pellucid.decoding.trace import END
+from pellucid.decoding.trace_schema import decode_array
+from pellucid.viewer.pages import page as page_of
+from pellucid.viewer.server import application, served
 
 SENTENCE = ".sentence"
 NEVER = "never seen in training"

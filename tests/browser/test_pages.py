@@ -9,9 +9,9 @@ from playwright.sync_api import expect
 from sample_traces import HOSTILE, diagonal, small
 from viewed import digits_shown
 
-from pellucid.search.trace import END
+from pellucid.decoding.trace import END
 from pellucid.viewer.pages import exported
-from pellucid.viewer.saving import page as page_of
+from pellucid.viewer.pages import page as page_of
 
 
 def test_a_served_page_shows_the_examples(opened: Open, address: str) -> None:

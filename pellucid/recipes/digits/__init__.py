@@ -1,1 +1,6 @@
-"""The digit lessons of 2015 and 2016: their networks, their training, and what is told of it."""
+"""What the recipes of spelled digits share.
+
+Imports: config, data, decoding, errors, evaluation, files, kernels, model, reporting, training, viewer,
+    worker_pool.
+Start with: study.py.
+"""

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.config import Cell as CellKind
-from pellucid.config import EncoderConfig
-from pellucid.data.digits import OUTPUTS, SYMBOLS
+from pellucid.config.settings import Cell as CellKind
+from pellucid.config.settings import EncoderConfig
+from pellucid.data.synthetic import OUTPUTS, SYMBOLS
 from pellucid.model.attention import AdditiveAttention
 from pellucid.model.bottleneck import InitialisedByCode, RepeatedCode
 from pellucid.model.encoder import Encoder

@@ -10,19 +10,18 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from pellucid.config import Config
-from pellucid.data.digits import WORD_SIZES
-from pellucid.data.synthetic import spelled_digits, write_pairs
+from pellucid.config.settings import Config
+from pellucid.data.synthetic import WORD_SIZES, spelled_digits, write_pairs
+from pellucid.decoding.trace import Trace
 from pellucid.evaluation.alignment import Agreement, Spans, agreement
 from pellucid.files import make_folder
-from pellucid.look.figures import mean_attention
 from pellucid.model.network import parameter_count
 from pellucid.recipes.digits.study import Judged, Outcome, Point, unheard
-from pellucid.search.trace import Trace
-from pellucid.training.members import throttle
-from pellucid.training.run import load, read_log
+from pellucid.reporting.figures import mean_attention
+from pellucid.training.ensemble_training import throttle
+from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import Files, train_run
-from pellucid.viewer.run_report import Judgement, judge
+from pellucid.viewer.reports import Judgement, judge
 from pellucid.worker_pool import ProgressCallback
 
 

@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.digits import OUTPUTS, Digits, backwards, draw
+from pellucid.data.synthetic import OUTPUTS, Digits, backwards, draw
 from pellucid.evaluation.alignment import Agreement, Spans, agreement
 from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.model.threads import use_threads
 from pellucid.recipes.digits.networks import Design, DigitsNetwork, Kind
 from pellucid.recipes.following import Reached
 from pellucid.worker_pool import ProgressCallback

@@ -1,1 +1,5 @@
-"""What the recipes about proteins share."""
+"""What the recipes of proteins share.
+
+Imports: data, errors, evaluation, files, model, reporting, viewer.
+Start with: places.py.
+"""

@@ -11,8 +11,8 @@ from jaxtyping import Int
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, quote
 from pellucid.files import read_bytes
+from pellucid.recipes.experiments import Pairs
 from pellucid.recipes.proteins.families import families
-from pellucid.recipes.reference.experiment import Pairs
 
 PLACES = {"cyto": "cytosol", "mito": "mitochondrion", "nuclear": "nucleus", "secreted": "secreted"}
 """The name of each place's file, and how the place is called."""

@@ -12,10 +12,10 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pellucid.evaluation.intervals import Z95, Interval
-from pellucid.look.figures import MUTED, empty_figure, settled, tidy
-from pellucid.recipes.digits.figures import colors
-from pellucid.recipes.labelling.judging import Answers
+from pellucid.evaluation.metrics import Z95, Interval
+from pellucid.recipes.digits.report import colors
+from pellucid.recipes.labelling import Answers
+from pellucid.reporting.figures import MUTED, empty_figure, settled, tidy
 from pellucid.viewer.report_schema import ReportTable
 
 STARTS = (30, 60)

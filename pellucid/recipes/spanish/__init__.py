@@ -1,1 +1,5 @@
-"""English to Spanish: the decoder of 2016 to the letter, what it was trained with, and real sentences."""
+"""What the recipes of Spanish sentences share.
+
+Imports: config, data, decoding, errors, evaluation, files, model, training, viewer, worker_pool.
+Start with: training.py.
+"""

@@ -1,17 +1,160 @@
-"""The two networks of 2016: an encoder-decoder, and the same with TensorFlow's attention decoder.
+"""Networks of the Spanish post: cells and attention as TensorFlow has them."""
 
-B batch, S source positions, T target positions, E embedding, H hidden, Z state, M heads, V Spanish words.
-"""
-
+import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.recipes.spanish.attention import Attention, Features, Looked, attend_all, attend_words
-from pellucid.recipes.spanish.cells import CellKind, cell_of, linear, unit_scaling
 from pellucid.recipes.spanish.sentences import GO
+
+CellKind = Literal["gru", "lstm"]
+
+
+class TensorFlowGRU(nn.Module):
+    """[r, u] = σ(W [x; h] + b), b from 1;  c = tanh(W_c [x; r ⊙ h] + b_c);  h' = u ⊙ h + (1 − u) ⊙ c.
+
+    The reset gate acts before the product, and the update gate says what is kept (Cho et al. 2014); in PyTorch, and in
+    Pellucid's own cell, the reset gate acts after it.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        """Weights of U(±√(3 / (E + H)))."""
+        super().__init__()
+        self.hidden_size = self.state_size = hidden_size
+        self.gates = linear(input_size + hidden_size, 2 * hidden_size, 1.0)
+        self.candidate = linear(input_size + hidden_size, hidden_size)
+
+    def forward(
+        self, inputs: Float[Tensor, "B E"], state: Float[Tensor, "B Z"]
+    ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B Z"]]:
+        """Output and new state, which are the same here."""
+        reset, update = self.gates(torch.cat([inputs, state], dim=1)).sigmoid().chunk(2, dim=1)
+        candidate = self.candidate(torch.cat([inputs, reset * state], dim=1)).tanh()
+        new = update * state + (1 - update) * candidate
+        return new, new
+
+
+class TensorFlowLSTM(nn.Module):
+    """[i, j, f, o] = W [x; h] + b;  c' = σ(f + 1) ⊙ c + σ(i) ⊙ tanh(j);  h' = σ(o) ⊙ tanh(c'). No peepholes.
+
+    The state is [c; h], and all of it passes from the encoder to the decoder, and asks the attention.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        """Weights of U(±√(3 / (E + H))), biases from 0."""
+        super().__init__()
+        self.hidden_size, self.state_size = hidden_size, 2 * hidden_size
+        self.gates = linear(input_size + hidden_size, 4 * hidden_size)
+
+    def forward(
+        self, inputs: Float[Tensor, "B E"], state: Float[Tensor, "B Z"]
+    ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B Z"]]:
+        """Output h' and new state [c'; h']."""
+        cell, hidden = state.chunk(2, dim=1)
+        enter, new, keep, leave = self.gates(torch.cat([inputs, hidden], dim=1)).chunk(4, dim=1)
+        cell = (keep + 1).sigmoid() * cell + enter.sigmoid() * new.tanh()
+        hidden = leave.sigmoid() * cell.tanh()
+        return hidden, torch.cat([cell, hidden], dim=1)
+
+
+Cell = TensorFlowGRU | TensorFlowLSTM
+
+
+def cell_of(kind: CellKind, input_size: int, hidden_size: int) -> Cell:
+    """A new cell."""
+    match kind:
+        case "gru":
+            return TensorFlowGRU(input_size, hidden_size)
+        case "lstm":
+            return TensorFlowLSTM(input_size, hidden_size)
+
+
+def linear(inputs: int, outputs: int, bias: float = 0.0) -> nn.Linear:
+    """W x + b, W of uniform unit scaling, b from one value."""
+    layer = nn.Linear(inputs, outputs)
+    unit_scaling(layer.weight, inputs)
+    nn.init.constant_(layer.bias, bias)
+    return layer
+
+
+def unit_scaling(weights: Tensor, inputs: int) -> None:
+    """U(±√(3 / n)) for n inputs: the size of what passes through stays (TensorFlow's uniform_unit_scaling).
+
+    A vector has one input by its rule, so that v and the softmax's bias are of U(±1.7321).
+    """
+    bound = math.sqrt(3 / inputs)
+    nn.init.uniform_(weights, -bound, bound)
+
+
+Weighing = Callable[[Float[Tensor, "B S"], Int[Tensor, " B"]], Float[Tensor, "B S"]]
+"""Scores and lengths to weights."""
+
+
+def attend_all(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S"]:
+    """A softmax over all positions: padding is looked at like words, as in 2016 (its states are zero)."""
+    return scores.softmax(dim=1)
+
+
+def attend_words(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S"]:
+    """A softmax over the words alone: what the post names as the better way, and leaves out."""
+    beyond = torch.arange(scores.shape[1]) >= lengths[:, None]
+    return scores.masked_fill(beyond, -torch.inf).softmax(dim=1)
+
+
+class Features(NamedTuple):
+    """What is looked at, and its projections."""
+
+    states: Float[Tensor, "B S H"]
+    keys: Float[Tensor, "M B S H"]
+    lengths: Int[Tensor, " B"]
+
+
+class Looked(NamedTuple):
+    """What each head found, and where it looked."""
+
+    contexts: Float[Tensor, "B M H"]
+    weights: Float[Tensor, "B M S"]
+
+
+class Attention(nn.Module):
+    """e_s = vᵀ tanh(K h_s + W q + b)    α = softmax(e)    a = Σ_s α_s h_s, for each head with K, W, b, v of its own.
+
+    K is the 1×1 convolution: a product at each position by itself. q is the decoder's new state. Source: TensorFlow
+    0.11, `seq2seq.attention_decoder`, after Vinyals et al. 2015 (arXiv:1412.7449), section 3.
+    """
+
+    def __init__(self, state_size: int, hidden_size: int, heads: int, weigh: Weighing) -> None:
+        """`weigh` says whether padding is looked at."""
+        super().__init__()
+        self.weigh = weigh
+        self.projections = nn.ParameterList(nn.Parameter(torch.empty(hidden_size, hidden_size)) for _ in range(heads))
+        self.queries = nn.ModuleList(linear(state_size, hidden_size) for _ in range(heads))
+        self.vectors = nn.ParameterList(nn.Parameter(torch.empty(hidden_size)) for _ in range(heads))
+        for projection, vector in zip(self.projections, self.vectors, strict=True):
+            unit_scaling(projection, hidden_size)
+            unit_scaling(vector, 1)
+
+    def prepare(self, states: Float[Tensor, "B S H"], lengths: Int[Tensor, " B"]) -> Features:
+        """The projections, once for all steps."""
+        return Features(states, torch.stack([states @ projection for projection in self.projections]), lengths)
+
+    def scores(self, state: Float[Tensor, "B Z"], features: Features) -> Float[Tensor, "B M S"]:
+        """e of each head, before the softmax."""
+        found = [
+            (features.keys[head] + query(state)[:, None]).tanh() @ self.vectors[head]
+            for head, query in enumerate(self.queries)
+        ]
+        return torch.stack(found, dim=1)
+
+    def forward(self, state: Float[Tensor, "B Z"], features: Features) -> Looked:
+        """One look of each head."""
+        scores = self.scores(state, features)
+        weights = torch.stack([self.weigh(own, features.lengths) for own in scores.unbind(dim=1)], dim=1)
+        return Looked(weights @ features.states, weights)
+
 
 KEPT = 0.5
 """The share of a cell's outputs that dropout leaves, in training."""

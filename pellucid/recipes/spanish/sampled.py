@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.model.threads import use_threads
+from pellucid.model.device import use_threads
 from pellucid.recipes.spanish.networks import Design, SpanishNetwork
 from pellucid.recipes.spanish.sentences import EOS, GO, SPECIAL
 from pellucid.recipes.spanish.training import Tensors

@@ -2,14 +2,30 @@
 
 import random
 import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pellucid.config import DataConfig
+import numpy as np
+
+from pellucid.config.settings import Config, DataConfig
 from pellucid.data.examples import Example, read_examples
+from pellucid.data.vocabulary import Vocabulary
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError
+from pellucid.evaluation.alignment import Statistic, summary
+from pellucid.evaluation.assessment import score
+from pellucid.evaluation.metrics import Corpus, Evaluation, bleu, chrf, evaluate
 from pellucid.files import make_folder, write_text
+from pellucid.model.device import use_threads
+from pellucid.model.network import parameter_count
+from pellucid.recipes.following import train_telling
+from pellucid.training.run_folder import load, read_log
+from pellucid.training.session import Files
+from pellucid.viewer.reports import Judgement
+from pellucid.worker_pool import ProgressCallback
 
 FOLDER, PARTS = Path("mt-tatoeba-spa-eng") / "derived-split", ("train", "dev", "test")
 WORD = re.compile(r"(\s+)|(\w+(?:['’]\w+)*)|([^\w\s])")
@@ -86,3 +102,149 @@ def write_sets(sentences: Sentences, folder: Path, as_words: bool) -> Sentences:
 def _parted(pair: Example) -> Example:
     """A pair as words."""
     return Example(apart(pair.source), apart(pair.target))
+
+
+BEAM, PAIRS = 5, 40
+
+
+class System(NamedTuple):
+    """One training, for a process of its own."""
+
+    name: str
+    config: Config
+    train: Path
+    dev: Path
+    folder: Path
+    as_words: bool
+    developed: Sequence[Example]
+    tested: Sequence[Example]
+    """Pairs as training reads them."""
+
+
+class Worth(NamedTuple):
+    """Outputs of one set, beside all translations of each sentence."""
+
+    evaluation: Evaluation
+    bleu: Corpus
+    chrf: Corpus
+    sentences: int
+    references: int
+
+    def told(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        rates = self.evaluation.to_dict()
+        return {
+            **{key: rates[key] for key in ("exact_match", "exact_match_ci95", "symbol_error_rate")},
+            **{"bleu": self.bleu.score, "bleu_signature": self.bleu.signature},
+            **{"chrf": self.chrf.score, "chrf_signature": self.chrf.signature},
+            **{"sentences": self.sentences, "references": self.references},
+        }
+
+
+class Linked(NamedTuple):
+    """A written symbol, how often it was written, and what it looked at most, with its share of the weight."""
+
+    written: str
+    times: int
+    read: str
+    share: float
+
+
+class Outcome(NamedTuple):
+    """What came of one training."""
+
+    system: System
+    dev: Worth
+    test: Worth
+    greedy: Worth
+    """Of the test set, without a beam."""
+    judgement: Judgement
+    stopped: dict[str, Any]
+    passes: float
+    """Over the training set."""
+    sizes: tuple[int, int]
+    """Symbols of the source and of the target vocabulary."""
+    unknown: tuple[float, float]
+    """Share of the test set's source and target symbols that the vocabulary lacks, in per cent."""
+    parameters: int
+    links: list[Linked]
+    statistics: list[Statistic]
+
+
+def conduct(system: System, tell: ProgressCallback) -> Outcome:
+    """Train on one thread, or go on, or find it finished; and judge."""
+    train_telling(Files(system.train, system.dev), system.folder, system.config, tell)
+    tell("decoding, to judge it")
+    use_threads(system.config.threads)
+    transducer = load(system.folder)
+    log = read_log(system.folder)
+    _, dev = judged(transducer.with_beam(BEAM), system, system.developed)
+    _, greedy = judged(transducer, system, system.tested)
+    judgement, test = judged(transducer.with_beam(BEAM), system, system.tested)
+    stopped = [record for record in log if record["event"] == "stopped"][-1]
+    examples = next(record["examples"] for record in log if record["event"] == "read")  # the training file comes first
+    known, cut = transducer.vocabularies, transducer.segmenters
+    sources = [cut.source.split(pair.source) for pair in system.tested]
+    targets = [cut.target.split(pair.target) for pair in system.tested]
+    return Outcome(
+        system=system,
+        dev=dev,
+        test=test,
+        greedy=greedy,
+        judgement=judgement,
+        stopped=stopped,
+        passes=stopped["samples"] / examples,
+        sizes=(len(known.source), len(known.target)),
+        unknown=(unknown_share(sources, known.source), unknown_share(targets, known.target)),
+        parameters=parameter_count(transducer.network),
+        links=links_of(judgement.traces, PAIRS),
+        statistics=summary(judgement.traces),
+    )
+
+
+def judged(transducer: Predictor, system: System, pairs: Sequence[Example]) -> tuple[Judgement, Worth]:
+    """Each different source once: BLEU and chrF of the texts, exact match in symbols, against all its targets."""
+    asked = asked_of(pairs)
+    traces = transducer.predict(asked.sources)
+    scored = score(traces, asked.references, transducer.segmenters)
+    evaluation = evaluate(scored)
+    outputs, references = texts_of(traces, asked, system.as_words)
+    worth = Worth(
+        evaluation,
+        bleu(outputs, references),
+        chrf(outputs, references),
+        len(asked.sources),
+        sum(map(len, asked.references)),
+    )
+    return Judgement(transducer, traces, asked.references, scored, evaluation), worth
+
+
+def texts_of(traces: Sequence[Trace], asked: Asked, as_words: bool) -> tuple[list[str], list[list[str]]]:
+    """Outputs and references as a person writes them."""
+    read = together if as_words else str
+    return [read(trace.output) for trace in traces], [list(map(read, own)) for own in asked.references]
+
+
+def unknown_share(sequences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> float:
+    """The share of symbols that a vocabulary lacks, in per cent."""
+    lacking = [symbol not in vocabulary.ids for sequence in sequences for symbol in sequence]
+    return 100 * float(np.mean(lacking)) if lacking else 0.0
+
+
+def links_of(traces: Sequence[Trace], count: int) -> list[Linked]:
+    """Attention read as a dictionary: for the commonest written symbols, the source symbol with the most weight.
+
+    Weights are summed over all traces; the share is of the symbol's own sum. The end stands last in a target.
+    """
+    times: Counter[str] = Counter()
+    weights: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for trace in traces:
+        for written, row in zip(trace.target, trace.attention, strict=True):
+            times[written] += 1
+            for read, weight in zip(trace.source, row.tolist(), strict=True):
+                weights[written][read] += weight
+    found = []
+    for written, often in times.most_common(count):
+        ((read, weight),) = weights[written].most_common(1)
+        found.append(Linked(written, often, read, weight / sum(weights[written].values())))
+    return found

@@ -1,1 +1,5 @@
-"""What the recipes about words with one wrong letter share."""
+"""What the recipes of wrong letters share.
+
+Imports: data, model, reporting, viewer, worker_pool.
+Start with: study.py.
+"""

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.typos import LETTERS
+from pellucid.data.synthetic import LETTERS
 
 SYMBOLS = f"{LETTERS} "
 """Symbol i has the number i; the space pads a word to the longest."""

@@ -15,13 +15,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.typos import Typo, read_words
+from pellucid.data.synthetic import Typo, read_words
+from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.model.threads import use_threads
 from pellucid.recipes.following import Reached
 from pellucid.recipes.typos.foretelling import ForetellingPointer, Widths, foretelling_loss
+from pellucid.recipes.typos.report import Run
 from pellucid.recipes.typos.study import CHUNK, Step, answers, data_of, examples_of, numbered, validated
-from pellucid.recipes.typos.telling import Run
 from pellucid.worker_pool import ProgressCallback
 
 POOL = 64

@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.typos import Typo, WordList, parted, read_words, typos
+from pellucid.data.synthetic import Typo, WordList, parted, read_words, typos
+from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.model.threads import use_threads
 from pellucid.recipes.following import Reached
 from pellucid.recipes.typos.networks import PADDING, SYMBOLS, Sizes, TypoNetwork
 from pellucid.worker_pool import ProgressCallback

@@ -1,5 +1,5 @@
-// Made by `make page` from search/trace_schema.py, tasks/task_view.py and from viewer/contents.py,
-// asking.py and report_schema.py of pellucid/; do not edit.
+// Made by `make page` from decoding/trace_schema.py, tasks/task_view.py and from viewer/schema.py
+// and viewer/report_schema.py of pellucid/; do not edit.
 
 export const FORMAT = 1;
 export const REPORT_FORMAT = 1;
@@ -10,7 +10,7 @@ export interface EncodedArray {
   data: string;
 }
 
-/** The JSON form of a lattice: everything that a beam considered for one source (search/lattice.py). */
+/** The JSON form of a lattice: everything that a beam considered for one source (decoding/search_tree.py). */
 export interface Lattice {
   symbols: string[];
   parents: number[];
@@ -65,7 +65,7 @@ export interface States {
   decoder_near: EncodedArray | null;
 }
 
-/** One output and how each of its symbols came to be (search/trace.py), with what the page shows beside it. */
+/** One output and how each of its symbols came to be (decoding/trace.py), with what the page shows beside it. */
 export interface Trace {
   version: number;
   text: string;
@@ -340,7 +340,7 @@ export interface ReportTable {
   total: boolean;
 }
 
-/** Figure as an SVG document, as `pellucid.look.figures.svg` writes it. */
+/** Figure as an SVG document, as `pellucid.reporting.figures.svg` writes it. */
 export interface ReportFigure {
   type: "figure";
   title: string;

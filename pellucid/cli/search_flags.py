@@ -1,0 +1,132 @@
+"""How to search, on the command line of every verb that decodes: flags instead of the run's own settings."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from tyro.conf import Positional, arg
+
+from pellucid.cli.messages import say
+from pellucid.config.settings import WIDEST, Header, SearchConfig
+from pellucid.errors import ArgumentError, ConfigError
+
+if TYPE_CHECKING:
+    from pellucid.decoding.constraints import Lexicon
+    from pellucid.decoding.predictor import Predictor
+    from pellucid.decoding.sampling import Drawing
+
+Run = Annotated[Path, Positional, arg(metavar="RUN")]
+More = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]")]
+Number = Annotated[int | None, arg(metavar="N")]
+Real = Annotated[float | None, arg(metavar="X")]
+Place = Annotated[Path | None, arg(metavar="FILE")]
+Normalised = Annotated[Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}")]
+DRAWS = ("temperature", "top_k", "top_p", "seed")
+"""Flags that need --sample."""
+SEARCHED = ("beam", "nbest", "until", "length_normalisation", "length_power", "coverage_penalty")
+"""Flags that a sample has no use for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchFlags:
+    """What stands instead of the run's search settings, or beside them."""
+
+    beam: Number = None
+    """Hypotheses kept for each source at every step, instead of the run's search.beam_width: 1 (greedy) to 1,024."""
+    nbest: Number = None
+    """So many outputs a source, 1,024 at most, likeliest first. The beam is made as wide; a wider one misses fewer."""
+    sample: Number = None
+    """Draw so many outputs of each source at random, 1,024 at most."""
+    temperature: Real = None
+    """For --sample: what ln p is divided by before drawing (1)."""
+    top_k: Number = None
+    """For --sample: draw among so many likeliest symbols; 0 sets no limit, and neither does leaving it out."""
+    top_p: Real = None
+    """For --sample: draw among the fewest likeliest symbols that have this probability together."""
+    seed: Number = None
+    """For --sample: seed of the draws (1)."""
+    lexicon: Place = None
+    """File of pairs: its sources get its targets (but those that break a constraint); the model does the rest."""
+    length_normalisation: Normalised = None
+    """What ln p of an output is divided by to rank it, instead of the run's."""
+    length_power: Real = None
+    """Exponent of gnmt, instead of the run's."""
+    coverage_penalty: Real = None
+    """Weight of the penalty for source symbols not looked at, instead of the run's."""
+    maximum_length: Number = None
+    """Longest output, in symbols, instead of the run's; 0: half as much again as the longest training target + 10."""
+    minimum_length: Number = None
+    """Shortest output, in symbols, instead of the run's."""
+    maximum_ratio: Real = None
+    """Longest output in symbols for each source symbol, instead of the run's; 0 sets no limit."""
+    maximum_offset: Number = None
+    """Symbols added to what the maximum ratio allows, instead of the run's."""
+    minimum_ratio: Real = None
+    """Shortest output in symbols for each source symbol, instead of the run's; 0 sets no limit."""
+    minimum_offset: Number = None
+    """Symbols added to what the minimum ratio asks, instead of the run's."""
+    on_bad_line: Literal["stop", "skip"] = "stop"
+    """What an unreadable line does: stop, or be skipped, counted and listed (predict gives it an empty output)."""
+    header: Header = "auto"
+    """Whether the first line of FILE names the columns (--header, --no-header); auto: as in the training file."""
+
+
+def with_settings(transducer: "Predictor", flags: SearchFlags) -> "Predictor":
+    """The transducer with the settings asked for; `ConfigError` for what contradicts itself."""
+    names = [field.name for field in msgspec.structs.fields(SearchConfig) if hasattr(flags, field.name)]
+    changes = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
+    if flags.beam is not None:
+        changes["beam_width"] = flags.beam
+    if not changes:
+        return transducer
+    try:
+        return transducer.with_search(msgspec.structs.replace(transducer.config.search, **changes))
+    except ConfigError as error:
+        told = str(error)
+        for name in changes:
+            flag = "beam" if name == "beam_width" else name.replace("_", "-")
+            told = re.sub(rf"\bsearch\.{name}\b", f"--{flag}", told)
+        raise ConfigError(told) from error
+
+
+def check_list(flags: SearchFlags) -> None:
+    """`ConfigError` for a list that is empty, or longer than a beam can be wide."""
+    if flags.nbest is not None and not 1 <= flags.nbest <= WIDEST:
+        raise ConfigError(
+            f"--nbest: expected 1 to {WIDEST:,} outputs, got {flags.nbest}: the beam is as wide as the list is long"
+        )
+
+
+def lexicon_of(transducer: "Predictor", flags: SearchFlags) -> "Lexicon | None":
+    """The lexicon, read as training pairs are; lines that are skipped are told."""
+    from pellucid.decoding.constraints import load_lexicon
+
+    if flags.lexicon is None:
+        return None
+    data = msgspec.structs.replace(transducer.config.data, on_bad_line=flags.on_bad_line)
+    lexicon = load_lexicon(flags.lexicon, data)
+    for line in lexicon.bad:
+        say(f"skipped {line}")
+    return lexicon
+
+
+def drawing_of(flags: SearchFlags) -> "Drawing | None":
+    """How samples are drawn, if any are; `ConfigError` for values out of range, and flags that need --sample."""
+    from pellucid.decoding.sampling import Drawing
+
+    changes = {name: getattr(flags, name) for name in DRAWS if getattr(flags, name) is not None}
+    if flags.sample is None:
+        if changes:
+            raise ConfigError(f"--{next(iter(changes)).replace('_', '-')} needs --sample")
+        return None
+    for name in SEARCHED:
+        if getattr(flags, name, None) is not None:
+            shown = name.replace("_", "-")
+            raise ConfigError(f"--sample draws outputs, --{shown} searches for them: give one of them")
+    try:
+        return Drawing(samples=flags.sample, **changes)
+    except ArgumentError as error:
+        name, _, told = str(error).partition(":")
+        raise ConfigError(f"--{name.replace('samples', 'sample').replace('_', '-')}:{told}") from error

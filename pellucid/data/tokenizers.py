@@ -1,0 +1,229 @@
+"""Text to symbols and back: characters, words, separators, and subwords by byte-pair encoding."""
+
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import chain
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pellucid.config.settings import DataConfig, Normalisation
+from pellucid.errors import ConfigError, nearest, quote
+
+WORD = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s"
+"""No piece goes beyond a word, a number or signs, with the space before it; together these are all of a text."""
+UNKNOWN = ""
+"""What the library calls a character that the training file lacks; no piece is empty."""
+
+
+class Subwords(msgspec.Struct, frozen=True, dict=True):
+    """Byte-pair encoding (Sennrich et al. 2016): the characters, and which two neighbours become one, in this order.
+
+    A piece is a part of the text as it stands, with the space before it, so that the pieces end to end are the text.
+    """
+
+    alphabet: tuple[str, ...]
+    merges: tuple[tuple[str, str], ...]
+    rare: tuple[str, ...] = ()
+    """Pieces that stand too rarely by themselves for a model to learn them: they are taken apart again (ibid.)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no training gives, wherever it was read."""
+        known = set(self.alphabet)
+        if any(len(character) != 1 for character in known):
+            raise ValueError("the alphabet of subwords is single characters")
+        for first, second in self.merges:
+            if first not in known or second not in known:
+                raise ValueError("subwords are merged of those that came before")
+            known.add(first + second)
+
+    def split(self, text: str) -> list[str]:
+        """The pieces of a text; a character that the training file lacks is one by itself."""
+        # The library takes no lone surrogates: one that is read as "?" keeps its place.
+        encoded = self._tokenizer.encode(text.encode("utf-8", "replace").decode("utf-8"))
+        pieces = [text[start:stop] for start, stop in encoded.offsets]
+        return [part for piece in pieces for part in self._parts(piece)] if self.rare else pieces
+
+    def _parts(self, piece: str) -> Iterator[str]:
+        """A piece, or, of a rare one, the parts that it was merged of."""
+        if piece in self._taken_apart:
+            for part in self._taken_apart[piece]:
+                yield from self._parts(part)
+        else:
+            yield piece
+
+    @cached_property
+    def _taken_apart(self) -> dict[str, tuple[str, str]]:
+        """The parts of each rare piece."""
+        rare = set(self.rare)
+        return {"".join(parts): parts for parts in reversed(self.merges) if "".join(parts) in rare}
+
+    @cached_property
+    def _tokenizer(self) -> Any:  # noqa: ANN401 (the library has no types, and may not be there)
+        """The library's tokenizer, which splits some hundred times as fast as Python."""
+        names = dict.fromkeys([UNKNOWN, *self.alphabet, *map("".join, self.merges)])
+        numbered = {piece: number for number, piece in enumerate(names)}
+        return _tokenizer(_library(), numbered, list(self.merges))
+
+
+class Pieces(msgspec.Struct, frozen=True):
+    """The subwords of either side; none where it is cut in another way."""
+
+    source: Subwords | None = None
+    target: Subwords | None = None
+
+
+NO_PIECES = Pieces()
+
+
+def learn_subwords(texts: Sequence[str], most: int, least: int = 1) -> Subwords:
+    """At most so many subwords of texts, all their characters among them; those that stand less than `least` are rare.
+
+    A piece that stands only within longer ones is rare as well: no model would ever see it.
+    """
+    library = _library()
+    tokenizer = _tokenizer(library, None, None)
+    trainer = library.trainers.BpeTrainer(vocab_size=most, min_frequency=2, show_progress=False, special_tokens=[])
+    tokenizer.train_from_iterator((text.encode("utf-8", "replace").decode("utf-8") for text in texts), trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    alphabet = sorted(piece for piece in model["vocab"] if len(piece) == 1)
+    plain = Subwords(tuple(alphabet), tuple((first, second) for first, second in model["merges"]))
+    counts = Counter(piece for text in texts for piece in plain.split(text))
+    rare = {piece for piece in map("".join, plain.merges) if counts[piece] < least}
+    return Subwords(plain.alphabet, plain.merges, tuple(sorted(rare)))
+
+
+def _tokenizer(library: ModuleType, numbered: dict[str, int] | None, merges: list[tuple[str, str]] | None) -> Any:  # noqa: ANN401
+    """Words apart, then pieces; nothing is normalised, nothing left out."""
+    tokenizer = library.Tokenizer(library.models.BPE(numbered, merges, unk_token=UNKNOWN if numbered else None))
+    tokenizer.pre_tokenizer = library.pre_tokenizers.Split(library.Regex(WORD), behavior="isolated")
+    return tokenizer
+
+
+def _library() -> ModuleType:
+    """The package tokenizers; `ConfigError` where it is not installed."""
+    try:
+        import tokenizers
+    except ImportError:
+        raise ConfigError("subwords need the package tokenizers: pip install 'pellucid[subwords]'") from None
+    module: ModuleType = tokenizers
+    return module
+
+
+WHOLE = ("whole", "position")
+"""Kinds that cut nothing."""
+KINDS = ("characters", "words", "subwords", *WHOLE)
+
+
+class Segmenter(NamedTuple):
+    """How the text of one side is cut into symbols.
+
+    `kind` is "characters" (code points), "words" (parts between white space), "subwords", "whole" or "position" (the
+    text is one symbol: any, or a number) or a separator. A separator cuts at each place where it stands, so that `join`
+    gives back the very text `split` was given; so do subwords.
+    """
+
+    kind: str
+    normalisation: Normalisation
+    subwords: Subwords | None = None
+    """Those that were learnt; before that, where they are asked for, characters stand for them."""
+    unscored: str = ""
+    """The symbol of positions that are neither trained nor scored; empty for none."""
+
+    def split(self, text: str) -> list[str]:
+        """The symbols of a text, in its order; none for an empty text."""
+        text = self.normalised(text)
+        if self.subwords is not None:
+            return self.subwords.split(text)
+        if self.kind in ("characters", "subwords"):
+            return list(text)
+        if self.kind == "words":
+            return text.split()
+        if self.kind in WHOLE:
+            return [text] if text else []
+        return text.split(self.kind) if text else []
+
+    def count(self, text: str) -> int:
+        """How many symbols a text has: the length of `split`, without a list of them where none is needed."""
+        if self.subwords is None and self.kind in ("characters", "subwords"):
+            return len(self.normalised(text))
+        return len(self.split(text))
+
+    def can_give(self, symbol: str) -> bool:
+        """Return whether a cut of some text can give this symbol; parts between separators may be empty."""
+        if self.kind == "characters":
+            return len(symbol) == 1
+        if self.kind == "words":
+            return symbol.split() == [symbol]
+        if self.kind in KINDS:
+            return symbol != ""
+        return self.kind not in symbol
+
+    def normalised(self, text: str) -> str:
+        """The text in the Unicode form of its side."""
+        if self.normalisation == "none" or text.isascii():
+            return text
+        return unicodedata.normalize("NFC" if self.normalisation == "nfc" else "NFD", text)
+
+    def symbols(self, texts: Sequence[str], lengths: list[int]) -> Iterator[str]:
+        """The symbols of many texts end to end; how many each text has is added to `lengths`.
+
+        No list of symbols outlives its text: many small lists at once would keep the garbage collector at work.
+        """
+
+        def each() -> Iterator[list[str]]:
+            for text in texts:
+                symbols = self.split(text)
+                lengths.append(len(symbols))
+                yield symbols
+
+        return chain.from_iterable(each())
+
+    def join(self, symbols: Sequence[str]) -> str:
+        """The text of symbols: the inverse of `split`, but for the width of white space between words."""
+        if self.kind in ("characters", "subwords"):
+            return "".join(symbols)
+        if self.kind in WHOLE:
+            return "\t".join(symbols)  # of which there is one
+        return (" " if self.kind == "words" else self.kind).join(symbols)
+
+
+class Segmenters(NamedTuple):
+    """The segmenters of the three columns."""
+
+    source: Segmenter
+    target: Segmenter
+    features: Segmenter
+
+
+def segmenters(config: DataConfig, pieces: Pieces = NO_PIECES) -> Segmenters:
+    """The segmenters a configuration describes, with subwords that were learnt; `ConfigError` for a kind that is none.
+
+    Features are never cut into subwords.
+    """
+    if config.features_symbols == "subwords":
+        raise ConfigError("data.features_symbols: features are characters, words or parts between separators")
+    source = _segmenter("data.source_symbols", config.source_symbols, config.source_normalisation)
+    target = _segmenter("data.target_symbols", config.target_symbols, config.target_normalisation)
+    return Segmenters(
+        source=source._replace(subwords=pieces.source),
+        target=target._replace(subwords=pieces.target, unscored=config.unscored),
+        features=_segmenter("data.features_symbols", config.features_symbols, config.source_normalisation),
+    )
+
+
+def _segmenter(key: str, kind: str, normalisation: Normalisation) -> Segmenter:
+    """A segmenter, once its kind is known to be meant: a misspelt "charcters" must not become a separator."""
+    if not kind:
+        raise ConfigError(f"{key}: expected characters, words, subwords or a separator, got an empty string")
+    if kind not in KINDS and len(kind) > 1 and kind.isalpha():
+        raise ConfigError(
+            f"{key}: expected characters, words, subwords or a separator, got {quote(kind)}{nearest(kind, KINDS)}"
+        )
+    if kind == "position" and key != "data.target_symbols":
+        raise ConfigError(f"{key}: expected characters, words or a separator, got 'position', which only a target is")
+    return Segmenter(kind, normalisation)

@@ -1,0 +1,276 @@
+"""The JSON form of a trace: one versioned schema for `predict --format jsonl`, snapshots, the page and files.
+
+TypeScript's types are generated from it. docs/using.md documents every field.
+
+T steps (the end symbol's included), S source positions, N heads, L looks or rows, M nodes of a lattice.
+"""
+
+import base64
+import math
+import re
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from jaxtyping import Float
+
+from pellucid.arguments import convert_argument
+from pellucid.config.settings import DEFAULT_TASK, Task
+from pellucid.errors import DataError, abbreviate_reason
+from pellucid.wording import abbreviated, escape_json
+
+VERSION = 1
+"""Of the schema. A reader refuses every other version."""
+DECIMALS = 6
+"""Decimals of the numbers in lists, and of `top` in both forms."""
+LOG_ZERO = -1e9
+"""What is written for a log-probability of −∞ (probability 0), which JSON does not have."""
+ROUNDING = 1e-3
+"""How far rounding may put a probability above 1, and a log-probability above 0."""
+MAX_CANDIDATES = 64
+"""Candidates of a step that a reader accepts: every step takes as much memory as the one with the most."""
+SCALARS = {str, int, float, bool, type(None)}
+SURROGATES = re.compile("[\ud800-\udfff]")
+
+Fate = Literal["kept", "ended", "pruned"]
+Origin = Literal["search", "sample", "given", "lexicon"]
+
+
+class EncodedArray(msgspec.Struct, frozen=True, kw_only=True):
+    """An array in compact form: its shape, and its values, row by row, as little-endian float32 in base64."""
+
+    shape: list[Annotated[int, msgspec.Meta(ge=0)]]
+    data: str
+
+
+Vector = EncodedArray | list[float]
+Matrix = EncodedArray | list[list[float]]
+Matrices = EncodedArray | list[list[list[float]]]
+"""Arrays of one, two and three dimensions. Every reader accepts both forms; a writer uses one of them throughout."""
+
+
+class LatticeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The JSON form of a lattice: everything that a beam considered for one source (decoding/search_tree.py)."""
+
+    symbols: list[str]
+    parents: list[int]
+    log_probabilities: Vector
+    scores: Vector
+    fates: list[Fate]
+    looks: list[int]
+    attention: Matrix
+    """L × S."""
+    leaf: int
+
+
+class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The JSON form of a trace: one output and how each of its symbols came to be (decoding/trace.py)."""
+
+    version: int
+    text: str
+    output: str
+    score: float
+    finished: bool
+    source: list[str]
+    features: int
+    unknown: list[int]
+    target: list[str]
+    log_probabilities: Vector
+    """T."""
+    attention: Matrix
+    """T × S; empty for tags, each of which reads its own position."""
+    top: list[list[tuple[str, float]]]
+    """The most likely symbols of each step, with their log-probabilities. Symbols of probability 0 are left out."""
+    rank: int
+    origin: Origin = "search"
+    probability: float | None = None
+    search_score: float | None = None
+    task: Task = DEFAULT_TASK
+    heads: Matrices | None = None
+    """N × T × S."""
+    looks: Matrix | None = None
+    """L × S."""
+    added: list[str] = []
+    unknown_target: list[int] = []
+    forced: list[int] = []
+    painted: list[int] = []
+    lattice: LatticeRecord | None = None
+
+
+def encode_array(values: Float[np.ndarray, "..."]) -> EncodedArray:
+    """Return the compact form of an array. NaN becomes 0, and an infinite value the greatest of its sign."""
+    plain = np.nan_to_num(np.asarray(values, np.float32)).astype("<f4")
+    return EncodedArray(shape=list(plain.shape), data=base64.b64encode(plain.tobytes()).decode("ascii"))
+
+
+def list_array(values: Float[np.ndarray, "..."]) -> list[Any]:
+    """Return an array as nested lists, rounded to `DECIMALS`."""
+    rounded: list[Any] = np.round(values.astype(np.float64), DECIMALS).tolist()
+    return rounded
+
+
+def decode_array(given: Vector | Matrix | Matrices, shape: tuple[int | None, ...] | None = None) -> np.ndarray:
+    """Return the float32 array of either form.
+
+    Args:
+        given: The compact form, or nested lists.
+        shape: The shape that is expected. None stands for any size, of the first axis alone.
+
+    Raises:
+        DataError: The data is no array, or of another shape.
+    """
+    try:
+        if isinstance(given, EncodedArray):
+            values = np.frombuffer(base64.b64decode(given.data, validate=True), "<f4").reshape(given.shape)
+            values = values.astype(np.float32)
+        else:
+            values = float32_array(given)
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"expected an array of numbers: {abbreviate_reason(error)}") from None
+    if not np.isfinite(values).all():
+        raise DataError("expected finite numbers")
+    if shape is None or _fits(values.shape, shape):
+        return values
+    rows = values.shape[0] if values.ndim else 0
+    empty = tuple(rows if size is None else size for size in shape)
+    if values.size or math.prod(empty) or values.ndim == 0:
+        raise DataError(f"expected {_shown_shape(shape)} numbers, got {_shown_shape(values.shape)}")
+    return values.reshape(empty)  # lists without numbers do not tell all of their shape
+
+
+def float32_array(given: object) -> np.ndarray:
+    """Return numbers as a float32 array; `DataError` for a finite one that is too large for float32."""
+    values = np.array(given, np.float64)
+    with np.errstate(over="ignore"):
+        converted = values.astype(np.float32)
+    if (np.isinf(converted) & ~np.isinf(values)).any():
+        raise DataError("expected numbers that float32 can hold")
+    return converted
+
+
+def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
+    """Return whether a shape is as expected, None standing for any size."""
+    sizes = zip(shape, expected, strict=False)
+    return len(shape) == len(expected) and all(wanted in (None, size) for size, wanted in sizes)
+
+
+def _shown_shape(shape: tuple[int | None, ...]) -> str:
+    """Return a shape as errors name it."""
+    return " × ".join("any number of" if size is None else f"{size}" for size in shape)
+
+
+def decode_field(record: TraceRecord | LatticeRecord, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+    """Return an array of a record as `decode_array` does; its errors name the field.
+
+    Raises:
+        DataError: The field is no array of this shape, or a weight or log-probability in it is out of range.
+    """
+    try:
+        values = decode_array(getattr(record, name), shape)
+        if name == "log_probabilities":
+            check_log_probabilities(values)
+        elif name == "scores":  # sums, each of at most as many log-probabilities as there are
+            check_log_probabilities(values / max(1, len(values)))
+        elif values.size and not (values.min() >= 0 and values.max() <= 1 + ROUNDING):
+            raise DataError("expected weights from 0 to 1")
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
+    return values
+
+
+def check_log_probabilities(values: Float[np.ndarray, "..."]) -> None:
+    """Raise a `DataError` where one of them is above 0, or no number."""
+    if values.size and not values.max() <= ROUNDING:
+        raise DataError("expected log-probabilities, which are at most 0")
+
+
+def finite_log_probability(value: float) -> float:
+    """Return a log-probability that JSON can hold: `LOG_ZERO` for −∞, and 0 for what is no number."""
+    return value if math.isfinite(value) else (LOG_ZERO if value < 0 else 0.0)
+
+
+def finite_log_probabilities(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """Return log-probabilities with `LOG_ZERO` in place of −∞."""
+    return np.where(np.isneginf(values), np.float32(LOG_ZERO), values)
+
+
+def restore_log_probabilities(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """Return log-probabilities with −∞ in place of `LOG_ZERO`."""
+    return np.where(values <= LOG_ZERO, np.float32(-np.inf), values)
+
+
+def decode_record(text: str | bytes) -> TraceRecord:
+    """Return the record that JSON text holds. Unknown fields are ignored: the page adds some.
+
+    Raises:
+        ArgumentError: The argument is neither text nor bytes.
+        DataError: The text is not JSON, is not a trace, or is of another version of the schema.
+    """
+    text = convert_argument("text", text, str | bytes)
+    try:
+        return msgspec.json.decode(text, type=TraceRecord)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise _no_trace(abbreviate_reason(error)) from None
+
+
+def check_types(record: TraceRecord) -> TraceRecord:
+    """Return a record that a program has made, its values checked against the types of the fields.
+
+    Raises:
+        ArgumentError: The argument is no record.
+        DataError: A field has another type.
+    """
+    given: TraceRecord = convert_argument("record", record, TraceRecord)
+    try:
+        for name in TraceRecord.__struct_fields__:
+            _check_plain(name, getattr(given, name))
+        return msgspec.convert(msgspec.to_builtins(given), TraceRecord)
+    except DataError:
+        raise
+    except Exception as error:  # whatever the values of the fields may raise
+        raise _no_trace(abbreviate_reason(error)) from None
+
+
+def _no_trace(reason: str) -> DataError:
+    """Return the error about what is no trace."""
+    return DataError(f"this is not a trace of schema version {VERSION}: {reason}")
+
+
+def _check_plain(name: str, value: object) -> None:
+    """Raise a `DataError` that names a field whose value would become another type in JSON: bytes, a set, a date."""
+    if isinstance(value, list | tuple):
+        if not set(map(type, value)) <= SCALARS:
+            for each in value:
+                _check_plain(name, each)
+    elif isinstance(value, EncodedArray | LatticeRecord):
+        for inner in value.__struct_fields__:
+            _check_plain(f"{name}.{inner}", getattr(value, inner))
+    elif type(value) not in SCALARS and not isinstance(value, str | int | float):
+        raise _no_trace(f"{name}: expected a value that JSON has, got {abbreviated(value)}")
+
+
+def encode_json(value: object) -> bytes:
+    """Return structs and plain values as JSON, in which no character acts on a terminal or ends a line.
+
+    A lone surrogate, which has no place in UTF-8, becomes U+FFFD.
+    """
+    try:
+        content = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        content = msgspec.json.encode(_replace_surrogates(msgspec.to_builtins(value)))
+    return escape_json(content.decode("utf-8")).encode("utf-8")
+
+
+def _replace_surrogates(value: object) -> object:
+    """Return plain values with U+FFFD in place of lone surrogates, which a file name or a line of JSON may hold."""
+    match value:
+        case str():
+            return SURROGATES.sub("\ufffd", value)
+        case list() | tuple():
+            return [_replace_surrogates(each) for each in value]
+        case dict():
+            return {_replace_surrogates(key): _replace_surrogates(each) for key, each in value.items()}
+        case _:
+            return value

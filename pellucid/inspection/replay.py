@@ -1,0 +1,128 @@
+"""Traces in ids again, batch by batch, and the steps along them.
+
+B traces of a batch, S source positions, T target positions, H hidden.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from pellucid.data.batches import Ragged, ragged
+from pellucid.data.examples import Example
+from pellucid.data.vocabulary import BOS, EOS, UNK
+from pellucid.decoding.forced_attention import Guided
+from pellucid.decoding.inference import Alone
+from pellucid.decoding.outputs import Spans
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.preprocessing import Work, sources_of
+from pellucid.decoding.trace import Trace
+from pellucid.decoding.transducer import require_transducer
+from pellucid.errors import InputError
+from pellucid.kernels.dispatch import inference_kernels
+from pellucid.model.memory import State, Step
+
+POSITIONS = 2**15
+"""Padded source positions of a batch, at most: so many keys and states are in memory at once."""
+
+
+class Replay(NamedTuple):
+    """Some traces in ids."""
+
+    work: Work
+    """Its rows are the numbers of the traces among those given."""
+    target: Int[Tensor, "B T"]
+    steps: list[int]
+
+    @property
+    def sizes(self) -> list[tuple[int, int, int]]:
+        """Number, source positions and steps of each trace."""
+        return list(zip(self.work.rows.tolist(), self.work.positions.tolist(), self.steps, strict=True))
+
+
+def replays(transducer: Predictor, traces: Sequence[Trace]) -> Iterator[Replay]:
+    """Traces with a source and an output, those of near-equal lengths together."""
+    examples = [example_of(transducer, trace) for trace in traces]
+    known, cut = transducer.vocabularies, transducer.segmenters
+    _, sources = sources_of(examples, known, cut, transducer.config)
+    targets = ragged([target_ids(transducer, trace) for trace in traces])
+    order = [
+        row for row in np.argsort(sources.lengths, kind="stable").tolist() if traces[row].source and traces[row].target
+    ]
+    start = 0
+    while start < len(order):
+        stop = start + 1
+        while stop < len(order) and (stop + 1 - start) * int(sources.lengths[order[stop]]) <= POSITIONS:
+            stop += 1
+        added = [len(traces[row].added) for row in order[start:stop]]
+        yield _replay(transducer, np.array(order[start:stop]), added, (sources, targets))
+        start = stop
+
+
+def _replay(
+    transducer: Predictor, rows: Int[np.ndarray, " B"], added: Sequence[int], pairs: tuple[Ragged, Ragged]
+) -> Replay:
+    """One batch, on the network's device; of each source so many features are no positions."""
+    device = next(transducer.network.parameters()).device
+    (source, lengths), (target, steps) = (each.padded(rows) for each in pairs)
+    positions, spans = lengths - torch.tensor(added), Spans(np.zeros(len(rows)), steps.numpy())
+    work = Work(rows, source.to(device), lengths.to(device), spans, positions.to(device))
+    return Replay(work, target.to(device), steps.tolist())
+
+
+def example_of(transducer: Predictor, trace: Trace) -> Example:
+    """The source of a trace, with its features."""
+    return Example(trace.text, "", transducer.segmenters.features.join(trace.added or trace.source[: trace.features]))
+
+
+def target_ids(transducer: Predictor, trace: Trace) -> list[int]:
+    """What was written, in ids; V + p for a copy of the symbol at source position p, which the vocabulary lacks."""
+    ids, copying = transducer.vocabularies.target.ids, transducer.config.decoder.copying
+    found = []
+    for symbol in trace.target[:-1] if trace.finished else trace.target:
+        if symbol not in ids and copying and symbol in trace.source[trace.features :]:
+            found.append(len(transducer.vocabularies.target) + trace.source.index(symbol, trace.features))
+        else:
+            found.append(ids.get(symbol, UNK))
+    return [*found, EOS] if trace.finished else found
+
+
+@contextmanager
+def answering(transducer: Predictor, hypotheses: int) -> Iterator[None]:
+    """Within, the model is in use: no dropout, and kernels where they pay for so many hypotheses."""
+    device = next(transducer.network.parameters()).device
+    with transducer.evaluating(), inference_kernels(hypotheses, device.type):
+        yield
+
+
+class Taken(NamedTuple):
+    """One step along traces."""
+
+    symbols: Int[Tensor, " B"]
+    """What was fed back."""
+    before: State
+    step: Step
+
+
+def begun(transducer: Predictor, replay: Replay) -> tuple[Alone, Guided | None]:
+    """One model before its first step, and the rows it is given; an `InputError` for an ensemble, which is several."""
+    running = require_transducer(transducer, "steps").begin(replay.work)
+    alone = running.running if isinstance(running, Guided) else running
+    if not isinstance(alone, Alone):
+        raise InputError("an ensemble has no states of its own: ask one of its models")
+    return alone, running if isinstance(running, Guided) else None
+
+
+def taken(alone: Alone, guide: Guided | None, target: Int[Tensor, "B T"]) -> Iterator[Taken]:
+    """The steps that write targets."""
+    symbols, state = torch.full_like(target[:, 0], BOS), alone.state
+    for at, wanted in enumerate(target.unbind(dim=1)):
+        row = None if guide is None else guide.rows.get(at)
+        override = None if row is None else row.repeat(len(symbols), 1)
+        step = alone.decoder.step(symbols, state, alone.attendable, override)
+        yield Taken(symbols, state, step)
+        symbols, state = wanted, step.state

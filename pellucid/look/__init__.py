@@ -1,1 +1,0 @@
-"""Seeing: terminal, pictures, reports."""

@@ -1,1 +1,0 @@
-"""What the recipes of tags and classes share."""

@@ -1,1 +1,0 @@
-"""What the recipes of published sets share."""

@@ -1,0 +1,239 @@
+"""A trace as text for the terminal: source symbols as columns, target symbols as rows, weights as shades of blocks.
+
+T counts target symbols, S source positions. One orientation always: a source too wide for the terminal is folded into
+panels, as a text is wrapped, so that "reads" never turns from across to down.
+"""
+
+import bisect
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from rich.cells import cell_len
+
+from pellucid.decoding.trace import Trace
+from pellucid.reporting.visible import ascii_visible, clusters, folded, probability, shortened, visible, visible_text
+from pellucid.tasks.registry import task_named
+
+NO_ATTENTION = "This model has no attention: there are no weights to show."
+
+_DARK, _BRIGHT = (24, 30, 42), (125, 190, 255)
+_LONGEST_LABEL = 14
+
+
+class _Signs(NamedTuple):
+    """What the picture is drawn with: Unicode or ASCII."""
+
+    shades: str
+    least: tuple[float, ...]
+    """The least weight of each shade after the first, which is blank."""
+    arrow: str
+    down: str
+    bar: str
+    cut: str
+    symbol: Callable[[str], str]
+    text: Callable[[str], str]
+
+
+def _ascii_text(text: str) -> str:
+    """A running text in ASCII, its spaces kept."""
+    return " ".join(ascii_visible(word) if word else "" for word in text.split(" "))
+
+
+_UNICODE = _Signs(" ·░▒▓█", (0.02, 0.1, 0.25, 0.5, 0.75), "→", "↓", "│", "…", visible, visible_text)
+_ASCII = _Signs(
+    " .:-=+*#%@", (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9), "->", "v", "|", "~", ascii_visible, _ascii_text
+)
+
+
+class _Column(NamedTuple):
+    """One source position as it is drawn."""
+
+    label: str
+    mark: str
+    """"?" under a symbol the model has never seen, else a space."""
+    width: int
+    breaks: bool
+    """Whether a panel may well end behind it: it is a space, or the last feature."""
+    weights: Float[np.ndarray, " T"] | None
+    """None for the bar behind the features."""
+
+
+class _Row(NamedTuple):
+    """One target symbol as it is drawn: padded label, and its probability."""
+
+    label: str
+    chance: str
+
+
+def caption_of(trace: Trace) -> str:
+    """What the weights of a trace are, in a sentence."""
+    if trace.attention.size and not trace.attention.any() and not trace.per_position:
+        return NO_ATTENTION
+    return task_named(trace.task).labels.weights
+
+
+def render(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
+    """The picture of one trace, no line wider than `width` columns (40 at the least); no newline at its end.
+
+    `color` shades the cells in 24-bit colour instead of block characters. `ascii_only` uses and emits nothing but
+    ASCII. Nothing of the trace reaches the terminal raw: controls and escapes are shown as signs.
+    """
+    signs = _ASCII if ascii_only else _UNICODE
+    width = max(width, 40)
+    lines = list(_headline(trace, signs, width))
+    for note in _notes(trace, signs):
+        lines += folded(note, width)
+    if trace.target:
+        lines += ["", *(_tags(trace, signs) if trace.per_position else _matrix(trace, signs, width, color))]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def legend(color: bool = False, ascii_only: bool = False) -> str:
+    """What the shades of `render` mean, on one line: each with its least weight, or the colours from 0 to 1."""
+    signs = _ASCII if ascii_only else _UNICODE
+    if color:
+        return f"weight 0 {''.join(_cell(step / 20, 1, signs, color) for step in range(21))} 1"
+    steps = zip(signs.shades[1:], signs.least, strict=True)
+    return f"weight {'  '.join(f'{shade} {least:.2f}' for shade, least in steps)} and more"
+
+
+def _headline(trace: Trace, signs: _Signs, width: int) -> Iterator[str]:
+    """Source, output and probability: on one line, or where that is too long on one (or more) each."""
+    read, wrote = signs.text(trace.text), f"{signs.arrow} {signs.text(trace.output)}"
+    chance = f"p = {probability(trace.score)}"
+    whole = f"{read} {wrote}   {chance}"
+    if cell_len(whole) <= width:
+        yield whole
+        return
+    yield from folded(read, width)
+    *lines, last = folded(wrote, width)
+    yield from lines
+    together = f"{last}   {chance}"
+    yield from [together] if cell_len(together) <= width else [last, chance]
+
+
+def _notes(trace: Trace, signs: _Signs) -> Iterator[str]:
+    """What the picture alone would not tell."""
+    if not trace.finished:
+        yield "The output was cut at the greatest length: the model had not ended it."
+    if not trace.target:
+        yield "Nothing was decoded."
+    if not trace.source:
+        yield "The source is empty."
+    elif trace.target and not trace.attention.any():
+        yield NO_ATTENTION
+    if trace.unknown:
+        unknown = dict.fromkeys(signs.symbol(trace.source[position]) for position in trace.unknown)
+        yield f"? never seen in training: {' '.join(unknown)}"
+
+
+def _matrix(trace: Trace, signs: _Signs, width: int, color: bool) -> Iterator[str]:
+    """The lines of the matrix, panel after panel; without weights, the target symbols and their probabilities alone."""
+    labels = [shortened(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in trace.target]
+    heading = f"writes {signs.down}"
+    margin = max(cell_len(label) for label in [heading, *labels])
+    chances = [probability(float(value)) for value in trace.log_probabilities]
+    right = max(len(chance) for chance in chances)
+    rows = [
+        _Row(_fitted(label, margin, right=True), f"{chance:>{right}}")
+        for label, chance in zip(labels, chances, strict=True)
+    ]
+    heading = _fitted(heading, margin)
+    if not trace.source or not trace.attention.any():
+        yield f"{heading}  {'p':>{right}}"
+        yield from (f"{row.label}  {row.chance}" for row in rows)
+        return
+    room = width - margin - right - 4
+    yield f"{' ' * margin}  reads {signs.arrow}"
+    for number, panel in enumerate(_panels(_columns(trace, signs, room), room)):
+        if number:
+            yield ""
+        yield from _panel(panel, rows, heading if not number else " " * margin, signs, color)
+
+
+def _tags(trace: Trace, signs: _Signs) -> Iterator[str]:
+    """A line for each tag: its symbol, the tag, its probability. There are no weights to draw."""
+    symbols, tags = (
+        [shortened(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in side]
+        for side in (trace.source[trace.features :], trace.target)
+    )
+    reads, writes = f"reads {signs.down}", f"tag {signs.down}"
+    wide, right = max(map(cell_len, [reads, *symbols])), max(map(cell_len, [writes, *tags]))
+    yield f"{_fitted(reads, wide)}    {_fitted(writes, right)}  p"
+    for at, (symbol, tag, value) in enumerate(zip(symbols, tags, trace.log_probabilities.tolist(), strict=True)):
+        mark = "?" if at + trace.features in trace.unknown else " "
+        yield f"{_fitted(symbol, wide)} {mark}  {_fitted(tag, right)}  {probability(value)}"
+
+
+def _columns(trace: Trace, signs: _Signs, room: int) -> list[_Column]:
+    """The source positions: two cells for a character where all then fit, one where not; words always keep a gap."""
+    labels = [shortened(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in trace.source]
+    sizes = [max(1, cell_len(label)) for label in labels]
+    dense = all(len(clusters(label)) <= 1 for label in labels)
+    gap = 0 if dense and sum(sizes) + len(sizes) + 1 > room else 1
+    columns: list[_Column] = []
+    for position, (label, size) in enumerate(zip(labels, sizes, strict=True)):
+        last_feature = position == trace.features - 1
+        columns.append(
+            _Column(
+                label=label,
+                mark="?" if position in trace.unknown else " ",
+                width=min(size + gap, room),
+                breaks=last_feature or trace.source[position] == " ",
+                weights=trace.attention[:, position],
+            )
+        )
+        if last_feature and position + 1 < len(labels):
+            columns.append(_Column(signs.bar, signs.bar, 1 + gap, True, None))
+    return columns
+
+
+def _panels(columns: Sequence[_Column], room: int) -> Iterator[Sequence[_Column]]:
+    """The columns cut into panels no wider than `room`, behind a space where one is near."""
+    start = 0
+    while start < len(columns):
+        stop, used = start, 0
+        while stop < len(columns) and used + columns[stop].width <= room:
+            used += columns[stop].width
+            stop += 1
+        if stop < len(columns):
+            near = range(stop, start + (stop - start) // 2, -1)
+            stop = next((place for place in near if columns[place - 1].breaks), stop)
+        yield columns[start:stop]
+        start = stop
+
+
+def _panel(panel: Sequence[_Column], rows: Sequence[_Row], heading: str, signs: _Signs, color: bool) -> Iterator[str]:
+    """One panel: the source symbols, marks under the unknown ones, and a line for each target symbol."""
+    gap = " " * (len(rows[0].chance) - 1)
+    yield f"{heading}  {''.join(_fitted(column.label, column.width) for column in panel)}  {gap}p"
+    if any(column.mark == "?" for column in panel):
+        yield f"{' ' * cell_len(heading)}  {''.join(_fitted(column.mark, column.width) for column in panel)}"
+    for t, row in enumerate(rows):
+        cells = "".join(_drawn(column, t, signs, color) for column in panel)
+        yield f"{row.label}  {cells}  {row.chance}"
+
+
+def _drawn(column: _Column, t: int, signs: _Signs, color: bool) -> str:
+    """A column's part of row t."""
+    if column.weights is None:
+        return _fitted(signs.bar, column.width)
+    return _cell(float(np.nan_to_num(column.weights[t])), column.width, signs, color)
+
+
+def _cell(weight: float, width: int, signs: _Signs, color: bool) -> str:
+    """One weight, over the whole width of its column."""
+    if not color:
+        # A float32 of 0.02 is a hair below it.
+        return signs.shades[bisect.bisect_right(signs.least, round(weight, 6))] * width
+    share = min(max(weight, 0.0), 1.0)
+    red, green, blue = (round(low + (high - low) * share) for low, high in zip(_DARK, _BRIGHT, strict=True))
+    return f"\x1b[48;2;{red};{green};{blue}m{' ' * width}\x1b[0m"
+
+
+def _fitted(label: str, width: int, right: bool = False) -> str:
+    """A label filled up with spaces to `width` columns as displayed."""
+    space = " " * (width - cell_len(label))
+    return space + label if right else label + space

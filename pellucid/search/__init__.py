@@ -1,1 +1,0 @@
-"""Networks to Traces."""

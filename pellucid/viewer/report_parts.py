@@ -1,0 +1,412 @@
+"""Parts of reports: training curves, accuracy and calibration, outputs with their attention, lists of errors."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean
+from typing import Any, Literal, NamedTuple
+
+from rapidfuzz.distance import Levenshtein
+
+from pellucid.decoding.trace import Trace
+from pellucid.evaluation.assessment import Assessment
+from pellucid.evaluation.calibration import Bin
+from pellucid.evaluation.confusion import Pair, paired
+from pellucid.evaluation.metrics import Accuracy, Followed, Scored
+from pellucid.reporting.figures import percent_range, round_up, values
+from pellucid.reporting.terminal import NO_ATTENTION, caption_of
+from pellucid.reporting.visible import clusters
+from pellucid.viewer.examples import alone_told, edits
+from pellucid.viewer.report_schema import (
+    ChartLine,
+    ChartPoint,
+    MarkedText,
+    ReportChart,
+    ReportCharts,
+    ReportExample,
+    ReportExamples,
+    ReportTable,
+)
+from pellucid.viewer.schema import Edit, Item
+
+MAX_POINTS = 200
+"""A training loss of more points is averaged over stretches of equal length."""
+
+
+class RunAccuracies(NamedTuple):
+    """Accuracies of one run, group by group."""
+
+    name: str
+    groups: Sequence[Accuracy]
+
+
+def learning_charts(log: Sequence[Mapping[str, Any]], followed: Sequence[Followed]) -> list[ReportCharts]:
+    """Return the loss and each followed score over the examples seen; charts without values are omitted."""
+    training = _averaged(values(log, "stepped", "loss"))
+    validation = values(log, "validated", "loss")
+    loss = [_learning_line("training", training, ".3g"), _learning_line("validation", validation, ".3g")]
+    drawn = [("Loss", "loss", loss)]
+    for key, name in followed:
+        line = _learning_line(name, values(log, "validated", key), ".1f", " %")
+        drawn.append((name[:1].upper() + name[1:], "%", [line]))
+    charts = [_learning_chart(title, unit, lines) for title, unit, lines in drawn if any(line.points for line in lines)]
+    return [ReportCharts("Training curves", "", charts)] if charts else []
+
+
+def accuracy_charts(positions: Sequence[Accuracy], lengths: Sequence[Accuracy]) -> list[ReportCharts]:
+    """Return the accuracy of one run by target position and by source length, each with a table of its numbers."""
+    charts = [
+        _accuracy_chart(title, axis, [RunAccuracies("accuracy", groups)])
+        for title, axis, groups in (
+            ("By target position", "target position", positions),
+            ("By source length", "source length", lengths),
+        )
+        if groups
+    ]
+    return [ReportCharts("Accuracy", "Correct, in per cent, with 95 % intervals.", charts)] if charts else []
+
+
+def compared_accuracy_charts(runs: Sequence[Assessment]) -> ReportCharts:
+    """Return the same charts with a line for each run, without intervals."""
+    positions = [RunAccuracies(run.name, run.evaluation.positions) for run in runs]
+    lengths = [RunAccuracies(run.name, run.evaluation.lengths) for run in runs]
+    charts = [
+        _accuracy_chart("By target position", "target position", positions),
+        _accuracy_chart("By source length", "source length", lengths),
+    ]
+    return ReportCharts("Accuracy", "Correct, in per cent.", charts)
+
+
+def calibration_charts(runs: Sequence[Assessment]) -> ReportCharts:
+    """Return reliability, selective accuracy, and errors found by review, of one run or several."""
+    unit = runs[0].unit
+    own = "probability exp(score)" if unit == "outputs" else "own probability"
+    caption = (
+        f"Reliability: {unit} grouped by their {own} in ten bins; the calibration error is the mean distance from the "
+        f"diagonal. The other charts order {unit} by probability."
+    )
+    return ReportCharts("Calibration", caption, [_reliability(runs), _most_confident(runs), _review(runs)])
+
+
+def _averaged(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return at most `MAX_POINTS` means over stretches of equal length, so that no page grows with training."""
+    size = math.ceil(len(points) / MAX_POINTS) or 1
+    stretches = [points[start : start + size] for start in range(0, len(points), size)]
+    return [(fmean(x for x, _ in stretch), fmean(y for _, y in stretch)) for stretch in stretches]
+
+
+def _learning_line(name: str, points: Sequence[tuple[float, float]], form: str, unit: str = "") -> ChartLine:
+    """Return the values of a log as a line."""
+    return ChartLine(name, [ChartPoint(x, y, f"{y:{form}}{unit} after {x:,.0f} examples") for x, y in points])
+
+
+def _learning_chart(title: str, unit: str, lines: Sequence[ChartLine]) -> ReportChart:
+    """Return the lines that have values as one chart."""
+    known = [line for line in lines if line.points]
+    top = round_up(max(point.y for line in known for point in line.points))
+    return ReportChart(title, "examples seen", unit, known, 0.0, top)
+
+
+def _accuracy_chart(title: str, axis: str, runs: Sequence[RunAccuracies]) -> ReportChart:
+    """Return the accuracies of all runs as one chart; of one run with intervals and a table."""
+    alone = len(runs) == 1
+    lines = [
+        ChartLine(name, [_accuracy_point(group, at, alone) for at, group in enumerate(groups) if group.total])
+        for name, groups in runs
+    ]
+    low, high = percent_range([group for run in runs for group in run.groups])
+    numbers = _accuracy_table(axis, runs[0].groups) if alone else None
+    return ReportChart(title, axis, "% correct", lines, low, high, numbers)
+
+
+def _accuracy_point(group: Accuracy, at: int, interval: bool) -> ChartPoint:
+    """Return a group's accuracy, at the middle of its range of positions or lengths."""
+    ends = [int(end) for end in group.label.split("–") if end.isdecimal()]
+    share = f"{group.label}: {group.percent:.1f} % correct ({group.right} of {group.total}"
+    return ChartPoint(
+        x=fmean(ends) if ends else at + 1.0,
+        y=group.percent,
+        label=f"{share}; 95 % interval {group.low:.1f} to {group.high:.1f})",
+        low=group.low if interval else None,
+        high=group.high if interval else None,
+        tick=group.label,
+    )
+
+
+def _accuracy_table(axis: str, groups: Sequence[Accuracy]) -> ReportTable:
+    """Return the numbers of a chart of accuracies."""
+    rows = [
+        (
+            group.label,
+            f"{group.right}",
+            f"{group.total}",
+            _percent(group.percent),
+            f"{_percent(group.low)} – {_percent(group.high)}",
+        )
+        for group in groups
+    ]
+    return ReportTable("", "", (axis, "correct", "of", "% correct", "95 % interval"), rows)
+
+
+def _percent(value: float) -> str:
+    """Return a percentage with one decimal, or a dash where there is none."""
+    return f"{value:.1f}" if math.isfinite(value) else "–"
+
+
+def _reliability(runs: Sequence[Assessment]) -> ReportChart:
+    """Return the share correct over the mean probability, bin by bin."""
+    alone = len(runs) == 1
+    lines = [
+        ChartLine(run.name, [_bin_point(each, alone) for each in run.calibration.bins if each.total]) for run in runs
+    ]
+    ends = [ChartPoint(0.0, 0.0, "0 %"), ChartPoint(100.0, 100.0, "100 %")]
+    diagonal = ChartLine("perfect calibration", ends, reference=True)
+    numbers = _bin_table(runs[0].calibration.bins) if alone else None
+    return ReportChart("Reliability", "mean probability, %", "% correct", [*lines, diagonal], 0.0, 100.0, numbers)
+
+
+def _bin_point(each: Bin, interval: bool) -> ChartPoint:
+    """Return a bin's share correct."""
+    low, high = each.ci95.percent if interval else (None, None)
+    label = f"mean probability {each.confidence:.2f}, {100 * each.accuracy:.1f} % correct of {each.total:,}"
+    return ChartPoint(100 * each.confidence, 100 * each.accuracy, label, low, high)
+
+
+def _bin_table(bins: Sequence[Bin]) -> ReportTable:
+    """Return the numbers of the reliability chart."""
+    rows = [
+        (
+            f"{each.low:.1f} – {each.high:.1f}",
+            f"{each.right:,}",
+            f"{each.total:,}",
+            f"{100 * each.accuracy:.1f}" if each.total else "–",
+            f"{100 * each.confidence:.1f}" if each.total else "–",
+        )
+        for each in bins
+    ]
+    return ReportTable("", "", ("probability", "correct", "of", "% correct", "mean, %"), rows)
+
+
+def _most_confident(runs: Sequence[Assessment]) -> ReportChart:
+    """Return the share correct among the most confident."""
+    lines = [
+        ChartLine(
+            run.name,
+            [
+                ChartPoint(
+                    100 * each.share,
+                    100 * each.accuracy,
+                    f"{100 * each.accuracy:.1f} % of the most confident {100 * each.share:.0f} % are correct "
+                    f"(p ≥ {each.probability:.3f})",
+                )
+                for each in run.calibration.certain
+            ],
+        )
+        for run in runs
+    ]
+    lowest = min(point.y for line in lines for point in line.points)
+    low = min(80.0, lowest // 10 * 10)
+    x_title = f"most confident {runs[0].unit}, %"
+    return ReportChart("Selective accuracy", x_title, "% correct", lines, low, 100.0)
+
+
+def _review(runs: Sequence[Assessment]) -> ReportChart:
+    """Return the share of all errors that a review of the least confident finds."""
+    lines = [
+        ChartLine(
+            run.name,
+            [
+                ChartPoint(
+                    100 * (1 - each.share),
+                    100 * each.caught,
+                    f"reviewing the least confident {100 * (1 - each.share):.0f} % finds {100 * each.caught:.0f} % of "
+                    "the errors",
+                )
+                for each in reversed(run.calibration.certain)
+            ],
+        )
+        for run in runs
+    ]
+    ends = [ChartPoint(0.0, 0.0, "0 %"), ChartPoint(100.0, 100.0, "100 %")]
+    random = ChartLine("random order", ends, reference=True)
+    x_title = f"least confident {runs[0].unit}, %"
+    return ReportChart("Errors found by review", x_title, "% found", [*lines, random], 0.0, 100.0)
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleOutput:
+    """Output chosen to be shown, with its references."""
+
+    trace: Trace
+    references: tuple[str, ...]
+    """Outputs that count as correct; empty where none is known."""
+    scored: Scored | None = None
+    """Symbols of output and references; where not given, characters or words are compared."""
+    others: Sequence[Trace] = ()
+    """Further outputs for the same source."""
+    group: str = ""
+    unscored: str = ""
+    """Tag at positions that are not scored."""
+
+    @property
+    def correct(self) -> bool:
+        """Whether the output is one of the references."""
+        if self.scored is not None:
+            return self.scored.errors == 0
+        return self.trace.output in self.references
+
+
+def drawn_examples(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportExamples]:
+    """Return outputs whose attention is drawn at once, under one caption."""
+    if not outputs:
+        return []
+    attending = [each.trace for each in outputs if each.trace.attention.any()]
+    caption = caption_of(attending[0]) if attending else NO_ATTENTION
+    return [ReportExamples(title, caption, [_example(each) for each in outputs], listed=False)]
+
+
+def listed_errors(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[ReportExamples]:
+    """Return wrong outputs as a list; `omitted` further ones are counted in its caption."""
+    if not outputs:
+        return []
+    total = len(outputs) + omitted
+    caption = f"The {len(outputs):,} worst of {total:,} (--worst)." if omitted else ""
+    return [ReportExamples("Errors", caption, [_example(each) for each in outputs], listed=True)]
+
+
+def listed_disagreements(
+    correct: Assessment, wrong: Assessment, places: Sequence[int], omitted: int
+) -> list[ReportExamples]:
+    """Return the examples at `places`, of which only the first of two runs is correct."""
+    if not places:
+        return []
+    examples = []
+    for at in places:
+        first, second = assessed_output(correct, at), _example(assessed_output(wrong, at))
+        examples.append(
+            ReportExample(
+                items=[_item(first), *second.items],
+                output=second.output,
+                expected=[(first.trace.output, False)],
+                edits=second.edits,
+                errors=second.errors,
+                group=second.group,
+            )
+        )
+    caption = f"The first {len(places):,} of {len(places) + omitted:,}." if omitted else ""
+    title = f"{correct.name} correct, {wrong.name} wrong"
+    return [ReportExamples(title, caption, examples, True, (correct.name, wrong.name))]
+
+
+def assessed_output(assessment: Assessment, at: int) -> ExampleOutput:
+    """Return one example of an assessment with all of its outputs."""
+    answered = assessment.answered
+    return ExampleOutput(
+        trace=assessment.traces[at],
+        references=answered.references[at],
+        scored=assessment.scored[at],
+        others=answered.outputs[at][1:],
+        group=answered.groups[at],
+        unscored=assessment.unscored,
+    )
+
+
+def compared_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int | None]:
+    """Return output and nearest reference, with their differences marked, and their edit distance.
+
+    Words are compared where the model writes words or parts of words, else characters.
+    """
+    between = " " if _writes_words(output) else ""
+    text, *references = (_cut(each, between) for each in (output.trace.output, *output.references))
+    if not references:
+        return [(output.trace.output, False)], [], None
+    nearest = min(references, key=lambda reference: Levenshtein.distance(text, reference))
+    steps = [step for step in Levenshtein.opcodes(text, nearest) if step.tag != "equal"]
+    distance = Levenshtein.distance(text, nearest) if output.scored is None else output.scored.errors
+    wrote = _marked(text, [(step.src_start, step.src_end) for step in steps], between)
+    return wrote, _marked(nearest, [(step.dest_start, step.dest_end) for step in steps], between), distance
+
+
+def split_tags(written: str, trace: Trace) -> list[str]:
+    """Return the tags of a text, cut where the trace's are: what stands between its first two stands between all."""
+    n = len(trace.target)
+    if n < 2:
+        return [written]
+    first, breadth = len(trace.target[0]), (len(trace.output) - sum(map(len, trace.target))) // (n - 1)
+    between = trace.output[first : first + breadth]
+    return written.split(between if between.strip() else None) if between else list(written)
+
+
+def _example(output: ExampleOutput) -> ReportExample:
+    """Return an output as the schema has it."""
+    text, reference, distance = compared_texts(output)
+    pairs: Iterable[Pair] = paired(output.scored) if output.scored is not None else ()
+    return ReportExample(
+        items=[_item(output)],
+        output=text,
+        expected=reference,
+        edits=distance,
+        errors=[pair for pair in pairs if pair[0] != pair[1]],
+        group=output.group,
+    )
+
+
+def _item(output: ExampleOutput) -> Item:
+    """Return an output, and further ones of the same source, as the page lists examples."""
+    trace, scored = output.trace, output.scored
+    return Item(
+        text=trace.text,
+        features=list(trace.source[: trace.features]),
+        traces=[alone_told(each) for each in (trace, *output.others)],
+        references=list(output.references),
+        edits=_edits(output),
+        errors=None if scored is None else scored.errors,
+        exact=output.correct if output.references else None,
+    )
+
+
+def _edits(output: ExampleOutput) -> list[Edit]:
+    """Return the alignment of an output with its reference, where its steps are the symbols that are compared."""
+    trace, scored = output.trace, output.scored
+    if not output.references:
+        return []
+    if trace.per_position:
+        return _tag_edits(trace, split_tags(output.references[0], trace), output.unscored)
+    if scored is None or scored.output != trace.symbols:
+        return []
+    return edits(scored.output, scored.reference)
+
+
+def _tag_edits(trace: Trace, expected: Sequence[str], unscored: str) -> list[Edit]:
+    """Return the same of tags, each at its own position; at a tag that is not scored no answer is wrong."""
+    found = list[Edit]()
+    for at, (tag, predicted) in enumerate(zip(expected, trace.target, strict=False)):
+        correct = tag in (predicted, unscored)
+        kind: Literal["same", "substitution"] = "same" if correct else "substitution"
+        found.append(Edit(kind=kind, written=at, wanted=predicted if correct else tag))
+    return found
+
+
+def _writes_words(output: ExampleOutput) -> bool:
+    """Return whether symbols stand apart in the output, or are parts of words longer than a character."""
+    symbols, text = output.trace.symbols, output.trace.output
+    if not any(" " in each for each in (text, *output.references)):
+        return False
+    return text == " ".join(symbols) or any(len(clusters(symbol)) > 1 for symbol in symbols)
+
+
+def _cut(text: str, between: str) -> list[str]:
+    """Return the words, or the characters, of a text."""
+    return text.split(between) if between and text else list(clusters(text))
+
+
+def _marked(pieces: Sequence[str], spans: Sequence[tuple[int, int]], between: str) -> MarkedText:
+    """Return a text in pieces, those within a span marked."""
+    inside = {at for start, stop in spans for at in range(start, stop)}
+    marked = list[tuple[str, bool]]()
+    for differs, places in groupby(range(len(pieces)), lambda at: at in inside):
+        if marked and between:
+            marked.append((between, False))
+        marked.append((between.join(pieces[at] for at in places), differs))
+    return marked

@@ -1,0 +1,384 @@
+"""Reports of runs, evaluations and comparisons, each one offline page."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pellucid.config.toml import to_toml
+from pellucid.data.examples import Example
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.trace import Trace
+from pellucid.evaluation.assessment import Assessment, score
+from pellucid.evaluation.confusion import Confusions
+from pellucid.evaluation.metrics import Accuracy, Evaluation, Followed, Interval, Scored, evaluate, worst
+from pellucid.evaluation.outcomes import Mean
+from pellucid.evaluation.scoring import ERROR_RATES, GroupScores, Rate
+from pellucid.evaluation.significance import Comparison, Difference
+from pellucid.files import write_text
+from pellucid.model.device import use_threads
+from pellucid.model.network import parameter_count
+from pellucid.reporting.tables import differences, only_right, p_value, score_rows, shown_symbol
+from pellucid.tasks.registry import task_named, task_of
+from pellucid.training.run_folder import read_log
+from pellucid.version import __version__
+from pellucid.viewer.pages import exported
+from pellucid.viewer.report_parts import (
+    ExampleOutput,
+    accuracy_charts,
+    assessed_output,
+    calibration_charts,
+    compared_accuracy_charts,
+    drawn_examples,
+    learning_charts,
+    listed_disagreements,
+    listed_errors,
+)
+from pellucid.viewer.report_schema import (
+    REPORT_FORMAT,
+    ReportConfusions,
+    ReportDocument,
+    ReportExamples,
+    ReportPart,
+    ReportSettings,
+    ReportTable,
+    ReportText,
+    SummaryValue,
+)
+from pellucid.viewer.schema import Confusion
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """Content of a report. Sections without content are omitted."""
+
+    title: str
+    introduction: str = ""
+    """Paragraphs of plain text, with an empty line between."""
+    summary: Sequence[tuple[str, str]] = ()
+    """(label, value); what stands in parentheses at the end of a value is set smaller below it."""
+    log: Sequence[Mapping[str, Any]] = ()
+    """Records of the training log."""
+    followed: Sequence[Followed] = ERROR_RATES.followed
+    """Scores of the log that are drawn."""
+    positions: Sequence[Accuracy] = ()
+    """Accuracy at each target position."""
+    lengths: Sequence[Accuracy] = ()
+    """Accuracy for each source length or range of lengths."""
+    examples: Sequence[ExampleOutput] = ()
+    """Outputs whose attention is drawn."""
+    mistakes: Sequence[ExampleOutput] = ()
+    """Outputs for the list of errors, in its order."""
+    config_toml: str = ""
+    parts: Sequence[ReportPart] = ()
+    """Further parts, in their order."""
+
+
+def write_report(path: Path, report: Report) -> None:
+    """Write a report as one stand-alone HTML file; `RunError` where the system refuses."""
+    write_text(path, exported(report_document(report)))
+
+
+def report_document(report: Report) -> ReportDocument:
+    """Return a report as the JSON schema of the page has it."""
+    settings = [ReportSettings("Settings", report.config_toml.strip())] if report.config_toml.strip() else []
+    parts: list[ReportPart] = [
+        *learning_charts(report.log, report.followed),
+        *accuracy_charts(report.positions, report.lengths),
+        *drawn_examples("Attention", report.examples),
+        *listed_errors(report.mistakes),
+        *report.parts,
+        *settings,
+    ]
+    return ReportDocument(
+        format=REPORT_FORMAT,
+        version=__version__,
+        title=report.title,
+        introduction=report.introduction,
+        summary=[_summary_value(label, value) for label, value in report.summary],
+        parts=parts,
+        tasks={name: task_named(name).view for name in _tasks(parts)},
+    )
+
+
+def _tasks(parts: Sequence[ReportPart]) -> list[str]:
+    """Return the tasks of all outputs that are shown."""
+    examples = (example for part in parts if isinstance(part, ReportExamples) for example in part.examples)
+    return sorted({trace.task for example in examples for item in example.items for trace in item.traces})
+
+
+def _summary_value(label: str, told: str) -> SummaryValue:
+    """Return a value, and separately what stands in parentheses behind it."""
+    value, parenthesis, note = told.partition(" (")
+    if not parenthesis or not note.endswith(")"):
+        return SummaryValue(label, told)
+    return SummaryValue(label, value, note[:-1])
+
+
+EXAMPLES = 6
+MISTAKES = 25
+
+
+class Judgement(NamedTuple):
+    """What came out, and what it is worth."""
+
+    transducer: Predictor
+    traces: list[Trace]
+    references: list[tuple[str, ...]]
+    scored: list[Scored]
+    evaluation: Evaluation
+
+
+def judge(transducer: Predictor, examples: Sequence[Example]) -> Judgement:
+    """Decode examples with a trained model and score them, each against its own target."""
+    use_threads(transducer.config.threads)
+    traces = transducer.trace(examples)
+    references: list[tuple[str, ...]] = [(example.target,) for example in examples]
+    scored = score(traces, references, transducer.segmenters)
+    return Judgement(transducer, traces, references, scored, evaluate(scored))
+
+
+def report_on(folder: Path, judgement: Judgement, title: str, introduction: str) -> Report:
+    """The report of a run and its judgement: numbers, curves, attention, mistakes, settings."""
+    log = read_log(folder)
+    wrong = worst(judgement.scored, MISTAKES)
+    mistaken = wrong[:2]
+    right = [at for at, scored in enumerate(judgement.scored) if scored.exact][: EXAMPLES - len(mistaken)]
+    parts = [f"the first {len(right)} right outputs"] if right else []
+    parts += ["the worst mistake" if len(mistaken) == 1 else "the two worst mistakes"] if mistaken else []
+    drawn = f"Drawn below: {' and '.join(parts)}."
+    stopped = [record for record in log if record["event"] == "stopped"]
+    return Report(
+        title=title,
+        introduction=f"{introduction}\n\n{drawn}",
+        summary=_summary(judgement, stopped[-1] if stopped else None),
+        log=log,
+        followed=task_of(judgement.transducer.config).metrics.followed,
+        positions=judgement.evaluation.positions,
+        lengths=judgement.evaluation.lengths,
+        examples=[_output(judgement, at) for at in right + mistaken],
+        mistakes=[_output(judgement, at) for at in wrong],
+        config_toml=to_toml(judgement.transducer.config),
+    )
+
+
+def _output(judgement: Judgement, at: int) -> ExampleOutput:
+    """Return one output with its references."""
+    unscored = judgement.transducer.segmenters.target.unscored
+    return ExampleOutput(judgement.traces[at], judgement.references[at], judgement.scored[at], unscored=unscored)
+
+
+def _summary(judgement: Judgement, stopped: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """The numbers that matter most."""
+    evaluation, config = judgement.evaluation, judgement.transducer.config
+    rows = [
+        ("exact match", _with_interval(evaluation.exact_match, evaluation.exact_match_ci95)),
+        ("symbol error rate", _with_interval(evaluation.symbol_error_rate, evaluation.symbol_error_rate_ci95)),
+        ("symbol accuracy", f"{evaluation.symbol_accuracy:.3f} % (by position, the end included)"),
+        ("examples", f"{evaluation.examples:,}"),
+        ("parameters", f"{parameter_count(judgement.transducer.network):,}"),
+        ("seed", f"{config.seed}"),
+    ]
+    if stopped:
+        rows.append(("training", f"{stopped['seconds']:,.0f} s ({stopped['samples']:,} samples)"))
+    return rows
+
+
+def _with_interval(value: float, interval: Interval) -> str:
+    """A percentage and its 95 % interval."""
+    return f"{value:.2f} % (95 %: {interval.low:.2f} to {interval.high:.2f})"
+
+
+MAX_CONFUSIONS = 400
+"""Kinds of error that the report of one run lists at most."""
+COMPARED_CONFUSIONS = 20
+"""The same for a comparison."""
+SIGNIFICANCE_LEVEL = 0.05
+"""A difference with a smaller p is called significant."""
+ALIGNMENT = "Counted on an alignment of each output with its nearest reference by the fewest edits; – is no symbol."
+
+
+def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, int], max_errors: int) -> Report:
+    """Return the report of one run on one file (or several, by name), with at most `max_errors` errors."""
+    evaluation = assessment.evaluation
+    wrong = assessment.worst(len(assessment.scored))
+    listed = [assessed_output(assessment, at) for at in wrong[:max_errors]]
+    return Report(
+        title=f"{assessment.name} on {file.rsplit('/', 1)[-1]}",
+        introduction=f"{evaluation.examples:,} examples of {file}, decoded and scored.",
+        summary=_evaluation_summary(assessment, counts),
+        parts=[
+            *_group_tables([assessment]),
+            *accuracy_charts(evaluation.positions, evaluation.lengths),
+            *_confusion_parts(assessment.confusions),
+            calibration_charts([assessment]),
+            *listed_errors(listed, len(wrong) - len(listed)),
+        ],
+    )
+
+
+def comparison_report(
+    runs: Sequence[Assessment], comparisons: Sequence[Comparison], file: str, max_examples: int
+) -> Report:
+    """Return the report of several runs on one file, the first compared with each other one."""
+    first, *others = runs
+    pairs = [pair for other in others for pair in ((first, other), (other, first))]
+    return Report(
+        title=" and ".join(run.name for run in runs),
+        introduction=f"{first.evaluation.examples:,} examples of {file}, decoded and scored with each run.",
+        summary=_comparison_summary(runs, comparisons),
+        parts=[
+            _score_table(runs),
+            *_significance_parts(runs, comparisons),
+            *_group_tables(runs),
+            compared_accuracy_charts(runs),
+            *_compared_confusions(runs),
+            calibration_charts(runs),
+            *(part for correct, wrong in pairs for part in _disagreements(correct, wrong, max_examples)),
+        ],
+    )
+
+
+def _evaluation_summary(assessment: Assessment, counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return the scores of a run, the mean over groups before all others, and what was counted in its file."""
+    rows = [(name, f"{value} ({rest})" if rest else value) for name, value, rest in score_rows(assessment)]
+    if assessment.mean:
+        first = assessment.metrics.rates(assessment.mean)[0]
+        low, high = first.interval
+        rows.insert(0, (f"mean {first.name}", f"{first.value:.2f} % (95 %: {low:.2f} to {high:.2f})"))
+    counted = [(name.replace("_", " "), f"{count:,}") for name, count in counts.items() if count and name != "lines"]
+    return [*rows, ("examples", f"{assessment.evaluation.examples:,}"), *counted]
+
+
+def _comparison_summary(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
+    """Return the exact match of each run, and the differences from the first."""
+    over = "mean over groups" if runs[0].mean else "all examples"
+    name = runs[0].metrics.exact_name
+    rows = [(f"{name}, {run.name}", f"{_exact_match(run):.2f} % ({over})") for run in runs]
+    for run, comparison in zip(runs[1:], comparisons, strict=True):
+        each = comparison.exact_match
+        interval = f"95 %: {each.ci95.low:+z.2f} to {each.ci95.high:+z.2f}, p {_p_relation(each.p)}"
+        rows.append((f"difference from {run.name}", f"{each.difference:+z.2f} points ({interval})"))
+    return rows
+
+
+def _exact_match(run: Assessment) -> float:
+    """Return the exact match that is compared."""
+    return run.mean.exact_match if run.mean else run.evaluation.exact_match
+
+
+def _p_relation(p: float) -> str:
+    """Return a p-value after its sign of relation."""
+    shown = p_value(p)
+    return shown if shown.startswith("<") else f"= {shown}"
+
+
+def _group_tables(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
+    """Yield a table with a row for each group and their unweighted mean; none where there is one group."""
+    mean, several, metrics = runs[0].mean, len(runs) > 1, runs[0].metrics
+    if mean is None:
+        return
+    first, *others = (f"{rate.name}, %" for rate in metrics.rates(mean))
+    heads = ["group", "examples"]
+
+    def cells_of(row: GroupScores | Mean) -> list[str]:
+        """Return the rates of a run in one group, or their means."""
+        return _rate_cells(metrics.rates(row), several)
+
+    for run in runs:
+        own = [first, *([] if several else ["95 % interval"]), *others]
+        heads += [f"{run.name}: {head}" if several else head for head in own]
+    rows = [
+        [each[0].group, f"{each[0].examples:,}", *(cell for row in each for cell in cells_of(row))]
+        for each in zip(*(run.groups for run in runs), strict=True)
+    ]
+    means = [cell for run in runs if run.mean for cell in cells_of(run.mean)]
+    rows.append(["mean", f"{len(runs[0].groups)} groups", *means])
+    defined = "Word error rate: share of wrong outputs. " if metrics.has_error_rates else ""
+    yield ReportTable("By group", f"{defined}The mean is unweighted.", heads, rows, total=True)
+
+
+def _rate_cells(rates: Sequence[Rate], several: bool) -> list[str]:
+    """Return the rates of a run in one group, or their means; the interval where there is one run."""
+    first, *others = rates
+    interval = [] if several else [f"{first.interval.low:.2f} to {first.interval.high:.2f}"]
+    return [f"{first.value:.2f}", *interval, *(f"{rate.value:.2f}" for rate in others)]
+
+
+def _confusion_parts(confusions: Confusions) -> Iterator[ReportPart]:
+    """Yield the errors of symbols, and how often the symbols among them were correct; nothing without errors."""
+    errors = confusions.errors
+    if not errors:
+        return
+    kinds = ", ".join(f"{count:,} {kind}{'' if count == 1 else 's'}" for kind, count in confusions.kinds.items())
+    involved = {symbol for each in errors for symbol in (each.wanted, each.written) if symbol is not None}
+    yield ReportConfusions(
+        title="Confusions",
+        caption=f"{kinds}. {ALIGNMENT}",
+        errors=[
+            Confusion(wanted=each.wanted, written=each.written, times=each.times, of=each.of, examples=[])
+            for each in errors[:MAX_CONFUSIONS]
+        ],
+        omitted=max(0, len(errors) - MAX_CONFUSIONS),
+        correct={symbol: confusions.pairs[symbol, symbol] for symbol in sorted(involved)},
+    )
+
+
+def _score_table(runs: Sequence[Assessment]) -> ReportTable:
+    """Return a row for each score, a column for each run."""
+    scores = [score_rows(run) for run in runs]
+    names = [name for name, _, _ in max(scores, key=len)]
+    known = [{name: value for name, value, _ in each} for each in scores]
+    rows = [[name, *(each.get(name, "–") for each in known)] for name in names]
+    return ReportTable("Scores", "", ["over all examples", *(run.name for run in runs)], rows)
+
+
+def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[Comparison]) -> Iterator[ReportPart]:
+    """Yield the differences with their tests, in numbers and in words, and how many examples each run has correct."""
+    first, title, rows, sentences = runs[0], "Significance", [], []
+    for run, comparison in zip(runs[1:], comparisons, strict=True):
+        for name, each in differences(comparison):
+            interval = f"{each.ci95.low:+z.2f} to {each.ci95.high:+z.2f}"
+            cells = (f"{each.difference:+z.2f}", interval, p_value(each.p), f"{100 * each.a_better:.1f} %")
+            rows.append([f"{name}, {first.name} − {run.name}", *cells])
+            sentences.append(_verdict(name, each, first.name, run.name))
+    over = "Rates are means over groups" if first.mean else "Rates are over all examples"
+    several = " With several pairs of runs, p = 0.05 is less rare." if len(runs) > 2 else ""
+    caption = (
+        f"{over}. Interval and “better in”: paired bootstrap, 1,000 resamples (Koehn 2004). p: two-sided approximate "
+        f"randomization, 10,000 permutations.{several}"
+    )
+    heads = ("score", "difference, points", "95 % interval", "p", f"{first.name} better in")
+    yield ReportTable(title, caption, heads, rows)
+    yield ReportText(title, "\n\n".join(sentences))
+    counts = [
+        [run.name, *(f"{count:,}" for count in (each.both, each.only_a, each.only_b, each.neither))]
+        for run, each in zip(runs[1:], comparisons, strict=True)
+    ]
+    yield ReportTable(title, "", ("correct", "both", f"only {first.name}", "only this run", "neither"), counts)
+
+
+def _verdict(name: str, each: Difference, first: str, other: str) -> str:
+    """Return whether a difference is significant, in a sentence."""
+    if each.p >= SIGNIFICANCE_LEVEL:
+        return f"In {name}, {first} and {other} do not differ significantly (p {_p_relation(each.p)})."
+    better = (each.difference > 0) == (name != "symbol error rate")
+    comparison = "better" if better else "worse"
+    return f"In {name}, {first} is significantly {comparison} than {other} (p {_p_relation(each.p)})."
+
+
+def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
+    """Yield the most frequent errors of symbols of all runs, with how often each run made them."""
+    counted = [{(each.wanted, each.written): each.times for each in run.confusions.errors} for run in runs]
+    every = {pair: " → ".join(map(shown_symbol, pair)) for counts in counted for pair in counts}
+    ranked = sorted(every, key=lambda pair: (-sum(counts.get(pair, 0) for counts in counted), every[pair]))
+    rows = [[every[pair], *(f"{counts.get(pair, 0):,}" for counts in counted)] for pair in ranked[:COMPARED_CONFUSIONS]]
+    if rows:
+        heads = ["expected → predicted", *(run.name for run in runs)]
+        yield ReportTable("Confusions", "– is no symbol: an insertion or a deletion.", heads, rows)
+
+
+def _disagreements(correct: Assessment, wrong: Assessment, max_examples: int) -> Sequence[ReportPart]:
+    """Return the examples of which only one run is correct."""
+    places = only_right(correct, wrong)
+    return listed_disagreements(correct, wrong, places[:max_examples], max(0, len(places) - max_examples))

@@ -1,0 +1,192 @@
+"""Events of a training, from its log and while it runs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from jaxtyping import Float
+
+from pellucid.config.settings import Config
+from pellucid.config.toml import load_config
+from pellucid.data.vocabulary import load_vocabularies
+from pellucid.decoding.trace_schema import encode_array, encode_json
+from pellucid.files import is_there
+from pellucid.inspection.state_space import plane, turned
+from pellucid.tasks.registry import task_of
+from pellucid.training.run_folder import CONFIG, LOG, MODEL, VOCABULARY, has_stopped, in_use, read_log
+from pellucid.training.snapshots import SYMBOLS, Snapshot, read_snapshots
+from pellucid.viewer.examples import trace_told
+from pellucid.viewer.inputs import Model, card
+from pellucid.viewer.schema import Frame, Training
+
+METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss", "training_loss")
+
+
+def training(folder: Path) -> Training | None:
+    """Of a run's folder; None where there is a model without a log."""
+    running = in_use(folder)  # before the log is read: what ends meanwhile has told so there
+    log = read_log(folder)
+    if not (log or running) and is_there(folder / MODEL):
+        return None
+    config = load_config(folder / CONFIG)
+    known = load_vocabularies(folder / VOCABULARY, config.data) if is_there(folder / VOCABULARY) else None
+    return Training(
+        log=log,
+        frames=frames(read_snapshots(folder), log),
+        source_symbols=list(known.source.symbols[:SYMBOLS]) if known else [],
+        target_symbols=list(known.target.symbols[:SYMBOLS]) if known else [],
+        done=has_stopped(log),
+        running=running,
+        unit=task_of(config).labels.loss_unit,
+        caption=_caption(config),
+    )
+
+
+def _caption(config: Config) -> str:
+    """What the two losses are, and what stands in the way of comparing them, where something does."""
+    sides, smoothing = (config.encoder, config.decoder), config.training.label_smoothing
+    dropped = any(each.dropout or each.embedding_dropout or each.recurrent_dropout for each in sides)
+    harder = [*([f"label smoothing of {smoothing:g}"] if smoothing else []), *(["dropout"] if dropped else [])]
+    what = f"Cross-entropy in nats {task_of(config).labels.loss_unit}, on a logarithmic axis"
+    taken = f" The training loss is taken with {' and '.join(harder)}, the development loss without"
+    apart = f"{taken}: the training loss may stand above it."
+    told = f"{what}: of each update’s batch, and of the development data at each validation."
+    return told + (apart if harder else "")
+
+
+def best_update(course: Training | None) -> int | None:
+    """The update of the best model so far; None where there is none, or where training is over."""
+    if course is None or course.done:
+        return None
+    best = [record["update"] for record in course.log if record["event"] == "validated" and record["best"]]
+    return best[-1] if best else None
+
+
+def frames(snapshots: Sequence[Snapshot], log: Sequence[dict[str, Any]], base: int | None = None) -> list[Frame]:
+    """A frame of each snapshot; all vectors lie in the plane of the last ones, each frame turned onto the one before.
+
+    Turning (Procrustes) takes out what is the same for all symbols: a turn of the whole table says nothing of it. The
+    plane is that of the last snapshot up to the update `base` where that is given.
+    """
+    at = max((place for place, each in enumerate(snapshots) if base is None or each.update <= base), default=-1)
+    validated = {record["update"]: record for record in log if record["event"] == "validated"}
+    source = _film([each.source for each in snapshots], at)
+    target = _film([each.target for each in snapshots], at)
+    found = []
+    for place, each in enumerate(snapshots):
+        record = validated.get(each.update, {})
+        told = [trace_told(trace, bits) for trace, bits in zip(each.traces, each.entropies, strict=True)]
+        found.append(
+            Frame(
+                update=each.update,
+                samples=int(record.get("samples", 0)),
+                metrics={name: float(record[name]) for name in METRICS if name in record},
+                probes=told,
+                source_plane=encode_array(source[place]) if source else None,
+                target_plane=encode_array(target[place]) if target else None,
+            )
+        )
+    return found
+
+
+def _film(tables: Sequence[Float[np.ndarray, "n E"]], at: int) -> list[Float[np.ndarray, "n 2"]]:
+    """The tables of all frames in the plane of one of them; nothing where vectors are none, or too few for a plane."""
+    if not tables or min(tables[-1].shape) < 2:
+        return []
+    fitted = plane(tables[at])
+    film: list[Float[np.ndarray, "n 2"]] = []
+    for table in tables:
+        points = fitted.project(table)
+        film.append(turned(points, film[-1]) if film else points)
+    return film
+
+
+SECONDS = 0.5
+"""Between two looks at the log."""
+QUIET = 20
+"""Looks without news after which a comment shows that the line is open."""
+
+
+@dataclass
+class Cursor:
+    """Where a page stands in a log: what comes before line `line` it has, and the frames of these lines."""
+
+    model: Model
+    line: int
+    seen: tuple[int, int] = (-1, -1)
+    """Size and time of the log when it was last read."""
+    base: int | None = None
+    """The update whose vectors made the plane in which the page has its frames: it keeps that."""
+    ended: bool = False
+    """Whether all that is to come has come."""
+    running: bool | None = None
+    """What the page was told of whether somebody trains."""
+
+    def over(self) -> bool:
+        """Whether the page has all, and training is over."""
+        log = read_log(self.model.folder)
+        return has_stopped(log) and self.line >= len(log)
+
+    def news(self) -> list[bytes]:
+        """The events since the last look; whether somebody trains comes last, and not after the end."""
+        running = in_use(self.model.folder)  # before the log is read: what ends meanwhile has told so there
+        told = self._lines()
+        if running != self.running and not self.ended:
+            told.append(_event("running", msgspec.json.encode(running)))
+        self.running = running
+        return told
+
+    def _lines(self) -> list[bytes]:
+        """New lines and frames."""
+        path = self.model.folder / LOG
+        state = path.stat() if path.exists() else None
+        now = (state.st_size, state.st_mtime_ns) if state else (-1, -1)
+        if now == self.seen:
+            return []
+        self.seen = now
+        log = read_log(self.model.folder)
+        told = [_event("line", msgspec.json.encode(record), at) for at, record in enumerate(log)][self.line :]
+        if told:
+            told.insert(0, _event("card", encode_json(card(self.model))))
+        # A validation's snapshot is written before its line: whoever has the line can have the frame. Frames go first,
+        # for the page stops listening at the line that ends the training.
+        fresh = _validated(log[self.line :])
+        if fresh:
+            if self.base is None:
+                self.base = (_validated(log[: self.line]) or fresh[:1])[-1]
+            film = frames(read_snapshots(self.model.folder), log, self.base)
+            told = [_event("frame", encode_json(frame)) for frame in film if frame.update in fresh] + told
+        self.line = max(self.line, len(log))
+        self.ended = has_stopped(log)
+        return told
+
+
+async def follow(cursor: Cursor) -> AsyncIterator[bytes]:
+    """The events, as they come, until training is over."""
+    quiet = 0
+    while True:
+        told = await asyncio.to_thread(cursor.news)
+        for event in told:
+            yield event
+        if cursor.ended:
+            return
+        quiet = 0 if told else quiet + 1
+        if quiet == QUIET:
+            yield b": nothing new\n\n"
+            quiet = 0
+        await asyncio.sleep(SECONDS)
+
+
+def _validated(log: Sequence[dict[str, Any]]) -> list[int]:
+    """The updates after which there was a validation."""
+    return [record["update"] for record in log if record["event"] == "validated"]
+
+
+def _event(name: str, data: bytes, number: int | None = None) -> bytes:
+    """One event; JSON holds no line break."""
+    identity = b"" if number is None else b"id: %d\n" % number
+    return b"%sevent: %s\ndata: %s\n\n" % (identity, name.encode(), data)
