@@ -26,7 +26,7 @@ def test_the_loops_compute_what_they_stand_for() -> None:
 @pytest.mark.parametrize("compiles", [True, False])
 def test_rates_are_those_of_a_processor(compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiles:
-        monkeypatch.setattr(rates, "available", lambda: False)
+        monkeypatch.setattr(rates, "is_numba_available", lambda: False)
     measured = rates.measure_rates(GRU, 0.4)
     assert 1e9 < measured.operations < 1e13
     for seconds in (measured.bend_seconds, measured.energy_seconds, measured.exponential_seconds):

@@ -28,7 +28,7 @@ sys.modules["torch"] = None
 from importlib import import_module
 import numpy as np
 import pellucid.kernels
-WITH_TORCH = {"autograd", "gpu", "graphs"}
+WITH_TORCH = {"autograd", "triton_attention", "cuda_graphs"}
 for module in pkgutil.iter_modules(pellucid.kernels.__path__):
     if module.name not in WITH_TORCH:
         import_module(f"pellucid.kernels.{module.name}")
