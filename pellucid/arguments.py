@@ -255,11 +255,19 @@ def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN40
 
 def _convert_named_tuple(value: object, kind: Any) -> Any:  # noqa: ANN401
     """Return a named tuple of converted fields; a plain tuple of as many is one."""
+    if isinstance(value, tuple) and type(value) is kind and _holds_texts(kind) and {*map(type, value)} == {str}:
+        return value  # an example, of which there may be millions
     names, kinds = kind._fields, _field_kinds(kind)
     needed = len(names) - len(kind._field_defaults)
     if not isinstance(value, tuple) or not needed <= len(value) <= len(names):
         raise MismatchError(f"{noun_of(kind)} ({', '.join(names)})", value)
     return kind(*_convert_all(value, (kinds[name] for name in names), [f".{name}" for name in names]))
+
+
+@cache
+def _holds_texts(kind: Any) -> bool:  # noqa: ANN401
+    """Return whether all fields of a named tuple are texts."""
+    return set(_field_kinds(kind).values()) == {str}
 
 
 def _convert_path(value: object) -> Path:

@@ -3,17 +3,18 @@
 It is registered from here, then trained, predicted, evaluated and viewed by the ordinary commands.
 """
 
+import inspect
 import json
 import os
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import chromium
 import msgspec
@@ -37,7 +38,7 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Segmenters
 from pellucid.data.vocabulary import SPECIAL, Vocabularies
 from pellucid.decoding.trace import Trace
-from pellucid.errors import ConfigError
+from pellucid.errors import ArgumentError, ConfigError
 from pellucid.evaluation.label_metrics import Labelled
 from pellucid.evaluation.metrics import Followed, Scored, wilson
 from pellucid.evaluation.scoring import TaskMetrics, accuracy_rates
@@ -318,3 +319,10 @@ class Declared(Span):
 
 
 DECLARED = Declared()
+
+
+@pytest.mark.parametrize("value", [None, 5, pellucid.Task, "span", object()])
+def test_what_is_no_task_is_not_registered(value: object) -> None:
+    register = cast("Callable[[object], None]", inspect.unwrap(pellucid.register_task))  # tests check types before it
+    with pytest.raises(ArgumentError, match=r"^task: expected a pellucid\.Task with settings and a name"):
+        register(value)

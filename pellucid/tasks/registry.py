@@ -8,7 +8,7 @@ from pellucid.config.settings import Config
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.ensemble import join_members
 from pellucid.decoding.predictor import Predictor
-from pellucid.errors import ConfigError, quote
+from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.model.network import Network, build_parts, seeded
 from pellucid.tasks import classify, point, tag, task_settings, transduce
 from pellucid.tasks.task import Task
@@ -23,8 +23,12 @@ def register_task(task: Task) -> None:
     point of the group `pellucid.tasks` of an installed package instead.
 
     Raises:
+        ArgumentError: This is not a task.
         ConfigError: There is a built-in task of this name.
     """
+    settings = getattr(task, "settings", None) if isinstance(task, Task) else None
+    if not isinstance(settings, task_settings.TaskSettings) or not isinstance(settings.name, str) or not settings.name:
+        raise ArgumentError(f"task: expected a pellucid.Task with settings and a name, got {quote(task)}")
     task_settings.register(task)
 
 
