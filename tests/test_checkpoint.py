@@ -71,12 +71,12 @@ def test_saving_changes_nothing_and_needs_no_update(tmp_path: Path) -> None:
 
 
 COURSES: Mapping[str, Mapping[str, Any]] = {
-    "all passes": {"epochs": 2.4, "validate_every": 0.7},
+    "all passes": {"epochs": 2.4, "eval_interval": 0.7},
     "patience": {"epochs": 9, "patience": 2, "learning_rate": 0.3},
-    "plateau": {"epochs": 9, "patience": 5, "schedule": "plateau", "learning_rate": 0.3, "validate_every": 0.5},
-    "tokens": {"epochs": 2, "batch_by": "tokens", "batch_size": 20, "validate_every": 1.3},
-    "several validations in one update": {"epochs": 2, "validate_every": 0.1},
-    "one validation, at the end": {"epochs": 1.5, "validate_every": 1000.0},
+    "plateau": {"epochs": 9, "patience": 5, "lr_schedule": "plateau", "learning_rate": 0.3, "eval_interval": 0.5},
+    "tokens": {"epochs": 2, "batch_type": "tokens", "batch_size": 20, "eval_interval": 1.3},
+    "several validations in one update": {"epochs": 2, "eval_interval": 0.1},
+    "one validation, at the end": {"epochs": 1.5, "eval_interval": 1000.0},
     "one update": {"epochs": 1e-9},
 }
 
@@ -219,7 +219,7 @@ def test_the_file_is_safetensors_with_readable_notes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("score", ["additive", "location"])
 def test_parameters_alone_come_back(tmp_path: Path, score: str) -> None:
     config = small_config({"epochs": 9})
-    attention = msgspec.structs.replace(config.attention, score=score)
+    attention = msgspec.structs.replace(config.attention, type=score)
     config = msgspec.structs.replace(config, attention=attention)
     one, other = new_session(config, 3), new_session(config)
     (tmp_path / "a.safetensors").write_bytes(network_file(one.transducer.network))
@@ -289,7 +289,7 @@ def test_a_progress_that_is_not_json_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [torch.tensor(-1), torch.tensor(3), torch.tensor(2**62)])
 @pytest.mark.parametrize("part", ["optimizer.encoder.table.weight.count", "average.count"])
 def test_a_count_of_updates_that_no_training_comes_to_is_refused(tmp_path: Path, part: str, count: Tensor) -> None:
-    session = new_session(small_config({"epochs": 9, "average": "ema"}), updates=2)
+    session = new_session(small_config({"epochs": 9, "weight_averaging": "ema"}), updates=2)
     path = tmp_path / "a.safetensors"
     save_session(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)

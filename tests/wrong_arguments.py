@@ -174,7 +174,7 @@ def calls(run: str, pairs: str) -> dict[str, Call]:
         "samples.first": lambda v: model.samples(examples, drawing, v),
         "samples.prefixes": lambda v: model.samples(examples, drawing, prefixes=v),
         "force.examples": model.force,
-        "with_beam.beam_width": model.with_beam,
+        "with_beam.beam_size": model.with_beam,
         "with_search.search": model.with_search,
         "with_options.options": model.with_options,
         "save.path": trace.save,

@@ -138,7 +138,5 @@ def encoder_in_words(config: Config) -> str:
     encoder = config.encoder
     widths = " and ".join(map(str, encoder.convolutions))
     before = f"convolutions of {widths} symbols ({encoder.filters} filters each), " if widths else ""
-    ways = "both-ways" if encoder.directions == "both" else "forward"
-    return (
-        f"{before}{ways} {encoder.cell.upper()} of {encoder.layers} layer(s) of {encoder.hidden_size} units a direction"
-    )
+    ways = "both-ways" if encoder.bidirectional else "forward"
+    return f"{before}{ways} {encoder.cell.upper()} of {encoder.num_layers} layer(s) of {encoder.hidden_size} units a direction"

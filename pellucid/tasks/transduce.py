@@ -59,12 +59,12 @@ class Transduce(Task):
 
     def architecture(self, config: Config) -> str:
         """Return the architecture of encoder, attention and decoder."""
-        encoder, decoder, score = config.encoder, config.decoder, config.attention.score
-        ways = "both-ways" if encoder.directions == "both" else "forward"
+        encoder, decoder, score = config.encoder, config.decoder, config.attention.type
+        ways = "both-ways" if encoder.bidirectional else "forward"
         attention = "without attention" if score == "none" else f"with {score} attention"
         return (
-            f"A recurrent encoder-decoder {attention}: {ways} {encoder.cell.upper()} encoder of {encoder.layers} "
-            f"layer(s) of {encoder.hidden_size} units a direction, {decoder.cell.upper()} decoder of {decoder.layers} "
+            f"A recurrent encoder-decoder {attention}: {ways} {encoder.cell.upper()} encoder of {encoder.num_layers} "
+            f"layer(s) of {encoder.hidden_size} units a direction, {decoder.cell.upper()} decoder of {decoder.num_layers} "
             f"layer(s) of {decoder.hidden_size} units"
         )
 

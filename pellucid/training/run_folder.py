@@ -1,7 +1,7 @@
 """The run folder: everything a training leaves behind, and all that is needed to use it or to go on.
 
 config.toml           every setting, each with its meaning
-vocabulary.json       symbols, as learnt from the training file
+vocabulary.json       symbols, as learned from the training file
 model.safetensors     the parameters of the best validation
 training.safetensors  the last checkpoint: parameters, optimiser, where training stands
 corpus.arrow          while training is unfinished, a large training file in ids

@@ -161,7 +161,7 @@ def card(model: Model) -> Card:
     task = task_of(config)
     told = [("model", task.architecture(config)), *facts, *_course(log, task), ("seed", f"{config.seed}")]
     told += [("log", sentence) for sentence in damage_told(model.folder)]
-    attends = config.attention.score != "none" and not task.settings.per_position
+    attends = config.attention.type != "none" and not task.settings.per_position
     return Card(name=model.name, facts=told, config=to_toml(config), attends=attends, task=config.task)
 
 
@@ -174,7 +174,7 @@ def _sizes(model: Model, transducer: Predictor) -> list[tuple[str, str]]:
         ("parameters", f"{parameter_count(transducer.network):,}{each}"),
         ("source symbols", f"{len(vocabularies.source.symbols):,}"),
         ("target symbols", f"{len(vocabularies.target.symbols):,}"),
-        *([("search", _search(transducer.config.search.beam_width))] if transducer.autoregressive else []),
+        *([("search", _search(transducer.config.search.beam_size))] if transducer.autoregressive else []),
     ]
 
 
