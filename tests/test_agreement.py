@@ -26,12 +26,12 @@ NEEDS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"attention": {"filters": 4}}, "attention.type = 'location'", {"attention": {"type": "location"}}),
     ({"training": {"sampling_probability": 0.5}}, "scheduled_sampling", {"training": {"scheduled_sampling": "linear"}}),
     ({"training": {"ema_decay": 0.9}}, "training.weight_averaging = 'ema'", {"training": {"weight_averaging": "ema"}}),
-    ({"training": {"averaged_checkpoints": 3}}, "training.weight_averaging = 'last'", {"training": {"weight_averaging": "last"}}),
+    ({"training": {"averaged_checkpoints": 3}}, "averaging = 'last'", {"training": {"weight_averaging": "last"}}),
     ({"training": {"augmentation_ratio": 2.0}}, "training.augmentation", {"training": {"augmentation": "copy"}}),
     ({"size": "tiny", "training": {"rdrop_alpha": 1.0}}, "a dropout above 0", {"encoder": {"dropout": 0.1}}),
     ({"search": {"max_length_offset": 5}}, "search.max_length_ratio above 0", {"search": {"max_length_ratio": 2.0}}),
     ({"search": {"min_length_offset": 5}}, "search.min_length_ratio above 0", {"search": {"min_length_ratio": 0.5}}),
-    ({"search": {"length_penalty_alpha": 2.0}}, "length_normalization = 'gnmt'", {"search": {"length_normalization": "gnmt"}}),
+    ({"search": {"length_penalty_alpha": 2.0}}, "normalization = 'gnmt'", {"search": {"length_normalization": "gnmt"}}),
     ({"search": {"coverage_penalty": 0.2}, "attention": {"type": "none"}}, "attention, but attention.type", {}),
 ]  # fmt: skip
 
@@ -108,8 +108,8 @@ def searching(search: dict[str, Any]) -> Config:
         ),
         (
             {"min_length_ratio": 1.0, "min_length_offset": 3, "max_length_ratio": 1.0},
-            "search.min_length_ratio = 1.0 and search.min_length_offset = 3 ask for more symbols than search.max_length_ratio = "
-            "1.0 allow, of every source: of one of 100 symbols 103 at least and 100 at most",
+            "search.min_length_ratio = 1.0 and search.min_length_offset = 3 ask for more symbols than "
+            "search.max_length_ratio = 1.0 allow, of every source: of one of 100 symbols 103 at least and 100 at most",
         ),
         ({"min_length": 50, "max_length_ratio": 0.1}, "search.min_length = 50 ask for more"),
         ({"min_length_ratio": 1.0, "min_length_offset": 9, "max_length": 5}, "10 symbols"),

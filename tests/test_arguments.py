@@ -257,7 +257,7 @@ def test_a_section_of_settings_is_a_table(section: str, value: object, tmp_path:
 
 @pytest.mark.parametrize("table", [nested(600), nested(50_000), own()], ids=["600", "50000", "own"])
 def test_settings_nested_too_deep_are_refused_everywhere(table: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "a.toml").write_text("[data]\nsubwords = 5\n")
+    (tmp_path / "a.toml").write_text("[data]\nsubword_vocab_size = 5\n")
     calls: list[tuple[str, Callable[[], object]]] = [
         ("config: unknown key 'data.data'", lambda: from_settings(table, "config")),
         ("unknown key 'data.data'", lambda: load_config(tmp_path / "a.toml", table)),
@@ -296,7 +296,7 @@ def test_arrays_are_no_settings(value: Any) -> None:  # noqa: ANN401
 
 
 @pytest.mark.parametrize(
-    "key", ["source_column", "features_column", "source_symbols", "target_symbols", "features_symbols", "unscored"]
+    "key", ["source_column", "features_column", "source_symbols", "target_symbols", "features_symbols", "ignored_tag"]
 )
 def test_a_text_among_the_settings_has_whole_characters(key: str) -> None:
     """Half a character would stop a training when its settings are written."""

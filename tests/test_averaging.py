@@ -95,5 +95,5 @@ def test_the_average_is_judged_and_kept_and_training_does_not_see_it(tmp_path: P
 def test_another_average_is_another_configuration(tmp_path: Path) -> None:
     files: Files = copy_files(tmp_path)
     train_to_end(files, tmp_path / "run", small_config({"epochs": 1}))
-    with pytest.raises(RunError, match=r"training\.average: 'none' in the run, 'ema' now"):
+    with pytest.raises(RunError, match=r"training\.weight_averaging: 'none' in the run, 'ema' now"):
         train_to_end(files, tmp_path / "run", small_config({"epochs": 1, "weight_averaging": "ema"}))

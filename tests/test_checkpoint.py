@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 from torch import Tensor
-from trained_runs import copies, small_config, tensors
+from trained_runs import copies, copies_run, small_config, tensors
 
 from pellucid.config.settings import Config
 from pellucid.data.batches import encode
@@ -23,6 +24,7 @@ from pellucid.errors import DivergenceError, RunError
 from pellucid.tasks.registry import build_network
 from pellucid.training.checkpoint import load_network, network_file, restore_session, save_session
 from pellucid.training.loop import Progress, Session, build_optimizer, fit
+from pellucid.training.run_folder import load
 
 EXAMPLES = copies(12, seed=1)
 
@@ -307,7 +309,7 @@ def test_a_checkpoint_of_another_format_is_refused_by_name(tmp_path: Path) -> No
     save_session(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
     path.write_bytes(safetensors.torch.save(held, {**notes, "format": "1"}))
-    with pytest.raises(RunError, match=r"a\.safetensors is of format 1, and this version of Pellucid reads format 2$"):
+    with pytest.raises(RunError, match=r"a\.safetensors is of format 1, and this version of Pellucid reads format 3"):
         restore_session(path, session, "data")
 
 
@@ -349,3 +351,16 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     network = new_session(small_config({"epochs": 9})).transducer.network
     with pytest.raises(RunError, match=r"^cannot read .*none\.safetensors: no such file or directory"):
         load_network(tmp_path / "none.safetensors", network)
+
+
+def test_a_run_of_an_older_format_is_refused_with_one_sentence(tmp_path: Path) -> None:
+    """Its configuration has settings under other names, but it is the format that is told."""
+    run = shutil.copytree(copies_run().run, tmp_path / "run")
+    path = run / "model.safetensors"
+    path.write_bytes(safetensors.torch.save(safetensors.torch.load_file(path), {"format": "1"}))
+    text = (run / "config.toml").read_text("utf-8")
+    assert "bidirectional = true" in text
+    (run / "config.toml").write_text(text.replace("bidirectional = true", 'directions = "both"'), "utf-8")
+    message = rf"{re.escape(str(path))} is of format 1, and this version of Pellucid reads format 2: train"
+    with pytest.raises(RunError, match=message):
+        load(run)

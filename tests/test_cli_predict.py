@@ -162,8 +162,8 @@ def test_unknown_symbols_are_counted() -> None:
 
 def test_cut_outputs_are_counted(tmp_path: Path) -> None:
     run = copy_of(digits_run().run, tmp_path / "run")
-    settings = (run / "config.toml").read_text().replace("[search]", "[search]\nmaximum_length = 1\n#")
-    (run / "config.toml").write_text(settings.replace("\nmaximum_length = 0", ""))
+    settings = (run / "config.toml").read_text().replace("[search]", "[search]\nmax_length = 1\n#")
+    (run / "config.toml").write_text(settings.replace("\nmax_length = 0", ""))
     done = pellucid("predict", run, stdin=b"one\nnine nine nine\n")
     assert done.code == 0 and outputs(done.out)[1] == expected(["nine nine nine"])[0][:1]
     assert done.err == "pellucid: 1 output cut at the greatest length\n"
@@ -358,7 +358,7 @@ def test_prefixes_that_cannot_be_are_named(
     ("flags", "message"),
     [
         (("--nbest", 0), "--nbest: expected 1 to 1,024 outputs, got 0"),
-        (("--nbest", 100_000), "--nbest: expected 1 to 1,024 outputs, got 100000: the beam is as wide as the list"),
+        (("--nbest", 100_000), "--nbest: expected 1 to 1,024 outputs, got 100000: the beam is at least as large"),
         (("--beam-size", 0), "--beam-size: expected a whole number of at least 1, got 0"),
         (("--min-length", 9, "--max-length", 3), "--min-length = 9 is beyond --max-length = 3"),
         (("--nbest", 2, "--until", 1.5), "--until: expected a share above 0 and at most 1, got 1.5"),

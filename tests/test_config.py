@@ -207,13 +207,14 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"encoder": {"hiden_size": 8}}, "unknown key 'encoder.hiden_size'; did you mean 'encoder.hidden_size'?"),
         ({"training": {"batch_sise": 1}}, "unknown key 'training.batch_sise'; did you mean 'training.batch_size'?"),
         ({"data": {"zzzz": 1}}, "unknown key 'data.zzzz'"),
-        ({"search": {"beam": {"size": 4}}}, "unknown key 'search.beam'"),
+        ({"search": {"beam": {"size": 4}}}, "unknown key 'search.beam'; did you mean 'search.beam_size'?"),
         ({"size": "bsae"}, "size: expected tiny, small, base or large, got 'bsae'; did you mean 'base'?"),
         ({"size": 3}, "size: expected tiny, small, base or large, got 3"),
         ({"size": [1]}, "size: expected tiny, small, base or large, got [1]"),
         ({"encoder": {"cell": "gur"}}, "encoder.cell: expected gru or lstm, got 'gur'; did you mean 'gru'?"),
         ({"encoder": {"cell": 1}}, "encoder.cell: expected gru or lstm, got 1"),
-        ({"decoder": {"init_hidden": "men"}}, "decoder.init_hidden: expected zero, final or mean, got 'men'; did you mean 'mean'?"),
+        ({"decoder": {"init_hidden": "men"}},
+         "decoder.init_hidden: expected zero, final or mean, got 'men'; did you mean 'mean'?"),
         ({"encoder": "lstm"}, "encoder: expected a table, got 'lstm'"),
         ({"seed": {"a": 1}}, "seed: expected a whole number, got {'a': 1}"),
         ({"encoder": {"hidden_size": "8"}}, "encoder.hidden_size: expected a whole number, got '8'"),
@@ -223,7 +224,8 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"data": {"source_column": 1}}, "data.source_column: expected a text, got 1"),
         ({"encoder": {"hidden_size": 0}}, "encoder.hidden_size: expected a whole number of at least 1, got 0"),
         ({"attention": {"filters": 0}}, "attention.filters: expected a whole number of at least 1, got 0"),
-        ({"data": {"subword_vocab_size": -1}}, "data.subword_vocab_size: expected a whole number of at least 1, got -1"),
+        ({"data": {"subword_vocab_size": -1}},
+         "data.subword_vocab_size: expected a whole number of at least 1, got -1"),
         ({"seed": -1}, "seed: expected a whole number of at least 0, got -1"),
         ({"seed": 2**32}, f"seed: expected a whole number of at most {2**32 - 1}, got {2**32}"),
         ({"encoder": {"dropout": 1.0}}, "encoder.dropout: expected a number below 1.0, got 1.0"),
@@ -235,7 +237,8 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"training": {"learning_rate": 1e39}},
          "training.learning_rate: expected a number of at most 3.4e+38, got 1e+39"),
         ({"training": {"clip_value": 1e39}}, "training.clip_value: expected a number of at most 1000000.0, got 1e+39"),
-        ({"search": {"length_penalty_alpha": 6.0}}, "search.length_penalty_alpha: expected a number of at most 5.0, got 6.0"),
+        ({"search": {"length_penalty_alpha": 6.0}},
+         "search.length_penalty_alpha: expected a number of at most 5.0, got 6.0"),
         ({"training": {"weight_decay": 0.1}}, "training.weight_decay = 0.1 needs training.optimizer = 'adamw'"),
         ({"device": "cudo"}, "device: expected auto, cpu or cuda, got 'cudo'; did you mean 'cuda'?"),
         ({"precision": "half"}, "precision: expected float32 or bf16, got 'half'"),
@@ -251,7 +254,7 @@ def test_a_mistake_is_told_with_its_file_its_key_and_what_was_expected(settings:
 
 @pytest.mark.parametrize("score", ["dot", "scaled-dot"])
 def test_scores_that_compare_states_need_equal_sizes(score: str) -> None:
-    with pytest.raises(ConfigError, match=r"my\.toml: attention\.score = .* decoder\.hidden_size is 256 .* 128 units"):
+    with pytest.raises(ConfigError, match=r"my\.toml: attention\.type = .* decoder\.hidden_size is 256 .* 128 units"):
         from_settings({"attention": {"type": score}, "encoder": {"merge": "sum"}}, "my.toml")
     assert from_settings({"attention": {"type": "general"}, "encoder": {"merge": "sum"}}, "my.toml")
 
@@ -263,7 +266,7 @@ def test_batches_of_tokens_need_a_size() -> None:
 
 def test_checked_catches_what_was_changed_after_loading() -> None:
     config = preset("base")
-    with pytest.raises(ConfigError, match=r"^encoder\.layers: expected a whole number of at least 1, got 0$"):
+    with pytest.raises(ConfigError, match=r"^encoder\.num_layers: expected a whole number of at least 1, got 0$"):
         checked(with_value(config, "encoder.num_layers", 0))
     with pytest.raises(ConfigError, match=r"^decoder\.cell: expected gru or lstm, got 'rnn'$"):
         checked(with_value(config, "decoder.cell", "rnn"))
@@ -312,7 +315,7 @@ def test_a_key_that_is_given_twice_is_quoted_in_part(tmp_path: Path) -> None:
 
 
 def test_mistakes_in_overrides_are_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"unknown key 'encoder\.layer'; did you mean 'encoder\.layers'"):
+    with pytest.raises(ConfigError, match=r"unknown key 'encoder\.layer'; did you mean 'encoder\.num_layers'"):
         load_config(written(tmp_path, ""), {"encoder": {"layer": 2}})
 
 

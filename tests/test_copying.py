@@ -188,7 +188,9 @@ def test_what_was_copied_is_fed_back_as_unknown() -> None:
 
 
 def test_copying_needs_attention() -> None:
-    with pytest.raises(ConfigError, match=r"decoder\.copying = true needs attention, but attention\.score is 'none'"):
+    with pytest.raises(
+        ConfigError, match=r"decoder\.pointer_generator = true needs attention, but attention\.type is 'none'"
+    ):
         copying("none")
 
 

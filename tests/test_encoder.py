@@ -1,6 +1,6 @@
 """The encoder: against PyTorch's packed modules, and blind to padding.
 
-B batch, S source positions, D memory, H hidden units a direction.
+B batch, S source positions, D memory, H hidden units per direction.
 """
 
 from contextlib import nullcontext

@@ -78,7 +78,7 @@ def test_a_gpu_that_is_not_there_is_told_and_auto_does_without() -> None:
         (["--device", "cuda", "--precision", "bf16"], "device: expected cpu (or auto) on this machine, got 'cuda': "),
         (["--precision", "bf16"], "precision = 'bf16' needs a GPU, but device is 'cpu'"),
         (["--device", "auto", "--precision", "bf16"], "precision = 'bf16' needs a GPU, but device is 'cpu'"),
-        (["--device", "auto", "--cuda-graphs"], "graphs = true needs a GPU, but device is 'cpu'"),
+        (["--device", "auto", "--cuda-graphs"], "cuda_graphs = true needs a GPU, but device is 'cpu'"),
     ],
 )
 def test_training_on_what_is_not_there_ends_with_code_2(tmp_path: Path, changes: list[str], message: str) -> None:
@@ -112,7 +112,7 @@ def trained_elsewhere(folder: Path) -> Path:
     for old, new in (
         ('device = "cpu"', 'device = "cuda"'),
         ('"float32"', '"bf16"'),
-        ("graphs = false", "graphs = true"),
+        ("cuda_graphs = false", "cuda_graphs = true"),
     ):
         assert text.count(old) == 1
         text = text.replace(old, new)
@@ -295,7 +295,9 @@ def test_an_update_on_a_gpu_waits_for_nothing_on_its_way_back() -> None:
 def test_a_training_on_a_gpu_is_as_good(tmp_path: Path, precision: str, graphs: bool) -> None:
     config = small_config({"epochs": 3, "eval_interval": 0.5})
     train_to_end(copies_run().files, tmp_path / "cpu", config)
-    train_to_end(copies_run().files, tmp_path / "gpu", with_device(config, "auto", precision=precision, graphs=graphs))
+    train_to_end(
+        copies_run().files, tmp_path / "gpu", with_device(config, "auto", precision=precision, cuda_graphs=graphs)
+    )
     assert load_config(tmp_path / "gpu" / "config.toml").device == "cuda"
     ends = [[r["loss"] for r in records(tmp_path / name) if r["event"] == "validated"][-1] for name in ("cpu", "gpu")]
     assert math.isclose(*ends, rel_tol=0.02)
@@ -305,7 +307,7 @@ def test_a_training_on_a_gpu_is_as_good(tmp_path: Path, precision: str, graphs: 
 @pytest.mark.parametrize("graphs", [False, True])
 def test_a_deterministic_training_on_a_gpu_goes_on_to_the_same_bits(tmp_path: Path, graphs: bool) -> None:
     config = small_config({"epochs": 3, "eval_interval": 0.5}, dropout=0.3)
-    config = with_device(config, "cuda", deterministic=True, graphs=graphs)
+    config = with_device(config, "cuda", deterministic=True, cuda_graphs=graphs)
     train_to_end(copies_run().files, tmp_path / "straight", config)
     for update in (1, 4, 9):
         events = train_run(copies_run().files, tmp_path / "broken", config)

@@ -138,8 +138,8 @@ def test_consistency_is_half_of_r_drops_loss(copying: bool) -> None:
 
 def test_what_cannot_be_is_refused_by_its_name() -> None:
     with pytest.raises(
-        ConfigError, match=r"training\.coverage_loss = .* needs attention, but attention\.score is 'none'"
+        ConfigError, match=r"training\.coverage_loss = .* needs attention, but attention\.type is 'none'"
     ):
         config_of({"attention": {"type": "none"}, "training": {"coverage_loss": 1.0}})
-    with pytest.raises(ConfigError, match=r"training\.scheduled_sampling = 'linear' needs graphs = false"):
+    with pytest.raises(ConfigError, match=r"training\.scheduled_sampling = 'linear' needs cuda_graphs = false"):
         config_of({"device": "cuda", "cuda_graphs": True, "training": {"scheduled_sampling": "linear"}})

@@ -32,22 +32,22 @@ class Arguments:
 WRONG = {
     "run": "--out is required",
     "": "RUN and --out are required",
-    "run --out a --beam-size x": "--beam-size: expected a whole number, got 'x'",
-    "run --out a --beam-size=1.5": "--beam-size: expected a whole number, got '1.5'",
+    "run --out a --beam x": "--beam: expected a whole number, got 'x'",
+    "run --out a --beam=1.5": "--beam: expected a whole number, got '1.5'",
     "run --out a --share much": "--share: expected a number, got 'much'",
-    f"run --out a --beam-size {'1' * 19}": f"--beam-size: expected a whole number of at most 18 digits, got '{'1' * 19}'",
-    f"run --out a --beam-size -{'1' * 5000}": f"--beam-size: expected a whole number of at most 18 digits, got '-{'1' * 78}…'",
+    f"run --out a --beam {'1' * 19}": f"--beam: expected a whole number of at most 18 digits, got '{'1' * 19}'",
+    f"run --out a --beam -{'1' * 5000}": f"--beam: expected a whole number of at most 18 digits, got '-{'1' * 78}…'",
     f"run --out a --widths 3 {'1_' * 2000}1": (
         f"--widths: expected a whole number of at most 18 digits, got '{'1_' * 39}1…'"
     ),
     f"run --out a --{'z' * 5000}": f"there is no flag --{'z' * 77}…",
     "run --out a --widths 3 x 5": "--widths: expected a whole number, got 'x'",
     "run --out a --cell lstn": "--cell: expected gru or lstm, got 'lstn'; did you mean 'lstm'?",
-    "run --out a --bean 3": "there is no flag --bean; did you mean '--beam-size'?",
+    "run --out a --bean 3": "there is no flag --bean; did you mean '--beam'?",
     "run --out a --zzz": "there is no flag --zzz",
     "run --out a -b 3": "there is no flag -b",
     "run --out a --forbid": "--forbid: expected a value, got nothing",
-    "run --out a --forbid --beam-size 3": "--forbid: expected a value, got the flag --beam-size",
+    "run --out a --forbid --beam 3": "--forbid: expected a value, got the flag --beam",
     "run --out a --open-page=no": "--open-page is a switch: it takes no value, got 'no'",
     "run too --out a": "'too' is one argument too many: expected RUN and flags",
     "run --out a --open-page no": "'no' is one argument too many: expected RUN and flags",
@@ -61,7 +61,7 @@ def test_a_mistake_is_one_line(written: str) -> None:
     assert str(caught.value) == f"{WRONG[written]} (pellucid verb --help)"
 
 
-NUMBERS = ("--beam-size 3", "--beam-size=4", "--beam-size -1", "--share 1e-3", "--widths 3 5", "--widths=3")
+NUMBERS = ("--beam 3", "--beam=4", "--beam -1", "--share 1e-3", "--widths 3 5", "--widths=3")
 OTHERS = ("--cell lstm", "--forbid a", "--forbid=--b", "--open-page", "--no-open-page", "--no_open_page", "--open_page")
 PIECES = st.sampled_from([*NUMBERS, *OTHERS])
 
@@ -97,13 +97,13 @@ def test_a_number_of_thousands_of_digits_is_told_of_every_flag(digits: int) -> N
 
 
 def test_a_wrong_default_of_all_others_is_told_as_a_flag() -> None:
-    for verb, needed in (("train", ("a", "--valid", "b", "--run", "c")), ("tune", ("a", "b", "--out", "c"))):
+    for verb, needed in (("train", ("a", "--dev", "b", "--run", "c")), ("tune", ("a", "b", "--out", "c"))):
         message = complaint(pellucid(verb, *needed, "--size", "hug"))
         assert message == f"--size: expected tiny, small, base or large, got 'hug' (pellucid {verb} --help)"
     message = complaint(pellucid("train", "a", "--hidden-size", 3))
     assert message == "there is no flag --hidden-size; did you mean '--encoder.hidden-size'? (pellucid train --help)"
     message = complaint(pellucid("train", "a", "--size", "base"))
-    assert message == "--valid and --run are required (pellucid train --help)"
+    assert message == "--dev and --run are required (pellucid train --help)"
 
 
 @pytest.mark.parametrize(

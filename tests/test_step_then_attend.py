@@ -110,6 +110,7 @@ def test_what_does_not_fit_is_told() -> None:
     with pytest.raises(ConfigError, match=r"decoder\.input_feeding = true needs decoder\.order = 'step-then-attend'"):
         config_of({"decoder": {"input_feeding": True}})
     with pytest.raises(
-        ConfigError, match=r"decoder\.tied = true needs vectors to share: decoder\.embedding = 'learned' or 'frozen'"
+        ConfigError,
+        match=r"decoder\.tie_embeddings = true needs vectors to share: decoder\.embedding = 'learned' or 'frozen'",
     ):
         config_of({"decoder": {"tie_embeddings": True, "embedding": "one-hot"}})

@@ -192,9 +192,9 @@ def test_settings_that_the_user_names_may_come_through_a_pipe(tmp_path: Path) ->
         (f"a{'.a' * 400_000} = 1", "is not TOML: a line has more than 1,000 dots"),
         (f"seed{'.a' * 900} = 1", "seed: expected a whole number, got {'a': {'a'"),
         (f"seed = '{LONG}'", "seed: expected a whole number, got 'aaaa"),
-        ("[search]\nmaximum_ratio = 1e300", "search.max_length_ratio: expected"),
+        ("[search]\nmax_length_ratio = 1e300", "search.max_length_ratio: expected"),
         ("[search]\ncoverage_penalty = 1e308", "search.coverage_penalty: expected"),
-        ("[search]\nlength_power = 1e308", "search.length_penalty_alpha: expected"),
+        ("[search]\nlength_penalty_alpha = 1e308", "search.length_penalty_alpha: expected"),
     ],
 )
 def test_settings_that_cannot_be(run: Path, content: str, told: str) -> None:

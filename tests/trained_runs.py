@@ -130,7 +130,7 @@ def flags(config: Config) -> list[str]:
         f"--{part}.{name}": getattr(getattr(config, part), name)
         for part, names in {
             "encoder": ("hidden_size", "embedding_size", "dropout"),
-            "attention": ("units",),
+            "attention": ("size",),
             "decoder": ("hidden_size", "embedding_size", "dropout"),
             "training": ("epochs", "batch_size", "learning_rate", "eval_interval"),
         }.items()

@@ -143,7 +143,7 @@ def calls(run: str, pairs: str) -> dict[str, Call]:
         "load.run": pellucid.load,
         "load.device": lambda v: pellucid.load(run, v),
         "train.train": lambda v: pellucid.train(v, pairs, "run", settings),
-        "train.dev": lambda v: pellucid.train(pairs, v, "run", settings),
+        "train.valid": lambda v: pellucid.train(pairs, v, "run", settings),
         "train.run": lambda v: pellucid.train(pairs, pairs, v, settings),
         "train.config": lambda v: pellucid.train(pairs, pairs, "run", v),
         "train.ensemble": lambda v: pellucid.train(pairs, pairs, "run", settings, v),

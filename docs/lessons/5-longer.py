@@ -141,5 +141,5 @@ Image(png(attention_figure(trace), 90), alt="Attention by location on the first 
 # ```
 #
 # tests fourteen lengths, 200 rows each. In the notebook, let the decoder start from the encoder's summary
-# (`"decoder": {"init_hidden": "final", "output": "state-and-context"}`): it may count in its own state now. How far does
-# attention by location reach then?
+# (`"decoder": {"init_hidden": "final", "output": "state-and-context"}`): it may count in its own state now. How far
+# does attention by location reach then?

@@ -74,7 +74,7 @@ def wanted(task: str, cases: Sequence[str], cells: Sequence[str]) -> Wanted:
 
 
 def config_of(asked: Asked) -> Config:
-    """The configuration of a measurement: a both-ways encoder, no dropout, no end and no validation in reach.
+    """The configuration of a measurement: a bidirectional encoder, no dropout, no end and no validation in reach.
 
     Every output is forced to as many symbols as there are digits, because the network is not trained.
     """

@@ -167,14 +167,13 @@ def _assembled(given: Arguments, served: bool) -> "Assembled":
 
 def _sources(given: Arguments, model: "Model") -> "list[Sources]":
     """The file to show: the one given, else the run's own; none where there is neither, or no model yet."""
-    from pellucid.config.toml import load_config
-    from pellucid.training.run_folder import CONFIG
+    from pellucid.training.run_folder import load_run_config
     from pellucid.viewer.inputs import own_file, read_file, sources_alone
 
     if model.transducer is None:
         if given.file and given.file != DASH:
             # Its mistakes are told at once, and not when there is a model to show it with.
-            read_file(given.file, _data(given, load_config(model.folder / CONFIG).data), given.target)
+            read_file(given.file, _data(given, load_run_config(model.folder).data), given.target)
         return []
     data = _data(given, model.transducer.config.data)
     if given.file == DASH:

@@ -92,7 +92,8 @@ def check_list(flags: SearchFlags) -> None:
     """`ConfigError` for a list that is empty, or longer than a beam can be wide."""
     if flags.nbest is not None and not 1 <= flags.nbest <= MAX_BEAM_SIZE:
         raise ConfigError(
-            f"--nbest: expected 1 to {MAX_BEAM_SIZE:,} outputs, got {flags.nbest}: the beam is as wide as the list is long"
+            f"--nbest: expected 1 to {MAX_BEAM_SIZE:,} outputs, got {flags.nbest}: the beam is at least "
+            "as large as the list"
         )
 
 

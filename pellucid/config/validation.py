@@ -95,7 +95,7 @@ CONTRADICTIONS: Sequence[Need] = (
     Need("training.weight_decay", "training.optimizer = 'adamw'", lambda c: c.training.optimizer == "adamw"),
     Need(
         "training.scheduled_sampling",
-        "graphs = false: it changes with every update, and a recorded update cannot",
+        "cuda_graphs = false: it changes with every update, and a recorded update cannot",
         lambda c: not c.cuda_graphs,
     ),
     Need("precision", "a GPU, but device is 'cpu'", _on_gpu),
@@ -211,7 +211,8 @@ def _check_lengths(search: SearchConfig, longest_source: int) -> None:
         raise ConfigError(f"search.min_length = {search.min_length} is beyond search.max_length = {search.max_length}")
     if 0 < search.max_length_ratio < search.min_length_ratio:
         raise ConfigError(
-            f"search.min_length_ratio = {search.min_length_ratio} is beyond search.max_length_ratio = {search.max_length_ratio}"
+            f"search.min_length_ratio = {search.min_length_ratio} is beyond "
+            f"search.max_length_ratio = {search.max_length_ratio}"
         )
     limited = search.max_length or search.max_length_ratio
     if limited and all(
@@ -219,7 +220,7 @@ def _check_lengths(search: SearchConfig, longest_source: int) -> None:
     ):
         least, most = _span(search, longest_source)
         raise ConfigError(
-            f"{_limits(search, 'minimum')} ask for more symbols than {_limits(search, 'maximum')} allow, of every "
+            f"{_limits(search, 'min')} ask for more symbols than {_limits(search, 'max')} allow, of every "
             f"source: of one of {longest_source} symbols {least} at least and {most} at most"
         )
 
@@ -236,7 +237,7 @@ def _span(search: SearchConfig, symbols: int) -> tuple[int, int]:
 
 def _limits(search: SearchConfig, side: str) -> str:
     """The settings of one limit, as they are given."""
-    names = [f"{side}_{kind}" for kind in ("length", "ratio", "offset")]
+    names = [f"{side}_{kind}" for kind in ("length", "length_ratio", "length_offset")]
     return " and ".join(f"search.{name} = {getattr(search, name)}" for name in names if getattr(search, name))
 
 
