@@ -4,11 +4,13 @@ import numpy as np
 from bench_cases import measured
 from matplotlib.lines import Line2D
 
-from pellucid.bench.scaling import TITLES, Point, scaling_figure
+from pellucid.bench.scaling import SIZE_TITLES, ScalingPoint, scaling_figure
 from pellucid.reporting.figures import png
 
 CURVES = [
-    Point(varied, size, measured(size * 1e7, float(size), 100.0 + size)) for varied in TITLES for size in (10, 40, 160)
+    ScalingPoint(varied, size, measured(size * 1e7, float(size), 100.0 + size))
+    for varied in SIZE_TITLES
+    for size in (10, 40, 160)
 ]
 
 
@@ -21,7 +23,7 @@ def heights(line: Line2D) -> list[float]:
 def test_axes_are_labelled_and_columns_titled() -> None:
     axes = scaling_figure(CURVES).axes
     assert len(axes) == 6
-    assert [one.get_title(loc="left") for one in axes[:3]] == list(TITLES.values())
+    assert [one.get_title(loc="left") for one in axes[:3]] == list(SIZE_TITLES.values())
     assert "ms" in axes[0].get_ylabel() and "MiB" in axes[3].get_ylabel()
     assert all("operations" in one.get_xlabel() for one in axes[3:])
 

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from bench_cases import RATES
 
-from pellucid.bench.roofline import Work, floor_of
+from pellucid.bench.roofline import StepWork, compute_floor
 
-WORK = Work(
+WORK = StepWork(
     multiply_adds=3e9,
     bends=1_000,
     energies=2_000,
@@ -18,7 +18,7 @@ WORK = Work(
 
 
 def test_each_part_is_its_work_over_its_rate() -> None:
-    floor = floor_of(WORK, RATES)
+    floor = compute_floor(WORK, RATES)
     parts = (floor.products_ms, floor.bends_ms, floor.look_ms, floor.softmax_ms, floor.update_ms)
     assert parts == pytest.approx((3000, 1, 2 + 1, 4, 5))
     assert floor.total_ms == pytest.approx(sum(parts))
@@ -26,9 +26,9 @@ def test_each_part_is_its_work_over_its_rate() -> None:
 
 def test_reading_counts_only_where_it_takes_longer_than_computing() -> None:
     slow = msgspec.structs.replace(RATES, row_bytes=1e5)
-    assert floor_of(WORK, slow).look_ms == pytest.approx(10)
-    assert floor_of(WORK, slow).total_ms == pytest.approx(floor_of(WORK, RATES).total_ms + 7)
+    assert compute_floor(WORK, slow).look_ms == pytest.approx(10)
+    assert compute_floor(WORK, slow).total_ms == pytest.approx(compute_floor(WORK, RATES).total_ms + 7)
 
 
 def test_no_work_takes_no_time() -> None:
-    assert floor_of(Work(0, 0, 0, 0, 0, 0, 0), RATES).total_ms == 0
+    assert compute_floor(StepWork(0, 0, 0, 0, 0, 0, 0), RATES).total_ms == 0

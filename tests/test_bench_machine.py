@@ -3,14 +3,14 @@
 import subprocess
 import sys
 
-from pellucid.bench.machine import this_machine
+from pellucid.bench.machine import describe_machine
 
 PROGRAM = """
-from pellucid.bench.machine import peak_mib
-before = peak_mib()
+from pellucid.bench.machine import peak_memory_mib
+before = peak_memory_mib()
 kept = b"x" * (64 << 20)
 del kept
-print(before, peak_mib())
+print(before, peak_memory_mib())
 """
 
 
@@ -28,6 +28,6 @@ def test_the_peak_is_that_of_the_program_alone() -> None:
 
 
 def test_machine_versions_and_date_are_told() -> None:
-    machine = this_machine()
+    machine = describe_machine()
     assert machine.processor and machine.cores > 0 and machine.date[:2] == "20"
     assert {"pellucid", "python", "torch", "numba", "numpy"} == set(machine.versions)

@@ -6,15 +6,22 @@ import msgspec
 import pytest
 from bench_cases import small
 
-from pellucid.bench.cases import CALL, TASKS, Task
-from pellucid.bench.measuring import encoded_of, examples_of, measure, session_of, started, updates
+from pellucid.bench.cases import BATCHES_PER_CALL, TASKS, BenchTask
+from pellucid.bench.measurement import (
+    bench_examples,
+    build_session,
+    encode_examples,
+    iterate_updates,
+    measure_case,
+    measure_startup,
+)
 from pellucid.bench.roofline import search_work, training_work
 from pellucid.config.settings import Cell
 
 
 @pytest.mark.parametrize(("task", "cell"), [("train", "lstm"), ("greedy", "gru"), ("beam", "lstm")])
-def test_the_figures_of_a_measurement_agree(task: Task, cell: Cell) -> None:
-    result = measure(small(task, cell))
+def test_the_figures_of_a_measurement_agree(task: BenchTask, cell: Cell) -> None:
+    result = measure_case(small(task, cell))
     rows, shape = 4, result.shape
     assert (result.task, result.cell, result.threads, result.plain) == (task, cell, 1, False)
     assert result.samples_per_second == pytest.approx(1000 * rows / result.step_ms)
@@ -25,36 +32,36 @@ def test_the_figures_of_a_measurement_agree(task: Task, cell: Cell) -> None:
     assert result.fastest_cpu_ms <= result.step_cpu_ms <= result.slowest_cpu_ms
     assert result.operations == (training_work if task == "train" else search_work)(shape).operations
     assert result.peak_mib > 50 and result.first_call_seconds >= 0 and result.start_seconds is None
-    assert result.steps >= 2 * (1 if task == "train" else CALL)
+    assert result.steps >= 2 * (1 if task == "train" else BATCHES_PER_CALL)
 
 
 def test_the_shape_is_that_of_the_data_and_the_network() -> None:
-    shape = measure(small("train")).shape
+    shape = measure_case(small("train")).shape
     assert (shape.rows, shape.steps, shape.hidden, shape.direction, shape.units) == (4, 4.0, 6, 3, 5)
     assert 4 * 9 < shape.positions < 4 * 20 and shape.gates == 3
 
 
 @pytest.mark.parametrize("task", TASKS[1:])
-def test_every_output_has_as_many_symbols_as_were_asked_for(task: Task) -> None:
-    shape = measure(small(task)).shape
+def test_every_output_has_as_many_symbols_as_were_asked_for(task: BenchTask) -> None:
+    shape = measure_case(small(task)).shape
     assert 3.0 <= shape.steps <= 4.0
     assert shape.beam == (5 if task == "beam" else 1)
 
 
 def test_plain_pytorch_is_measured_where_it_is_asked_for() -> None:
-    result = measure(msgspec.structs.replace(small("train"), plain=True))
+    result = measure_case(msgspec.structs.replace(small("train"), plain=True))
     assert result.plain and result.first_call == "plain"
 
 
 def test_a_training_goes_on_through_its_epochs_without_a_validation() -> None:
     asked = small()
-    examples = examples_of(asked, 10)
-    events = updates(session_of(asked, encoded_of(asked, examples), examples))
+    examples = bench_examples(asked, 10)
+    events = iterate_updates(build_session(asked, encode_examples(asked, examples), examples))
     passed = [next(events).progress for _ in range(7)]
     assert [progress.update for progress in passed] == list(range(1, 8))
     assert passed[-1].epoch == 2 and passed[-1].validations == 0
 
 
 def test_the_start_ends_with_the_first_update() -> None:
-    start = started(small(), time.time() - 100)
+    start = measure_startup(small(), time.time() - 100)
     assert 100 < start.seconds < 160 and start.cpu_seconds > 0

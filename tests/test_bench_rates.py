@@ -15,12 +15,12 @@ VALUES = np.linspace(0.5, 1.5, 64, dtype=np.float32)
 
 def test_the_loops_compute_what_they_stand_for() -> None:
     shifted = VALUES[:, None] + np.arange(2)
-    assert loops.tangent_over(VALUES, 2) == pytest.approx(np.tanh(shifted).sum(), rel=1e-5)
-    assert loops.exponential_over(VALUES, 2) == pytest.approx(np.exp(shifted).sum(), rel=1e-5)
+    assert loops.sum_tanh(VALUES, 2) == pytest.approx(np.tanh(shifted).sum(), rel=1e-5)
+    assert loops.sum_exponential(VALUES, 2) == pytest.approx(np.exp(shifted).sum(), rel=1e-5)
     quotients = (1 / (1 + VALUES[:, None] * (1 + np.arange(2)))).sum()
-    assert loops.energies_over(VALUES, 2) == pytest.approx(quotients, rel=1e-5)
-    assert loops.paired_energies_over(VALUES, 2) == pytest.approx(quotients, rel=1e-5)
-    assert loops.sum_over(VALUES, 2) == pytest.approx(2 * VALUES.sum(), rel=1e-5)
+    assert loops.sum_energies(VALUES, 2) == pytest.approx(quotients, rel=1e-5)
+    assert loops.sum_paired_energies(VALUES, 2) == pytest.approx(quotients, rel=1e-5)
+    assert loops.sum_values(VALUES, 2) == pytest.approx(2 * VALUES.sum(), rel=1e-5)
 
 
 @pytest.mark.parametrize("compiles", [True, False])

@@ -7,7 +7,7 @@ from bench_cases import GRU
 from small import config_of, network_of, padded, vocabularies
 from torch.utils.flop_counter import FlopCounterMode
 
-from pellucid.bench.roofline import Shape, Work, search_work, training_work
+from pellucid.bench.roofline import StepShape, StepWork, search_work, training_work
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.network import writing
 from pellucid.tasks.registry import build_network
@@ -16,7 +16,7 @@ from pellucid.tasks.registry import build_network
 def test_an_update_of_a_gru_by_hand() -> None:
     once = 2 * 3 * (4 + 4) + 2 * 2 * 2 + 5 * 3 * 2 + 6 * 2  # both directions, first state, target table, keys
     step = 2 + 3 * 2 * (2 + 2) + 5 * (2 + 2)  # query, gates, logits
-    assert training_work(GRU) == Work(
+    assert training_work(GRU) == StepWork(
         multiply_adds=3 * (once + 6 * step),
         bends=6 * 2 * 3 + 2 * 2 + 6 * 2 * 3,
         energies=2 * 18,
@@ -36,7 +36,7 @@ def test_an_update_of_an_lstm_by_hand() -> None:
 
 def test_a_beam_of_two_by_hand() -> None:
     work = search_work(msgspec.structs.replace(GRU, beam=2))
-    assert work == Work(
+    assert work == StepWork(
         multiply_adds=98 + 10 * 46,
         bends=40 + 10 * 2 * 3,
         energies=30,
@@ -65,7 +65,7 @@ def test_a_step_has_the_products_that_pytorch_counts(cell: str, gates: int) -> N
         state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
         with FlopCounterMode(display=False) as counter:
             network.decoder.step(torch.full((rows,), 4), state, attendable)
-    shape = Shape(rows, float(rows * length), 1.0, 3, 5, 2, 7, gates, 1, symbols, 1)
+    shape = StepShape(rows, float(rows * length), 1.0, 3, 5, 2, 7, gates, 1, symbols, 1)
     longer = msgspec.structs.replace(shape, steps=2.0)
     products = search_work(longer).multiply_adds - search_work(shape).multiply_adds
     contexts = rows * length * 4
@@ -80,7 +80,7 @@ def test_the_encoder_and_the_keys_are_counted_as_they_are_built() -> None:
         build_network(config_of({"encoder": {"hidden_size": 3}, "decoder": {"hidden_size": 6}}), vocabularies())
     )
     cell = network.encoder.forward_cells[0]
-    shape = Shape(1, 9.0, 0.0, 16, 6, 3, 32, 3, 9, 0, 0)
+    shape = StepShape(1, 9.0, 0.0, 16, 6, 3, 32, 3, 9, 0, 0)
     recurrent = 2 * 8 * cell.hidden_weight.numel() + 2 * 9 * cell.input_weight.numel()
     bridge = network.decoder.bridge
     assert bridge is not None

@@ -10,7 +10,7 @@ from bench_cases import measured as pretended
 from command_line import complaint, ended, interrupt, pellucid, started
 
 from pellucid.bench import scaling
-from pellucid.bench.results import Stage
+from pellucid.bench.results import StageTime
 from pellucid.cli import bench
 
 NUMBERS = (
@@ -41,7 +41,7 @@ def test_the_table_has_a_line_a_case_its_meaning_the_machine_and_the_profile(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench, "measured", lambda asked: pretended(1e9, 5.0, 100.0))
-    monkeypatch.setattr(bench, "profiled", lambda asked: [Stage("reading", 1.0, 1.0, 0.25, 0.5)])
+    monkeypatch.setattr(bench, "profiled", lambda asked: [StageTime("reading", 1.0, 1.0, 0.25, 0.5)])
     assert bench.run(["train", "--case", "tiny", "--cell", "gru", "--profile"]) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out and max(map(len, out.splitlines())) <= bench.WIDTH
@@ -66,7 +66,7 @@ def test_several_cases_are_a_list(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_curves_are_drawn_and_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(scaling, "measured_briefly", lambda asked: pretended(1e9 * asked.digits, 5.0, 100.0))
+    monkeypatch.setattr(scaling, "run_step_measurement", lambda asked: pretended(1e9 * asked.digits, 5.0, 100.0))
     assert bench.run(["greedy", "--scaling", str(tmp_path / "a.png")]) == 0
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out.count("hidden") == 5

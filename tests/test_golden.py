@@ -12,8 +12,13 @@ from published import DATA
 from torch import nn
 
 from pellucid.model.peephole import Cell, Peepholes, peephole_step
-from pellucid.recipes.protein_golden import ATTENTION, Check, read_proteins
-from pellucid.recipes.proteins.imported import decoder_of, masked_lstm
+from pellucid.recipes.proteins.stored_networks import (
+    ATTENTION,
+    NumberCheck,
+    load_decoder,
+    read_validation_set,
+    run_masked_lstm,
+)
 
 FOLDER = DATA / "protein-golden"
 has_weights = pytest.mark.skipif(
@@ -55,15 +60,15 @@ def test_without_the_weights_it_says_where_they_are(tmp_path: Path) -> None:
 
 @has_weights
 def test_proteins_are_as_described() -> None:
-    proteins = read_proteins(FOLDER)
+    proteins = read_validation_set(FOLDER)
     assert proteins.profiles.shape == (635, 400, 20) and proteins.lengths.min() >= 1
     assert torch.bincount(proteins.places).tolist() == [95, 151, 131, 64, 69, 13, 60, 18, 19, 15]
 
 
 def test_rounding_is_no_difference() -> None:
-    assert Check("", "", 0.62496583, "0.624966").agrees and Check("", "", 527, "527").agrees
-    assert Check("", "", 0.7826772, "0.783").agrees and not Check("", "", 0.7824, "0.783").agrees
-    assert not Check("", "", 526, "527").agrees
+    assert NumberCheck("", "", 0.62496583, "0.624966").agrees and NumberCheck("", "", 527, "527").agrees
+    assert NumberCheck("", "", 0.7826772, "0.783").agrees and not NumberCheck("", "", 0.7824, "0.783").agrees
+    assert not NumberCheck("", "", 526, "527").agrees
 
 
 def lstm_weights(inputs: int, units: int) -> list[torch.Tensor]:
@@ -75,12 +80,12 @@ def lstm_weights(inputs: int, units: int) -> list[torch.Tensor]:
 def test_the_lstm_stands_still_over_padding() -> None:
     weights, lengths = lstm_weights(3, 4), torch.tensor([5, 2])
     inputs = torch.randn(2, 5, 3, dtype=torch.float64)
-    states = masked_lstm(inputs, lengths, weights)
+    states = run_masked_lstm(inputs, lengths, weights)
     assert torch.equal(states[1, 2:], states[1, 1].expand(3, -1))
     changed = inputs.clone()
     changed[1, 2:] += 9
-    assert torch.equal(masked_lstm(changed, lengths, weights), states)
-    assert torch.allclose(masked_lstm(inputs[1:, :2], lengths[1:], weights), states[1:, :2])
+    assert torch.equal(run_masked_lstm(changed, lengths, weights), states)
+    assert torch.allclose(run_masked_lstm(inputs[1:, :2], lengths[1:], weights), states[1:, :2])
 
 
 def test_the_lstm_is_the_cell_step_by_step() -> None:
@@ -90,7 +95,7 @@ def test_the_lstm_is_the_cell_step_by_step() -> None:
         sums = [vector @ weights[3 * at] + state.hidden @ weights[3 * at + 1] + weights[3 * at + 2] for at in range(4)]
         state = peephole_step(torch.cat(sums, dim=1), state, Peepholes(*weights[12:15]))
         seen.append(state.hidden)
-    assert torch.allclose(masked_lstm(inputs, torch.tensor([3]), weights), torch.stack(seen, dim=1))
+    assert torch.allclose(run_masked_lstm(inputs, torch.tensor([3]), weights), torch.stack(seen, dim=1))
 
 
 def test_weights_reach_the_decoder_in_their_places() -> None:
@@ -98,7 +103,7 @@ def test_weights_reach_the_decoder_in_their_places() -> None:
     gates = [(6, 6), (6,)] * 4 + [(5, 6)] * 4 + [(6,)] * 3
     shapes = [*gates, (6, 3), (5, 3), (3, 1), (1, 6), (1, 6)]
     weights = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
-    decoder = decoder_of(weights, peephole_step)
+    decoder = load_decoder(weights, peephole_step)
     state = torch.randn(2, 6, dtype=torch.float64)
     for gate in range(4):
         rows = slice(6 * gate, 6 * gate + 6)

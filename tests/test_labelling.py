@@ -17,13 +17,13 @@ from pellucid.data.examples import Example, read_examples
 from pellucid.errors import DataError
 from pellucid.evaluation.metrics import Interval
 from pellucid.recipes import experiments as experiment
-from pellucid.recipes import labelling as conducting
-from pellucid.recipes import protein_structure, snips
-from pellucid.recipes.catalog import find
-from pellucid.recipes.labelling import Score
-from pellucid.recipes.proteins.places import PLACES
-from pellucid.recipes.recipe import Request
-from pellucid.recipes.recipe import recipe_config as real_config
+from pellucid.recipes import label_experiments as conducting
+from pellucid.recipes import tagging
+from pellucid.recipes.catalog import find_recipe
+from pellucid.recipes.label_experiments import LabelScore
+from pellucid.recipes.proteins.localization import LOCATIONS
+from pellucid.recipes.recipe import RecipeRequest
+from pellucid.recipes.recipe import load_recipe_config as real_config
 from pellucid.reporting.progress import rows
 from pellucid.training.run_folder import load
 from pellucid.viewer.report_schema import ReportCharts, ReportExamples, ReportSettings, ReportTable
@@ -37,7 +37,7 @@ class Made(NamedTuple):
     """A recipe that has run on a made-up set."""
 
     name: str
-    request: Request
+    request: RecipeRequest
     lines: list[str]
     report: dict[str, Any]
 
@@ -61,7 +61,7 @@ def write(path: Path, lines: Sequence[str]) -> None:
 
 def write_snips(folder: Path) -> None:
     generator = random.Random(1)
-    for part, count in zip(snips.PARTS, PARTS.values(), strict=True):
+    for part, count in zip(tagging.SNIPS_PARTS, PARTS.values(), strict=True):
         words = [generator.choices(["play", "rain", "in", "paris", "berlin", "7"], k=4) for _ in range(count)]
         tags = [["B-city" if word in ("paris", "berlin") else "O" for word in each] for each in words]
         write(folder / part / "seq.in", [" ".join(each) for each in words])
@@ -82,7 +82,7 @@ def write_structure(folder: Path) -> None:
 
 def write_places(folder: Path) -> None:
     generator = random.Random(3)
-    for name, letters in zip(PLACES, ("AC", "DE", "KR", "LV"), strict=True):
+    for name, letters in zip(LOCATIONS, ("AC", "DE", "KR", "LV"), strict=True):
         texts = ["".join(generator.choices(letters, k=generator.randint(5, 40))) for _ in range(15)]
         write(folder / f"{name}.fasta.gz", [line for text in texts for line in (">a protein", text)])
 
@@ -98,8 +98,8 @@ WRITERS: Mapping[str, Callable[[Path], None]] = {
 def quick() -> Iterator[None]:
     """Small networks, and no further processes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "recipe_config", quick_config)
-        patch.setattr(conducting, "followed", right_here)
+        patch.setattr(experiment, "load_recipe_config", quick_config)
+        patch.setattr(conducting, "run_jobs", right_here)
         yield
 
 
@@ -109,8 +109,8 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     name: str = request.param
     folder = tmp_path_factory.mktemp(name)
     WRITERS[name](folder / "data" / FOLDERS[name])
-    asked = Request(folder / "out", SEEDS[name], 0, folder / "data")
-    lines = list(find(name)(asked))
+    asked = RecipeRequest(folder / "out", SEEDS[name], 0, folder / "data")
+    lines = list(find_recipe(name)(asked))
     return Made(name, asked, lines, json.loads((folder / "out" / "report.json").read_text()))
 
 
@@ -179,15 +179,15 @@ def test_a_second_call_trains_nothing_and_says_the_same(made: Made) -> None:
         return {name: told for name, told in found.items() if "/" in name}
 
     before = kept()
-    assert list(find(made.name)(made.request)) == made.lines
+    assert list(find_recipe(made.name)(made.request)) == made.lines
     assert kept() == before
 
 
 def test_what_is_cut_and_how_training_goes_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_snips(tmp_path / "data" / FOLDERS["snips"])
     with rows() as seen:
-        asked = Request(tmp_path / "out", seeds=2, samples=12, data=tmp_path / "data", seen=seen)
-        list(find("snips")(asked))
+        asked = RecipeRequest(tmp_path / "out", seeds=2, samples=12, data=tmp_path / "data", seen=seen)
+        list(find_recipe("snips")(asked))
     told = capsys.readouterr().err
     assert told.startswith("snips: 12 of 24 training pairs, 8 of 8 development pairs, 12 passes at most\n")
     assert told.count(" training pairs") == 1
@@ -200,7 +200,7 @@ def test_what_is_cut_and_how_training_goes_is_told(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize("name", FOLDERS)
 def test_data_that_is_not_there_is_told_with_its_source(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"{FOLDERS[name]} is not there: the data is .*github\.com"):
-        list(find(name)(Request(tmp_path / "out", data=tmp_path)))
+        list(find_recipe(name)(RecipeRequest(tmp_path / "out", data=tmp_path)))
     assert not (tmp_path / "out").exists()
 
 
@@ -209,7 +209,7 @@ def test_rare_words_are_read_as_their_signature(tmp_path: Path) -> None:
     write(tmp_path / "train" / "seq.in", ["play paris", "play xylophone", "play 1984", "rain paris"])
     write(tmp_path / "train" / "seq.out", ["O B-city"] * 4)
     write(tmp_path / "train" / "label", ["Play"] * 3 + ["Rain"])
-    found = snips.pairs(tmp_path)
+    found = tagging.read_snips(tmp_path)
     sources = [example.source for example in found.train]
     assert sources == ["<intent> play paris", "<intent> play <ne>", "<intent> play <number>", "<intent> <in> paris"]
     assert found.train[0].target == "Play O B-city"
@@ -220,24 +220,24 @@ def test_lines_that_do_not_match_are_told(tmp_path: Path) -> None:
     write_snips(tmp_path)
     write(tmp_path / "valid" / "label", ["Play"])
     with pytest.raises(DataError, match=r"valid: seq\.in, seq\.out and label have 8, 8, 1 lines"):
-        snips.pairs(tmp_path)
+        tagging.read_snips(tmp_path)
     write(tmp_path / "valid" / "label", ["Play"] * 7 + ["Play Rain"])
     with pytest.raises(DataError, match=r"valid, line 8: expected a tag .* got 4 words, 4 tags and 2 labels"):
-        snips.pairs(tmp_path)
+        tagging.read_snips(tmp_path)
 
 
 def test_residues_that_were_not_resolved_are_not_scored(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv.gz"
     write(path, ["a\tMKL\tCHE\t011", "b\tMK\tCH\t00", "c\tM\tC\t1"])
-    assert list(protein_structure.read_part(path)) == [Example("MKL", "-HE"), Example("M", "C")]
+    assert list(tagging.read_structure_part(path)) == [Example("MKL", "-HE"), Example("M", "C")]
     write(path, ["a\tMKL\tCH\t011"])
     with pytest.raises(DataError, match=r"x\.tsv\.gz, line 1: expected id, residues, structure and mask"):
-        list(protein_structure.read_part(path))
+        list(tagging.read_structure_part(path))
     path.write_bytes(b"plain")
     with pytest.raises(DataError, match="is no table packed with gzip"):
-        list(protein_structure.read_part(path))
+        list(tagging.read_structure_part(path))
 
 
 def test_scores_are_told_as_what_they_are() -> None:
-    assert Score(71.234, Interval(70.0, 72.5)).text == "71.23 (70.00 to 72.50)"
-    assert Score(0.81234).text == "0.812" and Score(81.234).text == "81.23"
+    assert LabelScore(71.234, Interval(70.0, 72.5)).text == "71.23 (70.00 to 72.50)"
+    assert LabelScore(0.81234).text == "0.812" and LabelScore(81.234).text == "81.23"

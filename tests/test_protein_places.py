@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from pellucid.errors import DataError
-from pellucid.recipes.proteins.families import families
-from pellucid.recipes.proteins.places import (
-    HELD_OUT,
-    LONGEST,
-    PLACES,
+from pellucid.recipes.proteins.localization import (
+    HELD_OUT_FRACTION,
+    LOCATIONS,
+    MAX_RESIDUES,
     Protein,
-    cut,
+    assign_families,
+    count_near_copies,
     family_split,
-    near_copies,
     random_split,
     read_fasta,
-    read_places,
+    read_proteins,
+    truncate_middle,
 )
 
 
@@ -52,17 +52,20 @@ def test_a_sequence_without_a_header_is_told_with_its_line(tmp_path: Path) -> No
 
 
 def test_places_are_the_files_and_the_same_protein_stands_once(tmp_path: Path) -> None:
-    for name in PLACES:
+    for name in LOCATIONS:
         fasta(tmp_path / f"{name}.fasta.gz", f">a\nM{name.upper()}\n>b\nMK\n>c\nMK\n")
-    found = read_places(tmp_path)
-    assert [protein.place for protein in found] == [place for place in PLACES.values() for _ in range(2)]
+    found = read_proteins(tmp_path)
+    assert [protein.place for protein in found] == [place for place in LOCATIONS.values() for _ in range(2)]
     assert found[1] == Protein("MK", "cytosol")
 
 
 def test_a_long_protein_keeps_both_ends() -> None:
-    text = "".join(random.Random(1).choices("ACDE", k=LONGEST + 7))
-    assert cut(text[:LONGEST]) == text[:LONGEST]
-    assert cut(text) == text[: LONGEST // 2] + text[-LONGEST // 2 :] and len(cut(text)) == LONGEST
+    text = "".join(random.Random(1).choices("ACDE", k=MAX_RESIDUES + 7))
+    assert truncate_middle(text[:MAX_RESIDUES]) == text[:MAX_RESIDUES]
+    assert (
+        truncate_middle(text) == text[: MAX_RESIDUES // 2] + text[-MAX_RESIDUES // 2 :]
+        and len(truncate_middle(text)) == MAX_RESIDUES
+    )
 
 
 @pytest.mark.parametrize("split", [random_split, family_split])
@@ -70,7 +73,7 @@ def test_splits_hold_every_protein_once_and_do_not_change(split: type) -> None:
     given = proteins()
     pairs = split(given)
     assert sorted([*pairs.train, *pairs.dev, *pairs.test]) == sorted(protein.example for protein in given)
-    held = round(HELD_OUT * len(given))
+    held = round(HELD_OUT_FRACTION * len(given))
     assert len(pairs.test) == held and held - 1 <= len(pairs.dev) <= held
     assert split(given) == pairs
 
@@ -78,8 +81,8 @@ def test_splits_hold_every_protein_once_and_do_not_change(split: type) -> None:
 def test_no_family_stands_on_both_sides() -> None:
     given = proteins()
     pairs = family_split(given)
-    of = dict(zip((p.example for p in given), families([p.residues for p in given]).tolist(), strict=True))
+    of = dict(zip((p.example for p in given), assign_families([p.residues for p in given]).tolist(), strict=True))
     parts = [{of[example] for example in part} for part in pairs]
     assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
-    assert near_copies(given, pairs) == (len(pairs.test), 0)
-    assert near_copies(given, random_split(given))[1] > 0
+    assert count_near_copies(given, pairs) == (len(pairs.test), 0)
+    assert count_near_copies(given, random_split(given))[1] > 0

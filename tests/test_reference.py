@@ -18,11 +18,11 @@ from pellucid.data.examples import Example, read_examples
 from pellucid.errors import DataError, InputError
 from pellucid.recipes import experiment_report as conducting
 from pellucid.recipes import experiments as experiment
-from pellucid.recipes import g2p_sigmorphon2020, histnorm, scan
-from pellucid.recipes.catalog import REFERENCES, find
-from pellucid.recipes.experiments import BEAM, judged
-from pellucid.recipes.recipe import Request
-from pellucid.recipes.recipe import recipe_config as real_config
+from pellucid.recipes import transduction
+from pellucid.recipes.catalog import TRANSDUCTION_RECIPES, find_recipe
+from pellucid.recipes.experiments import BEAM_SIZE, score_predictor
+from pellucid.recipes.recipe import RecipeRequest
+from pellucid.recipes.recipe import load_recipe_config as real_config
 from pellucid.training.run_folder import load, read_log
 from pellucid.viewer.report_schema import ReportExamples
 
@@ -33,7 +33,7 @@ class Made(NamedTuple):
     """A recipe that has run on a made-up set."""
 
     name: str
-    request: Request
+    request: RecipeRequest
     lines: list[str]
     report: dict[str, Any]
 
@@ -66,7 +66,7 @@ def write_g2p(folder: Path) -> None:
 
 
 def write_histnorm(folder: Path) -> None:
-    for name in histnorm.FILES.values():
+    for name in transduction.HISTNORM_FILES.values():
         for part in SIZES:
             lines = [f"{each.source.upper()}\t{each.target}" for each in pairs(part)]
             write(folder / f"{name}.{part}.txt", [*lines[:5], "", ".\t.", "\t", *lines[5:], "alone"])
@@ -127,20 +127,20 @@ SETTINGS = {
 def quick() -> Iterator[None]:
     """Small networks, and no further processes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "recipe_config", quick_config)
-        patch.setattr(conducting, "followed", right_here)
+        patch.setattr(experiment, "load_recipe_config", quick_config)
+        patch.setattr(conducting, "run_jobs", right_here)
         yield
 
 
-@pytest.fixture(scope="module", params=REFERENCES)
+@pytest.fixture(scope="module", params=TRANSDUCTION_RECIPES)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Each recipe, run once."""
     name: str = request.param
     folder = tmp_path_factory.mktemp(name)
     WRITERS[name](folder / "data" / FOLDERS.get(name, name))
     only, seeds = ASKED[name]
-    asked = Request(folder / "out", seeds, 16, folder / "data", only)
-    lines = list(find(name)(asked))
+    asked = RecipeRequest(folder / "out", seeds, 16, folder / "data", only)
+    lines = list(find_recipe(name)(asked))
     return Made(name, asked, lines, json.loads((folder / "out" / "report.json").read_text()))
 
 
@@ -194,7 +194,7 @@ def test_the_numbers_are_those_of_a_beam_of_five_over_the_files(made: Made) -> N
     each = made.report["experiments"][0]
     transducer = load(made.request.out / "runs" / f"{each['name']}-seed-1")
     examples = read_examples(made.request.out / "data" / each["name"] / "test.tsv", transducer.config.data).examples
-    traces = transducer.with_beam(BEAM).trace(examples)
+    traces = transducer.with_beam(BEAM_SIZE).trace(examples)
     cut = transducer.segmenters.target.split
     right = sum(cut(trace.output) == cut(one.target) for trace, one in zip(traces, examples, strict=True))
     assert each["runs"][0]["test"]["exact_match"] == pytest.approx(100 * right / len(examples))
@@ -214,7 +214,7 @@ def test_a_second_call_trains_nothing_and_says_the_same(made: Made) -> None:
         return {name: told for name, told in found.items() if not Path(name).name.startswith("report.")}
 
     before = kept()
-    assert list(find(made.name)(made.request)) == made.lines
+    assert list(find_recipe(made.name)(made.request)) == made.lines
     assert kept() == before
     for run in (made.request.out / "runs").iterdir():
         assert [record["event"] for record in read_log(run)].count("stopped") == 1
@@ -270,10 +270,10 @@ def test_settings_are_compared_output_by_output(made: Made) -> None:
     assert points == pytest.approx(-wanted if made.name == "g2p-ablations" else wanted, abs=0.006)
 
 
-@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("name", TRANSDUCTION_RECIPES)
 def test_data_that_is_not_there_is_told_with_its_source(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is not there: the data is .*github\.com") as caught:
-        list(find(name)(Request(tmp_path / "out", data=tmp_path)))
+        list(find_recipe(name)(RecipeRequest(tmp_path / "out", data=tmp_path)))
     assert str(caught.value).startswith(str(tmp_path / FOLDERS.get(name, name)))
     assert not (tmp_path / "out").exists()
 
@@ -282,7 +282,7 @@ def test_an_unknown_experiment_is_told_with_all_there_are(tmp_path: Path) -> Non
     with pytest.raises(
         InputError, match=r"scan has no experiment 'lenght'; did you mean 'length'\? .*: simple, length"
     ):
-        list(find("scan")(Request(tmp_path / "out", only=["lenght"])))
+        list(find_recipe("scan")(RecipeRequest(tmp_path / "out", only=["lenght"])))
 
 
 def test_only_is_for_recipes_of_experiments(tmp_path: Path) -> None:
@@ -309,12 +309,12 @@ def test_only_is_for_recipes_of_experiments(tmp_path: Path) -> None:
 def test_tokens_are_prepared_as_those_of_the_published_numbers(
     source: str, target: str, wanted: Example | None
 ) -> None:
-    assert histnorm.prepared(source, target) == wanted
+    assert transduction.normalize_pair(source, target) == wanted
 
 
 def test_sizes_are_the_first_tokens_of_the_training_file(tmp_path: Path) -> None:
     write_histnorm(tmp_path)
-    (experiment,) = (each for each in histnorm.reference().experiments if each.name == "ridges-1k")
+    (experiment,) = (each for each in transduction.histnorm_suite().experiments if each.name == "ridges-1k")
     found = experiment.pairs(tmp_path)
     assert [pair.target for pair in found.train] == [pair.target for pair in pairs("train")]
     for part, code in (("train", "train"), ("dev", "dev"), ("test", "test")):
@@ -327,27 +327,25 @@ def test_pairs_that_scan_is_developed_on_are_not_trained_on(tmp_path: Path) -> N
     lines = [f"IN: run{number} OUT: I_RUN" for number in range(40)]
     for part in ("train", "test"):
         write(tmp_path / f"tasks_{part}_simple.txt", lines)
-    found = scan.reference().experiments[0].pairs(tmp_path)
+    found = transduction.scan_suite().experiments[0].pairs(tmp_path)
     assert len(found.dev) == 10 and not set(found.dev) & set(found.train)
     assert len(found.train) == 30 and len(found.test) == 40
     write(tmp_path / "tasks_test_simple.txt", ["IN: run"])
     with pytest.raises(DataError, match="line 1: expected 'IN: command OUT: actions'"):
-        scan.reference().experiments[0].pairs(tmp_path)
+        transduction.scan_suite().experiments[0].pairs(tmp_path)
 
 
 def test_the_macro_published_for_words_to_phones_is_the_goal() -> None:
-    published = [
-        next(iter(each.published.values())) for each in g2p_sigmorphon2020.reference().experiments if each.published
-    ]
+    published = [next(iter(each.published.values())) for each in transduction.g2p_suite().experiments if each.published]
     assert len(published) == 8 and sum(published) / 8 == pytest.approx(14.92, abs=0.005)
-    assert len(g2p_sigmorphon2020.reference().experiments) == 15
+    assert len(transduction.g2p_suite().experiments) == 15
 
 
 def test_further_candidates_are_judged_where_they_are_asked_for(made: Made) -> None:
     each, count = made.report["experiments"][0], 3 if made.name in ("translit-wikidata", "spelling-codespell") else 1
     transducer = load(made.request.out / "runs" / f"{each['name']}-seed-1")
     examples = read_examples(made.request.out / "data" / each["name"] / "test.tsv", transducer.config.data).examples
-    accuracies = [one.accuracy for one in judged(transducer, examples, count)[1].among]
+    accuracies = [one.accuracy for one in score_predictor(transducer, examples, count)[1].among]
     told = each["runs"][0]["test"]["among_first"]
     assert [one["k"] for one in told] == list(range(1, count + 1))
     assert [one["accuracy"] for one in told] == accuracies == sorted(accuracies)

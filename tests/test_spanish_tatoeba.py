@@ -13,18 +13,18 @@ from trained_runs import right_here
 
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, InputError
-from pellucid.recipes import spanish_tatoeba
-from pellucid.recipes.catalog import find
-from pellucid.recipes.recipe import Request, recipe_config
+from pellucid.recipes.catalog import find_recipe
+from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
+from pellucid.recipes.spanish import tatoeba
 from pellucid.recipes.spanish.sentences import PAIRS
 from pellucid.recipes.spanish.tatoeba import (
     JOINER,
     PARTS,
-    apart,
-    asked_of,
-    links_of,
-    read_sentences,
-    together,
+    attention_links,
+    group_references,
+    join_words,
+    read_tatoeba,
+    split_words,
     unknown_share,
 )
 from pellucid.training.run_folder import load
@@ -34,7 +34,7 @@ pytest.importorskip("tokenizers")
 
 @given(st.text(st.characters(exclude_characters=JOINER, exclude_categories=["Cs"])))
 def test_words_together_are_the_text_but_for_the_width_of_spaces(text: str) -> None:
-    assert together(apart(text)) == " ".join(text.split())
+    assert join_words(split_words(text)) == " ".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_words_together_are_the_text_but_for_the_width_of_spaces(text: str) -> N
     ],
 )
 def test_a_sign_says_on_which_side_it_stands_close(text: str, words: str) -> None:
-    assert apart(text) == words and together(words) == text
+    assert split_words(text) == words and join_words(words) == text
 
 
 def test_each_sentence_is_asked_once_with_all_its_translations() -> None:
-    asked = asked_of([Example("a", "x"), Example("b", "y"), Example("a", "z"), Example("a", "x")])
+    asked = group_references([Example("a", "x"), Example("b", "y"), Example("a", "z"), Example("a", "x")])
     assert asked.sources == ["a", "b"] and asked.references == [("x", "z"), ("y",)]
 
 
@@ -85,11 +85,11 @@ def test_the_recipe_trains_judges_and_tells(data: Path, tmp_path: Path, monkeypa
         "search": {"max_length": 12},
     }
     monkeypatch.setattr(
-        spanish_tatoeba, "recipe_config", lambda name, settings: recipe_config(name, {**settings, **small})
+        tatoeba, "load_recipe_config", lambda name, settings: load_recipe_config(name, {**settings, **small})
     )
-    monkeypatch.setattr(spanish_tatoeba, "followed", right_here)
+    monkeypatch.setattr(tatoeba, "run_jobs", right_here)
     out = tmp_path / "out"
-    lines = list(find("spanish-tatoeba")(Request(out, data=data)))
+    lines = list(find_recipe("spanish-tatoeba")(RecipeRequest(out, data=data)))
     assert [line.split(",")[0] for line in lines[:2]] == ["words", "subwords"]
     report = json.loads((out / "report.json").read_text())
     for run in report["runs"]:
@@ -99,7 +99,7 @@ def test_the_recipe_trains_judges_and_tells(data: Path, tmp_path: Path, monkeypa
     assert subwords.vocabularies.pieces.target is not None
     (trace,) = subwords.predict(["My cat sleeps."])
     assert "".join(trace.source) == "My cat sleeps."
-    assert links_of([trace], 3)[0].times >= 1
+    assert attention_links([trace], 3)[0].times >= 1
     titles = titles_of(written_document(out / "report.html"))
     assert {"Attention as alignment: words, seed 1", "Attention as alignment: subwords, seed 1"} <= set(titles)
 
@@ -108,16 +108,16 @@ def test_one_system_can_be_asked_for_and_others_are_refused(data: Path, tmp_path
     with pytest.raises(
         InputError, match=r"has no system 'word'; did you mean 'words'\? \(there are: words, subwords\)"
     ):
-        list(find("spanish-tatoeba")(Request(tmp_path / "out", data=data, only=["word"])))
+        list(find_recipe("spanish-tatoeba")(RecipeRequest(tmp_path / "out", data=data, only=["word"])))
     message = complaint(pellucid("recipe", "spanish-faithful", "--out", tmp_path / "out", "--only", "words"))
     assert "has no experiments to choose from" in message
 
 
 def test_samples_are_the_same_each_time(data: Path) -> None:
-    first, again = (read_sentences(data, 5) for _ in range(2))
+    first, again = (read_tatoeba(data, 5) for _ in range(2))
     assert first == again and [len(part) for part in first] == [5, 3, 3]
 
 
 def test_without_its_data_it_says_where_they_are_from(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"manythings\.org/anki"):
-        read_sentences(tmp_path, 0)
+        read_tatoeba(tmp_path, 0)

@@ -7,27 +7,32 @@ import pytest
 import torch
 from trained_runs import right_here
 
-from pellucid.recipes import typo_foretold
-from pellucid.recipes.catalog import find
-from pellucid.recipes.recipe import Request
-from pellucid.recipes.typos.foretelling import ForetellingPointer, Widths, foretelling_loss, log_chances
-from pellucid.recipes.typos.networks import PADDING, SYMBOLS
-from pellucid.recipes.typos.pointing import Course, rows_of
-from pellucid.recipes.typos.study import EXAMPLES
+from pellucid.recipes.catalog import find_recipe
+from pellucid.recipes.recipe import RecipeRequest
+from pellucid.recipes.typos import experiments
+from pellucid.recipes.typos.pointer import (
+    LanguageModelPointer,
+    PointerSizes,
+    PointerTrainingPlan,
+    encode_rows,
+    language_model_loss,
+    letter_log_probabilities,
+)
+from pellucid.recipes.typos.training import PADDING, POST_WORDS, SYMBOLS
 
-SMALL = Widths(embedding=3, sides=5, around=4, longest=18)
+SMALL = PointerSizes(embedding=3, sides=5, around=4, longest=18)
 
 
 @pytest.fixture
-def network() -> ForetellingPointer:
+def network() -> LanguageModelPointer:
     """A small one, as it begins."""
     torch.manual_seed(1)
-    return ForetellingPointer(SMALL).eval()
+    return LanguageModelPointer(SMALL).eval()
 
 
-def test_what_is_foretold_of_a_letter_does_not_know_it(network: ForetellingPointer) -> None:
+def test_what_is_foretold_of_a_letter_does_not_know_it(network: LanguageModelPointer) -> None:
     one, two = (
-        network.foretell(network.read(*rows_of([word], 18).take(torch.tensor([0])))) for word in ("cable", "cadle")
+        network.foretell(network.read(*encode_rows([word], 18).take(torch.tensor([0])))) for word in ("cable", "cadle")
     )
     assert torch.equal(one.forwards[0, :3], two.forwards[0, :3]) and not torch.equal(
         one.forwards[0, 3:], two.forwards[0, 3:]
@@ -36,8 +41,8 @@ def test_what_is_foretold_of_a_letter_does_not_know_it(network: ForetellingPoint
     assert not torch.equal(one.backwards[0, :2], two.backwards[0, :2])
 
 
-def test_neither_padding_nor_the_letter_itself_nor_no_letter_is_meant(network: ForetellingPointer) -> None:
-    rows = rows_of(["cab", "tables"], 18).take(torch.tensor([0, 1]))
+def test_neither_padding_nor_the_letter_itself_nor_no_letter_is_meant(network: LanguageModelPointer) -> None:
+    rows = encode_rows(["cab", "tables"], 18).take(torch.tensor([0, 1]))
     with torch.no_grad():
         chances = network(*rows)[0].exp()
     assert torch.allclose(chances.sum(dim=(1, 2)), torch.ones(2))
@@ -46,18 +51,18 @@ def test_neither_padding_nor_the_letter_itself_nor_no_letter_is_meant(network: F
     assert (chances[0, :3] > 0).sum() == 3 * 26
 
 
-def test_other_words_in_the_batch_change_nothing(network: ForetellingPointer) -> None:
+def test_other_words_in_the_batch_change_nothing(network: LanguageModelPointer) -> None:
     words = ["cab", "tables", "downwtairs"]
     with torch.no_grad():
-        together = network(*rows_of(words, 18).take(torch.arange(3)))[0]
+        together = network(*encode_rows(words, 18).take(torch.arange(3)))[0]
         for row, word in enumerate(words):
-            alone = network(*rows_of([word], 18).take(torch.tensor([0])))[0]
+            alone = network(*encode_rows([word], 18).take(torch.tensor([0])))[0]
             assert torch.allclose(alone[0], together[row, : len(word)], atol=1e-5)
 
 
-def test_the_energy_is_what_the_docstring_says(network: ForetellingPointer) -> None:
+def test_the_energy_is_what_the_docstring_says(network: LanguageModelPointer) -> None:
     """Recomputed letter by letter from the network's own parts."""
-    rows = rows_of(["bapk"], 18).take(torch.tensor([0]))
+    rows = encode_rows(["bapk"], 18).take(torch.tensor([0]))
     with torch.no_grad():
         logits, foretold = network(*rows)
         sides = network.read(*rows)
@@ -78,13 +83,13 @@ def test_the_energy_is_what_the_docstring_says(network: ForetellingPointer) -> N
     assert torch.allclose(found, expected, atol=1e-5)
 
 
-def test_the_loss_counts_letters_alone(network: ForetellingPointer) -> None:
-    rows = rows_of(["cab", "tables"], 18).take(torch.tensor([0, 1]))
+def test_the_loss_counts_letters_alone(network: LanguageModelPointer) -> None:
+    rows = encode_rows(["cab", "tables"], 18).take(torch.tensor([0, 1]))
     with torch.no_grad():
         foretold = network.foretell(network.read(*rows))
-        loss = float(foretelling_loss(rows.words, foretold))
+        loss = float(language_model_loss(rows.words, foretold))
         by_hand = -sum(
-            float(log_chances(rows.words, side)[row, at])
+            float(letter_log_probabilities(rows.words, side)[row, at])
             for side in foretold
             for row, n in ((0, 3), (1, 6))
             for at in range(n)
@@ -97,12 +102,14 @@ def test_the_recipe_learns_and_says_the_same_again(tmp_path: Path, monkeypatch: 
     syllables = ["ba", "co", "di", "fer", "gu", "lan", "mo", "ne", "pis", "tor"]
     listed = {a + b + c for a in syllables for b in syllables for c in syllables[:3]}
     words.write_text("".join(f"{word}\n" for word in sorted(listed)))
-    monkeypatch.setattr(typo_foretold, "WIDTHS", Widths(embedding=16, sides=32, around=16, longest=18))
-    monkeypatch.setattr(typo_foretold, "COURSE", Course(passes=4, batch=16, validations=2, rate=0.01, warm=20))
-    monkeypatch.setattr(typo_foretold, "followed", right_here)
-    lines = list(find("typo-foretold")(Request(tmp_path / "out", samples=4_000, words=words)))
+    monkeypatch.setattr(experiments, "FORETOLD_SIZES", PointerSizes(embedding=16, sides=32, around=16, longest=18))
+    monkeypatch.setattr(
+        experiments, "FORETOLD_PLAN", PointerTrainingPlan(passes=4, batch=16, validations=2, rate=0.01, warm=20)
+    )
+    monkeypatch.setattr(experiments, "run_jobs", right_here)
+    lines = list(find_recipe("typo-foretold")(RecipeRequest(tmp_path / "out", samples=4_000, words=words)))
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert lines[0].startswith("foretold, seed 1") and report["by_length"][0]["top_1"] > 0.75
-    assert all(sum(report["runs"][0]["examples"][word]) == pytest.approx(1, abs=2e-3) for word in EXAMPLES)
-    again = list(find("typo-foretold")(Request(tmp_path / "again", samples=4_000, words=words)))
+    assert all(sum(report["runs"][0]["examples"][word]) == pytest.approx(1, abs=2e-3) for word in POST_WORDS)
+    again = list(find_recipe("typo-foretold")(RecipeRequest(tmp_path / "again", samples=4_000, words=words)))
     assert again[0].rsplit(" in ", 1)[0] == lines[0].rsplit(" in ", 1)[0]

@@ -20,12 +20,29 @@ from trained_runs import SMALL, right_here
 from pellucid.config.settings import Config
 from pellucid.config.toml import from_settings
 from pellucid.data.synthetic import Typo, WordList, read_words
-from pellucid.recipes import typo_attention, typo_faithful
-from pellucid.recipes.catalog import find
-from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.recipes.typos.networks import PADDING, SYMBOLS, Sizes, TypoNetwork
-from pellucid.recipes.typos.report import POST, by_doubt, by_length, by_letters, cases, film_svg
-from pellucid.recipes.typos.study import EXAMPLES, answers, chances_of, data_of, numbered, ranks_of
+from pellucid.recipes.catalog import find_recipe
+from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
+from pellucid.recipes.typos import experiments
+from pellucid.recipes.typos.report import (
+    POST_BLUES,
+    describe_typos,
+    film_svg,
+    rows_by_ambiguity,
+    rows_by_length,
+    rows_by_letter,
+)
+from pellucid.recipes.typos.training import (
+    PADDING,
+    POST_WORDS,
+    SYMBOLS,
+    TypoNetwork,
+    TypoNetworkSizes,
+    encode_words,
+    make_typo_data,
+    position_probabilities,
+    predict_positions,
+    rank_positions,
+)
 from pellucid.reporting.progress import rows
 
 State = tuple[torch.Tensor, torch.Tensor]
@@ -53,11 +70,11 @@ def quick() -> Iterator[None]:
         return from_settings({"size": "tiny", "task": "point", **SMALL, "training": training, **overrides}, origin=name)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typo_faithful, "SIZES", Sizes(hidden=4, longest=18))
-        patch.setattr(typo_faithful, "followed", right_here)
-        patch.setattr(typo_attention, "LONGEST", 18)
-        patch.setattr(typo_attention, "recipe_config", quick_config)
-        patch.setattr(typo_attention, "followed", right_here)
+        patch.setattr(experiments, "FAITHFUL_SIZES", TypoNetworkSizes(hidden=4, longest=18))
+        patch.setattr(experiments, "run_jobs", right_here)
+        patch.setattr(experiments, "MAX_LETTERS", 18)
+        patch.setattr(experiments, "load_recipe_config", quick_config)
+        patch.setattr(experiments, "run_jobs", right_here)
         yield
 
 
@@ -65,14 +82,14 @@ def quick() -> Iterator[None]:
 def faithful(listed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """typo-faithful with two seeds: its folder and what it said."""
     out = tmp_path_factory.mktemp("faithful") / "out"
-    return out, list(find("typo-faithful")(Request(out, seeds=2, samples=640, words=listed)))
+    return out, list(find_recipe("typo-faithful")(RecipeRequest(out, seeds=2, samples=640, words=listed)))
 
 
 @pytest.fixture(scope="module")
 def attention(listed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """typo-attention with one seed."""
     out = tmp_path_factory.mktemp("attention") / "out"
-    return out, list(find("typo-attention")(Request(out, samples=200, words=listed)))
+    return out, list(find_recipe("typo-attention")(RecipeRequest(out, samples=200, words=listed)))
 
 
 def cell(weights: list[torch.Tensor], vector: torch.Tensor, state: State) -> State:
@@ -85,7 +102,7 @@ def cell(weights: list[torch.Tensor], vector: torch.Tensor, state: State) -> Sta
 
 def test_the_network_is_the_posts_step_by_step() -> None:
     torch.manual_seed(1)
-    network = TypoNetwork(Sizes(hidden=3, longest=5))
+    network = TypoNetwork(TypoNetworkSizes(hidden=3, longest=5))
 
     def stack(module: nn.LSTM, vector: torch.Tensor, states: list[State]) -> torch.Tensor:
         for layer in range(3):
@@ -96,7 +113,7 @@ def test_the_network_is_the_posts_step_by_step() -> None:
 
     with torch.no_grad():
         states: list[State] = [(torch.zeros(3), torch.zeros(3))] * 3
-        word = numbered(["cab"], 5)[0]
+        word = encode_words(["cab"], 5)[0]
         assert word.tolist() == [2, 0, 1, PADDING, PADDING]
         outputs = [stack(network.encoder, network.table.weight[symbol], states) for symbol in word]
         read_out = (torch.cat(outputs) * network.matrix).sum() + network.bias
@@ -106,7 +123,7 @@ def test_the_network_is_the_posts_step_by_step() -> None:
 
 def test_parameters_begin_as_in_tensorflow() -> None:
     torch.manual_seed(1)
-    network = TypoNetwork(Sizes(hidden=32, longest=16))
+    network = TypoNetwork(TypoNetworkSizes(hidden=32, longest=16))
     first = dict(network.encoder.named_parameters())
     bias, second = first["bias_ih_l0"], first["bias_hh_l0"]
     assert bias.tolist() == [0.0] * 32 + [1.0] * 32 + [0.0] * 64 and not second.any() and not second.requires_grad
@@ -118,24 +135,24 @@ def test_parameters_begin_as_in_tensorflow() -> None:
 
 def test_padding_is_read_and_may_be_pointed_at() -> None:
     torch.manual_seed(1)
-    network = TypoNetwork(Sizes(hidden=8, longest=8))
+    network = TypoNetwork(TypoNetworkSizes(hidden=8, longest=8))
     with torch.no_grad():
-        assert not torch.allclose(network(numbered(["cab"], 8)), network(numbered(["cab-"], 8)), atol=1e-6)
-    found = answers(partial(chances_of, network), [Typo("cab", 3, "cat")])
+        assert not torch.allclose(network(encode_words(["cab"], 8)), network(encode_words(["cab-"], 8)), atol=1e-6)
+    found = predict_positions(partial(position_probabilities, network), [Typo("cab", 3, "cat")])
     assert found.chances.shape == (1, 8) and found.chances.sum() == pytest.approx(1) and found.chances[0, 7] > 0
 
 
 def test_a_rank_counts_what_is_likelier() -> None:
     chances = np.array([[0.5, 0.2, 0.3], [0.2, 0.4, 0.4]])
-    assert ranks_of(chances, [Typo("abc", 2, ""), Typo("abc", 3, "")]).tolist() == [3, 1]
+    assert rank_positions(chances, [Typo("abc", 2, ""), Typo("abc", 3, "")]).tolist() == [3, 1]
 
 
 def test_cases_by_hand() -> None:
     words = WordList(["bank", "bark", "tables", "table", "tally"])
     typos = [Typo("bapk", 3, "bank"), Typo("tably", 5, "table"), Typo("tabies", 4, "tables")]
-    found = cases(words, typos, np.array([1, 3, 4]))
+    found = describe_typos(words, typos, np.array([1, 3, 4]))
     assert [(case.words, case.positions, case.best) for case in found] == [(2, 1, 1.0), (2, 2, 0.5), (1, 1, 1.0)]
-    rows = {row.label: row for row in [*by_length(found), *by_letters(found), *by_doubt(found)]}
+    rows = {row.label: row for row in [*rows_by_length(found), *rows_by_letter(found), *rows_by_ambiguity(found)]}
     assert rows["all"][1:] == pytest.approx((3, 1 / 3, 2 / 3, 2 / 3, 1 / 3, 5 / 6))
     assert rows["up to 5 letters"].total == 2 and rows["8 letters or more"].total == 0 and rows["6"].top_3 == 0
     assert (
@@ -147,7 +164,7 @@ def test_cases_by_hand() -> None:
 
 
 def test_no_tested_form_and_no_word_of_the_post_is_trained_on(listed: Path) -> None:
-    data = data_of(read_words(listed, longest=18), 1)
+    data = make_typo_data(read_words(listed, longest=18), 1)
     words = [{typo.right for typo in part} for part in data]
     assert all(not one & two for one, two in itertools.combinations(words, 2))
     assert not {typo.wrong for typo in data.train} & {typo.wrong for typo in (*data.dev, *data.test)}
@@ -173,8 +190,8 @@ def test_the_report_has_every_table(name: str, request: pytest.FixtureRequest) -
     assert sum(row["total"] for row in report["by_letters"][:2]) == whole["total"]
     assert sum(row["total"] for row in report["by_doubt"][:3]) == whole["total"]
     for run in report["runs"]:
-        assert list(run["examples"]) == list(EXAMPLES) and [len(row) for row in run["examples"].values()] == list(
-            map(len, EXAMPLES)
+        assert list(run["examples"]) == list(POST_WORDS) and [len(row) for row in run["examples"].values()] == list(
+            map(len, POST_WORDS)
         )
         assert all(sum(row) <= 1 + 1e-3 for row in run["examples"].values()) and run["curve"]
     titles = titles_of(written_document(out / "report.html"))
@@ -201,14 +218,14 @@ def test_it_is_told_how_training_goes(
     name: str, samples: int, told: list[str], listed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with rows() as seen:
-        list(find(name)(Request(tmp_path / "out", samples=samples, words=listed, seen=seen)))
+        list(find_recipe(name)(RecipeRequest(tmp_path / "out", samples=samples, words=listed, seen=seen)))
     err = capsys.readouterr().err
     assert all(each in err for each in told)
 
 
 def test_a_finished_attention_is_not_trained_again(attention: tuple[Path, list[str]], listed: Path) -> None:
     out, lines = attention
-    assert list(find("typo-attention")(Request(out, samples=200, words=listed))) == lines
+    assert list(find_recipe("typo-attention")(RecipeRequest(out, samples=200, words=listed))) == lines
 
 
 def test_the_claims_are_measured_before_and_after(faithful: tuple[Path, list[str]]) -> None:
@@ -241,8 +258,8 @@ def test_a_film_keeps_its_points_in_sight() -> None:
 
 
 def test_the_posts_figure_names_letters_that_are_there() -> None:
-    assert list(POST) == list(EXAMPLES)
-    assert all(1 <= place <= len(word) for word, blues in POST.items() for place in blues)
+    assert list(POST_BLUES) == list(POST_WORDS)
+    assert all(1 <= place <= len(word) for word, blues in POST_BLUES.items() for place in blues)
 
 
 def test_a_missing_list_is_told(tmp_path: Path) -> None:
@@ -253,6 +270,6 @@ def test_a_missing_list_is_told(tmp_path: Path) -> None:
 
 
 def test_typo_attention_reads_both_ways_and_drops_nothing() -> None:
-    config = recipe_config("typo-attention", {"seed": 7})
+    config = load_recipe_config("typo-attention", {"seed": 7})
     assert config.task == "point" and config.encoder.bidirectional and config.seed == 7
     assert config.encoder.dropout == config.decoder.dropout == config.training.label_smoothing == 0

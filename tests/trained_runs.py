@@ -18,8 +18,8 @@ from pellucid.config.settings import Config
 from pellucid.config.toml import from_settings
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
-from pellucid.recipes.following import teller
-from pellucid.recipes.recipe import Request
+from pellucid.recipes.jobs import progress_callback
+from pellucid.recipes.recipe import RecipeRequest
 from pellucid.training.session import Files, RunEvent, train_run
 from pellucid.worker_pool import ProgressCallback
 
@@ -200,7 +200,7 @@ def own_files(run: Path) -> list[str]:
 
 
 def right_here(
-    task: Callable[[Any, ProgressCallback], Any], jobs: Sequence[tuple[str, Any]], request: Request
+    task: Callable[[Any, ProgressCallback], Any], jobs: Sequence[tuple[str, Any]], request: RecipeRequest
 ) -> Iterator[Any]:
     """As `followed`: the jobs one after the other, in this process."""
-    return (task(job, teller(request, name)) for name, job in jobs)
+    return (task(job, progress_callback(request, name)) for name, job in jobs)

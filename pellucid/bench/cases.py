@@ -9,20 +9,20 @@ from pellucid.config.settings import Cell, Config
 from pellucid.config.toml import from_settings
 from pellucid.errors import InputError, nearest, quote
 
-Task = Literal["train", "greedy", "beam"]
-TASKS: tuple[Task, ...] = get_args(Task)
+BenchTask = Literal["train", "greedy", "beam"]
+TASKS: tuple[BenchTask, ...] = get_args(BenchTask)
 CELLS: tuple[Cell, ...] = get_args(Cell)
 DIGITS = 20
 """Digits of every number: about 99 characters to read, 20 to write."""
-BEAM = 5
+BEAM_SIZE = 5
 """Hypotheses of beam search."""
-BATCHES = 50
+NUM_BATCHES = 50
 """Batches in the training data."""
-CALL = 4
+BATCHES_PER_CALL = 4
 """Batches decoded by one call: few, so that a call is short, and several, so that they are sorted by length."""
 
 
-class Case(msgspec.Struct, frozen=True):
+class BenchCase(msgspec.Struct, frozen=True):
     """Sizes of a network and of its batch."""
 
     hidden: int
@@ -33,21 +33,21 @@ class Case(msgspec.Struct, frozen=True):
     batch: int
 
 
-CASES: dict[str, Case] = {
-    "tiny": Case(10, 10, 20, 100),
-    "small": Case(128, 64, 128, 64),
-    "medium": Case(256, 64, 256, 64),
-    "large": Case(512, 256, 512, 32),
+CASES: dict[str, BenchCase] = {
+    "tiny": BenchCase(10, 10, 20, 100),
+    "small": BenchCase(128, 64, 128, 64),
+    "medium": BenchCase(256, 64, 256, 64),
+    "large": BenchCase(512, 256, 512, 32),
 }
 
 
-class Asked(msgspec.Struct, frozen=True):
+class BenchRequest(msgspec.Struct, frozen=True):
     """One measurement, as it is asked of a process of its own."""
 
-    task: Task
+    task: BenchTask
     name: str
     """The case's name, for people."""
-    case: Case
+    case: BenchCase
     cell: Cell
     digits: int = DIGITS
     threads: int = 1
@@ -58,22 +58,22 @@ class Asked(msgspec.Struct, frozen=True):
     """In plain PyTorch, without kernels."""
 
 
-class Wanted(NamedTuple):
+class BenchSelection(NamedTuple):
     """What a person wants measured."""
 
-    tasks: Sequence[Task]
+    tasks: Sequence[BenchTask]
     cases: Sequence[str]
     cells: Sequence[Cell]
 
 
-def wanted(task: str, cases: Sequence[str], cells: Sequence[str]) -> Wanted:
+def select_cases(task: str, cases: Sequence[str], cells: Sequence[str]) -> BenchSelection:
     """What the words of a command name; all cases and both cells where none is named. `InputError` for other words."""
-    tasks = TASKS if task == "all" else (_one(task, TASKS, "task", ("all",)),)
-    named = tuple(_one(name, tuple(CASES), "case") for name in dict.fromkeys(cases)) or tuple(CASES)
-    return Wanted(tasks, named, tuple(_one(cell, CELLS, "cell") for cell in dict.fromkeys(cells)) or CELLS)
+    tasks = TASKS if task == "all" else (_choose(task, TASKS, "task", ("all",)),)
+    named = tuple(_choose(name, tuple(CASES), "case") for name in dict.fromkeys(cases)) or tuple(CASES)
+    return BenchSelection(tasks, named, tuple(_choose(cell, CELLS, "cell") for cell in dict.fromkeys(cells)) or CELLS)
 
 
-def config_of(asked: Asked) -> Config:
+def bench_config(asked: BenchRequest) -> Config:
     """The configuration of a measurement: a bidirectional encoder, no dropout, no end and no validation in reach.
 
     Every output is forced to as many symbols as there are digits, because the network is not trained.
@@ -85,23 +85,23 @@ def config_of(asked: Asked) -> Config:
         "decoder": {**sizes, "hidden_size": asked.case.hidden},
         "attention": {"size": asked.case.units},
         "training": {"batch_size": asked.case.batch, "epochs": 1e6, "eval_interval": 1e9},
-        "search": _search(asked),
+        "search": _search_settings(asked),
     }
     return from_settings(settings, origin="benchmark")
 
 
-def batches_a_call(task: Task) -> int:
+def batches_per_call(task: BenchTask) -> int:
     """Batches that one timed call takes: an update has one."""
-    return 1 if task == "train" else CALL
+    return 1 if task == "train" else BATCHES_PER_CALL
 
 
-def _search(asked: Asked) -> dict[str, Any]:
+def _search_settings(asked: BenchRequest) -> dict[str, Any]:
     """The settings of search."""
     forced = {"min_length": asked.digits, "max_length": asked.digits}
-    return {**forced, "batch_size": asked.case.batch, "beam_size": BEAM if asked.task == "beam" else 1}
+    return {**forced, "batch_size": asked.case.batch, "beam_size": BEAM_SIZE if asked.task == "beam" else 1}
 
 
-def _one(word: str, choices: Sequence[Any], what: str, more: Sequence[str] = ()) -> Any:  # noqa: ANN401
+def _choose(word: str, choices: Sequence[Any], what: str, more: Sequence[str] = ()) -> Any:  # noqa: ANN401
     """The word, if it is one of the choices."""
     if word not in choices:
         listed = ", ".join([*choices, *more])

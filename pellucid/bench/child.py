@@ -8,42 +8,42 @@ from typing import Literal
 
 import msgspec
 
-from pellucid.bench.cases import Asked
-from pellucid.bench.results import Measured, Stage, Start
+from pellucid.bench.cases import BenchRequest
+from pellucid.bench.results import BenchResult, StageTime, StartupTime
 from pellucid.errors import RunError
 
 
-class Request(msgspec.Struct, frozen=True):
+class ChildRequest(msgspec.Struct, frozen=True):
     """What the process is to do."""
 
     what: Literal["measure", "start", "profile"]
-    asked: Asked
+    asked: BenchRequest
     began: float
     """When the process was started, in seconds of the epoch."""
 
 
-def measured(asked: Asked) -> Measured:
+def run_measurement(asked: BenchRequest) -> BenchResult:
     """One measurement; for training, the time to the first update as well, which a further process finds out."""
-    result = measured_briefly(asked)
+    result = run_step_measurement(asked)
     if asked.task != "train":
         return result
-    start = msgspec.json.decode(_answer("start", asked), type=Start)
+    start = msgspec.json.decode(_run_child("start", asked), type=StartupTime)
     return msgspec.structs.replace(result, start_seconds=start.seconds, start_cpu_seconds=start.cpu_seconds)
 
 
-def measured_briefly(asked: Asked) -> Measured:
+def run_step_measurement(asked: BenchRequest) -> BenchResult:
     """One measurement, without the time to the first update."""
-    return msgspec.json.decode(_answer("measure", asked), type=Measured)
+    return msgspec.json.decode(_run_child("measure", asked), type=BenchResult)
 
 
-def profiled(asked: Asked) -> list[Stage]:
+def run_profile(asked: BenchRequest) -> list[StageTime]:
     """The stages of a training."""
-    return msgspec.json.decode(_answer("profile", asked), type=list[Stage])
+    return msgspec.json.decode(_run_child("profile", asked), type=list[StageTime])
 
 
-def _answer(what: Literal["measure", "start", "profile"], asked: Asked) -> bytes:
+def _run_child(what: Literal["measure", "start", "profile"], asked: BenchRequest) -> bytes:
     """Ask a new process. `RunError` with its last words where it fails; it ends with whoever is interrupted here."""
-    request = msgspec.json.encode(Request(what, asked, time.time()))
+    request = msgspec.json.encode(ChildRequest(what, asked, time.time()))
     done = subprocess.run(
         [sys.executable, "-m", __name__, request.decode()],
         stdin=subprocess.DEVNULL,
@@ -58,18 +58,17 @@ def _answer(what: Literal["measure", "start", "profile"], asked: Asked) -> bytes
 
 def main(words: list[str]) -> int:
     """Do what is asked, and write the answer as JSON."""
-    request = msgspec.json.decode(words[0], type=Request)
+    request = msgspec.json.decode(words[0], type=ChildRequest)
     # Only now, what takes seconds to import.
-    from pellucid.bench.measuring import measure, started
-    from pellucid.bench.stages import profile
+    from pellucid.bench.measurement import measure_case, measure_startup, profile_training
 
     match request.what:
         case "measure":
-            answer: object = measure(request.asked)
+            answer: object = measure_case(request.asked)
         case "start":
-            answer = started(request.asked, request.began)
+            answer = measure_startup(request.asked, request.began)
         case "profile":
-            answer = profile(request.asked)
+            answer = profile_training(request.asked)
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     return 0
 

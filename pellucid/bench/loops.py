@@ -10,7 +10,7 @@ from pellucid.kernels.compiling import compiled
 
 
 @compiled
-def tangent_over(values: Flat, times: int) -> np.float32:
+def sum_tanh(values: Flat, times: int) -> np.float32:
     """Σ tanh v, so many times over."""
     total = ZERO
     for time in range(times):
@@ -21,7 +21,7 @@ def tangent_over(values: Flat, times: int) -> np.float32:
 
 
 @compiled
-def exponential_over(values: Flat, times: int) -> np.float32:
+def sum_exponential(values: Flat, times: int) -> np.float32:
     """Σ e^v, so many times over."""
     total = ZERO
     for time in range(times):
@@ -32,7 +32,7 @@ def exponential_over(values: Flat, times: int) -> np.float32:
 
 
 @compiled
-def energies_over(values: Flat, times: int) -> np.float32:
+def sum_energies(values: Flat, times: int) -> np.float32:
     """Σ 1 / (1 + a v), so many times over: tanh(q + k) = 1 − 2 / (1 + e^{2q} e^{2k})."""
     total = ZERO
     for time in range(times):
@@ -43,7 +43,7 @@ def energies_over(values: Flat, times: int) -> np.float32:
 
 
 @compiled
-def paired_energies_over(values: Flat, times: int) -> np.float32:
+def sum_paired_energies(values: Flat, times: int) -> np.float32:
     """The same with one division for two: 1 / x + 1 / y = (x + y) / (x y)."""
     total, half = ZERO, values.shape[0] // 2
     for time in range(times):
@@ -55,7 +55,7 @@ def paired_energies_over(values: Flat, times: int) -> np.float32:
 
 
 @compiled
-def sum_over(values: Flat, times: int) -> np.float32:
+def sum_values(values: Flat, times: int) -> np.float32:
     """Σ v, so many times over."""
     total = ZERO
     for time in range(times):

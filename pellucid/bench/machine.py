@@ -16,7 +16,7 @@ MIB = 2**20
 PACKAGES = ("torch", "numba", "numpy")
 
 
-class Machine(msgspec.Struct, frozen=True):
+class MachineInfo(msgspec.Struct, frozen=True):
     """Where and when."""
 
     processor: str
@@ -28,20 +28,20 @@ class Machine(msgspec.Struct, frozen=True):
     date: str
 
 
-def this_machine() -> Machine:
+def describe_machine() -> MachineInfo:
     """What can be known without importing anything heavy."""
     versions = {"pellucid": __version__, "python": platform.python_version()}
-    return Machine(
-        processor=_processor(),
+    return MachineInfo(
+        processor=_processor_name(),
         cores=os.cpu_count() or 1,
         system=f"{platform.system()} {platform.release()}",
         load=os.getloadavg()[0],
-        versions={**versions, **{name: _version(name) for name in PACKAGES}},
+        versions={**versions, **{name: _package_version(name) for name in PACKAGES}},
         date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     )
 
 
-def peak_mib() -> float:
+def peak_memory_mib() -> float:
     """The most memory this process had at once, in MiB.
 
     Linux says it for the program that runs now; the usual figure includes the process it was started from.
@@ -55,7 +55,7 @@ def peak_mib() -> float:
     return most / (MIB if sys.platform == "darwin" else 1024)
 
 
-def _processor() -> str:
+def _processor_name() -> str:
     """The processor's name as the system tells it."""
     told = Path("/proc/cpuinfo")
     if told.exists():
@@ -65,7 +65,7 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _version(name: str) -> str:
+def _package_version(name: str) -> str:
     """The installed version of a package."""
     try:
         return version(name)

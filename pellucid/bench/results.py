@@ -1,4 +1,4 @@
-"""Results of measurements, the machine, and timers of wall clock and processor."""
+"""Results of measurements, and timers of wall clock and CPU."""
 
 import statistics
 import time
@@ -8,25 +8,25 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from pellucid.bench.roofline import Floor, Rates, Shape
+from pellucid.bench.roofline import MachineRates, StepShape, TimeFloor
 
-SKIPPED = 3
+NUM_WARMUP_STEPS = 3
 """Updates before the state counts as steady, the first included."""
 
 
-class Tick(NamedTuple):
+class ClockReading(NamedTuple):
     """Seconds on either clock."""
 
     wall: float
     cpu: float
     """Of all threads of this process together."""
 
-    def since(self, earlier: "Tick") -> "Tick":
+    def since(self, earlier: "ClockReading") -> "ClockReading":
         """What has passed between two ticks."""
-        return Tick(self.wall - earlier.wall, self.cpu - earlier.cpu)
+        return ClockReading(self.wall - earlier.wall, self.cpu - earlier.cpu)
 
 
-class Timing(NamedTuple):
+class StepTiming(NamedTuple):
     """The seconds of a step."""
 
     first: float
@@ -41,44 +41,44 @@ class Timing(NamedTuple):
     """Steps in the steady state."""
 
 
-def now() -> Tick:
+def read_clocks() -> ClockReading:
     """Both clocks."""
-    return Tick(time.perf_counter(), time.process_time())
+    return ClockReading(time.perf_counter(), time.process_time())
 
 
-def timed(step: Callable[[], object], seconds: float, repeats: int, skipped: int = SKIPPED) -> Timing:
+def time_steps(step: Callable[[], object], seconds: float, repeats: int, skipped: int = NUM_WARMUP_STEPS) -> StepTiming:
     """Take a step again and again for so many seconds, at least once a repeat, after those that are skipped."""
-    first = _one(step)
+    first = _time_step(step)
     for _ in range(skipped - 1):
         step()
-    steps: list[Tick] = []
+    steps: list[ClockReading] = []
     began = time.perf_counter()
     while len(steps) < repeats or time.perf_counter() - began < seconds:
-        steps.append(_one(step))
-    return summary(first.wall, steps, repeats)
+        steps.append(_time_step(step))
+    return summarize_steps(first.wall, steps, repeats)
 
 
-def summary(first: float, steps: Sequence[Tick], repeats: int) -> Timing:
+def summarize_steps(first: float, steps: Sequence[ClockReading], repeats: int) -> StepTiming:
     """Medians over repeats, each a run of consecutive steps."""
     ends = [len(steps) * repeat // repeats for repeat in range(repeats + 1)]
     runs = [steps[start:end] for start, end in pairwise(ends)]
     wall = [statistics.mean(step.wall for step in run) for run in runs]
     cpu = [statistics.mean(step.cpu for step in run) for run in runs]
-    return Timing(first, statistics.median(wall), statistics.median(cpu), min(cpu), max(cpu), len(steps))
+    return StepTiming(first, statistics.median(wall), statistics.median(cpu), min(cpu), max(cpu), len(steps))
 
 
-def _one(step: Callable[[], object]) -> Tick:
+def _time_step(step: Callable[[], object]) -> ClockReading:
     """How long one step takes."""
-    began = now()
+    began = read_clocks()
     step()
-    return now().since(began)
+    return read_clocks().since(began)
 
 
 FirstCall = Literal["loaded", "compiled", "plain"]
 """What the first call did with kernels: took them from the disk, compiled them, or did without."""
 
 
-class Measured(msgspec.Struct, frozen=True):
+class BenchResult(msgspec.Struct, frozen=True):
     """What came out. A step is one update of training, or one batch decoded."""
 
     task: str
@@ -110,12 +110,12 @@ class Measured(msgspec.Struct, frozen=True):
     start_cpu_seconds: float | None
     operations: float
     """The counted work of a step."""
-    floor: Floor
-    rates: Rates
-    shape: Shape
+    floor: TimeFloor
+    rates: MachineRates
+    shape: StepShape
 
 
-class Stage(msgspec.Struct, frozen=True):
+class StageTime(msgspec.Struct, frozen=True):
     """One stage of a training: milliseconds a batch, and shares of all stages."""
 
     name: str
@@ -125,7 +125,7 @@ class Stage(msgspec.Struct, frozen=True):
     cpu_share: float
 
 
-class Start(msgspec.Struct, frozen=True):
+class StartupTime(msgspec.Struct, frozen=True):
     """How long a process took from its start to its first update."""
 
     seconds: float

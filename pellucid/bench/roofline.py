@@ -13,13 +13,13 @@ from threadpoolctl import threadpool_limits
 
 from pellucid.kernels.numba_backend import is_numba_available
 
-FLOAT = 4
+FLOAT_BYTES = 4
 """Bytes of a number."""
-ADAM = 7
+ADAM_TRAFFIC = 7
 """Numbers read or written to update one parameter: its gradient, itself and two moments, the last three both ways."""
 
 
-class Shape(msgspec.Struct, frozen=True):
+class StepShape(msgspec.Struct, frozen=True):
     """All sizes that the work of a step follows from."""
 
     rows: int
@@ -55,7 +55,7 @@ class Shape(msgspec.Struct, frozen=True):
         return self.gates - 2
 
 
-class Work(NamedTuple):
+class StepWork(NamedTuple):
     """What one step has to do."""
 
     multiply_adds: float
@@ -80,7 +80,7 @@ class Work(NamedTuple):
         return products + self.bends + self.energies + self.exponentials
 
 
-def training_work(shape: Shape) -> Work:
+def training_work(shape: StepShape) -> StepWork:
     """The work of one update: forward, backward, clip, step.
 
     Every product of a forward pass calls for two on the way back, one for either factor's gradient. An energy is
@@ -89,18 +89,18 @@ def training_work(shape: Shape) -> Work:
     after all steps.
     """
     looks, taken = shape.steps * shape.positions, shape.rows * shape.steps
-    return Work(
+    return StepWork(
         multiply_adds=3 * (_encoder_products(shape) + taken * _step_products(shape)),
         bends=_encoder_bends(shape) + taken * shape.hidden * shape.bends,
         energies=2 * looks * shape.units,
         exponentials=looks + taken * shape.target_symbols,
         look_multiply_adds=3 * looks * (shape.units + shape.memory),
-        look_bytes=FLOAT * looks * (2 * (shape.units + shape.memory) + 2 * shape.units),
-        update_bytes=FLOAT * ADAM * shape.parameters,
+        look_bytes=FLOAT_BYTES * looks * (2 * (shape.units + shape.memory) + 2 * shape.units),
+        update_bytes=FLOAT_BYTES * ADAM_TRAFFIC * shape.parameters,
     )
 
 
-def search_work(shape: Shape) -> Work:
+def search_work(shape: StepShape) -> StepWork:
     """The work of decoding one batch, greedily (K = 1) or by beam search.
 
     The first step has one hypothesis a row, the others K. Hypotheses of a row look at the same keys and memory, which
@@ -108,18 +108,18 @@ def search_work(shape: Shape) -> Work:
     """
     hypotheses = 1 + shape.beam * (shape.steps - 1)
     looks, taken = hypotheses * shape.positions, hypotheses * shape.rows
-    return Work(
+    return StepWork(
         multiply_adds=_encoder_products(shape) + taken * _step_products(shape),
         bends=_encoder_bends(shape) + taken * shape.hidden * shape.bends,
         energies=looks * shape.units,
         exponentials=looks + taken * shape.target_symbols,
         look_multiply_adds=looks * (shape.units + shape.memory),
-        look_bytes=FLOAT * shape.steps * shape.positions * (shape.units + shape.memory),
+        look_bytes=FLOAT_BYTES * shape.steps * shape.positions * (shape.units + shape.memory),
         update_bytes=0.0,
     )
 
 
-def _encoder_products(shape: Shape) -> float:
+def _encoder_products(shape: StepShape) -> float:
     """Multiply-adds once a source: both tables projected, both directions, the decoder's first state, the keys.
 
     Symbols are projected as a table, V E G h, because there are fewer of them than positions. The first position of a
@@ -132,13 +132,13 @@ def _encoder_products(shape: Shape) -> float:
     return directions + start + table + shape.positions * shape.memory * shape.units
 
 
-def _step_products(shape: Shape) -> int:
+def _step_products(shape: StepShape) -> int:
     """Multiply-adds of one row's step: the query A H, the gates G H (H + D), the logits W (H + D)."""
     read = shape.hidden + shape.memory
     return shape.units * shape.hidden + shape.gates * shape.hidden * read + shape.target_symbols * read
 
 
-def _encoder_bends(shape: Shape) -> float:
+def _encoder_bends(shape: StepShape) -> float:
     """Tanh and σ of both directions, and the tanh of the decoder's first state."""
     return shape.positions * 2 * shape.direction * shape.bends + shape.rows * shape.hidden
 
@@ -146,7 +146,7 @@ def _encoder_bends(shape: Shape) -> float:
 MILLI = 1e3
 
 
-class Rates(msgspec.Struct, frozen=True):
+class MachineRates(msgspec.Struct, frozen=True):
     """What one thread does in a second, or how long one of them takes."""
 
     operations: float
@@ -162,7 +162,7 @@ class Rates(msgspec.Struct, frozen=True):
     """Read a second, again and again as many as parameters, gradients and moments have."""
 
 
-class Floor(msgspec.Struct, frozen=True):
+class TimeFloor(msgspec.Struct, frozen=True):
     """The parts of the floor of one step, in milliseconds."""
 
     products_ms: float
@@ -177,10 +177,10 @@ class Floor(msgspec.Struct, frozen=True):
         return self.products_ms + self.bends_ms + self.look_ms + self.softmax_ms + self.update_ms
 
 
-def floor_of(work: Work, rates: Rates) -> Floor:
+def compute_floor(work: StepWork, rates: MachineRates) -> TimeFloor:
     """The floor of a step's work."""
     computing = work.energies * rates.energy_seconds + 2 * work.look_multiply_adds / rates.operations
-    return Floor(
+    return TimeFloor(
         products_ms=MILLI * 2 * work.multiply_adds / rates.operations,
         bends_ms=MILLI * work.bends * rates.bend_seconds,
         look_ms=MILLI * max(computing, work.look_bytes / rates.row_bytes),
@@ -196,23 +196,23 @@ VALUES = 4096
 """Numbers that functions are taken of: they stay in the nearest cache."""
 
 
-def measure_rates(shape: Shape, seconds: float) -> Rates:
+def measure_rates(shape: StepShape, seconds: float) -> MachineRates:
     """All rates that the floor of a shape needs, in about so many seconds together."""
     each = seconds / 40
-    row = FLOAT * shape.positions / shape.rows * (shape.units + shape.memory)
-    with _one_thread():
-        return Rates(
+    row = FLOAT_BYTES * shape.positions / shape.rows * (shape.units + shape.memory)
+    with _single_thread():
+        return MachineRates(
             operations=max(_product_rate(sizes, each) for sizes in _products(shape)),
             bend_seconds=_function_seconds(torch.tanh, "tangent_over", each),
             energy_seconds=min(_compiled_seconds(name, each) for name in ("energies_over", "paired_energies_over")),
             exponential_seconds=_function_seconds(torch.exp, "exponential_over", each),
             row_bytes=_reading_rate(row, each),
-            update_bytes=_reading_rate(4.0 * FLOAT * shape.parameters, each),
+            update_bytes=_reading_rate(4.0 * FLOAT_BYTES * shape.parameters, each),
         )
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def _single_thread() -> Iterator[None]:
     """Within, products and functions run in one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -223,7 +223,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _products(shape: Shape) -> list[tuple[int, int, int]]:
+def _products(shape: StepShape) -> list[tuple[int, int, int]]:
     """Rows, inner size and columns of the products that a step is made of, and of a large one."""
     encoder = (shape.rows, shape.direction, shape.gates * shape.direction)
     decoder = (shape.rows, shape.hidden, shape.gates * shape.hidden)
@@ -236,13 +236,13 @@ def _product_rate(sizes: tuple[int, int, int], seconds: float) -> float:
     left, right, result = torch.rand(rows, inner), torch.rand(inner, columns), torch.empty(rows, columns)
     arrays = left.numpy(), right.numpy(), result.numpy()
     ways: list[Callable[[], object]] = [lambda: torch.mm(left, right, out=result), lambda: np.dot(*arrays)]
-    return 2.0 * rows * inner * columns / min(_best(way, seconds / 2) for way in ways)
+    return 2.0 * rows * inner * columns / min(_best_seconds(way, seconds / 2) for way in ways)
 
 
 def _function_seconds(function: Callable[..., object], compiled: str, seconds: float) -> float:
     """How long a function of one number takes: PyTorch's, or one that fills the vectors."""
     values, results = torch.linspace(-2, 2, VALUES), torch.empty(VALUES)
-    ours = _best(lambda: function(values, out=results), seconds) / VALUES
+    ours = _best_seconds(lambda: function(values, out=results), seconds) / VALUES
     return min(ours, _compiled_seconds(compiled, seconds))
 
 
@@ -251,33 +251,35 @@ def _compiled_seconds(name: str, seconds: float) -> float:
     values, times = torch.linspace(0.5, 1.5, VALUES), 16
     if not is_numba_available():
         results = torch.empty(VALUES)
-        return _best(lambda: torch.tanh(values, out=results), seconds) / VALUES
+        return _best_seconds(lambda: torch.tanh(values, out=results), seconds) / VALUES
     from pellucid.bench import loops  # Numba takes a second to import
 
-    return _best(lambda: getattr(loops, name)(values.numpy(), times), seconds) / VALUES / times
+    return _best_seconds(lambda: getattr(loops, name)(values.numpy(), times), seconds) / VALUES / times
 
 
 def _reading_rate(size: float, seconds: float) -> float:
     """Bytes read a second when as many are read again and again."""
-    values = torch.ones(max(64, round(size / FLOAT)))
+    values = torch.ones(max(64, round(size / FLOAT_BYTES)))
     if not is_numba_available():
-        return values.numel() * FLOAT / _best(values.sum, seconds)
+        return values.numel() * FLOAT_BYTES / _best_seconds(values.sum, seconds)
     from pellucid.bench import loops
 
     times = max(1, 2**16 // values.numel())
-    return values.numel() * FLOAT * times / _best(lambda: loops.sum_over(values.numpy(), times), seconds)
+    return (
+        values.numel() * FLOAT_BYTES * times / _best_seconds(lambda: loops.sum_values(values.numpy(), times), seconds)
+    )
 
 
-def _best(run: Callable[[], object], seconds: float) -> float:
+def _best_seconds(run: Callable[[], object], seconds: float) -> float:
     """Processor seconds of one run: the best of several tries that together take about so long."""
     run()
     began = time.process_time()
     run()
     rounds = max(1, round(seconds / TRIES / max(time.process_time() - began, 1e-7)))
-    return min(_mean(run, rounds) for _ in range(TRIES))
+    return min(_mean_seconds(run, rounds) for _ in range(TRIES))
 
 
-def _mean(run: Callable[[], object], rounds: int) -> float:
+def _mean_seconds(run: Callable[[], object], rounds: int) -> float:
     """Processor seconds of one of some runs."""
     began = time.process_time()
     for _ in range(rounds):

@@ -8,36 +8,36 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-from pellucid.bench.cases import DIGITS, Asked
-from pellucid.bench.child import measured_briefly
-from pellucid.bench.results import Measured
+from pellucid.bench.cases import DIGITS, BenchRequest
+from pellucid.bench.child import run_step_measurement
+from pellucid.bench.results import BenchResult
 from pellucid.reporting.figures import ACCENT, INK, MUTED, empty_figure, settled, tidy
 
-Varied = Literal["length", "batch", "hidden"]
-FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+ScaledSize = Literal["length", "batch", "hidden"]
+SCALE_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Of each size, the others staying as they are."""
-TITLES: dict[Varied, str] = {"length": "source length", "batch": "batch size", "hidden": "hidden units"}
+SIZE_TITLES: dict[ScaledSize, str] = {"length": "source length", "batch": "batch size", "hidden": "hidden units"}
 
 
-class Point(NamedTuple):
+class ScalingPoint(NamedTuple):
     """One measurement of a curve."""
 
-    varied: Varied
+    varied: ScaledSize
     value: int
     """Source positions of a mean row, rows, or hidden units."""
-    measured: Measured
+    measured: BenchResult
 
 
-def points(asked: Asked) -> Iterator[Point]:
+def measure_scaling(asked: BenchRequest) -> Iterator[ScalingPoint]:
     """All curves around a case, one measurement after the other; the case itself is measured once."""
-    middle = measured_briefly(asked)
-    for varied in TITLES:
-        for factor in FACTORS:
-            result = middle if factor == 1.0 else measured_briefly(varied_by(asked, varied, factor))
-            yield Point(varied, _value(result, varied), result)
+    middle = run_step_measurement(asked)
+    for varied in SIZE_TITLES:
+        for factor in SCALE_FACTORS:
+            result = middle if factor == 1.0 else run_step_measurement(scale_request(asked, varied, factor))
+            yield ScalingPoint(varied, _scaled_value(result, varied), result)
 
 
-def varied_by(asked: Asked, varied: Varied, factor: float) -> Asked:
+def scale_request(asked: BenchRequest, varied: ScaledSize, factor: float) -> BenchRequest:
     """The same with one size changed. Longer numbers are longer on both sides; attention's units go with the hidden."""
     case = asked.case
     match varied:
@@ -52,7 +52,7 @@ def varied_by(asked: Asked, varied: Varied, factor: float) -> Asked:
     return msgspec.structs.replace(asked, case=changed)
 
 
-def _value(result: Measured, varied: Varied) -> int:
+def _scaled_value(result: BenchResult, varied: ScaledSize) -> int:
     """The size that was varied, as it came out."""
     shape = result.shape
     return {"length": round(shape.positions / shape.rows), "batch": shape.rows, "hidden": shape.hidden}[varied]
@@ -61,11 +61,11 @@ def _value(result: Measured, varied: Varied) -> int:
 GIGA = 1e9
 
 
-def scaling_figure(curves: Sequence[Point]) -> Figure:
+def scaling_figure(curves: Sequence[ScalingPoint]) -> Figure:
     """Above, time of a step and its floor; below, peak memory; against the counted work, one column a size."""
     figure = empty_figure(10.5, 6.2)
-    rows = figure.subplots(2, len(TITLES), sharex=True, sharey="row", squeeze=False)
-    for column, (varied, title) in enumerate(TITLES.items()):
+    rows = figure.subplots(2, len(SIZE_TITLES), sharex=True, sharey="row", squeeze=False)
+    for column, (varied, title) in enumerate(SIZE_TITLES.items()):
         own = [point for point in curves if point.varied == varied]
         _draw_time(rows[0][column], own)
         _draw_memory(rows[1][column], own)
@@ -82,7 +82,7 @@ def scaling_figure(curves: Sequence[Point]) -> Figure:
     return settled(figure)
 
 
-def _draw_time(axes: Axes, curve: Sequence[Point]) -> None:
+def _draw_time(axes: Axes, curve: Sequence[ScalingPoint]) -> None:
     """Both times on logarithmic scales: twice the work in twice the time is parallel to the floor."""
     work = [point.measured.operations / GIGA for point in curve]
     axes.loglog(work, [point.measured.floor_ms for point in curve], "--", color=MUTED, label="floor")
@@ -91,7 +91,7 @@ def _draw_time(axes: Axes, curve: Sequence[Point]) -> None:
     _finish(axes, curve, measured)
 
 
-def _draw_memory(axes: Axes, curve: Sequence[Point]) -> None:
+def _draw_memory(axes: Axes, curve: Sequence[ScalingPoint]) -> None:
     """Peak memory, from zero, over the logarithm of the work."""
     memory = [point.measured.peak_mib for point in curve]
     work = [point.measured.operations / GIGA for point in curve]
@@ -99,7 +99,7 @@ def _draw_memory(axes: Axes, curve: Sequence[Point]) -> None:
     _finish(axes, curve, memory)
 
 
-def _finish(axes: Axes, curve: Sequence[Point], heights: Sequence[float]) -> None:
+def _finish(axes: Axes, curve: Sequence[ScalingPoint], heights: Sequence[float]) -> None:
     """Each point named by its size, and quiet axes."""
     for point, height in zip(curve, heights, strict=True):
         place = (point.measured.operations / GIGA, height)

@@ -18,11 +18,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from pellucid.bench.cases import CASES, Asked, Wanted, wanted
-from pellucid.bench.child import measured, profiled
-from pellucid.bench.machine import this_machine
-from pellucid.bench.results import Measured, Stage
-from pellucid.bench.scaling import Point, points
+from pellucid.bench.cases import CASES, BenchRequest, BenchSelection, select_cases
+from pellucid.bench.child import run_measurement, run_profile
+from pellucid.bench.machine import describe_machine
+from pellucid.bench.results import BenchResult, StageTime
+from pellucid.bench.scaling import ScalingPoint, measure_scaling
 from pellucid.cli.arguments import parsed
 from pellucid.config.settings import Threads
 from pellucid.errors import InputError, quote
@@ -79,7 +79,7 @@ def run(arguments: list[str]) -> int:
     if given.scaling is not None:
         _scale(given, asked, given.scaling)
         return 0
-    machine = msgspec.to_builtins(this_machine())
+    machine = msgspec.to_builtins(describe_machine())
     records = [{**_record(given, one), "machine": machine} for one in asked]
     if given.json:
         _print_json(records[0] if len(records) == 1 else records)
@@ -93,7 +93,7 @@ def _print_json(value: object) -> None:
     print("\n".join(map(escape_json, json.dumps(value, indent=1, ensure_ascii=False).split("\n"))))
 
 
-def _checked(given: Arguments) -> list[Asked]:
+def _checked(given: Arguments) -> list[BenchRequest]:
     """All measurements that are asked for; `InputError` for words and numbers that make no sense."""
     if given.threads > MOST_THREADS:
         raise InputError(f"--threads: expected {MOST_THREADS} at most, got {given.threads}")
@@ -102,14 +102,16 @@ def _checked(given: Arguments) -> list[Asked]:
             raise InputError(f"--{name}: expected {least} or more, got {value}")
     if not (given.seconds > 0 and math.isfinite(given.seconds)):
         raise InputError(f"--seconds: expected a number above 0, got {given.seconds:g}")
-    what = wanted(given.task, given.case, given.cell)
+    what = select_cases(given.task, given.case, given.cell)
     if given.profile and "train" not in what.tasks:
         raise InputError("--profile is of training: pellucid bench train --profile")
     if given.scaling is not None:
         what = _checked_scaling(given, given.scaling, what)
     options = (given.threads or os.cpu_count() or 1, given.repeats, given.seconds)
     return [
-        Asked(task, case, CASES[case], cell, threads=options[0], repeats=options[1], seconds=options[2], plain=plain)
+        BenchRequest(
+            task, case, CASES[case], cell, threads=options[0], repeats=options[1], seconds=options[2], plain=plain
+        )
         for task in what.tasks
         for case in what.cases
         for cell in what.cells
@@ -124,7 +126,7 @@ def _ways(given: Arguments) -> tuple[bool, ...]:
     return (False, True) if given.plain else (False,)
 
 
-def _checked_scaling(given: Arguments, path: Path, what: Wanted) -> Wanted:
+def _checked_scaling(given: Arguments, path: Path, what: BenchSelection) -> BenchSelection:
     """One measurement to draw curves around: small GRU, where nothing else is said."""
     if path.suffix not in ENDINGS:
         raise InputError(f"--scaling takes a file that ends with .png or .svg, got {quote(path.suffix or 'no ending')}")
@@ -132,20 +134,20 @@ def _checked_scaling(given: Arguments, path: Path, what: Wanted) -> Wanted:
         raise InputError(f"cannot write {path}: no such folder")
     if len(what.tasks) > 1 or len(given.case) > 1 or len(given.cell) > 1 or given.plain or given.profile:
         raise InputError("--scaling takes one task, one case and one cell, and neither --plain nor --profile")
-    return Wanted(what.tasks, given.case or ("small",), what.cells if given.cell else ("gru",))
+    return BenchSelection(what.tasks, given.case or ("small",), what.cells if given.cell else ("gru",))
 
 
-def _record(given: Arguments, asked: Asked) -> dict[str, Any]:
+def _record(given: Arguments, asked: BenchRequest) -> dict[str, Any]:
     """One measurement as JSON has it."""
     with _busy(asked):
-        result = measured(asked)
-        stages = profiled(asked) if given.profile and asked.task == "train" else None
+        result = run_measurement(asked)
+        stages = run_profile(asked) if given.profile and asked.task == "train" else None
     record: dict[str, Any] = msgspec.to_builtins(result)
     return record if stages is None else {**record, "profile": msgspec.to_builtins(stages)}
 
 
 @contextmanager
-def _busy(asked: Asked, more: str = "") -> Iterator[None]:
+def _busy(asked: BenchRequest, more: str = "") -> Iterator[None]:
     """Say what is measured meanwhile, where a person watches."""
     if not sys.stderr.isatty():
         yield
@@ -157,13 +159,15 @@ def _busy(asked: Asked, more: str = "") -> Iterator[None]:
 
 def _tell(given: Arguments, records: Sequence[dict[str, Any]]) -> None:
     """The table, what its columns mean, the machine, and the profiles."""
-    results = [msgspec.convert(record, Measured) for record in records]
+    results = [msgspec.convert(record, BenchResult) for record in records]
     _print(_table(results))
     print(LEGEND, "", sep="\n")
     for record in records:
         if "profile" in record:
             way = " plain" if record["plain"] else ""
-            _print(_stages(f"{record['case']} {record['cell']}{way}", msgspec.convert(record["profile"], list[Stage])))
+            _print(
+                _stages(f"{record['case']} {record['cell']}{way}", msgspec.convert(record["profile"], list[StageTime]))
+            )
     if given.profile:
         print("Milliseconds of a batch in a training that sees each pair once: further passes begin with batching.\n")
     _tell_machine(records[0]["machine"], results[0].threads)
@@ -178,7 +182,7 @@ def _tell_machine(machine: dict[str, Any], threads: int) -> None:
     print(f"versions  {versions}", f"threads   {threads}", f"date      {machine['date']}", sep="\n")
 
 
-def _table(results: Sequence[Measured]) -> Table:
+def _table(results: Sequence[BenchResult]) -> Table:
     """One line a measurement."""
     table = _empty_table(("task", "case", "cell"))
     heads = ("/CPU s", "/s", "tokens/s", "step ms", "floor ms", "× floor", "peak MiB", "first call s", "start s")
@@ -201,7 +205,7 @@ def _table(results: Sequence[Measured]) -> Table:
     return table
 
 
-def _stages(title: str, stages: Sequence[Stage]) -> Table:
+def _stages(title: str, stages: Sequence[StageTime]) -> Table:
     """One line a stage."""
     table = _empty_table((f"{title}: stage",))
     for head in ("wall ms", "share", "CPU ms", "share"):
@@ -228,14 +232,14 @@ def _print(table: Table) -> None:
     Console(width=max(WIDTH, shutil.get_terminal_size().columns), highlight=False).print(table)
 
 
-def _scale(given: Arguments, asked: Sequence[Asked], path: Path) -> None:
+def _scale(given: Arguments, asked: Sequence[BenchRequest], path: Path) -> None:
     """Curves as a figure, and their points as a table or JSON."""
     from pellucid.bench.scaling import scaling_figure
     from pellucid.reporting.figures import png, svg
 
-    machine = msgspec.to_builtins(this_machine())
+    machine = msgspec.to_builtins(describe_machine())
     with _busy(asked[0], ", larger and smaller"):
-        curves = list(points(asked[0]))
+        curves = list(measure_scaling(asked[0]))
     figure = scaling_figure(curves)
     if path.suffix == ".png":
         write_atomic(path, png(figure))
@@ -250,7 +254,7 @@ def _scale(given: Arguments, asked: Sequence[Asked], path: Path) -> None:
         print(path)
 
 
-def _curve_table(curves: Sequence[Point]) -> Table:
+def _curve_table(curves: Sequence[ScalingPoint]) -> Table:
     """One line a point."""
     table = _empty_table(("varied",))
     for head in ("value", "10⁹ operations", "step ms", "floor ms", "× floor", "peak MiB"):

@@ -19,7 +19,7 @@ from pellucid.errors import InputError
 
 if TYPE_CHECKING:
     from pellucid.reporting.progress import Rows
-    from pellucid.tuning.search import Over, Request, TuneEvent
+    from pellucid.tuning.search import StudyFinished, StudyRequest, TuneEvent
 
 LISTED = 5
 """Trials and settings that are listed at the end."""
@@ -62,7 +62,7 @@ def run(arguments: list[str]) -> int:
     if find_spec("optuna") is None:
         raise InputError("tune needs Optuna, which is not installed: pip install 'pellucid[tune]'")
     from pellucid.reporting.progress import rows
-    from pellucid.tuning.search import Over, tune
+    from pellucid.tuning.search import StudyFinished, tune
 
     with heeded() as interruption, rows() as seen:
         request = _request(given, config, seen)
@@ -71,7 +71,7 @@ def run(arguments: list[str]) -> int:
         for event in events:
             if event is not None:
                 _tell(seen, event, request)
-            if isinstance(event, Over):
+            if isinstance(event, StudyFinished):
                 over = event
             elif interruption.asked:
                 events.close()
@@ -79,34 +79,33 @@ def run(arguments: list[str]) -> int:
     return _conclude(over, request)
 
 
-def _request(given: Arguments, config: Config, seen: "Rows") -> "Request":
+def _request(given: Arguments, config: Config, seen: "Rows") -> "StudyRequest":
     """What is asked of the search; the files are read to know it."""
     from pellucid.training.ensemble_training import jobs_at_once
     from pellucid.training.session import Files
-    from pellucid.tuning.search import Request, prepared
+    from pellucid.tuning.search import StudyRequest, prepare_config
     from pellucid.tuning.space import default_space, load_space
 
     if given.space is not None:
         load_space(given.space, config)  # a mistake in it is told before the data are read
     files = Files(given.train, given.valid, given.train_target, given.valid_target)
-    base, reads = prepared(config, files)
+    base, reads = prepare_config(config, files)
     for read in reads:
         seen.say(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
     for need in idle(config):
         seen.say(f"{need.told(config)}: trials without that go without it")
     space = load_space(given.space, base) if given.space else default_space(base, _own(config))
     at_once = min(given.trials, jobs_at_once(given.jobs, config))
-    return Request(files, given.out, base, space, given.trials, given.minutes * 60, at_once, given.prune)
+    return StudyRequest(files, given.out, base, space, given.trials, given.minutes * 60, at_once, given.prune)
 
 
-def _tell(seen: "Rows", event: "TuneEvent", request: "Request") -> None:
+def _tell(seen: "Rows", event: "TuneEvent", request: "StudyRequest") -> None:
     """Say what a person wants to know of the search."""
-    from pellucid.tuning.report import shown_score
-    from pellucid.tuning.search import Begun, Moved, Opened
-    from pellucid.tuning.study import Ended
+    from pellucid.tuning.search import StudyOpened, TrialProgress, TrialStarted, format_score
+    from pellucid.tuning.study import EndedTrial
 
     match event:
-        case Opened():
+        case StudyOpened():
             for line in event.space:
                 seen.say(f"  {line}")
             gone_on = event.ended or event.unfinished or event.again
@@ -114,25 +113,25 @@ def _tell(seen: "Rows", event: "TuneEvent", request: "Request") -> None:
             again = f", {event.again} failed and tried again" if event.again else ""
             in_all = counted(request.trials, "trial")
             seen.say(f"{request.out}: {went}{again}; {in_all} in all, {request.at_once} at once")
-        case Begun() if seen.alive:
+        case TrialStarted() if seen.alive:
             seen.say(f"trial {event.number}: {_settings(event.values)}")
-        case Moved():
+        case TrialProgress():
             seen.move(f"trial {event.number}", event.event)
-        case Ended():
+        case EndedTrial():
             seen.end(f"trial {event.number}")
-            score = shown_score(event.score, request.config.training.metric)
+            score = format_score(event.score, request.config.training.metric)
             why = f" ({event.why})" if event.why else ""
             seen.say(f"trial {event.number}: {event.state}{why}, {score}, {event.seconds:,.0f} s")
 
 
-def _conclude(over: "Over", request: "Request") -> int:
+def _conclude(over: "StudyFinished", request: "StudyRequest") -> int:
     """The best trials, what mattered, and what to do with it; the exit code, which is 1 where all trials failed."""
-    from pellucid.tuning.report import ranked, shown_score
+    from pellucid.tuning.search import format_score, rank_trials
 
     metric = request.config.training.metric
-    for trial in ranked(over.study.ended(), metric)[:LISTED]:
+    for trial in rank_trials(over.study.ended(), metric)[:LISTED]:
         if trial.state == "finished":
-            print(f"{shown_score(trial.score, metric):>9}  trial {trial.number}: {_settings(trial.values)}")
+            print(f"{format_score(trial.score, metric):>9}  trial {trial.number}: {_settings(trial.values)}")
     weights = list(over.study.importances().items())[:LISTED]
     if weights:
         print("what matters most: " + ", ".join(f"{key} {100 * weight:.0f} %" for key, weight in weights))
@@ -145,9 +144,9 @@ def _conclude(over: "Over", request: "Request") -> int:
     return 0
 
 
-def _without_best(over: "Over") -> int:
+def _without_best(over: "StudyFinished") -> int:
     """Why there is nothing to train with; the exit code."""
-    from pellucid.tuning.study import TRIES
+    from pellucid.tuning.study import MAX_TRIES
 
     ended = over.study.ended()
     if not ended or any(trial.state != "failed" for trial in ended):
@@ -155,7 +154,7 @@ def _without_best(over: "Over") -> int:
         return 0
     say(
         f"all of {counted(len(ended), 'trial')} failed; the first: {ended[0].why} (the same command tries each again, "
-        f"{TRIES} times in all)"
+        f"{MAX_TRIES} times in all)"
     )
     return 1
 

@@ -17,20 +17,20 @@ from pellucid.evaluation.metrics import Evaluation, evaluate
 from pellucid.evaluation.outcomes import outcomes
 from pellucid.files import make_folder, read_bytes, write_text
 from pellucid.model.device import use_threads
-from pellucid.recipes.recipe import Request, recipe_config
+from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.training.loop import derived_epochs
 from pellucid.viewer.reports import Judgement, Report
 
-Measure = Literal["wer", "exact_match"]
+MetricName = Literal["wer", "exact_match"]
 """The name of a score, as `Evaluation` and `Mean` have it."""
-NAMES: Mapping[Measure, str] = {"wer": "WER", "exact_match": "accuracy"}
+METRIC_LABELS: Mapping[MetricName, str] = {"wer": "WER", "exact_match": "accuracy"}
 
 
-LEAST = 20
+MIN_DEV_PAIRS = 20
 """Development pairs that no cut goes below."""
 
 
-class Pairs(NamedTuple):
+class DataSplits(NamedTuple):
     """The examples of an experiment."""
 
     train: Sequence[Example]
@@ -44,7 +44,7 @@ class Experiment(NamedTuple):
     """One training set, judged on one development and at most one test set."""
 
     name: str
-    pairs: Callable[[Path], Pairs]
+    pairs: Callable[[Path], DataSplits]
     """Reads them from the folder of the data."""
     published: Mapping[str, float] = {}
     """What others reached on the test set, in per cent, by system: first what it is to be compared with."""
@@ -56,7 +56,7 @@ class Experiment(NamedTuple):
     """The experiment on the same pairs that this one is compared with, output by output; none where empty."""
 
 
-class Reference(NamedTuple):
+class ExperimentSuite(NamedTuple):
     """Experiments of one kind, under one configuration, told of together."""
 
     name: str
@@ -66,7 +66,7 @@ class Reference(NamedTuple):
     """What is done, and how the published numbers were measured."""
     origin: str
     """Where the data is to be had."""
-    measure: Measure
+    measure: MetricName
     experiments: Sequence[Experiment]
     candidates: int = 1
     """Accuracy is told of a right output among the first 1 to so many."""
@@ -80,7 +80,7 @@ class Reference(NamedTuple):
         return next(each for each in self.experiments if each.name == name)
 
 
-class Paths(NamedTuple):
+class SplitFiles(NamedTuple):
     """The pairs of an experiment, in files."""
 
     train: Path
@@ -92,12 +92,12 @@ class Paths(NamedTuple):
     """The longest training of what was cut, in passes over it: as many as the whole set is given, where none is set."""
 
 
-class Training(NamedTuple):
+class TrainingJob(NamedTuple):
     """One experiment with one seed, to be trained."""
 
     experiment: str
     config: Config
-    paths: Paths
+    paths: SplitFiles
     folder: Path
     """Of the run."""
 
@@ -107,11 +107,13 @@ class Training(NamedTuple):
         return f"{self.experiment}, seed {self.config.seed}"
 
 
-def trainings(reference: Reference, request: Request) -> list[list[Training]]:
+def plan_trainings(reference: ExperimentSuite, request: RecipeRequest) -> list[list[TrainingJob]]:
     """What is to be trained: for each seed, from 1, every experiment. What was cut of their pairs is told."""
-    experiments = prepared(reference, request)
+    experiments = prepare_experiments(reference, request)
     seeds = range(1, request.seeds + 1)
-    found = [[_training(reference, each, paths, (seed, request.out)) for each, paths in experiments] for seed in seeds]
+    found = [
+        [_plan_training(reference, each, paths, (seed, request.out)) for each, paths in experiments] for seed in seeds
+    ]
     for first in found[0]:
         if request.seen is not None and first.paths.cut:
             passes = first.config.training.epochs
@@ -119,20 +121,20 @@ def trainings(reference: Reference, request: Request) -> list[list[Training]]:
     return found
 
 
-def together_name(members: Sequence[Training]) -> str:
+def ensemble_name(members: Sequence[TrainingJob]) -> str:
     """What the runs of one experiment are called as an ensemble."""
     return f"{members[0].experiment}, ensemble of {len(members)}"
 
 
-def prepared(reference: Reference, request: Request) -> list[tuple[Experiment, Paths]]:
+def prepare_experiments(reference: ExperimentSuite, request: RecipeRequest) -> list[tuple[Experiment, SplitFiles]]:
     """The experiments that are asked for, in the recipe's order, each with its pairs in files."""
-    experiments = chosen(reference, request.only)
-    data = data_of(reference, request.data)
+    experiments = select_experiments(reference, request.only)
+    data = find_data(reference, request.data)
     make_folder(request.out)
-    return [(each, write_pairs(each, data, request.out / "data" / each.name, request.samples)) for each in experiments]
+    return [(each, write_splits(each, data, request.out / "data" / each.name, request.samples)) for each in experiments]
 
 
-def chosen(reference: Reference, only: Sequence[str]) -> list[Experiment]:
+def select_experiments(reference: ExperimentSuite, only: Sequence[str]) -> list[Experiment]:
     """The experiments of these names, or all, in the recipe's order; `InputError` lists the names there are."""
     names = [experiment.name for experiment in reference.experiments]
     for name in only:
@@ -144,7 +146,7 @@ def chosen(reference: Reference, only: Sequence[str]) -> list[Experiment]:
     return [experiment for experiment in reference.experiments if not only or experiment.name in only]
 
 
-def data_of(reference: Reference, data: Path) -> Path:
+def find_data(reference: ExperimentSuite, data: Path) -> Path:
     """The folder of a recipe's data; `DataError` says where it comes from."""
     name = reference.folder or reference.name
     folder = data / name
@@ -156,22 +158,22 @@ def data_of(reference: Reference, data: Path) -> Path:
     return folder
 
 
-def write_pairs(experiment: Experiment, data: Path, folder: Path, samples: int) -> Paths:
+def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int) -> SplitFiles:
     """The pairs of an experiment as TSV in a folder, of the training pairs the first so many (0: all).
 
     The development pairs are cut in proportion, drawn evenly, but not below `LEAST`.
     """
     pairs = experiment.pairs(data)
-    paths = Paths(folder / "train.tsv", folder / "dev.tsv", folder / "test.tsv" if pairs.test else None)
+    paths = SplitFiles(folder / "train.tsv", folder / "dev.tsv", folder / "test.tsv" if pairs.test else None)
     train, dev, whole = pairs.train, pairs.dev, len(pairs.train)
     if 0 < samples < whole:
-        train, dev = train[:samples], spread(dev, max(round(len(dev) * samples / whole), LEAST))
+        train, dev = train[:samples], sample_evenly(dev, max(round(len(dev) * samples / whole), MIN_DEV_PAIRS))
         told = f"{len(train):,} of {whole:,} training pairs, {len(dev):,} of {len(pairs.dev):,} development pairs"
         paths = paths._replace(cut=told, passes=float(round(derived_epochs(whole))))
     make_folder(folder)
     for path, examples in zip(paths[:3], (train, dev, pairs.test), strict=True):
         if path is not None:
-            _write(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))
+            _write_if_changed(path, "".join(f"{example.source}\t{example.target}\n" for example in examples))
     return paths
 
 
@@ -180,35 +182,37 @@ def read_pairs(path: Path, config: Config) -> list[Example]:
     return read_examples(path, config.data).examples
 
 
-def spread(pairs: Sequence[Example], count: int) -> list[Example]:
+def sample_evenly(pairs: Sequence[Example], count: int) -> list[Example]:
     """So many of them, evenly from the first to the last; all where there are no more."""
     taken = min(count, len(pairs))
     return [pairs[place * len(pairs) // taken] for place in range(taken)]
 
 
-def _training(reference: Reference, experiment: Experiment, paths: Paths, at: tuple[int, Path]) -> Training:
+def _plan_training(
+    reference: ExperimentSuite, experiment: Experiment, paths: SplitFiles, at: tuple[int, Path]
+) -> TrainingJob:
     """One experiment with a seed, in a folder of its own below the one given."""
     seed, out = at
-    config = recipe_config(reference.name, {**experiment.settings, "seed": seed})
+    config = load_recipe_config(reference.name, {**experiment.settings, "seed": seed})
     if paths.cut and not config.training.epochs:
         training = msgspec.structs.replace(config.training, epochs=paths.passes)
         config = msgspec.structs.replace(config, training=training)
-    return Training(experiment.name, config, paths, out / "runs" / f"{experiment.name}-seed-{seed}")
+    return TrainingJob(experiment.name, config, paths, out / "runs" / f"{experiment.name}-seed-{seed}")
 
 
-def _write(path: Path, text: str) -> None:
+def _write_if_changed(path: Path, text: str) -> None:
     """Write a file, unless it says so already."""
     if not path.exists() or read_bytes(path) != text.encode("utf-8"):
         write_text(path, text)
 
 
-BEAM = 5
+BEAM_SIZE = 5
 """Hypotheses of every search that is judged; validations in training are greedy."""
-KEPT = ("examples", "exact_match", "wer", "symbol_error_rate")
+REPORTED_RATES = ("examples", "exact_match", "wer", "symbol_error_rate")
 """What `Worth.told` has of an evaluation, each rate with its interval."""
 
 
-class Worth(NamedTuple):
+class TransductionScores(NamedTuple):
     """What outputs on one set are worth."""
 
     evaluation: Evaluation
@@ -220,21 +224,23 @@ class Worth(NamedTuple):
     def told(self) -> dict[str, Any]:
         """Plain values for JSON."""
         values = self.evaluation.to_dict()
-        kept = {key: value for key, value in values.items() if key.removesuffix("_ci95") in KEPT}
+        kept = {key: value for key, value in values.items() if key.removesuffix("_ci95") in REPORTED_RATES}
         return {**kept, "among_first": [each._asdict() for each in self.among]}
 
 
-class Worths(NamedTuple):
+class SplitScores(NamedTuple):
     """The development set's and the test set's."""
 
-    dev: Worth
-    test: Worth | None
+    dev: TransductionScores
+    test: TransductionScores | None
 
 
-def judged(transducer: Predictor, examples: Sequence[Example], candidates: int) -> tuple[Judgement, Worth]:
+def score_predictor(
+    transducer: Predictor, examples: Sequence[Example], candidates: int
+) -> tuple[Judgement, TransductionScores]:
     """Decode examples with a beam, and score the first output, or the first few, each against its own target."""
     use_threads(transducer.config.threads)
-    found = transducer.with_beam(BEAM).hypotheses(examples, candidates)
+    found = transducer.with_beam(BEAM_SIZE).hypotheses(examples, candidates)
     references: list[tuple[str, ...]] = [(example.target,) for example in examples]
     firsts = [outputs[0] for outputs in found]
     scored = score(firsts, references, transducer.segmenters)
@@ -244,15 +250,17 @@ def judged(transducer: Predictor, examples: Sequence[Example], candidates: int) 
         for outputs, wanted in zip(found, references, strict=True)
     ]
     among = oracle(lists, candidates)
-    return Judgement(transducer, firsts, references, scored, evaluation), Worth(evaluation, outcomes(scored), among)
+    return Judgement(transducer, firsts, references, scored, evaluation), TransductionScores(
+        evaluation, outcomes(scored), among
+    )
 
 
-class Run(NamedTuple):
+class TransductionRun(NamedTuple):
     """One experiment with one seed."""
 
     experiment: str
     config: Config
-    worths: Worths
+    worths: SplitScores
     stopped: dict[str, Any]
     """The last record of the log: updates, samples, seconds of training."""
     epochs: float
@@ -266,12 +274,12 @@ class Run(NamedTuple):
         return f"seed {self.config.seed}"
 
 
-class Together(NamedTuple):
+class EnsembleRun(NamedTuple):
     """The runs of all seeds of one experiment, as an ensemble."""
 
     experiment: str
     members: int
-    worths: Worths
+    worths: SplitScores
 
     @property
     def who(self) -> str:

@@ -18,7 +18,7 @@ class MismatchError(Exception):
     """What came out is not what a recipe exists to show; the message says where."""
 
 
-class Request(NamedTuple):
+class RecipeRequest(NamedTuple):
     """What a person asks of a recipe."""
 
     out: Path
@@ -36,7 +36,7 @@ class Request(NamedTuple):
     """Where to tell how trainings go; nowhere where it is not given."""
 
 
-def recipe_config(name: str, overrides: Mapping[str, Any]) -> Config:
+def load_recipe_config(name: str, overrides: Mapping[str, Any]) -> Config:
     """The configuration of a recipe's TOML file, with overrides."""
     with resources.as_file(resources.files("pellucid.recipes").joinpath(f"{name}.toml")) as path:
         return load_config(path, overrides)

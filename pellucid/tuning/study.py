@@ -23,21 +23,21 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from pellucid.config.settings import Metric
 from pellucid.errors import RunError
 from pellucid.files import read_bytes, write_atomic
-from pellucid.tuning.space import Choice, Range, Space, Value
+from pellucid.tuning.space import ChoiceDimension, RangeDimension, SearchSpace, Value
 
 JOURNAL = "study.journal"
 """One JSON object a line, as Optuna's JournalFileBackend writes and reads them."""
-NAME = "pellucid"
+STUDY_NAME = "pellucid"
 Pruning = Literal["median", "halving", "none"]
-STARTUP = 8
+NUM_STARTUP_TRIALS = 8
 """Trials that are drawn at random before those that came out well guide the choice."""
-TRIES = 3
+MAX_TRIES = 3
 """How often the settings of a trial that fails are tried in all, once at each call."""
-EXAMPLES = 4
+MIN_FINISHED_TRIALS = 4
 """Finished trials that a median is taken of at least."""
 
 
-class Ended(NamedTuple):
+class EndedTrial(NamedTuple):
     """A trial that has come to its end."""
 
     number: int
@@ -52,17 +52,17 @@ class Ended(NamedTuple):
     """How often its settings were tried, this time included."""
 
 
-class Asked(NamedTuple):
+class SuggestedTrial(NamedTuple):
     """A trial to be made."""
 
     number: int
     values: dict[str, Value]
 
 
-class Terms(NamedTuple):
+class StudyTerms(NamedTuple):
     """What all trials of a study have in common."""
 
-    space: Space
+    space: SearchSpace
     metric: Metric
     seed: int
     pruning: Pruning
@@ -70,7 +70,7 @@ class Terms(NamedTuple):
     """How many validations a trial has, about."""
 
 
-class _Alone(JournalFileOpenLock):
+class _NoLock(JournalFileOpenLock):
     """No lock: the folder is one process's at a time, and a lock of Optuna's outlives a process that is killed."""
 
     def acquire(self) -> bool:
@@ -81,26 +81,26 @@ class _Alone(JournalFileOpenLock):
         """Nothing to give back."""
 
 
-class Study:
+class TuningStudy:
     """A study in a folder, new or gone on with."""
 
-    def __init__(self, folder: Path, terms: Terms) -> None:
+    def __init__(self, folder: Path, terms: StudyTerms) -> None:
         """Open the journal, or begin it; a line that a crash cut is removed."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.terms = terms
         self.open: dict[int, Trial] = {}
         journal = folder / JOURNAL
         if journal.exists():
-            _mend(journal)
-        pruner = _pruner(terms)
+            _repair_journal(journal)
+        pruner = _build_pruner(terms)
         try:
-            storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=_Alone(str(journal))))
+            storage = JournalStorage(JournalFileBackend(str(journal), lock_obj=_NoLock(str(journal))))
             if storage.get_all_studies():
-                self.study = optuna.load_study(study_name=NAME, storage=storage, pruner=pruner)
+                self.study = optuna.load_study(study_name=STUDY_NAME, storage=storage, pruner=pruner)
             else:
                 higher = terms.metric in ("exact_match", "symbol_accuracy")
                 way = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
-                self.study = optuna.create_study(study_name=NAME, storage=storage, pruner=pruner, direction=way)
+                self.study = optuna.create_study(study_name=STUDY_NAME, storage=storage, pruner=pruner, direction=way)
         except (KeyError, ValueError, TypeError) as error:
             raise RunError(f"{journal} is not a study of Pellucid's in Optuna's format: {error}") from error
 
@@ -128,9 +128,11 @@ class Study:
 
     def try_again(self) -> int:
         """Line up the settings of trials that failed, those not tried too often; how many there are."""
-        failed = [trial for trial in self._current() if trial.state == TrialState.FAIL and _tries(trial) < TRIES]
+        failed = [
+            trial for trial in self._current() if trial.state == TrialState.FAIL and _count_tries(trial) < MAX_TRIES
+        ]
         for trial in failed:
-            self.study.enqueue_trial(trial.params, {"again": trial.number, "tries": _tries(trial) + 1})
+            self.study.enqueue_trial(trial.params, {"again": trial.number, "tries": _count_tries(trial) + 1})
         return len(failed)
 
     def _current(self) -> list[FrozenTrial]:
@@ -139,7 +141,7 @@ class Study:
         again = {trial.user_attrs.get("again") for trial in trials}
         return [trial for trial in trials if trial.number not in again]
 
-    def unfinished(self) -> list[Asked]:
+    def unfinished(self) -> list[SuggestedTrial]:
         """Trials that were begun and have not ended: the process that made them was stopped."""
         begun = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         asked = []
@@ -148,7 +150,7 @@ class Study:
             asked.append(self._asked(Trial(self.study, frozen._trial_id)))
         return asked
 
-    def ask(self) -> Asked:
+    def ask(self) -> SuggestedTrial:
         """The next trial; the same for the same seed and the same trials so far."""
         self._guide(sum(trial.state != TrialState.WAITING for trial in self.study.get_trials(deepcopy=False)))
         return self._asked(self.study.ask())
@@ -167,9 +169,9 @@ class Study:
 
     def values(self, number: int) -> dict[str, Value]:
         """A trial's value of every setting that is searched."""
-        return _values(self.study.get_trials(deepcopy=False)[number])
+        return _trial_values(self.study.get_trials(deepcopy=False)[number])
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: EndedTrial) -> None:
         """Note what came of a trial."""
         trial = self.open.pop(ended.number)
         for name, value in (("why", ended.why), ("seconds", ended.seconds), ("score", ended.score)):
@@ -177,11 +179,11 @@ class Study:
         state = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[ended.state]
         self.study.tell(trial, ended.score if ended.state == "finished" else None, state=state)
 
-    def ended(self) -> list[Ended]:
+    def ended(self) -> list[EndedTrial]:
         """Every trial that has ended, in the order of their numbers, but those that were tried again."""
-        return [_ended(trial) for trial in self._current() if trial.state.is_finished()]
+        return [_ended_trial(trial) for trial in self._current() if trial.state.is_finished()]
 
-    def best(self) -> Ended | None:
+    def best(self) -> EndedTrial | None:
         """The finished trial with the best score, the earliest of equals."""
         finished = [trial for trial in self.ended() if trial.state == "finished" and trial.score is not None]
         sign = -1.0 if self.study.direction == StudyDirection.MINIMIZE else 1.0
@@ -192,7 +194,7 @@ class Study:
 
         PED-ANOVA (Watanabe et al. 2023). Empty while too few trials have finished to say anything.
         """
-        if len([trial for trial in self.ended() if trial.state == "finished"]) < 2 * EXAMPLES:
+        if len([trial for trial in self.ended() if trial.state == "finished"]) < 2 * MIN_FINISHED_TRIALS:
             return {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -203,17 +205,21 @@ class Study:
         seed = int(np.random.SeedSequence([self.terms.seed, number]).generate_state(1)[0])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            self.study.sampler = TPESampler(n_startup_trials=STARTUP, multivariate=True, constant_liar=True, seed=seed)
+            self.study.sampler = TPESampler(
+                n_startup_trials=NUM_STARTUP_TRIALS, multivariate=True, constant_liar=True, seed=seed
+            )
 
-    def _asked(self, trial: Trial) -> Asked:
+    def _asked(self, trial: Trial) -> SuggestedTrial:
         """A trial with its value of every setting, those that it has by now among them."""
         self.open[trial.number] = trial
-        return Asked(trial.number, {each.key: _suggest(trial, each) for each in self.terms.space.searched})
+        return SuggestedTrial(
+            trial.number, {each.key: _suggest_value(trial, each) for each in self.terms.space.searched}
+        )
 
 
-def _suggest(trial: Trial, dimension: Choice | Range) -> Value:
+def _suggest_value(trial: Trial, dimension: ChoiceDimension | RangeDimension) -> Value:
     """A trial's value of one setting."""
-    if isinstance(dimension, Choice):
+    if isinstance(dimension, ChoiceDimension):
         return cast(Value, trial.suggest_categorical(dimension.key, dimension.values))
     key, low, high, step, log = dimension
     if isinstance(low, int) and isinstance(high, int):
@@ -221,19 +227,19 @@ def _suggest(trial: Trial, dimension: Choice | Range) -> Value:
     return round(trial.suggest_float(key, low, high, step=step, log=log), 10)
 
 
-def _pruner(terms: Terms) -> BasePruner:
+def _build_pruner(terms: StudyTerms) -> BasePruner:
     """What finds hopeless trials: none does so before a quarter of a trial's validations."""
     warm_up = max(1, terms.validations // 4)
     match terms.pruning:
         case "median":
-            return MedianPruner(n_startup_trials=EXAMPLES, n_warmup_steps=warm_up)
+            return MedianPruner(n_startup_trials=MIN_FINISHED_TRIALS, n_warmup_steps=warm_up)
         case "halving":
             return SuccessiveHalvingPruner(min_resource=warm_up, reduction_factor=3)
         case "none":
             return NopPruner()
 
 
-def _ended(trial: FrozenTrial) -> Ended:
+def _ended_trial(trial: FrozenTrial) -> EndedTrial:
     """A trial as it stands in the journal."""
     states: Sequence[tuple[TrialState, Literal["finished", "pruned"]]] = (
         (TrialState.COMPLETE, "finished"),
@@ -242,21 +248,21 @@ def _ended(trial: FrozenTrial) -> Ended:
     state: Literal["finished", "pruned", "failed"] = dict(states).get(trial.state, "failed")
     noted = trial.user_attrs
     told = noted.get("score"), noted.get("why", ""), noted.get("seconds", 0.0)
-    return Ended(trial.number, state, *told, _values(trial), _tries(trial))
+    return EndedTrial(trial.number, state, *told, _trial_values(trial), _count_tries(trial))
 
 
-def _tries(trial: FrozenTrial) -> int:
+def _count_tries(trial: FrozenTrial) -> int:
     """How often a trial's settings were tried."""
     tries: int = trial.user_attrs.get("tries", 1)
     return tries
 
 
-def _values(trial: FrozenTrial) -> dict[str, Value]:
+def _trial_values(trial: FrozenTrial) -> dict[str, Value]:
     """A trial's values, as they were given to its configuration."""
     return {key: round(value, 10) if isinstance(value, float) else value for key, value in trial.params.items()}
 
 
-def _mend(journal: Path) -> None:
+def _repair_journal(journal: Path) -> None:
     """Remove what a crash has left of a last line."""
     content = read_bytes(journal)
     whole = content[: content.rfind(b"\n") + 1]

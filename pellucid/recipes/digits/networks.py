@@ -22,15 +22,15 @@ from pellucid.model.memory import Memory
 from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step
 from pellucid.model.recurrence import RecurrentCell
 
-Kind = Literal["repeat", "initialise", "attention"]
+DecoderKind = Literal["repeat", "initialise", "attention"]
 """The code at every step, the code as the first state, or attention."""
-UNITS, ATTENTION_UNITS, SPREAD = 10, 20, 0.1
+HIDDEN_SIZE, ATTENTION_SIZE, INIT_STD = 10, 20, 0.1
 
 
-class Design(NamedTuple):
+class DigitsArchitecture(NamedTuple):
     """Which network: the lessons' own, unless told otherwise."""
 
-    decoder: Kind = "repeat"
+    decoder: DecoderKind = "repeat"
     cell: CellKind = "gru"
     """The cell of the encoder."""
     directions: Literal["forward", "both"] = "forward"
@@ -43,7 +43,7 @@ class Design(NamedTuple):
     """Weights from N(0, 0.1), or uniform by their sizes (Glorot & Bengio 2010), orthogonal from state to state."""
 
 
-class Written(NamedTuple):
+class DigitsOutput(NamedTuple):
     """What a network writes for each input, and where it looked."""
 
     logits: Float[Tensor, "B T V"]
@@ -53,42 +53,42 @@ class Written(NamedTuple):
 class DigitsNetwork(nn.Module):
     """Encoder, decoder, and a softmax over digits and the end."""
 
-    def __init__(self, design: Design) -> None:
+    def __init__(self, design: DigitsArchitecture) -> None:
         """Build the network and draw its parameters from PyTorch's generator."""
         super().__init__()
         self.design = design
-        self.encoder = _encoder(design)
-        size = UNITS * (2 if design.directions == "both" and design.merge == "concatenate" else 1)
+        self.encoder = _build_encoder(design)
+        size = HIDDEN_SIZE * (2 if design.directions == "both" and design.merge == "concatenate" else 1)
         self.decoder: nn.Module
         match design.decoder:
             case "repeat":
-                self.decoder = RepeatedCode(size, UNITS)
+                self.decoder = RepeatedCode(size, HIDDEN_SIZE)
             case "initialise":
-                self.decoder = InitialisedByCode(size, UNITS)
+                self.decoder = InitialisedByCode(size, HIDDEN_SIZE)
             case "attention":
-                self.decoder = ContextDecoder(size, UNITS, ATTENTION_UNITS)
-        self.output = nn.Linear(size if design.decoder == "attention" else UNITS, OUTPUTS)
+                self.decoder = ContextDecoder(size, HIDDEN_SIZE, ATTENTION_SIZE)
+        self.output = nn.Linear(size if design.decoder == "attention" else HIDDEN_SIZE, OUTPUTS)
         for module in self.modules():
             if isinstance(module, RecurrentCell):
-                _one_bias(module)
+                _freeze_hidden_bias(module)
         if design.initial == "narrow":
             for name, parameter in self.named_parameters():
-                (nn.init.zeros_ if "bias" in name else _spread)(parameter.data)
+                (nn.init.zeros_ if "bias" in name else _init_normal)(parameter.data)
         elif isinstance(self.decoder, ContextDecoder):
             self.decoder.scale()
         nn.init.xavier_uniform_(self.output.weight)
         if design.embedding == "learned":
             nn.init.eye_(self.encoder.table.weight)
 
-    def forward(self, inputs: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], steps: int) -> Written:
+    def forward(self, inputs: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], steps: int) -> DigitsOutput:
         """So many symbols for each input."""
         memory = self.encoder(inputs, lengths)
         if not isinstance(self.decoder, ContextDecoder):
-            return Written(self.output(self.decoder(memory.final.hidden[:, -1], steps)), None)
+            return DigitsOutput(self.output(self.decoder(memory.final.hidden[:, -1], steps)), None)
         if self.design.attends_padding:
-            memory = with_padding(memory)
+            memory = unmask_padding(memory)
         contexts, attention = self.decoder(memory, steps)
-        return Written(self.output(contexts), attention)
+        return DigitsOutput(self.output(contexts), attention)
 
 
 class ContextDecoder(nn.Module):
@@ -138,7 +138,7 @@ class ContextDecoder(nn.Module):
             nn.init.zeros_(peephole)
 
 
-def with_padding(memory: Memory) -> Memory:
+def unmask_padding(memory: Memory) -> Memory:
     """The memory as if its padding were real: a masked encoder carries its last state through to the end."""
     width = memory.states.shape[1]
     last = memory.final.hidden[:, -1, None]
@@ -146,17 +146,17 @@ def with_padding(memory: Memory) -> Memory:
     return memory._replace(states=states, lengths=torch.full_like(memory.lengths, width))
 
 
-def parameters_of(network: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
+def parameter_shapes(network: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
     """Every trained parameter and its shape."""
     return [(name, tuple(each.shape)) for name, each in network.named_parameters() if each.requires_grad]
 
 
-def _encoder(design: Design) -> Encoder:
+def _build_encoder(design: DigitsArchitecture) -> Encoder:
     """The encoder of ten units a direction."""
     return Encoder(
         EncoderConfig(
             cell=design.cell,
-            hidden_size=UNITS,
+            hidden_size=HIDDEN_SIZE,
             bidirectional=design.directions == "both",
             merge=design.merge,
             embedding=design.embedding,
@@ -167,11 +167,11 @@ def _encoder(design: Design) -> Encoder:
     )
 
 
-def _one_bias(cell: RecurrentCell) -> None:
+def _freeze_hidden_bias(cell: RecurrentCell) -> None:
     """Only the input's bias is trained; the other stays zero."""
     cell.hidden_bias.requires_grad_(False)
 
 
-def _spread(weights: Tensor) -> None:
+def _init_normal(weights: Tensor) -> None:
     """N(0, 0.1)."""
-    nn.init.normal_(weights, std=SPREAD)
+    nn.init.normal_(weights, std=INIT_STD)

@@ -14,9 +14,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pellucid.errors import DataError
 from pellucid.files import make_folder, write_json
-from pellucid.recipes.digits.study import Outcome, Study, conduct
-from pellucid.recipes.following import followed
-from pellucid.recipes.recipe import Request
+from pellucid.recipes.digits.training import DigitsResult, DigitsStudy, run_study
+from pellucid.recipes.jobs import run_jobs
+from pellucid.recipes.recipe import RecipeRequest
 from pellucid.reporting.figures import MUTED, empty_figure, mean_weights_figure, settled, short_number, svg, tidy
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import Report, write_report
@@ -33,7 +33,7 @@ POSITIONS_ATTENTION = (
 """Accuracy at each target position with attention, after 150,000 samples (the better notebook of 2016)."""
 
 
-class Curve(NamedTuple):
+class ReferenceCurve(NamedTuple):
     """An author's validation accuracy over the samples seen."""
 
     name: str
@@ -43,12 +43,12 @@ class Curve(NamedTuple):
         """The accuracy at the last validation up to so many samples."""
         return [accuracy for seen, accuracy in self.points if seen <= samples][-1]
 
-    def until(self, samples: int) -> "Curve":
+    def until(self, samples: int) -> "ReferenceCurve":
         """The curve's beginning."""
-        return Curve(self.name, [point for point in self.points if point[0] <= samples])
+        return ReferenceCurve(self.name, [point for point in self.points if point[0] <= samples])
 
 
-STORED = {
+STORED_CURVES = {
     "repeat": {
         "nv_624843e_gru_valacc(9.1e5)": "notebook 624843e (2016)",
         "blog/day3_85d4f0d_gru_valacc(3e6)": "blog (2015)",
@@ -62,12 +62,12 @@ STORED = {
 """The complete runs, and where each comes from."""
 
 
-def curves(data: Path, kind: str) -> list[Curve]:
+def load_reference_curves(data: Path, kind: str) -> list[ReferenceCurve]:
     """The authors' curves of a kind of network ("repeat" or "attention"); `DataError` where they are not at hand."""
     path = data / "digits-curves" / "curves.json"
     try:
         stored = msgspec.json.decode(path.read_bytes(), type=dict[str, list[tuple[float, float]]])
-        return [Curve(name, stored[key]) for key, name in STORED[kind].items()]
+        return [ReferenceCurve(name, stored[key]) for key, name in STORED_CURVES[kind].items()]
     except FileNotFoundError:
         raise DataError(
             f"{path} is not there: the authors' curves stand in the folder given with --data, or in PELLUCID_DATA"
@@ -76,33 +76,33 @@ def curves(data: Path, kind: str) -> list[Curve]:
         raise DataError(f"{path} does not hold the authors' curves: {error}") from None
 
 
-AUTHORS = ("#b4530a", "#8a3ffc", "#0f766e")
+REFERENCE_COLORS = ("#b4530a", "#8a3ffc", "#0f766e")
 """The authors' curves, dashed; ours are solid."""
 
 
-class Group(NamedTuple):
+class DigitsRuns(NamedTuple):
     """The runs of one network, a seed each."""
 
     name: str
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[DigitsResult]
 
     @property
-    def median(self) -> Outcome:
+    def median(self) -> DigitsResult:
         """The run whose final accuracy is the median (of an even number, the lower)."""
         return sorted(self.outcomes, key=lambda outcome: outcome.accuracy)[(len(self.outcomes) - 1) // 2]
 
 
-def curve_figure(groups: Sequence[Group], references: Sequence[Curve], longest: int) -> Figure:
+def curve_figure(groups: Sequence[DigitsRuns], references: Sequence[ReferenceCurve], longest: int) -> Figure:
     """Accuracy over samples: every run as a hairline, each group's median run as a line, the authors' runs dashed."""
     figure = empty_figure(7.2, 4.0)
     axes = figure.add_subplot()
-    for group, color in zip(groups, colors(len(groups)), strict=True):
+    for group, color in zip(groups, line_colors(len(groups)), strict=True):
         for outcome in group.outcomes:
             strong = outcome is group.median
             xs, ys = [point.samples for point in outcome.curve], [point.symbol_accuracy for point in outcome.curve]
             name = group.name if strong else None
             axes.plot(xs, ys, color=color, linewidth=1.8 if strong else 0.7, alpha=1 if strong else 0.6, label=name)
-    for reference, color in zip(references, AUTHORS, strict=False):
+    for reference, color in zip(references, REFERENCE_COLORS, strict=False):
         points = reference.until(longest).points
         axes.plot(
             [x for x, _ in points],
@@ -112,16 +112,16 @@ def curve_figure(groups: Sequence[Group], references: Sequence[Curve], longest: 
             linewidth=1.3,
             label=f"{reference.name}, as stored",
         )
-    _finish(axes, "samples seen")
+    _style_axes(axes, "samples seen")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
     return settled(figure)
 
 
-def position_figure(groups: Sequence[Group], reference: Sequence[float] = (), reference_name: str = "") -> Figure:
+def position_figure(groups: Sequence[DigitsRuns], reference: Sequence[float] = (), reference_name: str = "") -> Figure:
     """Accuracy at each target position, counted from 1: the mean of a group's runs, and their range as a band."""
     figure = empty_figure(7.2, 3.6)
     axes = figure.add_subplot()
-    for group, color in zip(groups, colors(len(groups)), strict=True):
+    for group, color in zip(groups, line_colors(len(groups)), strict=True):
         runs = np.array([outcome.final.per_position for outcome in group.outcomes])
         places = np.arange(1, runs.shape[1] + 1)
         axes.fill_between(places, runs.min(axis=0), runs.max(axis=0), color=color, alpha=0.15, linewidth=0)
@@ -129,14 +129,19 @@ def position_figure(groups: Sequence[Group], reference: Sequence[float] = (), re
     if reference:
         places = np.arange(1, len(reference) + 1)
         axes.plot(
-            places, reference, "--", color=AUTHORS[0], linewidth=1.3, label=f"{reference_name}, read off its plot"
+            places,
+            reference,
+            "--",
+            color=REFERENCE_COLORS[0],
+            linewidth=1.3,
+            label=f"{reference_name}, read off its plot",
         )
-    _finish(axes, "target position (the last is the end)")
+    _style_axes(axes, "target position (the last is the end)")
     axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
     return settled(figure)
 
 
-def colors(count: int) -> list[str]:
+def line_colors(count: int) -> list[str]:
     """So many colours that are told apart, the first one the accent."""
     palette = ["#1f5fc0", "#c2410c", "#15803d", "#7c3aed", "#be185d", "#0e7490"]
     return (
@@ -146,7 +151,7 @@ def colors(count: int) -> list[str]:
     )
 
 
-def _finish(axes: Axes, x_title: str) -> None:
+def _style_axes(axes: Axes, x_title: str) -> None:
     """Axes from nothing to all, and the names of the lines."""
     tidy(axes)
     highest = max(float(np.max(line.get_ydata(), initial=0.1)) for line in axes.lines)
@@ -156,15 +161,15 @@ def _finish(axes: Axes, x_title: str) -> None:
     axes.legend(frameon=False, labelcolor="linecolor", fontsize=8.5)
 
 
-class Lesson(NamedTuple):
+class LessonReport(NamedTuple):
     """What was done, what came out, and what there is to say."""
 
     name: str
     title: str
     introduction: str
-    groups: Sequence[Group]
+    groups: Sequence[DigitsRuns]
     """The lesson's own network first."""
-    references: Sequence[Curve] = ()
+    references: Sequence[ReferenceCurve] = ()
     """The authors' curves."""
     positions: Sequence[float] = ()
     """The authors' accuracies by position."""
@@ -174,26 +179,29 @@ class Lesson(NamedTuple):
     """Further numbers for the JSON."""
 
 
-def conducted(studies: Sequence[Study], request: Request) -> Generator[str, None, list[Group]]:
+def run_studies(studies: Sequence[DigitsStudy], request: RecipeRequest) -> Generator[str, None, list[DigitsRuns]]:
     """Each study with every seed asked for: a line for each run, and in the end a group for each study.
 
     Ctrl-C ends a single study early: its report then holds the runs that are finished or, of one alone, its beginning.
     """
     make_folder(request.out)
-    outcomes, groups = followed(conduct, named(every_seed(studies, request)), request), list[Group]()
+    outcomes, groups = (
+        run_jobs(run_study, name_studies(repeat_with_seeds(studies, request)), request),
+        list[DigitsRuns](),
+    )
     for study in studies:
-        done = list[Outcome]()
+        done = list[DigitsResult]()
         try:
             done.extend(next(outcomes) for _ in range(request.seeds))
         except KeyboardInterrupt:
             if len(studies) > 1 or not done:
                 raise
-        groups.append(Group(study.name, done))
-        yield from lines_of(groups[-1])
+        groups.append(DigitsRuns(study.name, done))
+        yield from run_lines(groups[-1])
     return groups
 
 
-def every_seed(studies: Sequence[Study], request: Request) -> list[Study]:
+def repeat_with_seeds(studies: Sequence[DigitsStudy], request: RecipeRequest) -> list[DigitsStudy]:
     """Each study with every seed asked for; `request.samples` cuts them short."""
     return [
         study._replace(seed=seed, plan=study.plan._replace(samples=request.samples or study.plan.samples))
@@ -202,12 +210,12 @@ def every_seed(studies: Sequence[Study], request: Request) -> list[Study]:
     ]
 
 
-def named(studies: Sequence[Study]) -> list[tuple[str, Study]]:
+def name_studies(studies: Sequence[DigitsStudy]) -> list[tuple[str, DigitsStudy]]:
     """Each with the name under which its progress is told."""
     return [(f"{study.name}, seed {study.seed}", study) for study in studies]
 
 
-def lines_of(group: Group) -> Iterator[str]:
+def run_lines(group: DigitsRuns) -> Iterator[str]:
     """One line for each run of a group."""
     for outcome in group.outcomes:
         final, agreed = outcome.final, outcome.final.agreement
@@ -220,14 +228,14 @@ def lines_of(group: Group) -> Iterator[str]:
         )
 
 
-def write_lesson(request: Request, lesson: Lesson) -> str:
+def write_lesson_report(request: RecipeRequest, lesson: LessonReport) -> str:
     """Write report.html and report.json into the folder asked for; the line that says where."""
-    write_report(request.out / "report.html", _report(lesson, request))
-    write_json(request.out / "report.json", report_of(lesson))
+    write_report(request.out / "report.html", _report_page(lesson, request))
+    write_json(request.out / "report.json", report_json(lesson))
     return f"report: {request.out / 'report.html'}"
 
 
-def _report(lesson: Lesson, request: Request) -> Report:
+def _report_page(lesson: LessonReport, request: RecipeRequest) -> Report:
     """The page."""
     first = lesson.groups[0].median
     which = f"median of {request.seeds} seeds" if request.seeds > 1 else "one seed"
@@ -238,10 +246,10 @@ def _report(lesson: Lesson, request: Request) -> Report:
         ("samples", f"{first.curve[-1].samples:,}"),
         ("training", f"{first.seconds:,.0f} s (one thread)"),
     ]
-    return Report(title=lesson.title, introduction=lesson.introduction, summary=summary, parts=parts_of(lesson))
+    return Report(title=lesson.title, introduction=lesson.introduction, summary=summary, parts=report_parts(lesson))
 
 
-def parts_of(lesson: Lesson) -> list[ReportPart]:
+def report_parts(lesson: LessonReport) -> list[ReportPart]:
     """The pictures and tables of a lesson, and what it adds."""
     longest = max(outcome.curve[-1].samples for group in lesson.groups for outcome in group.outcomes)
     theirs = " Dashed: the authors' own runs, from their stored plots." if lesson.references else ""
@@ -252,18 +260,18 @@ def parts_of(lesson: Lesson) -> list[ReportPart]:
             f"median, a thin one another seed.{theirs}",
             svg(curve_figure(lesson.groups, lesson.references, longest)),
         ),
-        _table(lesson.groups),
+        _run_table(lesson.groups),
         ReportFigure(
             "By position",
             "Symbols right at each place of the target; the band spans the seeds.",
             svg(position_figure(lesson.groups, lesson.positions, "the authors' plot")),
         ),
-        *_attention(lesson.groups),
+        *_attention_figures(lesson.groups),
         *lesson.parts,
     ]
 
 
-def _attention(groups: Sequence[Group]) -> Iterator[ReportPart]:
+def _attention_figures(groups: Sequence[DigitsRuns]) -> Iterator[ReportPart]:
     """Where the median run of each group with attention looks on average."""
     for group in groups:
         mean = group.median.final.attention_mean
@@ -276,22 +284,22 @@ def _attention(groups: Sequence[Group]) -> Iterator[ReportPart]:
             )
 
 
-def _table(groups: Sequence[Group]) -> ReportTable:
+def _run_table(groups: Sequence[DigitsRuns]) -> ReportTable:
     """Every run in numbers; those of attention where there is any."""
     looks = any(outcome.final.agreement for group in groups for outcome in group.outcomes)
     attention = ("alignment error", "weight on the word") if looks else ()
     heads = ("run", "symbols right", "sequences right", *attention, "parameters", "seconds")
-    rows = [_row(group, outcome, looks) for group in groups for outcome in group.outcomes]
-    return ReportTable("Validation while training", _MEANING if looks else "", heads, rows)
+    rows = [_run_row(group, outcome, looks) for group in groups for outcome in group.outcomes]
+    return ReportTable("Validation while training", _ATTENTION_CAPTION if looks else "", heads, rows)
 
 
-_MEANING = (
+_ATTENTION_CAPTION = (
     "Alignment error: digits whose greatest weight lies outside their own word and the space behind it. Weight on the "
     "word: the mean weight inside. Both against the generator's own record of where each word stands."
 )
 
 
-def _row(group: Group, outcome: Outcome, looks: bool) -> list[str]:
+def _run_row(group: DigitsRuns, outcome: DigitsResult, looks: bool) -> list[str]:
     """One run in numbers."""
     final, agreed = outcome.final, outcome.final.agreement
     attention = [f"{100 * agreed.error:.2f} %", f"{agreed.mass:.3f}"] if agreed else ["–", "–"]
@@ -305,19 +313,19 @@ def _row(group: Group, outcome: Outcome, looks: bool) -> list[str]:
     ]
 
 
-def report_of(lesson: Lesson) -> dict[str, Any]:
+def report_json(lesson: LessonReport) -> dict[str, Any]:
     """report.json: the median run of the lesson's own network above, all runs below, shares of 1."""
     return {
         "name": lesson.name,
-        **_numbers(lesson.groups[0].median),
+        **_run_json(lesson.groups[0].median),
         "reference": {curve.name: curve.points for curve in lesson.references},
         "reference_per_position": list(lesson.positions),
-        "runs": [{"run": group.name, **_numbers(outcome)} for group in lesson.groups for outcome in group.outcomes],
+        "runs": [{"run": group.name, **_run_json(outcome)} for group in lesson.groups for outcome in group.outcomes],
         **lesson.numbers,
     }
 
 
-def _numbers(outcome: Outcome) -> dict[str, Any]:
+def _run_json(outcome: DigitsResult) -> dict[str, Any]:
     """One run."""
     curve, final = outcome.curve, outcome.final
     return {

@@ -1,12 +1,14 @@
-"""Sentences of Tatoeba, English and Spanish: as they stand, or as words; with all the translations of a sentence."""
+"""English to Spanish on 112,000 pairs of Tatoeba, with words and with subwords: BLEU, chrF, attention as alignment."""
 
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from pellucid.config.settings import Config, DataConfig
@@ -14,26 +16,29 @@ from pellucid.data.examples import Example, read_examples
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.errors import DataError
-from pellucid.evaluation.alignment import Statistic, summary
+from pellucid.errors import DataError, InputError, nearest, quote
+from pellucid.evaluation.alignment import Statistic, mean_map, summary
 from pellucid.evaluation.assessment import score
 from pellucid.evaluation.metrics import Corpus, Evaluation, bleu, chrf, evaluate
-from pellucid.files import make_folder, write_text
+from pellucid.files import make_folder, write_json, write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.recipes.following import train_telling
+from pellucid.recipes.jobs import run_jobs, train_with_progress
+from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
+from pellucid.reporting.figures import mean_weights_figure, svg
 from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import Files
-from pellucid.viewer.reports import Judgement
+from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
+from pellucid.viewer.reports import Judgement, report_on, write_report
 from pellucid.worker_pool import ProgressCallback
 
 FOLDER, PARTS = Path("mt-tatoeba-spa-eng") / "derived-split", ("train", "dev", "test")
-WORD = re.compile(r"(\s+)|(\w+(?:['’]\w+)*)|([^\w\s])")
+WORD_PATTERN = re.compile(r"(\s+)|(\w+(?:['’]\w+)*)|([^\w\s])")
 JOINER = "▪"
 """Stands on a sign, on the side where no space parts it from what it stands beside."""
 
 
-class Sentences(NamedTuple):
+class TatoebaPairs(NamedTuple):
     """The pairs of the three sets."""
 
     train: Sequence[Example]
@@ -41,14 +46,14 @@ class Sentences(NamedTuple):
     test: Sequence[Example]
 
 
-class Asked(NamedTuple):
+class TranslationReferences(NamedTuple):
     """Different sentences, and all that the set has as a translation of each."""
 
     sources: list[str]
     references: list[tuple[str, ...]]
 
 
-def read_sentences(data: Path, samples: int) -> Sentences:
+def read_tatoeba(data: Path, samples: int) -> TatoebaPairs:
     """The three sets; with `samples`, so many training pairs drawn with a fixed seed, and no more of the others."""
     paths = [data / FOLDER / f"{part}.tsv.gz" for part in PARTS]
     if not all(path.exists() for path in paths):
@@ -59,22 +64,22 @@ def read_sentences(data: Path, samples: int) -> Sentences:
     every = [read_examples(path, DataConfig()).examples for path in paths]
     if samples:
         every = [random.Random(1).sample(part, min(samples, len(part))) for part in every]
-    return Sentences(*every)
+    return TatoebaPairs(*every)
 
 
-def asked_of(pairs: Sequence[Example]) -> Asked:
+def group_references(pairs: Sequence[Example]) -> TranslationReferences:
     """Each source once, with its targets."""
     found: dict[str, list[str]] = {}
     for pair in pairs:
         found.setdefault(pair.source, []).append(pair.target)
-    return Asked(list(found), [tuple(dict.fromkeys(targets)) for targets in found.values()])
+    return TranslationReferences(list(found), [tuple(dict.fromkeys(targets)) for targets in found.values()])
 
 
-def apart(text: str) -> str:
+def split_words(text: str) -> str:
     """Words and signs with a space between: "¿Eh?" is "¿▪ Eh ▪?". `together` undoes it, but for the width of spaces."""
     words: list[str] = []
     close = False
-    for space, word, sign in WORD.findall(text):
+    for space, word, sign in WORD_PATTERN.findall(text):
         if word:
             if close:
                 words[-1] += JOINER
@@ -85,29 +90,29 @@ def apart(text: str) -> str:
     return " ".join(words)
 
 
-def together(words: str) -> str:
+def join_words(words: str) -> str:
     """The text of words that `apart` has parted."""
     return words.replace(f" {JOINER}", "").replace(f"{JOINER} ", "").replace(JOINER, "")
 
 
-def write_sets(sentences: Sentences, folder: Path, as_words: bool) -> Sentences:
+def write_pair_files(sentences: TatoebaPairs, folder: Path, as_words: bool) -> TatoebaPairs:
     """The training and development pairs as files that training reads; all sets as it reads them."""
     make_folder(folder)
-    shown = Sentences(*([_parted(pair) for pair in part] for part in sentences)) if as_words else sentences
+    shown = TatoebaPairs(*([_split_pair(pair) for pair in part] for part in sentences)) if as_words else sentences
     for name, part in zip(PARTS, shown, strict=True):
         write_text(folder / f"{name}.tsv", "".join(f"{pair.source}\t{pair.target}\n" for pair in part))
     return shown
 
 
-def _parted(pair: Example) -> Example:
+def _split_pair(pair: Example) -> Example:
     """A pair as words."""
-    return Example(apart(pair.source), apart(pair.target))
+    return Example(split_words(pair.source), split_words(pair.target))
 
 
-BEAM, PAIRS = 5, 40
+BEAM_SIZE, NUM_LINKS = 5, 40
 
 
-class System(NamedTuple):
+class TranslationSystem(NamedTuple):
     """One training, for a process of its own."""
 
     name: str
@@ -121,7 +126,7 @@ class System(NamedTuple):
     """Pairs as training reads them."""
 
 
-class Worth(NamedTuple):
+class TranslationScores(NamedTuple):
     """Outputs of one set, beside all translations of each sentence."""
 
     evaluation: Evaluation
@@ -141,7 +146,7 @@ class Worth(NamedTuple):
         }
 
 
-class Linked(NamedTuple):
+class AttentionLink(NamedTuple):
     """A written symbol, how often it was written, and what it looked at most, with its share of the weight."""
 
     written: str
@@ -150,13 +155,13 @@ class Linked(NamedTuple):
     share: float
 
 
-class Outcome(NamedTuple):
+class TranslationResult(NamedTuple):
     """What came of one training."""
 
-    system: System
-    dev: Worth
-    test: Worth
-    greedy: Worth
+    system: TranslationSystem
+    dev: TranslationScores
+    test: TranslationScores
+    greedy: TranslationScores
     """Of the test set, without a beam."""
     judgement: Judgement
     stopped: dict[str, Any]
@@ -167,26 +172,26 @@ class Outcome(NamedTuple):
     unknown: tuple[float, float]
     """Share of the test set's source and target symbols that the vocabulary lacks, in per cent."""
     parameters: int
-    links: list[Linked]
+    links: list[AttentionLink]
     statistics: list[Statistic]
 
 
-def conduct(system: System, tell: ProgressCallback) -> Outcome:
+def train_system(system: TranslationSystem, tell: ProgressCallback) -> TranslationResult:
     """Train on one thread, or go on, or find it finished; and judge."""
-    train_telling(Files(system.train, system.dev), system.folder, system.config, tell)
+    train_with_progress(Files(system.train, system.dev), system.folder, system.config, tell)
     tell("decoding, to judge it")
     use_threads(system.config.threads)
     transducer = load(system.folder)
     log = read_log(system.folder)
-    _, dev = judged(transducer.with_beam(BEAM), system, system.developed)
-    _, greedy = judged(transducer, system, system.tested)
-    judgement, test = judged(transducer.with_beam(BEAM), system, system.tested)
+    _, dev = score_system(transducer.with_beam(BEAM_SIZE), system, system.developed)
+    _, greedy = score_system(transducer, system, system.tested)
+    judgement, test = score_system(transducer.with_beam(BEAM_SIZE), system, system.tested)
     stopped = [record for record in log if record["event"] == "stopped"][-1]
     examples = next(record["examples"] for record in log if record["event"] == "read")  # the training file comes first
     known, cut = transducer.vocabularies, transducer.segmenters
     sources = [cut.source.split(pair.source) for pair in system.tested]
     targets = [cut.target.split(pair.target) for pair in system.tested]
-    return Outcome(
+    return TranslationResult(
         system=system,
         dev=dev,
         test=test,
@@ -197,19 +202,21 @@ def conduct(system: System, tell: ProgressCallback) -> Outcome:
         sizes=(len(known.source), len(known.target)),
         unknown=(unknown_share(sources, known.source), unknown_share(targets, known.target)),
         parameters=parameter_count(transducer.network),
-        links=links_of(judgement.traces, PAIRS),
+        links=attention_links(judgement.traces, NUM_LINKS),
         statistics=summary(judgement.traces),
     )
 
 
-def judged(transducer: Predictor, system: System, pairs: Sequence[Example]) -> tuple[Judgement, Worth]:
+def score_system(
+    transducer: Predictor, system: TranslationSystem, pairs: Sequence[Example]
+) -> tuple[Judgement, TranslationScores]:
     """Each different source once: BLEU and chrF of the texts, exact match in symbols, against all its targets."""
-    asked = asked_of(pairs)
+    asked = group_references(pairs)
     traces = transducer.predict(asked.sources)
     scored = score(traces, asked.references, transducer.segmenters)
     evaluation = evaluate(scored)
-    outputs, references = texts_of(traces, asked, system.as_words)
-    worth = Worth(
+    outputs, references = plain_texts(traces, asked, system.as_words)
+    worth = TranslationScores(
         evaluation,
         bleu(outputs, references),
         chrf(outputs, references),
@@ -219,9 +226,11 @@ def judged(transducer: Predictor, system: System, pairs: Sequence[Example]) -> t
     return Judgement(transducer, traces, asked.references, scored, evaluation), worth
 
 
-def texts_of(traces: Sequence[Trace], asked: Asked, as_words: bool) -> tuple[list[str], list[list[str]]]:
+def plain_texts(
+    traces: Sequence[Trace], asked: TranslationReferences, as_words: bool
+) -> tuple[list[str], list[list[str]]]:
     """Outputs and references as a person writes them."""
-    read = together if as_words else str
+    read = join_words if as_words else str
     return [read(trace.output) for trace in traces], [list(map(read, own)) for own in asked.references]
 
 
@@ -231,7 +240,7 @@ def unknown_share(sequences: Sequence[Sequence[str]], vocabulary: Vocabulary) ->
     return 100 * float(np.mean(lacking)) if lacking else 0.0
 
 
-def links_of(traces: Sequence[Trace], count: int) -> list[Linked]:
+def attention_links(traces: Sequence[Trace], count: int) -> list[AttentionLink]:
     """Attention read as a dictionary: for the commonest written symbols, the source symbol with the most weight.
 
     Weights are summed over all traces; the share is of the symbol's own sum. The end stands last in a target.
@@ -246,5 +255,176 @@ def links_of(traces: Sequence[Trace], count: int) -> list[Linked]:
     found = []
     for written, often in times.most_common(count):
         ((read, weight),) = weights[written].most_common(1)
-        found.append(Linked(written, often, read, weight / sum(weights[written].values())))
+        found.append(AttentionLink(written, often, read, weight / sum(weights[written].values())))
     return found
+
+
+NAME, TITLE = "spanish-tatoeba", "English to Spanish, with words and with subwords"
+SYSTEMS = ("words", "subwords")
+NUM_EXAMPLES = 12
+INTRODUCTION = """\
+Sentences of Tatoeba (manythings.org/anki, CC BY 2.0), split so that no English and no Spanish
+sentence stands in two sets. Pellucid's own network, once with words and signs as symbols (those that stand five times
+or more; the others are unknown to it), once with 4,000 subwords of either side, learned by byte-pair encoding from the
+training file. All else is the same for both: sizes, passes, rate.
+
+Judged with a beam of 5. Each different English sentence of a set is translated once and scored against all Spanish
+sentences that the set has for it; BLEU and chrF are sacrebleu's, of the text as a person writes it. There is no
+published number for this split.
+
+The budget is two hours on two cores; either system trains on one thread."""
+
+
+def run_tatoeba(request: RecipeRequest) -> Iterator[str]:
+    """Train and judge both systems with every seed, side by side; then report.json and report.html."""
+    jobs = [(f"{system.name}, seed {system.config.seed}", system) for system in _plan_systems(request)]
+    outcomes = []
+    for outcome in run_jobs(train_system, jobs, request):
+        outcomes.append(outcome)
+        title = f"{TITLE}: {_result_name(outcome)}"
+        write_report(
+            outcome.system.folder / "report.html",
+            report_on(outcome.system.folder, outcome.judgement, title, INTRODUCTION),
+        )
+        yield _result_line(outcome)
+    write_json(request.out / "report.json", {"name": NAME, "runs": [_result_json(outcome) for outcome in outcomes]})
+    last = outcomes[-1]
+    page = report_on(last.system.folder, last.judgement, TITLE, f"{INTRODUCTION}\n\nDrawn below: {_result_name(last)}.")
+    summary = [
+        (f"BLEU, {_result_name(each)}", f"{each.test.bleu.score:.2f} (test, beam {BEAM_SIZE})") for each in outcomes
+    ]
+    parts = [_system_table(outcomes), *(part for outcome in outcomes for part in _report_parts(outcome))]
+    write_report(request.out / "report.html", replace(page, summary=[*summary, *page.summary], parts=parts))
+    yield f"report: {request.out / 'report.html'}"
+
+
+def _plan_systems(request: RecipeRequest) -> list[TranslationSystem]:
+    """What is to be trained, its pairs written."""
+    for name in request.only:
+        if name not in SYSTEMS:
+            known = ", ".join(SYSTEMS)
+            raise InputError(f"{NAME} has no system {quote(name)}{nearest(name, SYSTEMS)} (there are: {known})")
+    make_folder(request.out)
+    sentences, systems = read_tatoeba(request.data, request.samples), []
+    for name in (each for each in SYSTEMS if not request.only or each in request.only):
+        folder, as_words = request.out / "data" / name, name == "words"
+        seen = write_pair_files(sentences, folder, as_words)
+        for seed in range(1, request.seeds + 1):
+            settings: dict[str, Any] = {"seed": seed}
+            if as_words:
+                settings["data"] = {"source_symbols": "words", "target_symbols": "words"}
+            systems.append(
+                TranslationSystem(
+                    name=name,
+                    config=load_recipe_config(NAME, settings),
+                    train=folder / "train.tsv",
+                    dev=folder / "dev.tsv",
+                    folder=request.out / "runs" / f"{name}-seed-{seed}",
+                    as_words=as_words,
+                    developed=seen.dev,
+                    tested=seen.test,
+                )
+            )
+    return systems
+
+
+def _result_name(outcome: TranslationResult) -> str:
+    """Symbols and seed."""
+    return f"{outcome.system.name}, seed {outcome.system.config.seed}"
+
+
+def _result_line(outcome: TranslationResult) -> str:
+    """One line of a run."""
+    test, seconds = outcome.test, outcome.stopped["seconds"]
+    return (
+        f"{_result_name(outcome)}: test BLEU {test.bleu.score:.2f}, chrF {test.chrf.score:.2f}, exact match "
+        f"{test.evaluation.exact_match:.2f} % (greedy: BLEU {outcome.greedy.bleu.score:.2f}); dev BLEU "
+        f"{outcome.dev.bleu.score:.2f}; {outcome.sizes[0]:,} and {outcome.sizes[1]:,} symbols, "
+        f"{outcome.unknown[0]:.2f} % and {outcome.unknown[1]:.2f} % of the test set's unknown; {outcome.parameters:,} "
+        f"parameters, {outcome.passes:.3g} passes in {seconds:,.0f} s"
+    )
+
+
+def _result_json(outcome: TranslationResult) -> dict[str, Any]:
+    """All numbers of one run."""
+    return {
+        **{"system": outcome.system.name, "seed": outcome.system.config.seed, "beam": BEAM_SIZE},
+        **{"dev": outcome.dev.told(), "test": outcome.test.told(), "test_greedy": outcome.greedy.told()},
+        **{"source_symbols": outcome.sizes[0], "target_symbols": outcome.sizes[1]},
+        **{"unknown_source": outcome.unknown[0], "unknown_target": outcome.unknown[1]},
+        "parameters": outcome.parameters,
+        **{key: outcome.stopped[key] for key in ("seconds", "update", "samples")},
+        "passes": outcome.passes,
+        "attention": {each.name: [each.value, each.low, each.high] for each in outcome.statistics},
+        "links": [link._asdict() for link in outcome.links],
+        "config": msgspec.to_builtins(outcome.system.config),
+    }
+
+
+def _system_table(outcomes: Sequence[TranslationResult]) -> ReportTable:
+    """Both systems side by side."""
+    rows = []
+    for outcome in outcomes:
+        for which, worth in (("dev", outcome.dev), ("test", outcome.test), ("test, greedy", outcome.greedy)):
+            rows.append([_result_name(outcome), which, *_score_cells(worth), *_cost_cells(outcome)])
+    heads = ["system", "set", "BLEU", "chrF", "exact match", "sentences", "translations"]
+    more = ["symbols", "unknown in the test set", "parameters", "seconds"]
+    signatures = f"{outcomes[0].test.bleu.signature}; {outcomes[0].test.chrf.signature}"
+    return ReportTable(
+        "Both systems", f"Of source and target where two numbers stand. {signatures}", [*heads, *more], rows
+    )
+
+
+def _score_cells(worth: TranslationScores) -> list[str]:
+    """What outputs are worth."""
+    evaluation = worth.evaluation
+    low, high = evaluation.exact_match_ci95
+    return [
+        f"{worth.bleu.score:.2f}",
+        f"{worth.chrf.score:.2f}",
+        f"{evaluation.exact_match:.2f} % ({low:.2f} to {high:.2f})",
+        f"{worth.sentences:,}",
+        f"{worth.references:,}",
+    ]
+
+
+def _cost_cells(outcome: TranslationResult) -> list[str]:
+    """What a system consists of, and took."""
+    return [
+        f"{outcome.sizes[0]:,}, {outcome.sizes[1]:,}",
+        f"{outcome.unknown[0]:.2f} %, {outcome.unknown[1]:.2f} %",
+        f"{outcome.parameters:,}",
+        f"{outcome.stopped['seconds']:,.0f}",
+    ]
+
+
+def _report_parts(outcome: TranslationResult) -> Iterator[ReportPart]:
+    """Attention read as alignment, and translations beside what the set has."""
+    title = f"Attention as alignment: {_result_name(outcome)}"
+    mean = mean_map(outcome.judgement.traces)
+    if mean is not None:
+        caption = "Mean weights over the test set, every source and every target stretched to ten parts."
+        yield ReportFigure(title, caption, svg(mean_weights_figure(mean)))
+    told = [
+        f"{each.name}: {each.value:.3f} {each.unit} ({each.low:.3f} to {each.high:.3f})"
+        for each in _alignment_statistics(outcome)
+    ]
+    yield ReportText(title, "; ".join(told) + ".")
+    rows = [[each.written, f"{each.times:,}", each.read, f"{100 * each.share:.0f} %"] for each in outcome.links]
+    caption = "The commonest written symbols, and the source symbol with the most weight, summed over the test set."
+    yield ReportTable(title, caption, ["written", "times", "looked at", "share of the weight"], rows)
+    asked = group_references(outcome.system.tested)
+    every = max(1, len(asked.sources) // NUM_EXAMPLES)
+    judgement = outcome.judgement
+    chosen = range(0, every * min(NUM_EXAMPLES, len(asked.sources)), every)
+    lines = [[asked.sources[n], judgement.traces[n].output, " / ".join(judgement.references[n][:3])] for n in chosen]
+    caption = f"Every {every}th sentence of the test set, and up to three of its translations."
+    yield ReportTable(
+        f"Translations: {_result_name(outcome)}", caption, ["English", "written", "translations of the set"], lines
+    )
+
+
+def _alignment_statistics(outcome: TranslationResult) -> list[Any]:
+    """The statistics of attention that alignment is read from."""
+    wanted = ("entropy", "monotonicity", "diagonality", "coverage deviation")
+    return [each for each in outcome.statistics if each.name in wanted]

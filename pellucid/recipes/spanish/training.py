@@ -14,52 +14,52 @@ from torch import Tensor, nn
 from pellucid.decoding.trace import END, Trace
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.recipes.digits.study import LasagneAdam
-from pellucid.recipes.spanish.networks import Design, SpanishNetwork, Written
+from pellucid.recipes.digits.training import LasagneAdam
+from pellucid.recipes.spanish.networks import SpanishArchitecture, SpanishNetwork, SpanishOutput
 from pellucid.recipes.spanish.sentences import (
     EOS,
     PAD,
     PAIRS,
     SPECIAL,
-    TRAINED,
+    TRAINING_PAIRS,
     UNK,
     UNTRANSLATED,
-    Corpus,
-    Data,
-    corpus_of,
-    tokens_of,
+    SentenceCorpus,
+    SentenceIds,
+    build_corpus,
+    tokenize,
 )
 
-EPOCHS, BATCH, RATE, DECAY, LONGEST_GRADIENT = 100, 4, 1e-3, 0.99, 5.0
-CANDIDATES = 5
+EPOCHS, BATCH, RATE, DECAY, MAX_GRADIENT_NORM = 100, 4, 1e-3, 0.99, 5.0
+TOP_WORDS = 5
 """Words that a step shows beside the one it wrote."""
-Feeding = Literal["given", "previous", "previous-updating"]
+DecoderInputs = Literal["given", "previous", "previous-updating"]
 """What a step of training is given: the right word; or the likeliest word of the step before, embedded and no gradient
 through it (`update_embedding_for_previous` False), or with one."""
 
 
-SHOWN = (PAIRS[1][0], PAIRS[TRAINED][0], UNTRANSLATED)
+TRANSLATED_SENTENCES = (PAIRS[1][0], PAIRS[TRAINING_PAIRS][0], UNTRANSLATED)
 """Sentences that are translated: of the training pairs, of the validation pairs, and of neither."""
 
 
-class Study(NamedTuple):
+class SpanishStudy(NamedTuple):
     """One training."""
 
     name: str
-    design: Design
-    feeding: Feeding = "given"
+    design: SpanishArchitecture
+    feeding: DecoderInputs = "given"
     seed: int = 1
     epochs: int = EPOCHS
 
 
-class Point(NamedTuple):
+class EpochLosses(NamedTuple):
     """One epoch: the mean loss of its batches in training, and the validation loss after it."""
 
     training: float
     validation: float
 
 
-class Fit(NamedTuple):
+class SpanishAccuracy(NamedTuple):
     """A network on some pairs: the share of its words that are right with the right word given, and free-running."""
 
     given: float
@@ -68,7 +68,7 @@ class Fit(NamedTuple):
     """The share of the sentences that are right to the end, free-running."""
 
 
-class Outcome(NamedTuple):
+class SpanishResult(NamedTuple):
     """What came of one training."""
 
     name: str
@@ -76,9 +76,9 @@ class Outcome(NamedTuple):
     parameters: int
     seconds: float
     """Of a processor, validation included."""
-    curve: list[Point]
-    training: Fit
-    validation: Fit
+    curve: list[EpochLosses]
+    training: SpanishAccuracy
+    validation: SpanishAccuracy
     padding: float | None
     """Share of the weights on padding, over the training sentences; None without attention."""
     traces: list[Trace]
@@ -91,7 +91,7 @@ class Outcome(NamedTuple):
         return losses.index(min(losses)) + 1
 
 
-class Tensors(NamedTuple):
+class SentenceBatch(NamedTuple):
     """`Data` as tensors."""
 
     source: Int[Tensor, "B S"]
@@ -100,72 +100,77 @@ class Tensors(NamedTuple):
     targets: Int[Tensor, "B T"]
 
 
-def conduct(study: Study) -> Outcome:
+def run_study(study: SpanishStudy) -> SpanishResult:
     """Train and judge, on one thread."""
-    return conduct_and_keep(study)[1]
+    return train_network(study)[1]
 
 
-def conduct_and_keep(study: Study) -> tuple[SpanishNetwork, Outcome]:
+def train_network(study: SpanishStudy) -> tuple[SpanishNetwork, SpanishResult]:
     """As `conduct`, with the trained network."""
     use_threads(1)
     torch.manual_seed(study.seed)
-    corpus = corpus_of(PAIRS)
-    network = network_for(study.design, corpus)
-    training, validation = tensors(corpus.data.rows(0, TRAINED)), tensors(corpus.data.rows(TRAINED, len(PAIRS)))
+    corpus = build_corpus(PAIRS)
+    network = build_network(study.design, corpus)
+    training, validation = (
+        to_tensors(corpus.data.rows(0, TRAINING_PAIRS)),
+        to_tensors(corpus.data.rows(TRAINING_PAIRS, len(PAIRS))),
+    )
     optimizer = LasagneAdam(list(network.parameters()), RATE)
     curve, started = [], time.process_time()
     for epoch in range(study.epochs):
         optimizer.param_groups[0]["lr"] = RATE * DECAY**epoch
         losses = [
-            update(network, optimizer, rows(training, first, first + BATCH), study.feeding)
+            training_step(network, optimizer, slice_rows(training, first, first + BATCH), study.feeding)
             for first in range(0, len(training.source), BATCH)
         ]
-        curve.append(Point(sum(losses) / len(losses), validation_loss(network, validation)))
+        curve.append(EpochLosses(sum(losses) / len(losses), validation_loss(network, validation)))
     seconds = time.process_time() - started
-    fits = fit_of(network, training), fit_of(network, validation)
+    fits = measure_accuracy(network, training), measure_accuracy(network, validation)
     padding = weight_on_padding(network, training) if network.attention is not None else None
-    traces = [translate(network, corpus, sentence) for sentence in SHOWN]
+    traces = [translate(network, corpus, sentence) for sentence in TRANSLATED_SENTENCES]
     who = (study.name, study.seed, parameter_count(network))
-    return network, Outcome(*who, seconds, curve, *fits, padding, traces)
+    return network, SpanishResult(*who, seconds, curve, *fits, padding, traces)
 
 
-def network_for(design: Design, corpus: Corpus) -> SpanishNetwork:
+def build_network(design: SpanishArchitecture, corpus: SentenceCorpus) -> SpanishNetwork:
     """A network for the words of a corpus."""
     return SpanishNetwork(design, len(corpus.english.words), len(corpus.spanish.words))
 
 
-def tensors(data: Data) -> Tensors:
+def to_tensors(data: SentenceIds) -> SentenceBatch:
     """Ids as tensors."""
-    return Tensors(*map(torch.from_numpy, data))
+    return SentenceBatch(*map(torch.from_numpy, data))
 
 
-def rows(all_of_them: Tensors, first: int, stop: int) -> Tensors:
+def slice_rows(all_of_them: SentenceBatch, first: int, stop: int) -> SentenceBatch:
     """Some of the pairs."""
-    return Tensors(*(column[first:stop] for column in all_of_them))
+    return SentenceBatch(*(column[first:stop] for column in all_of_them))
 
 
-def update(network: SpanishNetwork, optimizer: LasagneAdam, batch: Tensors, feeding: Feeding) -> float:
+def training_step(
+    network: SpanishNetwork, optimizer: LasagneAdam, batch: SentenceBatch, feeding: DecoderInputs
+) -> float:
     """One update by one batch; its loss."""
     network.train()
     for parameter in network.parameters():
         parameter.grad = None
-    cost = summed_cost(network.softmax(write(network, batch, feeding).outputs), batch.targets)
+    cost = sentence_loss(network.softmax(decode_batch(network, batch, feeding).outputs), batch.targets)
     torch.autograd.backward(cost)
-    clip_together(network)
+    clip_global_norm(network)
     optimizer.step()
     return cost.item()
 
 
-def write(network: SpanishNetwork, batch: Tensors, feeding: Feeding) -> Written:
+def decode_batch(network: SpanishNetwork, batch: SentenceBatch, feeding: DecoderInputs) -> SpanishOutput:
     """What the decoder writes for a batch."""
     encoded = network.encode(batch.source, batch.lengths)
     if feeding == "given":
-        written: Written = network(encoded, batch.given)
+        written: SpanishOutput = network(encoded, batch.given)
         return written
     return network.feed_previous(encoded, batch.given.shape[1], feeding == "previous-updating")
 
 
-def summed_cost(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
+def sentence_loss(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
     """(1 / B) Σ_b Σ_t −ln p(target), padding left out: the mean over sentences of sums over their words.
 
     The logits are flattened to B·T rows, the targets to B·T numbers.
@@ -174,46 +179,48 @@ def summed_cost(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> 
     return (each * targets.flatten().sign()).sum() / len(targets)
 
 
-def clip_together(network: nn.Module) -> None:
+def clip_global_norm(network: nn.Module) -> None:
     """All gradients by 5 / max(‖g‖, 5): TensorFlow's clip_by_global_norm."""
     gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
     length = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
     for gradient in gradients:
-        gradient.mul_(LONGEST_GRADIENT / length.clamp(min=LONGEST_GRADIENT))
+        gradient.mul_(MAX_GRADIENT_NORM / length.clamp(min=MAX_GRADIENT_NORM))
 
 
 @torch.no_grad()
-def validation_loss(network: SpanishNetwork, data: Tensors) -> float:
+def validation_loss(network: SpanishNetwork, data: SentenceBatch) -> float:
     """The loss with the right words given, without dropout."""
     network.eval()
-    return float(summed_cost(network.softmax(write(network, data, "given").outputs), data.targets))
+    return float(sentence_loss(network.softmax(decode_batch(network, data, "given").outputs), data.targets))
 
 
 @torch.no_grad()
-def fit_of(network: SpanishNetwork, data: Tensors) -> Fit:
+def measure_accuracy(network: SpanishNetwork, data: SentenceBatch) -> SpanishAccuracy:
     """How many words are right, with the right words given and free-running; padding is not counted."""
     network.eval()
     counted = data.targets != PAD
     given, alone = (
-        (network.softmax(write(network, data, feeding).outputs).argmax(dim=2) == data.targets)
+        (network.softmax(decode_batch(network, data, feeding).outputs).argmax(dim=2) == data.targets)
         for feeding in ("given", "previous")
     )
     whole = (alone | ~counted).all(dim=1)
-    return Fit(float(given[counted].float().mean()), float(alone[counted].float().mean()), float(whole.float().mean()))
+    return SpanishAccuracy(
+        float(given[counted].float().mean()), float(alone[counted].float().mean()), float(whole.float().mean())
+    )
 
 
 @torch.no_grad()
-def translate(network: SpanishNetwork, corpus: Corpus, sentence: str) -> Trace:
+def translate(network: SpanishNetwork, corpus: SentenceCorpus, sentence: str) -> Trace:
     """A sentence as the author's script has it: batch of one, padded as the data, so many steps, the likeliest word.
 
     No end stops it; the trace has the words up to the first _EOS. Padding is among what was looked at.
     """
     network.eval()
-    tokens = tokens_of(sentence)
+    tokens = tokenize(sentence)
     ids, width = corpus.english.ids(tokens), corpus.data.source.shape[1]
     encoded = network.encode(torch.tensor([[*ids, *[PAD] * (width - len(ids))]]), torch.tensor([len(ids)]))
     written = network.feed_previous(encoded, corpus.data.given.shape[1], update_embedding_for_previous=False)
-    top = network.softmax(written.outputs[0]).log_softmax(dim=1).topk(CANDIDATES)
+    top = network.softmax(written.outputs[0]).log_softmax(dim=1).topk(TOP_WORDS)
     words = [corpus.spanish.words[word] for word in top.indices[:, 0].tolist()]
     finished = SPECIAL[EOS] in words
     stop = words.index(SPECIAL[EOS]) if finished else len(words)
@@ -235,15 +242,15 @@ def translate(network: SpanishNetwork, corpus: Corpus, sentence: str) -> Trace:
 
 
 @torch.no_grad()
-def weight_on_padding(network: SpanishNetwork, data: Tensors) -> float:
+def weight_on_padding(network: SpanishNetwork, data: SentenceBatch) -> float:
     """The mean share of a step's weights that lies behind the end of the sentence, over all words."""
     network.eval()
-    weights = write(network, data, "given").weights.mean(dim=2)
+    weights = decode_batch(network, data, "given").weights.mean(dim=2)
     beyond = torch.arange(weights.shape[2]) >= data.lengths[:, None]
     return float((weights * beyond[:, None]).sum(dim=2)[data.targets != PAD].mean())
 
 
-class Shape(NamedTuple):
+class TensorShape(NamedTuple):
     """A tensor: what it is, the letters the post gives it, and its sizes here."""
 
     name: str
@@ -252,7 +259,7 @@ class Shape(NamedTuple):
 
 
 @torch.no_grad()
-def shapes_of(network: SpanishNetwork, batch: Tensors) -> list[Shape]:
+def tensor_shapes(network: SpanishNetwork, batch: SentenceBatch) -> list[TensorShape]:
     """N sentences, H units, C Spanish words; max_len is S of the source and T of the target. Needs attention."""
     assert network.attention is not None, "the plain decoder has no attention to analyse"
     encoded = network.encode(batch.source, batch.lengths)
@@ -291,6 +298,6 @@ def shapes_of(network: SpanishNetwork, batch: Tensors) -> list[Shape]:
         ("all outputs, flattened", "N·max_len, H", written.outputs.flatten(0, 1)),
         ("logits", "N·max_len, C", logits),
         ("targets, flattened", "N·max_len", batch.targets.flatten()),
-        ("loss", "", summed_cost(logits.unflatten(0, batch.targets.shape), batch.targets)),
+        ("loss", "", sentence_loss(logits.unflatten(0, batch.targets.shape), batch.targets)),
     ]
-    return [Shape(name, post, tuple(tensor.shape)) for name, post, tensor in told]
+    return [TensorShape(name, post, tuple(tensor.shape)) for name, post, tensor in told]

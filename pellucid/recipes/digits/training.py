@@ -1,4 +1,4 @@
-"""One training of a lesson's network: so many fresh samples, validated each so many, and what came of it.
+"""Training of a digit network: fresh samples at every update, validation at fixed intervals, and the result.
 
 N samples, T target positions, S input positions, V symbols.
 """
@@ -18,13 +18,13 @@ from pellucid.evaluation.alignment import Agreement, Spans, agreement
 from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.recipes.digits.networks import Design, DigitsNetwork, Kind
-from pellucid.recipes.following import Reached
+from pellucid.recipes.digits.networks import DecoderKind, DigitsArchitecture, DigitsNetwork
+from pellucid.recipes.jobs import SampleProgress
 from pellucid.worker_pool import ProgressCallback
 
-CHUNK = 500
+EVALUATION_BATCH = 500
 """Samples that are judged at a time."""
-BUDGETS: Mapping[Kind, int] = {"repeat": 300_000, "attention": 150_000}
+SAMPLE_BUDGETS: Mapping[DecoderKind, int] = {"repeat": 300_000, "attention": 150_000}
 """The samples of the notebook's two runs."""
 OPTIMIZERS: Mapping[str, Callable[[list[nn.Parameter], float], torch.optim.Optimizer]] = {
     "adam": lambda parameters, rate: torch.optim.Adam(parameters, rate),
@@ -63,7 +63,7 @@ class LasagneAdam(torch.optim.Optimizer):
             parameter.sub_(rate * first / (second.sqrt() + 1e-8))
 
 
-class Plan(NamedTuple):
+class DigitsTrainingPlan(NamedTuple):
     """How a network is trained: as in the lessons, unless told otherwise."""
 
     samples: int = 300_000
@@ -88,7 +88,7 @@ class Plan(NamedTuple):
         return backwards(drawn) if self.backwards else drawn
 
 
-class Point(NamedTuple):
+class DigitsValidation(NamedTuple):
     """One validation; accuracies are shares of 1."""
 
     samples: int
@@ -98,7 +98,7 @@ class Point(NamedTuple):
     exact_match: float
 
 
-class Judged(NamedTuple):
+class DigitsEvaluation(NamedTuple):
     """A network on samples it was not trained on; what lies behind a target's end is not counted."""
 
     symbol_accuracy: float
@@ -110,16 +110,16 @@ class Judged(NamedTuple):
     """Of the digits' weights with their words; the space behind a word belongs to it."""
 
 
-class Study(NamedTuple):
+class DigitsStudy(NamedTuple):
     """What is trained, how, and from which seed."""
 
     name: str
-    design: Design
-    plan: Plan
+    design: DigitsArchitecture
+    plan: DigitsTrainingPlan
     seed: int
 
 
-class Outcome(NamedTuple):
+class DigitsResult(NamedTuple):
     """What came of one training."""
 
     name: str
@@ -127,8 +127,8 @@ class Outcome(NamedTuple):
     parameters: int
     seconds: float
     """Training alone, without validations."""
-    curve: list[Point]
-    final: Judged
+    curve: list[DigitsValidation]
+    final: DigitsEvaluation
     interrupted: bool = False
     """Whether Ctrl-C ended it; then it is as of its last validation."""
 
@@ -138,40 +138,40 @@ class Outcome(NamedTuple):
         return self.final.symbol_accuracy
 
 
-def unheard(what: object) -> None:
+def discard_progress(what: object) -> None:
     """Say nothing."""
 
 
-def conduct(study: Study, tell: ProgressCallback = unheard) -> Outcome:
+def run_study(study: DigitsStudy, tell: ProgressCallback = discard_progress) -> DigitsResult:
     """Train and judge, on one thread; the outcome is a function of the study, its seconds apart."""
-    return conduct_and_keep(study, tell)[1]
+    return train_network(study, tell)[1]
 
 
-def conduct_and_keep(study: Study, tell: ProgressCallback = unheard) -> tuple[DigitsNetwork, Outcome]:
+def train_network(study: DigitsStudy, tell: ProgressCallback = discard_progress) -> tuple[DigitsNetwork, DigitsResult]:
     """As `conduct`, with the trained network."""
     use_threads(1)
     is_numba_available()  # compiling and loading kernels is no part of any training
     torch.manual_seed(study.seed)
     network = DigitsNetwork(study.design)
     validation = study.plan.samples_from(study.plan.validation, np.random.default_rng([study.seed, 1]))
-    curve, judged, seconds, interrupted = list[Point](), list[Judged](), 0.0, False
+    curve, judged, seconds, interrupted = list[DigitsValidation](), list[DigitsEvaluation](), 0.0, False
     started = time.perf_counter()
     try:
-        for samples, cost in train(network, study.plan, study.seed):
+        for samples, cost in training_steps(network, study.plan, study.seed):
             seconds += time.perf_counter() - started
-            judged.append(judge(network, validation))
-            curve.append(Point(samples, cost, judged[-1].symbol_accuracy, judged[-1].exact_match))
-            tell(Reached(samples, study.plan.samples, f"symbols right {100 * curve[-1].symbol_accuracy:5.2f} %"))
+            judged.append(evaluate_network(network, validation))
+            curve.append(DigitsValidation(samples, cost, judged[-1].symbol_accuracy, judged[-1].exact_match))
+            tell(SampleProgress(samples, study.plan.samples, f"symbols right {100 * curve[-1].symbol_accuracy:5.2f} %"))
             started = time.perf_counter()
     except KeyboardInterrupt:
         if not curve:
             raise
         interrupted = True
     numbers = (parameter_count(network), seconds, curve, judged[len(curve) - 1], interrupted)
-    return network, Outcome(study.name, study.seed, *numbers)
+    return network, DigitsResult(study.name, study.seed, *numbers)
 
 
-def train(network: DigitsNetwork, plan: Plan, seed: int) -> Iterator[tuple[int, float]]:
+def training_steps(network: DigitsNetwork, plan: DigitsTrainingPlan, seed: int) -> Iterator[tuple[int, float]]:
     """Take updates, each on a fresh batch; stop for each validation with the samples seen and the mean cost since."""
     generator = np.random.default_rng([seed, 0])
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
@@ -180,9 +180,9 @@ def train(network: DigitsNetwork, plan: Plan, seed: int) -> Iterator[tuple[int, 
     for update in range(updates):
         if plan.decay == "cosine":
             optimizer.param_groups[0]["lr"] = plan.rate * (1 + math.cos(math.pi * update / updates)) / 2
-        cost = _cost(network, plan.samples_from(plan.batch, generator), plan.masked)
+        cost = _batch_loss(network, plan.samples_from(plan.batch, generator), plan.masked)
         gradients = torch.autograd.grad(cost, parameters)
-        for parameter, gradient in zip(parameters, clipped(list(gradients)), strict=True):
+        for parameter, gradient in zip(parameters, clip_gradients(list(gradients)), strict=True):
             parameter.grad = gradient
         optimizer.step()
         costs.append(cost.item())
@@ -192,7 +192,7 @@ def train(network: DigitsNetwork, plan: Plan, seed: int) -> Iterator[tuple[int, 
             costs.clear()
 
 
-def clipped(gradients: list[Tensor], value: float = 3.0, norm: float = 3.0) -> list[Tensor]:
+def clip_gradients(gradients: list[Tensor], value: float = 3.0, norm: float = 3.0) -> list[Tensor]:
     """Each entry clipped to ±value; then all of them together scaled by min(‖g‖, norm) / (‖g‖ + 10⁻⁷)."""
     bounded = [gradient.clamp(-value, value) for gradient in gradients]
     length = torch.stack([gradient.square().sum() for gradient in bounded]).sum().sqrt()
@@ -200,17 +200,17 @@ def clipped(gradients: list[Tensor], value: float = 3.0, norm: float = 3.0) -> l
 
 
 @torch.inference_mode()
-def judge(network: DigitsNetwork, samples: Digits) -> Judged:
+def evaluate_network(network: DigitsNetwork, samples: Digits) -> DigitsEvaluation:
     """Decode all samples and compare."""
-    parts = [slice(first, first + CHUNK) for first in range(0, len(samples.inputs), CHUNK)]
-    written, attention = zip(*(_written(network, samples, part) for part in parts), strict=True)
+    parts = [slice(first, first + EVALUATION_BATCH) for first in range(0, len(samples.inputs), EVALUATION_BATCH)]
+    written, attention = zip(*(_decode_batch(network, samples, part) for part in parts), strict=True)
     counted = samples.target_masks > 0
     right = (np.concatenate(written) == samples.targets) & counted
     mean, agreed = None, None
     if attention[0] is not None:
         weights = np.concatenate(attention)
-        mean, agreed = weights.mean(axis=0).tolist(), agreement(weights, spans(samples))
-    return Judged(
+        mean, agreed = weights.mean(axis=0).tolist(), agreement(weights, word_spans(samples))
+    return DigitsEvaluation(
         symbol_accuracy=float(right.sum() / counted.sum()),
         exact_match=float((right | ~counted).all(axis=1).mean()),
         per_position=(right.sum(axis=0) / np.maximum(counted.sum(axis=0), 1)).tolist(),
@@ -219,30 +219,30 @@ def judge(network: DigitsNetwork, samples: Digits) -> Judged:
     )
 
 
-def spans(samples: Digits) -> Spans:
+def word_spans(samples: Digits) -> Spans:
     """The word of each digit, with the space behind it; for the end there is none."""
     stop = np.concatenate([samples.starts[:, 1:], samples.starts[:, -1:]], axis=1)
     digit = np.arange(samples.targets.shape[1]) < samples.target_masks.sum(axis=1)[:, None] - 1
     return Spans(samples.starts, stop, digit)
 
 
-def _written(
+def _decode_batch(
     network: DigitsNetwork, samples: Digits, part: slice
 ) -> tuple[Int[np.ndarray, "N T"], Float[np.ndarray, "N T S"] | None]:
     """The likeliest symbols of some of the samples, and the weights."""
-    written = network(*inputs_of(samples, part), samples.targets.shape[1])
+    written = network(*to_tensors(samples, part), samples.targets.shape[1])
     weights = None if written.attention is None else written.attention.numpy()
     return written.logits.argmax(dim=-1).numpy(), weights
 
 
-def inputs_of(samples: Digits, part: slice = slice(None)) -> tuple[Int[Tensor, "N S"], Int[Tensor, " N"]]:
+def to_tensors(samples: Digits, part: slice = slice(None)) -> tuple[Int[Tensor, "N S"], Int[Tensor, " N"]]:
     """Inputs and their lengths."""
     return torch.from_numpy(samples.inputs[part]).long(), torch.from_numpy(samples.lengths[part])
 
 
-def _cost(network: DigitsNetwork, batch: Digits, masked: bool) -> Float[Tensor, ""]:
+def _batch_loss(network: DigitsNetwork, batch: Digits, masked: bool) -> Float[Tensor, ""]:
     """Mean cross-entropy of the symbols, with padding or without."""
-    logits = network(*inputs_of(batch), batch.targets.shape[1]).logits
+    logits = network(*to_tensors(batch), batch.targets.shape[1]).logits
     targets = torch.from_numpy(batch.targets).long()
     if masked:
         targets = targets.masked_fill(torch.from_numpy(batch.target_masks) == 0, -100)

@@ -1,4 +1,4 @@
-"""What the recipes of tags and classes share: experiments with every seed, their scores and report."""
+"""Experiments of the tasks tag and classify: train with every seed, score, and report."""
 
 import re
 import statistics
@@ -19,9 +19,9 @@ from pellucid.evaluation.metrics import Followed, Interval, Scored, worst
 from pellucid.files import write_json, write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.recipes.experiments import Reference, Training, read_pairs, together_name, trainings
-from pellucid.recipes.following import followed, train_telling
-from pellucid.recipes.recipe import Request
+from pellucid.recipes.experiments import ExperimentSuite, TrainingJob, ensemble_name, plan_trainings, read_pairs
+from pellucid.recipes.jobs import run_jobs, train_with_progress
+from pellucid.recipes.recipe import RecipeRequest
 from pellucid.tasks.registry import task_of
 from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import Files
@@ -31,7 +31,7 @@ from pellucid.viewer.reports import MISTAKES, Report, write_report
 from pellucid.worker_pool import ProgressCallback
 
 
-class Score(NamedTuple):
+class LabelScore(NamedTuple):
     """One number: a percentage, or a correlation."""
 
     value: float
@@ -46,7 +46,7 @@ class Score(NamedTuple):
         return f"{self.value:.2f} ({self.interval.low:.2f} to {self.interval.high:.2f})"
 
 
-class Answers(NamedTuple):
+class LabelPredictions(NamedTuple):
     """What came out on one set."""
 
     examples: Sequence[Example]
@@ -55,16 +55,16 @@ class Answers(NamedTuple):
     labelled: Labelled
 
 
-Scoring = Callable[[Answers], Mapping[str, Score]]
+ScoringFunction = Callable[[LabelPredictions], Mapping[str, LabelScore]]
 """The scores of a recipe by name, the one that is compared first. A function of a module: it goes to other processes"""
-Further = Callable[[Answers], Mapping[str, Any]]
+ExtraResults = Callable[[LabelPredictions], Mapping[str, Any]]
 """What a recipe wants to know beside scores, as plain values for JSON; the same."""
 
 
-class Worth(NamedTuple):
+class LabelScores(NamedTuple):
     """What answers on one set are worth."""
 
-    scores: Mapping[str, Score]
+    scores: Mapping[str, LabelScore]
     labelled: Labelled
     further: Mapping[str, Any]
 
@@ -75,38 +75,38 @@ class Worth(NamedTuple):
         return {**values, "ci95": intervals, "labels": self.labelled.to_dict(), **self.further}
 
 
-class Worths(NamedTuple):
+class LabelSplitScores(NamedTuple):
     """The development set's and the test set's."""
 
-    dev: Worth
-    test: Worth
+    dev: LabelScores
+    test: LabelScores
 
 
-def answered(transducer: Predictor, examples: Sequence[Example]) -> Answers:
+def predict_labels(transducer: Predictor, examples: Sequence[Example]) -> LabelPredictions:
     """Answer examples, and hold the answers against their targets."""
     use_threads(transducer.config.threads)
     traces = transducer.trace(examples)
     scored = score(traces, [(example.target,) for example in examples], transducer.segmenters)
-    return Answers(examples, traces, scored, score_labels(scored, traces))
+    return LabelPredictions(examples, traces, scored, score_labels(scored, traces))
 
 
-def worth_of(answers: Answers, scoring: Scoring, further: Further) -> Worth:
+def score_predictions(answers: LabelPredictions, scoring: ScoringFunction, further: ExtraResults) -> LabelScores:
     """The scores of answers."""
-    return Worth(scoring(answers), answers.labelled, further(answers))
+    return LabelScores(scoring(answers), answers.labelled, further(answers))
 
 
-def nothing_further(answers: Answers) -> Mapping[str, Any]:
+def no_extra_results(answers: LabelPredictions) -> Mapping[str, Any]:
     """For recipes that ask for scores alone."""
     return {}
 
 
-class Run(NamedTuple):
+class LabelRun(NamedTuple):
     """One experiment with one seed, or with all seeds as an ensemble."""
 
     experiment: str
     who: str
     """Its seed, or how many they are together."""
-    worths: Worths
+    worths: LabelSplitScores
     config: Config
     parameters: int
     log: Sequence[Mapping[str, Any]] = ()
@@ -120,16 +120,16 @@ class Run(NamedTuple):
         return next((record for record in reversed(self.log) if record["event"] == "stopped"), None)
 
 
-class Labelling(NamedTuple):
+class LabelSuite(NamedTuple):
     """Experiments with tags or classes, under one configuration, told of together."""
 
-    reference: Reference
+    reference: ExperimentSuite
     """Its name, its data, its experiments; what is published stands in `published` instead."""
-    scoring: Scoring
+    scoring: ScoringFunction
     published: Mapping[str, Mapping[str, float]]
     """What others reached on the test set, by score and system."""
-    further: Further = nothing_further
-    parts: Callable[[Sequence[Run]], Iterable[ReportPart]] = lambda runs: ()
+    further: ExtraResults = no_extra_results
+    parts: Callable[[Sequence[LabelRun]], Iterable[ReportPart]] = lambda runs: ()
     """Pictures, tables and texts of the page that are the recipe's own."""
     readable: bool = True
     """Whether a source is a text that can be shown in a table of mistakes."""
@@ -137,58 +137,58 @@ class Labelling(NamedTuple):
     """The scores whose curves are drawn, by the names of those who know the task; those of any such task if empty."""
 
 
-class Job(NamedTuple):
+class LabelJob(NamedTuple):
     """One training and its judgement, for a process of its own."""
 
-    training: Training
-    scoring: Scoring
-    further: Further
+    training: TrainingJob
+    scoring: ScoringFunction
+    further: ExtraResults
     readable: bool
 
 
-def runs_of(labelling: Labelling, request: Request) -> Iterator[Run]:
+def run_experiments(labelling: LabelSuite, request: RecipeRequest) -> Iterator[LabelRun]:
     """Train and judge what is asked for: each experiment with each seed, then the ensembles of the seeds."""
     how = labelling.scoring, labelling.further, labelling.readable
-    asked = [[Job(each, *how) for each in of_seed] for of_seed in trainings(labelling.reference, request)]
-    yield from followed(conduct, [(job.training.name, job) for of_seed in asked for job in of_seed], request)
+    asked = [[LabelJob(each, *how) for each in of_seed] for of_seed in plan_trainings(labelling.reference, request)]
+    yield from run_jobs(train_and_score, [(job.training.name, job) for of_seed in asked for job in of_seed], request)
     if request.seeds > 1:
-        members = [(together_name([job.training for job in jobs]), jobs) for jobs in zip(*asked, strict=True)]
-        yield from followed(conduct_together, members, request)
+        members = [(ensemble_name([job.training for job in jobs]), jobs) for jobs in zip(*asked, strict=True)]
+        yield from run_jobs(score_ensemble, members, request)
 
 
-def conduct(job: Job, tell: ProgressCallback) -> Run:
+def train_and_score(job: LabelJob, tell: ProgressCallback) -> LabelRun:
     """Train on one thread, or go on, or find it finished; and judge."""
     paths, folder = job.training.paths, job.training.folder
-    train_telling(Files(paths.train, paths.dev), folder, job.training.config, tell)
+    train_with_progress(Files(paths.train, paths.dev), folder, job.training.config, tell)
     tell("answering, to judge it")
-    run = _judged(job, load(folder), f"seed {job.training.config.seed}")
+    run = _score_run(job, load(folder), f"seed {job.training.config.seed}")
     return run._replace(log=read_log(folder))
 
 
-def conduct_together(jobs: Sequence[Job], tell: ProgressCallback) -> Run:
+def score_ensemble(jobs: Sequence[LabelJob], tell: ProgressCallback) -> LabelRun:
     """The runs of one experiment as an ensemble, judged."""
     tell("answering, to judge it")
-    return _judged(jobs[0], load([job.training.folder for job in jobs]), f"ensemble of {len(jobs)}")
+    return _score_run(jobs[0], load([job.training.folder for job in jobs]), f"ensemble of {len(jobs)}")
 
 
-def _judged(job: Job, transducer: Predictor, who: str) -> Run:
+def _score_run(job: LabelJob, transducer: Predictor, who: str) -> LabelRun:
     """What answers on both sets are worth."""
-    worth = partial(worth_of, scoring=job.scoring, further=job.further)
+    worth = partial(score_predictions, scoring=job.scoring, further=job.further)
     experiment, config, paths, _ = job.training
     assert paths.test is not None
-    dev = worth(answered(transducer, read_pairs(paths.dev, config)))
-    answers = answered(transducer, read_pairs(paths.test, config))
-    return Run(
+    dev = worth(predict_labels(transducer, read_pairs(paths.dev, config)))
+    answers = predict_labels(transducer, read_pairs(paths.test, config))
+    return LabelRun(
         experiment=experiment,
         who=who,
-        worths=Worths(dev, worth(answers)),
+        worths=LabelSplitScores(dev, worth(answers)),
         config=config,
         parameters=sum(parameter_count(network) for network in transducer.networks),
-        mistakes=_mistakes(answers) if job.readable else (),
+        mistakes=_worst_examples(answers) if job.readable else (),
     )
 
 
-def _mistakes(answers: Answers) -> list[ExampleOutput]:
+def _worst_examples(answers: LabelPredictions) -> list[ExampleOutput]:
     """The worst answers."""
     return [
         ExampleOutput(answers.traces[at], (answers.examples[at].target,), answers.scored[at])
@@ -197,23 +197,23 @@ def _mistakes(answers: Answers) -> list[ExampleOutput]:
 
 
 SETS = ("test", "dev")
-LABELS = 16
+MAX_CONFUSION_LABELS = 16
 """A confusion of more labels is left out of the page."""
 
 
-def run_labelling(labelling: Labelling, request: Request) -> Iterator[str]:
+def run_label_suite(labelling: LabelSuite, request: RecipeRequest) -> Iterator[str]:
     """Train and judge what is asked for; a line as each is done, then the mean over seeds, and where the report is."""
-    runs = list[Run]()
-    for run in runs_of(labelling, request):
-        yield row_of(labelling, run)
+    runs = list[LabelRun]()
+    for run in run_experiments(labelling, request):
+        yield format_run(labelling, run)
         runs.append(run)
-    yield from _means(runs)
+    yield from _mean_lines(runs)
     yield write_reports(labelling, request, runs)
 
 
-def row_of(labelling: Labelling, run: Run) -> str:
+def format_run(labelling: LabelSuite, run: LabelRun) -> str:
     """One line of a run: its scores on both sets, and what is published."""
-    dev, test = (_scores(worth) for worth in run.worths)
+    dev, test = (_format_scores(worth) for worth in run.worths)
     beside = "; ".join(
         f"{name}: {', '.join(f'{system} {value:.2f}' for system, value in systems.items())}"
         for name, systems in labelling.published.items()
@@ -224,7 +224,7 @@ def row_of(labelling: Labelling, run: Run) -> str:
     return f"{told}; {run.parameters:,} parameters{trained}"
 
 
-def write_reports(labelling: Labelling, request: Request, runs: Sequence[Run]) -> str:
+def write_reports(labelling: LabelSuite, request: RecipeRequest, runs: Sequence[LabelRun]) -> str:
     """Write report.json, report.html, and the recipe's own pictures as files too; the line that says where."""
     reference = labelling.reference
     names = list(dict.fromkeys(run.experiment for run in runs))
@@ -233,22 +233,22 @@ def write_reports(labelling: Labelling, request: Request, runs: Sequence[Run]) -
         **{"name": reference.name, "title": reference.title, "published": published},
         **{"seeds": request.seeds, "samples": request.samples},
         "experiments": [
-            {"name": name, "runs": [_told(run) for run in runs if run.experiment == name]} for name in names
+            {"name": name, "runs": [_run_json(run) for run in runs if run.experiment == name]} for name in names
         ],
     }
     write_json(request.out / "report.json", numbers)
     own = list(labelling.parts(runs))
-    write_report(request.out / "report.html", _page(labelling, runs, own))
+    write_report(request.out / "report.html", _report_page(labelling, runs, own))
     for part in own:
         if isinstance(part, ReportFigure):
             write_text(request.out / f"{re.sub(r'[^a-z0-9]+', '-', part.title.lower())}.svg", part.svg)
     return f"report: {request.out / 'report.html'}"
 
 
-def confusion_table(run: Run) -> ReportTable | None:
+def confusion_table(run: LabelRun) -> ReportTable | None:
     """How often each label was answered with each, and the share right; None where there are too many labels."""
     labelled = run.worths.test.labelled
-    if not 1 < len(labelled.labels) <= LABELS:
+    if not 1 < len(labelled.labels) <= MAX_CONFUSION_LABELS:
         return None
     rows = [
         [label, *(f"{count:,}" for count in counts), f"{100 * counts[at] / max(sum(counts), 1):.1f} %"]
@@ -258,12 +258,12 @@ def confusion_table(run: Run) -> ReportTable | None:
     return ReportTable("What is taken for what", caption, ["wanted", *labelled.labels, "right"], rows)
 
 
-def _scores(worth: Worth) -> str:
+def _format_scores(worth: LabelScores) -> str:
     """All scores on one set."""
     return ", ".join(f"{name} {score.text}" for name, score in worth.scores.items())
 
 
-def _means(runs: Sequence[Run]) -> Iterator[str]:
+def _mean_lines(runs: Sequence[LabelRun]) -> Iterator[str]:
     """For each experiment of several seeds, the mean of its test scores, and from where to where they go."""
     for name in dict.fromkeys(run.experiment for run in runs):
         own = [run.worths.test.scores for run in runs if run.experiment == name and run.log]
@@ -275,7 +275,7 @@ def _means(runs: Sequence[Run]) -> Iterator[str]:
             yield f"{name}, mean of {len(own)} seeds: test {', '.join(parts)}"
 
 
-def _told(run: Run) -> dict[str, Any]:
+def _run_json(run: LabelRun) -> dict[str, Any]:
     """All numbers of one run."""
     told: dict[str, Any] = {"who": run.who, "test": run.worths.test.told(), "dev": run.worths.dev.told()}
     told["parameters"] = run.parameters
@@ -285,11 +285,11 @@ def _told(run: Run) -> dict[str, Any]:
     return told
 
 
-def _page(labelling: Labelling, runs: Sequence[Run], own: Sequence[ReportPart]) -> Report:
+def _report_page(labelling: LabelSuite, runs: Sequence[LabelRun], own: Sequence[ReportPart]) -> Report:
     """The table of all runs; curves, mistakes and settings of the first one; what is the recipe's own."""
     first, reference = runs[0], labelling.reference
     heads = ["experiment", "of", "set", *first.worths.test.scores, "parameters", "seconds"]
-    rows = [row for run in runs for row in _cells(run)]
+    rows = [row for run in runs for row in _table_rows(run)]
     published = [
         [name, system, f"{value:.2f}"] for name, own in labelling.published.items() for system, value in own.items()
     ]
@@ -309,7 +309,7 @@ def _page(labelling: Labelling, runs: Sequence[Run], own: Sequence[ReportPart]) 
     )
 
 
-def _cells(run: Run) -> Iterator[list[str]]:
+def _table_rows(run: LabelRun) -> Iterator[list[str]]:
     """A row of the table for each set."""
     seconds = f"{run.stopped['seconds']:,.0f}" if run.stopped else "–"
     for which, worth in zip(SETS, (run.worths.test, run.worths.dev), strict=True):

@@ -1,0 +1,367 @@
+"""Measure one case in this process: the real training loop or the real decoding, in the steady state, beside its floor.
+
+A measurement runs in a process of its own, so that peak memory and first call are its own.
+"""
+
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from numpy import ndarray
+from torch import Tensor
+
+from pellucid.bench.cases import BATCHES_PER_CALL, NUM_BATCHES, BenchRequest, batches_per_call, bench_config
+from pellucid.bench.machine import peak_memory_mib
+from pellucid.bench.results import (
+    NUM_WARMUP_STEPS,
+    BenchResult,
+    ClockReading,
+    FirstCall,
+    StageTime,
+    StartupTime,
+    StepTiming,
+    read_clocks,
+    time_steps,
+)
+from pellucid.bench.roofline import MILLI, StepShape, compute_floor, measure_rates, search_work, training_work
+from pellucid.data.batches import Encoded, encode
+from pellucid.data.corpus import Corpus, Found, map_corpus, write_corpus
+from pellucid.data.examples import Example, read_examples
+from pellucid.data.prefetching import Feed
+from pellucid.data.synthetic import spelled_digits, write_pairs
+from pellucid.data.tokenizers import segmenters
+from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
+from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.transducer import Transducer
+from pellucid.kernels.cache import cache_folder
+from pellucid.kernels.dispatch import disable_kernels
+from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.model.device import use_threads
+from pellucid.model.memory import Attendable, Memory
+from pellucid.model.network import parameter_count, writing
+from pellucid.model.recurrence import GATES
+from pellucid.tasks.registry import build_network
+from pellucid.training.loop import Session, Stepped, build_optimizer, fit
+from pellucid.training.session import Files, train_run
+
+START_PAIRS, START_DEVELOPMENT = 2_000, 100
+"""Pairs in the files that a training is started from."""
+
+
+class _TimedSteps(NamedTuple):
+    """Something to time."""
+
+    advance: Callable[[], object]
+    transducer: Predictor
+    encoded: Encoded
+    written: Callable[[], float]
+    """T, known once a step was taken."""
+
+
+def measure_case(asked: BenchRequest) -> BenchResult:
+    """Make one measurement in this process."""
+    use_threads(asked.threads)
+    with disable_kernels() if asked.plain else nullcontext():
+        kept = _count_cached_kernels()
+        steps = _training_steps(asked) if asked.task == "train" else _decoding_steps(asked)
+        timing = time_steps(
+            steps.advance, asked.seconds, asked.repeats, NUM_WARMUP_STEPS if asked.task == "train" else 1
+        )
+    peak = peak_memory_mib()
+    first_call: FirstCall = "loaded" if _count_cached_kernels() == kept else "compiled"
+    return _build_result(
+        asked,
+        _step_shape(asked, steps),
+        timing,
+        peak,
+        "plain" if asked.plain or not is_numba_available() else first_call,
+    )
+
+
+def _count_cached_kernels() -> int:
+    """How many compiled functions are on the disk; where none can be kept, one more each time, for each is compiled."""
+    folder = cache_folder()
+    return time.monotonic_ns() if folder is None else sum(1 for _ in folder.rglob("*.nbc"))
+
+
+def measure_startup(asked: BenchRequest, began: float) -> StartupTime:
+    """From `began`, when this process was started, to the first update of a training from files.
+
+    As in `pellucid train`: imports, reading, vocabularies, network, kernels. Making up the files is not counted.
+    """
+    with tempfile.TemporaryDirectory() as folder, disable_kernels() if asked.plain else nullcontext():
+        before = ClockReading(time.time(), time.process_time())
+        examples = bench_examples(asked, START_PAIRS + START_DEVELOPMENT)
+        files = Files(Path(folder) / "train.tsv", Path(folder) / "dev.tsv")
+        write_pairs(files.train, examples[:START_PAIRS])
+        write_pairs(files.valid, examples[START_PAIRS:])
+        writing = ClockReading(time.time(), time.process_time()).since(before)
+        with closing(train_run(files, Path(folder) / "run", bench_config(asked))) as events:
+            next(event for event in events if isinstance(event, Stepped))
+            return StartupTime(time.time() - began - writing.wall, time.process_time() - writing.cpu)
+
+
+def bench_examples(asked: BenchRequest, count: int) -> list[Example]:
+    """Numbers spelled out, a function of the count alone."""
+    return spelled_digits(count, asked.digits, asked.digits, seed=1)
+
+
+def encode_examples(asked: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, Encoded]:
+    """The symbols of these examples, and the examples in ids."""
+    data = bench_config(asked).data
+    vocabularies = learn_vocabularies(examples, segmenters(data), data.min_count)
+    return vocabularies, encode(examples, segmenters(data), vocabularies)
+
+
+def build_session(asked: BenchRequest, prepared: tuple[Vocabularies, Encoded], examples: Sequence[Example]) -> Session:
+    """A training on these examples, from its beginning."""
+    config, (vocabularies, encoded) = bench_config(asked), prepared
+    transducer = Transducer(config, vocabularies, build_network(config, vocabularies))
+    optimizer = build_optimizer(transducer.network, config.training)
+    return Session(transducer, optimizer, encoded, examples[:1])
+
+
+def iterate_updates(session: Session) -> Iterator[Stepped]:
+    """The updates of a training."""
+    return (event for event in fit(session) if isinstance(event, Stepped))
+
+
+def _training_steps(asked: BenchRequest) -> _TimedSteps:
+    """Updates, one a call."""
+    examples = bench_examples(asked, NUM_BATCHES * asked.case.batch)
+    session = build_session(asked, encode_examples(asked, examples), examples)
+    events = iterate_updates(session)
+    target = session.training.target.lengths.mean()
+    return _TimedSteps(lambda: next(events), session.transducer, session.training, lambda: float(target))
+
+
+def _decoding_steps(asked: BenchRequest) -> _TimedSteps:
+    """Calls that decode a few batches each, never the same twice in a row."""
+    count = BATCHES_PER_CALL * asked.case.batch
+    examples = bench_examples(asked, 4 * count)
+    session = build_session(asked, encode_examples(asked, examples), examples)
+    calls = itertools.cycle([examples[at : at + count] for at in range(0, len(examples), count)])
+    written: list[float] = [0.0]
+
+    def call() -> None:
+        if not asked.plain:
+            is_numba_available()  # a few batches alone would not be worth loading the kernels
+        traces = session.transducer.trace(next(calls))
+        written[0] = sum(len(trace.target) for trace in traces) / len(traces)
+
+    return _TimedSteps(call, session.transducer, session.training, lambda: written[0])
+
+
+def _step_shape(asked: BenchRequest, steps: _TimedSteps) -> StepShape:
+    """The sizes of a mean batch."""
+    config, vocabularies = steps.transducer.config, steps.transducer.vocabularies
+    return StepShape(
+        rows=asked.case.batch,
+        positions=asked.case.batch * float(steps.encoded.source.lengths.mean()),
+        steps=steps.written(),
+        embedding=config.encoder.embedding_size,
+        hidden=config.decoder.hidden_size,
+        direction=config.encoder.hidden_size,
+        units=config.attention.size,
+        gates=GATES[asked.cell],
+        source_symbols=len(vocabularies.source),
+        target_symbols=len(vocabularies.target),
+        parameters=parameter_count(steps.transducer.network),
+        beam=config.search.beam_size,
+    )
+
+
+def _build_result(
+    asked: BenchRequest, shape: StepShape, timing: StepTiming, peak: float, first_call: FirstCall
+) -> BenchResult:
+    """Times and memory beside the floor, as one record."""
+    work = training_work(shape) if asked.task == "train" else search_work(shape)
+    rates = measure_rates(shape, asked.seconds)
+    floor = compute_floor(work, rates)
+    batches = batches_per_call(asked.task)
+    samples = batches * shape.rows
+    return BenchResult(
+        task=asked.task,
+        case=asked.name,
+        cell=asked.cell,
+        threads=asked.threads,
+        plain=asked.plain,
+        samples_per_cpu_second=samples / timing.cpu,
+        samples_per_second=samples / timing.wall,
+        tokens_per_second=samples * shape.steps / timing.wall,
+        peak_mib=peak,
+        floor_ratio=MILLI * timing.cpu / batches / floor.total_ms,
+        floor_ms=floor.total_ms,
+        step_ms=MILLI * timing.wall / batches,
+        step_cpu_ms=MILLI * timing.cpu / batches,
+        fastest_cpu_ms=MILLI * timing.fastest / batches,
+        slowest_cpu_ms=MILLI * timing.slowest / batches,
+        steps=timing.steps * batches,
+        first_call_seconds=max(0.0, timing.first - timing.wall),
+        first_call=first_call,
+        start_seconds=None,
+        start_cpu_seconds=None,
+        operations=work.operations,
+        floor=floor,
+        rates=rates,
+        shape=shape,
+    )
+
+
+READING, ENCODING, CORPUS, BATCHING, WAITING = "reading", "encoding", "corpus", "batching", "waiting"
+ENCODER, KEYS, DECODER, HEAD = "encoder forward", "attention keys", "decoder forward", "head and loss"
+DECODER_BACK, ENCODER_BACK, UPDATE, OTHER = "decoder backward", "encoder backward", "clip and update", "other"
+ONCE = (READING, ENCODING, CORPUS)
+STAGES = (*ONCE, BATCHING, WAITING, ENCODER, KEYS, DECODER, HEAD, DECODER_BACK, ENCODER_BACK, UPDATE, OTHER)
+"""In the order of an update; the keys' and the head's stages include their way back."""
+
+Result = TypeVar("Result")
+
+
+class StageClock:
+    """Charges all time that passes to one stage or another."""
+
+    def __init__(self) -> None:
+        """Runs from now on, for nothing in particular."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what has passed."""
+        self.spent = dict.fromkeys(STAGES, ClockReading(0.0, 0.0))
+        self.stage, self.since = OTHER, read_clocks()
+
+    def enter(self, stage: str) -> None:
+        """What passes from now on is this stage's."""
+        moment = read_clocks()
+        passed, before = moment.since(self.since), self.spent[self.stage]
+        self.spent[self.stage] = ClockReading(before.wall + passed.wall, before.cpu + passed.cpu)
+        self.stage, self.since = stage, moment
+
+    def within(self, stage: str, after: str, function: Callable[..., Result]) -> Callable[..., Result]:
+        """The function, with its time for one stage, and what follows for another."""
+
+        def charged(*arguments: Any) -> Result:  # noqa: ANN401
+            self.enter(stage)
+            try:
+                return function(*arguments)
+            finally:
+                self.enter(after)
+
+        return charged
+
+
+def profile_training(asked: BenchRequest) -> list[StageTime]:
+    """Read and encode a file of pairs, then train on as many of its batches as fit into the time."""
+    use_threads(asked.threads)
+    with tempfile.TemporaryDirectory() as folder, disable_kernels() if asked.plain else nullcontext():
+        path, pairs = Path(folder) / "train.tsv", bench_examples(asked, NUM_BATCHES * asked.case.batch)
+        write_pairs(path, pairs)
+        _map_corpus(Path(folder), *encode_examples(asked, pairs[:1]))  # loads what is loaded once
+        clock = StageClock()
+        clock.enter(READING)
+        examples = read_examples(path, bench_config(asked).data).examples
+        clock.enter(ENCODING)
+        vocabularies, encoded = encode_examples(asked, examples)
+        clock.enter(CORPUS)
+        encoded = _map_corpus(Path(folder), vocabularies, encoded)
+        clock.enter(OTHER)
+        session = build_session(asked, (vocabularies, encoded), examples)
+        spent = {stage: (clock.spent[stage], NUM_BATCHES) for stage in ONCE}
+        updated, count = _time_stages(session, asked.seconds)
+    return stage_shares({stage: (tick, count) for stage, tick in updated.items()} | spent)
+
+
+def _map_corpus(folder: Path, vocabularies: Vocabularies, encoded: Encoded) -> Encoded:
+    """The same examples, in a file."""
+    write_corpus(folder / "corpus.arrow", Corpus("", Found((), 0, 0), vocabularies, encoded))
+    return map_corpus(folder / "corpus.arrow", "", tagged=False).encoded
+
+
+def _time_stages(session: Session, seconds: float) -> tuple[dict[str, ClockReading], int]:
+    """The time of each stage over some updates, and how many they were."""
+    clock, count = StageClock(), 0
+    attach_clock(session, clock)
+    events = iterate_updates(session)
+    for _ in range(NUM_WARMUP_STEPS):
+        next(events)
+    clock.restart()
+    began = time.perf_counter()
+    while not count or time.perf_counter() - began < seconds:
+        next(events)
+        clock.enter(OTHER)
+        count += 1
+    return clock.spent, count
+
+
+def attach_clock(session: Session, clock: StageClock) -> None:
+    """Switch the clock wherever an update of a session that has not begun passes from one stage to the next.
+
+    Forward: modules and functions as they begin and end. Backward: gradients as they arrive, that of the head's inputs
+    when the decoder's turn comes, that of the keys when it has ended, that of the memory when the encoder's comes. The
+    update begins when all is done.
+    """
+    _attach_feed(session, clock)
+    network = writing(session.transducer.network)
+    encoder, decoder = network.encoder, network.decoder
+    encoder.register_forward_pre_hook(lambda module, given: clock.enter(ENCODER))
+    encoder.register_forward_hook(lambda module, given, memory: _leave_encoder(clock, memory.states))
+    prepare = clock.within(KEYS, DECODER, decoder.prepare)
+
+    def prepared(memory: Memory) -> Attendable:
+        attendable = prepare(memory)
+        _on_gradient(attendable.keys, lambda: clock.enter(KEYS))
+        return attendable
+
+    setattr(decoder, "prepare", prepared)  # noqa: B010 (a method in another's place, on this object alone)
+    decoder.head.register_forward_pre_hook(lambda module, given: _enter_head(clock, given))
+    setattr(session.optimizer, "update", clock.within(UPDATE, OTHER, session.optimizer.update))  # noqa: B010
+
+
+def _attach_feed(session: Session, clock: StageClock) -> None:
+    """Batches are planned and assembled within the waiting for them, unless another thread does it meanwhile."""
+    if not session.ahead:
+        for name in ("plan", "prepare"):
+            setattr(session, name, clock.within(BATCHING, WAITING, getattr(session, name)))
+    feed_of = session.feed
+
+    def watched(plan: list[ndarray]) -> Feed:
+        feed = feed_of(plan)
+        setattr(feed, "next", clock.within(WAITING, OTHER, feed.next))  # noqa: B010 (of this object alone)
+        return feed
+
+    setattr(session, "feed", watched)  # noqa: B010 (as above)
+
+
+def _leave_encoder(clock: StageClock, states: Tensor) -> None:
+    """The encoder has ended; on the way back its turn comes when its states have their gradient."""
+    clock.enter(DECODER)
+    _on_gradient(states, lambda: clock.enter(ENCODER_BACK))
+
+
+def _enter_head(clock: StageClock, inputs: tuple[Tensor, ...]) -> None:
+    """The head begins; on the way back it has ended when its inputs have their gradients."""
+    clock.enter(HEAD)
+    for tensor in inputs:
+        _on_gradient(tensor, lambda: clock.enter(DECODER_BACK))
+
+
+def _on_gradient(tensor: Tensor, tell: Callable[[], None]) -> None:
+    """Call when the tensor's gradient is whole."""
+    if tensor.requires_grad:
+        tensor.register_hook(lambda gradient: tell())  # type: ignore[no-untyped-call]
+
+
+def stage_shares(spent: Mapping[str, tuple[ClockReading, int]]) -> list[StageTime]:
+    """Times of so many batches as times of one, with their shares of all, in the order of the stages."""
+    each = {stage: ClockReading(tick.wall / batches, tick.cpu / batches) for stage, (tick, batches) in spent.items()}
+    wall, cpu = sum(tick.wall for tick in each.values()), sum(tick.cpu for tick in each.values())
+    return [
+        StageTime(
+            stage, MILLI * each[stage].wall, MILLI * each[stage].cpu, each[stage].wall / wall, each[stage].cpu / cpu
+        )
+        for stage in STAGES
+    ]

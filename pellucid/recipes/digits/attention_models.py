@@ -1,0 +1,444 @@
+"""Pellucid's own attention models on spelled digits: digits-attention, digits-fewest and digits-extrapolate.
+
+N traces, T target positions, S source positions.
+"""
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+from matplotlib.figure import Figure
+
+from pellucid.config.settings import Config
+from pellucid.data.synthetic import WORD_SIZES, spell, spelled_digits, write_pairs
+from pellucid.decoding.trace import Trace
+from pellucid.errors import DataError
+from pellucid.evaluation.alignment import Agreement, Spans, agreement
+from pellucid.files import make_folder, write_json
+from pellucid.model.network import parameter_count
+from pellucid.recipes.digits.networks import DigitsArchitecture
+from pellucid.recipes.digits.report import (
+    POSITIONS_ATTENTION,
+    DigitsRuns,
+    LessonReport,
+    ReferenceCurve,
+    line_colors,
+    load_reference_curves,
+    report_json,
+    report_parts,
+    run_lines,
+    write_lesson_report,
+)
+from pellucid.recipes.digits.training import (
+    DigitsEvaluation,
+    DigitsResult,
+    DigitsStudy,
+    DigitsTrainingPlan,
+    DigitsValidation,
+    discard_progress,
+    run_study,
+)
+from pellucid.recipes.jobs import progress_callback, run_jobs
+from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
+from pellucid.reporting.figures import MUTED, empty_figure, mean_attention, settled, svg, tidy
+from pellucid.reporting.terminal import legend, render
+from pellucid.tasks.task import ATTENTION_CAPTION
+from pellucid.training.ensemble_training import throttle
+from pellucid.training.run_folder import load, read_log
+from pellucid.training.session import Files, train_run
+from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
+from pellucid.viewer.reports import Judgement, judge, report_on, write_report
+from pellucid.worker_pool import ProgressCallback
+
+
+class DigitsJob(NamedTuple):
+    """One training: its name, where it goes, what it sees."""
+
+    name: str
+    """Empty where there is only one of a seed."""
+    out: Path
+    seed: int
+    samples: int
+    config: Config
+    digits: tuple[int, int] = (20, 20)
+    """Fewest and most of a pair."""
+    development: int = 1_000
+    test: int = 5_000
+
+
+class TrainedDigitsRun(NamedTuple):
+    """A trained run, what it is worth, and the same in the lessons' terms."""
+
+    folder: Path
+    judgement: Judgement
+    outcome: DigitsResult
+
+
+def train_and_evaluate(task: DigitsJob, tell: ProgressCallback = discard_progress) -> TrainedDigitsRun:
+    """Train on pairs that are each seen once, and judge on pairs that were not seen."""
+    tag = f"{task.name} seed {task.seed}".strip().replace(" ", "-")
+    data, folder = task.out / "data" / tag, task.out / "runs" / tag
+    make_folder(data)
+    counts = {"train": task.samples, "dev": task.development, "test": task.test}
+    pairs = {
+        name: spelled_digits(count, *task.digits, 10 * task.seed + place)
+        for place, (name, count) in enumerate(counts.items())
+    }
+    for name, examples in pairs.items():
+        write_pairs(data / f"{name}.tsv", examples)
+    events = train_run(Files(data / "train.tsv", data / "dev.tsv"), folder, task.config)
+    for _, told in throttle(events):
+        if told is not None:
+            tell(told)
+    judgement = judge(load(folder), pairs["test"])
+    return TrainedDigitsRun(folder, judgement, digits_result(task, folder, judgement))
+
+
+def digits_result(task: DigitsJob, folder: Path, judgement: Judgement) -> DigitsResult:
+    """A run in the lessons' terms: its log as a curve, its judgement in shares of 1."""
+    log = read_log(folder)
+    curve = [
+        DigitsValidation(
+            record["samples"], record["loss"], record["symbol_accuracy"] / 100, record["exact_match"] / 100
+        )
+        for record in log
+        if record["event"] == "validated"
+    ]
+    evaluation = judgement.evaluation
+    final = DigitsEvaluation(
+        symbol_accuracy=evaluation.symbol_accuracy / 100,
+        exact_match=evaluation.exact_match / 100,
+        per_position=[position.right / max(position.total, 1) for position in evaluation.positions],
+        attention_mean=mean_attention(judgement.traces)[: len(evaluation.positions)].tolist(),
+        agreement=trace_agreement(judgement.traces, [target for (target,) in judgement.references]),
+    )
+    seconds = [record["seconds"] for record in log if record["event"] == "stopped"][-1]
+    return DigitsResult(task.name, task.seed, parameter_count(judgement.transducer.network), seconds, curve, final)
+
+
+def trace_agreement(traces: Sequence[Trace], digits: Sequence[str]) -> Agreement:
+    """The weights of each written symbol against the word of the digit that belongs in its place."""
+    steps = max(len(trace.target) for trace in traces)
+    weights = np.zeros((len(traces), steps, max(len(trace.source) for trace in traces)), np.float32)
+    first, stop = (np.zeros(weights.shape[:2], np.int64) for _ in range(2))
+    known = np.zeros(weights.shape[:2], np.bool_)
+    for row, (trace, answer) in enumerate(zip(traces, digits, strict=True)):
+        count = min(len(trace.target), len(answer))
+        ends = word_ends(answer)[:count]
+        weights[row, : trace.attention.shape[0], : trace.attention.shape[1]] = trace.attention
+        stop[row, :count], known[row, :count] = ends, True
+        first[row, 1:count] = ends[:-1]
+    return agreement(weights, Spans(first, stop, known))
+
+
+def word_ends(digits: str) -> Int[np.ndarray, " T"]:
+    """Where the word of each digit ends, the space behind it included."""
+    return np.cumsum(WORD_SIZES[[int(digit) for digit in digits]])
+
+
+def samples_to_accuracy(outcome: DigitsResult, accuracy: float) -> int | None:
+    """The samples seen at the first validation that reached so much, if one did."""
+    return next((point.samples for point in outcome.curve if point.symbol_accuracy >= accuracy), None)
+
+
+DEMO_DIGITS, DEMO_SAMPLES, DEMO_DEV_PAIRS, DEMO_TEST_PAIRS = 20, 60_000, 1_000, 5_000
+DEMO_NUMBERS = ("31415926535897932384", "27182818284590452353", "11111111112222222222")
+"""Lines to show: the first digits of π and of e, and a row of equal ones, where it is easy to lose one's place."""
+DEMO_NAME, DEMO_TITLE = "digits-attention", "Spelled digits to digits, with attention"
+DEMO_INTRODUCTION = """\
+A bidirectional GRU encoder of 5 + 5 units reads twenty digits spelled out, about 99 characters; a GRU
+decoder of 10 units with additive attention writes them as digits. Every training pair was seen once; the pairs it is
+judged on are fresh.
+
+The 2016 notebook this repeats reached 89.2 % of the symbols at best, with twice the samples and more parameters;
+without attention its encoder-decoder stayed at a quarter."""
+
+
+def run_attention(request: RecipeRequest) -> Iterator[str]:
+    """Train one model a seed, judge each on fresh pairs, show a few lines, and write report.html and report.json."""
+    results = [
+        train_and_evaluate(
+            DigitsJob(
+                "", request.out, seed, request.samples or DEMO_SAMPLES, load_recipe_config(DEMO_NAME, {"seed": seed})
+            )._replace(digits=(DEMO_DIGITS, DEMO_DIGITS), development=DEMO_DEV_PAIRS, test=DEMO_TEST_PAIRS),
+            progress_callback(request, f"attention, seed {seed} ({seed} of {request.seeds})"),
+        )
+        for seed in range(1, request.seeds + 1)
+    ]
+    yield from _translation_lines(results[0].folder)
+    group = DigitsRuns("attention", [result.outcome for result in results])
+    lesson = LessonReport(
+        DEMO_NAME, DEMO_TITLE, DEMO_INTRODUCTION, [group], _optional_reference_curves(request.data), POSITIONS_ATTENTION
+    )
+    report = report_on(results[0].folder, results[0].judgement, DEMO_TITLE, DEMO_INTRODUCTION)
+    write_report(request.out / "report.html", replace(report, parts=report_parts(lesson)))
+    write_json(request.out / "report.json", report_json(lesson))
+    yield from run_lines(group)
+    yield f"report: {request.out / 'report.html'}"
+
+
+def _optional_reference_curves(data: Path) -> list[ReferenceCurve]:
+    """The authors' curves, where they are at hand: the demo runs without them."""
+    try:
+        return load_reference_curves(data, "attention")
+    except DataError:
+        return []
+
+
+def _translation_lines(folder: Path) -> Iterator[str]:
+    """A few translations with their attention, for the terminal."""
+    color = sys.stdout.isatty()
+    width = shutil.get_terminal_size((120, 24)).columns
+    for trace in load(folder).predict([spell(number) for number in DEMO_NUMBERS]):
+        yield f"{render(trace, width=width, color=color)}\n"
+    yield f"{legend(color=color)}\n{ATTENTION_CAPTION}\n"
+
+
+FEWEST_SAMPLES, FEWEST_DEV_PAIRS, FEWEST_TEST_PAIRS = 15_000, 500, 2_000
+TARGET_ACCURACY = 0.99
+ABLATIONS: Mapping[str, Mapping[str, Any]] = {
+    "ours": {},
+    "reads forward only": {"encoder": {"bidirectional": False, "hidden_size": 10}},
+    "no symbol fed back": {"decoder": {"embedding": "none"}},
+    "output reads the context only": {"decoder": {"output": "context"}},
+    "starts from zero": {"decoder": {"init_hidden": "zero"}},
+    "batches of 100": {"training": {"batch_size": 100}},
+    "rate 0.005": {"training": {"learning_rate": 0.005}},
+    "constant rate": {"training": {"lr_schedule": "constant"}},
+}
+"""What is taken away from our network, one at a time."""
+NOTEBOOK_ARCHITECTURE, SHORT_PLAN = (
+    DigitsArchitecture("attention"),
+    DigitsTrainingPlan(FEWEST_SAMPLES, every=750, validation=FEWEST_DEV_PAIRS),
+)
+ADDITIONS: Mapping[str, tuple[DigitsArchitecture, DigitsTrainingPlan]] = {
+    "2016": (NOTEBOOK_ARCHITECTURE, SHORT_PLAN),
+    "2016, padding masked": (NOTEBOOK_ARCHITECTURE._replace(attends_padding=False), SHORT_PLAN),
+    "2016, reads both ways": (NOTEBOOK_ARCHITECTURE._replace(directions="both", merge="sum"), SHORT_PLAN),
+    "2016, weights scaled by size": (NOTEBOOK_ARCHITECTURE._replace(initial="scaled"), SHORT_PLAN),
+    "2016, batches of 10": (NOTEBOOK_ARCHITECTURE, SHORT_PLAN._replace(batch=10)),
+    "2016, rate 0.02 falling": (NOTEBOOK_ARCHITECTURE, SHORT_PLAN._replace(rate=0.02, decay="cosine")),
+}
+"""What is added to the notebook's network, one at a time."""
+FEWEST_INTRODUCTION = """\
+How many samples does it take to get 99 % of the symbols right? The notebook's network did not get
+there in 150,000. Ours does in a fraction, with fewer parameters. To see what does it, each ingredient is taken away
+from ours by itself, and each is added by itself to the network of 2016; all with the same number of samples."""
+
+
+def run_fewest(request: RecipeRequest) -> Iterator[str]:
+    """Train ours, ours without each ingredient, and the notebook's with each."""
+    make_folder(request.out)
+    samples = request.samples or FEWEST_SAMPLES
+    seeds = range(1, request.seeds + 1)
+    own = [
+        DigitsJob(
+            name, request.out, seed, samples, load_recipe_config("digits-fewest", {"seed": seed, **without})
+        )._replace(development=FEWEST_DEV_PAIRS, test=FEWEST_TEST_PAIRS)
+        for name, without in ABLATIONS.items()
+        for seed in seeds
+    ]
+    theirs = [
+        DigitsStudy(name, design, plan._replace(samples=samples), seed)
+        for name, (design, plan) in ADDITIONS.items()
+        for seed in seeds
+    ]
+    jobs: list[DigitsJob | DigitsStudy] = [*own, *theirs]
+    outcomes = list(run_jobs(_train_either, [(f"{job.name}, seed {job.seed}", job) for job in jobs], request))
+    groups = [
+        DigitsRuns(name, [outcome for outcome in outcomes if outcome.name == name]) for name in (*ABLATIONS, *ADDITIONS)
+    ]
+    for group in groups:
+        yield from run_lines(group)
+    table = _samples_table(groups)
+    yield from ("  ".join(row) for row in table.rows)
+    references = load_reference_curves(request.data, "attention")
+    shown = [groups[0], *groups[len(ABLATIONS) : len(ABLATIONS) + 1]]
+    lesson = LessonReport(
+        "digits-fewest", "How few samples are enough", FEWEST_INTRODUCTION, shown, references, POSITIONS_ATTENTION
+    )
+    numbers = {
+        "samples_to_99": {
+            f"{outcome.name}, seed {outcome.seed}": samples_to_accuracy(outcome, TARGET_ACCURACY)
+            for outcome in outcomes
+        },
+        "final_symbol_accuracy": {f"{outcome.name}, seed {outcome.seed}": outcome.accuracy for outcome in outcomes},
+    }
+    yield write_lesson_report(request, lesson._replace(parts=[table], numbers=numbers))
+
+
+def _train_either(job: DigitsJob | DigitsStudy, tell: ProgressCallback) -> DigitsResult:
+    """One training of either kind."""
+    return train_and_evaluate(job, tell).outcome if isinstance(job, DigitsJob) else run_study(job, tell)
+
+
+def _samples_table(groups: list[DigitsRuns]) -> ReportTable:
+    """Each variant's samples to 99 % and final accuracy, seed by seed."""
+    rows = []
+    for group in groups:
+        needed = [samples_to_accuracy(outcome, TARGET_ACCURACY) for outcome in group.outcomes]
+        rows.append(
+            (
+                group.name,
+                " ".join("–" if samples is None else f"{samples:,}" for samples in needed),
+                " ".join(f"{100 * outcome.accuracy:.2f}" for outcome in group.outcomes),
+                " ".join(f"{100 * outcome.final.exact_match:.1f}" for outcome in group.outcomes),
+                f"{group.outcomes[0].parameters:,}",
+            )
+        )
+    heads = ("network", "samples to 99 % of the symbols", "symbols right, %", "sequences right, %", "parameters")
+    return ReportTable("Each ingredient by itself", "One number a seed; – never reached.", heads, rows)
+
+
+EXTRAPOLATION_SAMPLES, EXTRAPOLATION_DEV_PAIRS, EXTRAPOLATION_TEST_PAIRS = 100_000, 300, 1_000
+TEST_LENGTHS, PAIRS_PER_LENGTH = (1, 5, 10, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100), 200
+ATTENTION_TYPES = ("location", "additive", "monotonic")
+ENCODER_DROPOUT = {"location": 0.1}
+"""Share of the encoder's units dropped in training, 0 where none is named. It is what keeps the fifth seed of location
+from ending long rows early; additive attention loses nearly half of its symbols to it, at the lengths it was taught."""
+EXTRAPOLATION_INTRODUCTION = """\
+Every network here has seen rows of one to twenty digits and nothing longer; then it is asked for up
+to a hundred. Where do they break, and why?
+
+Additive attention finds the next word by what the encoder's states say, so the states must count the words, and they
+have never counted beyond twenty. Location-sensitive attention also sees where it looked last, through filters that
+slide over its own weights: from there the next word is a few letters on, whatever the length. Monotonic attention
+never goes back, but begins each scan at the very position where the last one stopped (Raffel et al. 2017, section
+2.2): to go on it must no longer like what it liked a step before, and where a word comes twice it may stay for good.
+
+All three start from nothing and write from the context alone: a decoder that begins with the encoder's summary, or
+may guess the end from its own state, learns to count there instead."""
+
+
+class LengthAccuracy(NamedTuple):
+    """What a network makes of rows of so many digits; shares of 1."""
+
+    digits: int
+    symbol_accuracy: float
+    exact_match: float
+    agreement: Agreement
+    stays: float
+    """Share of the looks, the first of each row apart, at the very position of the look before."""
+
+
+class ExtrapolationResult(NamedTuple):
+    """One training, and how far it reaches."""
+
+    outcome: DigitsResult
+    lengths: list[LengthAccuracy]
+
+
+def run_extrapolate(request: RecipeRequest) -> Iterator[str]:
+    """Train each kind of attention with every seed, and test each at every length."""
+    make_folder(request.out)
+    tasks = [
+        DigitsJob(
+            score,
+            request.out,
+            seed,
+            request.samples or EXTRAPOLATION_SAMPLES,
+            load_recipe_config("digits-extrapolate", _extrapolation_settings(score, seed)),
+        )._replace(digits=(1, 20), development=EXTRAPOLATION_DEV_PAIRS, test=EXTRAPOLATION_TEST_PAIRS)
+        for score in ATTENTION_TYPES
+        for seed in range(1, request.seeds + 1)
+    ]
+    reached = list(
+        run_jobs(train_and_test_lengths, [(f"{task.name}, seed {task.seed}", task) for task in tasks], request)
+    )
+    groups = [
+        DigitsRuns(score, [each.outcome for each in reached if each.outcome.name == score]) for score in ATTENTION_TYPES
+    ]
+    for group in groups:
+        yield from run_lines(group)
+    for each in reached:
+        last = each.lengths[-1]
+        yield (
+            f"{_result_name(each)}, {last.digits} digits: {100 * last.symbol_accuracy:.2f} % of the symbols, "
+            f"{100 * last.exact_match:.1f} % of the sequences, alignment error {100 * last.agreement.error:.2f} %, "
+            f"{100 * last.stays:.1f} % of the looks do not move"
+        )
+    numbers = {"lengths": {_result_name(each): [length._asdict() for length in each.lengths] for each in reached}}
+    lesson = LessonReport("digits-extrapolate", "Five times as long as any seen", EXTRAPOLATION_INTRODUCTION, groups)
+    yield write_lesson_report(request, lesson._replace(parts=_length_parts(reached), numbers=numbers))
+
+
+def _extrapolation_settings(score: str, seed: int) -> dict[str, Any]:
+    """What one training has of its own."""
+    return {"seed": seed, "attention": {"type": score}, "encoder": {"dropout": ENCODER_DROPOUT.get(score, 0.0)}}
+
+
+def train_and_test_lengths(task: DigitsJob, tell: ProgressCallback = discard_progress) -> ExtrapolationResult:
+    """Train, then test at every length."""
+    result = train_and_evaluate(task, tell)
+    transducer = load(result.folder)
+    lengths = []
+    for digits in TEST_LENGTHS:
+        judgement = judge(transducer, spelled_digits(PAIRS_PER_LENGTH, digits, digits, 1_000 + digits))
+        evaluation = judgement.evaluation
+        agreed = trace_agreement(judgement.traces, [target for (target,) in judgement.references])
+        accuracies = evaluation.symbol_accuracy / 100, evaluation.exact_match / 100
+        lengths.append(LengthAccuracy(digits, *accuracies, agreed, stationary_share(judgement.traces)))
+    return ExtrapolationResult(result.outcome, lengths)
+
+
+def stationary_share(traces: Sequence[Trace]) -> float:
+    """The share of looks that do not move: a word read twice, where every word is to be written once."""
+    places = [trace.attention.argmax(axis=1) for trace in traces]
+    looks = sum(max(len(place) - 1, 0) for place in places)
+    return sum(int((place[1:] == place[:-1]).sum()) for place in places) / max(looks, 1)
+
+
+def _length_parts(reached: Sequence[ExtrapolationResult]) -> list[ReportPart]:
+    """Accuracy over length, as a figure and in numbers."""
+    caption = (
+        f"Symbol accuracy on {PAIRS_PER_LENGTH} pairs of each length. Training lengths are shaded. A thin line is one "
+        "seed, a thick line the mean."
+    )
+    heads = (
+        "digits",
+        *(f"{_result_name(each)}: symbols, sequences, alignment error, looks that stay" for each in reached),
+    )
+    rows = [
+        (
+            str(digits),
+            *(
+                f"{100 * each.lengths[at].symbol_accuracy:.2f}, {100 * each.lengths[at].exact_match:.1f}, "
+                f"{100 * each.lengths[at].agreement.error:.2f}, {100 * each.lengths[at].stays:.1f}"
+                for each in reached
+            ),
+        )
+        for at, digits in enumerate(TEST_LENGTHS)
+    ]
+    title = "How far each reaches"
+    return [
+        ReportFigure(title, caption, svg(_length_figure(reached))),
+        ReportTable(title, "All in per cent.", heads, rows),
+    ]
+
+
+def _length_figure(reached: Sequence[ExtrapolationResult]) -> Figure:
+    """Accuracy over length."""
+    figure = empty_figure(7.2, 3.8)
+    axes = figure.add_subplot()
+    axes.axvspan(1, 20, color="#eef2f7", linewidth=0)
+    for score, color in zip(ATTENTION_TYPES, line_colors(len(ATTENTION_TYPES)), strict=True):
+        runs = [[length.symbol_accuracy for length in each.lengths] for each in reached if each.outcome.name == score]
+        for values in runs:
+            axes.plot(TEST_LENGTHS, values, color=color, linewidth=0.7, alpha=0.6)
+        axes.plot(TEST_LENGTHS, np.mean(runs, axis=0), color=color, linewidth=2, label=score)
+    tidy(axes)
+    axes.set_ylim(0.0, 1.02)
+    axes.set_ylabel("symbols right", color=MUTED)
+    axes.set_xlabel("digits of the input", color=MUTED)
+    axes.legend(frameon=False, labelcolor="linecolor", fontsize=9)
+    return settled(figure)
+
+
+def _result_name(reached: ExtrapolationResult) -> str:
+    """A run's name and seed."""
+    return f"{reached.outcome.name}, seed {reached.outcome.seed}"

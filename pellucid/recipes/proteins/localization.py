@@ -1,0 +1,376 @@
+"""Subcellular localization of proteins, with and without attention, on a random split and on a split by families.
+
+S residues (varies by protein), N bins of a protein.
+"""
+
+import gzip
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pellucid.data.examples import Example
+from pellucid.errors import DataError, quote
+from pellucid.evaluation.metrics import Z95, Interval, wilson
+from pellucid.files import read_bytes
+from pellucid.recipes.digits.report import line_colors
+from pellucid.recipes.experiments import DataSplits, Experiment, ExperimentSuite
+from pellucid.recipes.label_experiments import LabelPredictions, LabelRun, LabelScore, LabelSuite, run_label_suite
+from pellucid.recipes.recipe import RecipeRequest
+from pellucid.reporting.figures import MUTED, empty_figure, settled, svg, tidy
+from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
+
+STRETCH_LENGTH = 8
+"""Residues of a stretch."""
+MIN_SHARED_FRACTION = 0.02
+"""Two proteins are near-copies if they share so many of the shorter one's stretches."""
+MIN_SHARED_STRETCHES = 2
+"""And at least so many."""
+START_LENGTH = 30
+"""Proteins that begin with the same so many residues are near-copies too."""
+MAX_STRETCH_PROTEINS = 200
+"""Stretches of more proteins than this tell of a repeat, not of a family, and are left out."""
+
+
+def assign_families(sequences: Sequence[str]) -> Int[np.ndarray, " n"]:
+    """The number of each sequence's family, from 0 in the order of their first members.
+
+    Near-copies of near-copies are of one family (single linkage).
+    """
+    parents = list(range(len(sequences)))
+
+    def root(at: int) -> int:
+        """The first of its family, found so far."""
+        while parents[at] != at:
+            parents[at] = parents[parents[at]]
+            at = parents[at]
+        return at
+
+    for one, other in near_copy_pairs(sequences):
+        low, high = sorted((root(one), root(other)))
+        parents[high] = low
+    return np.unique([root(at) for at in range(len(sequences))], return_inverse=True)[1]
+
+
+def near_copy_pairs(sequences: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """All pairs of near-copies."""
+    stretches = [{text[at : at + STRETCH_LENGTH] for at in range(len(text) - STRETCH_LENGTH + 1)} for text in sequences]
+    having: dict[str, list[int]] = {}
+    for number, own in enumerate(stretches):
+        for stretch in own:
+            having.setdefault(stretch, []).append(number)
+    shared: Counter[tuple[int, int]] = Counter()
+    for numbers in having.values():
+        if 1 < len(numbers) <= MAX_STRETCH_PROTEINS:
+            shared.update(combinations(numbers, 2))
+    for (one, other), count in shared.items():
+        if count >= max(MIN_SHARED_STRETCHES, MIN_SHARED_FRACTION * min(len(stretches[one]), len(stretches[other]))):
+            yield one, other
+    starts: dict[str, int] = {}
+    for number, text in enumerate(sequences):
+        if text[:START_LENGTH] in starts:
+            yield starts[text[:START_LENGTH]], number
+        starts.setdefault(text[:START_LENGTH], number)
+
+
+LOCATIONS = {"cyto": "cytosol", "mito": "mitochondrion", "nuclear": "nucleus", "secreted": "secreted"}
+"""The name of each place's file, and how the place is called."""
+MAX_RESIDUES = 1000
+"""Residues of a protein that are read: of a longer one, the first half of them and the last."""
+SPLIT_SEED = 20151
+"""Of both splits, which are the same for every seed of a network."""
+HELD_OUT_FRACTION = 0.1
+"""Share of the proteins that are developed on, and of those that are tested on."""
+
+
+class Protein(NamedTuple):
+    """One protein."""
+
+    residues: str
+    """One letter each, all of them."""
+    place: str
+
+    @property
+    def example(self) -> Example:
+        """What is read of it, and its place."""
+        return Example(truncate_middle(self.residues), self.place)
+
+
+def read_proteins(folder: Path) -> list[Protein]:
+    """All proteins, file by file; of those with the same residues and the same place the first alone."""
+    found = [
+        Protein(residues, place)
+        for name, place in LOCATIONS.items()
+        for residues in read_fasta(folder / f"{name}.fasta.gz")
+    ]
+    return list(dict.fromkeys(found))
+
+
+def read_fasta(path: Path) -> Iterator[str]:
+    """The sequences of a FASTA file, packed with gzip; `DataError` for what is none."""
+    try:
+        text = gzip.decompress(read_bytes(path, DataError)).decode("ascii")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is no FASTA file packed with gzip: {error}") from error
+    lines = list[str]()
+    for number, line in enumerate([*text.splitlines(), ">"], start=1):
+        if line.startswith(">"):
+            if lines:
+                yield "".join(lines)
+            lines = []
+        elif number == 1:
+            raise DataError(f"{path}, line 1: expected a header that begins with '>', got {quote(line)}")
+        elif line.strip():
+            lines.append(line.strip().rstrip("*"))
+
+
+def truncate_middle(residues: str) -> str:
+    """At most `LONGEST` residues: what is too long loses its middle, for signals stand at the ends.
+
+    Sønderby et al. 2015 cut theirs so.
+    """
+    return residues if len(residues) <= MAX_RESIDUES else residues[: MAX_RESIDUES // 2] + residues[-MAX_RESIDUES // 2 :]
+
+
+def random_split(proteins: Sequence[Protein]) -> DataSplits:
+    """Every protein by lot. Near-copies of what is tested stand among what is trained on."""
+    return _split_groups(proteins, np.arange(len(proteins)))
+
+
+def family_split(proteins: Sequence[Protein]) -> DataSplits:
+    """Every family by lot, so that no protein that is tested has a near-copy among those that are trained on."""
+    return _split_groups(proteins, assign_families([protein.residues for protein in proteins]))
+
+
+def count_near_copies(proteins: Sequence[Protein], pairs: DataSplits) -> tuple[int, int]:
+    """How many proteins are tested, and how many of these are of a family that is trained on."""
+    of = dict(zip((protein.example for protein in proteins), _families_of(proteins), strict=True))
+    trained = {of[example] for example in pairs.train}
+    return len(pairs.test), sum(of[example] in trained for example in pairs.test)
+
+
+def _families_of(proteins: Sequence[Protein]) -> list[int]:
+    """The number of each protein's family."""
+    numbers: list[int] = assign_families([protein.residues for protein in proteins]).tolist()
+    return numbers
+
+
+def _split_groups(proteins: Sequence[Protein], groups: Int[np.ndarray, " n"]) -> DataSplits:
+    """Groups by lot to what is tested on, then to what is developed on, until each has its share; the rest to training.
+
+    A group that does not fit any more goes on to the next part.
+    """
+    room = round(HELD_OUT_FRACTION * len(proteins))
+    parts: list[list[int]] = [[], [], []]
+    numbers, sizes = np.unique(groups, return_counts=True)
+    members = np.split(np.argsort(groups, kind="stable"), np.cumsum(sizes)[:-1])
+    for at in np.random.default_rng(SPLIT_SEED).permutation(len(numbers)).tolist():
+        own = members[at].tolist()
+        fits = (part for part in (2, 1) if len(parts[part]) + len(own) <= room)
+        parts[next(fits, 0)] += own
+    examples = [[proteins[at].example for at in sorted(part)] for part in parts]
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(examples[0]))
+    return DataSplits([examples[0][at] for at in order.tolist()], examples[1], examples[2])
+
+
+START_RESIDUES = (30, 60)
+"""Residues at the beginning whose share is told: signals that send a protein somewhere are mostly as long."""
+PROFILE_RESIDUES = 100
+"""Residues at the beginning that are drawn one by one."""
+PROFILE_BINS = 20
+"""Parts of a protein that are drawn for its whole length."""
+
+
+class AttentionShare(NamedTuple):
+    """How much of the attention lies on the first residues, as means over proteins in per cent."""
+
+    residues: int
+    attention: float
+    interval: Interval
+    """Of the mean, by the normal law."""
+    uniform: float
+    """What equal weights would give."""
+
+
+class AttentionProfile(NamedTuple):
+    """Attention along the proteins of one place."""
+
+    proteins: int
+    shares: Sequence[AttentionShare]
+    beginning: Sequence[float]
+    """At each of the first residues, the mean of weight times length: 1 is what equal weights would give."""
+    along: Sequence[float]
+    """The mean share of each of `BINS` equal parts from the first residue to the last, in per cent."""
+
+    def told(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        shares = [{**share._asdict(), "interval": list(share.interval)} for share in self.shares]
+        return {**self._asdict(), "shares": shares}
+
+
+def attention_profiles(answers: LabelPredictions) -> dict[str, Any]:
+    """The profile of each place's proteins, as plain values; nothing where there is no attention."""
+    weights: dict[str, list[Float[np.ndarray, " _S"]]] = {}
+    for example, trace in zip(answers.examples, answers.traces, strict=True):
+        if trace.attention.any():
+            weights.setdefault(example.target, []).append(trace.attention[-1].astype(np.float64))
+    return {"attention": {place: build_profile(weights[place]).told() for place in sorted(weights)}} if weights else {}
+
+
+def build_profile(weights: Sequence[Float[np.ndarray, " _S"]]) -> AttentionProfile:
+    """The profile of some proteins, from the weights of each."""
+    beginning = [
+        float(np.mean([row[at] * len(row) for row in weights if len(row) > at] or [math.nan]))
+        for at in range(PROFILE_RESIDUES)
+    ]
+    along = np.mean([_bin_shares(row) for row in weights], axis=0)
+    return AttentionProfile(
+        len(weights), [_attention_share(weights, count) for count in START_RESIDUES], beginning, (100 * along).tolist()
+    )
+
+
+def _attention_share(weights: Sequence[Float[np.ndarray, " _S"]], count: int) -> AttentionShare:
+    """The share of the first residues."""
+    shares = np.array([100 * row[:count].sum() for row in weights])
+    mean, half = float(shares.mean()), 0.0
+    if len(shares) > 1:
+        half = Z95 * float(shares.std(ddof=1)) / math.sqrt(len(shares))
+    uniform = float(np.mean([100 * min(1.0, count / len(row)) for row in weights]))
+    return AttentionShare(count, mean, Interval(mean - half, mean + half), uniform)
+
+
+def _bin_shares(row: Float[np.ndarray, " S"]) -> Float[np.ndarray, " N"]:
+    """The share of each of `BINS` parts of equal length; a residue on a border is shared out."""
+    edges = np.linspace(0, len(row), PROFILE_BINS + 1)
+    below = np.interp(edges, np.arange(len(row) + 1), np.concatenate([[0.0], row.cumsum()]))
+    return np.diff(below)
+
+
+def profile_figure(profiles: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Left the first residues, how often as much as equal weights; right the whole length, in per cent."""
+    figure = empty_figure(9.2, 3.6)
+    left, right = figure.subplots(1, 2)
+    for (place, profile), color in zip(profiles.items(), line_colors(len(profiles)), strict=True):
+        name = f"{place} ({profile['proteins']})"
+        left.plot(np.arange(1, PROFILE_RESIDUES + 1), profile["beginning"], color=color, linewidth=1.6, label=name)
+        middles = (np.arange(PROFILE_BINS) + 0.5) * 100 / PROFILE_BINS
+        right.plot(middles, profile["along"], "o-", color=color, markersize=3, linewidth=1.6)
+    _style_axes(left, 1.0, ("residue", "weight × length"))
+    _style_axes(right, 100 / PROFILE_BINS, ("place along the protein, %", "share of attention, %"))
+    left.legend(frameon=False, labelcolor="linecolor", fontsize=8.5)
+    return settled(figure)
+
+
+def _style_axes(axes: Axes, equal: float, titles: tuple[str, str]) -> None:
+    """What equal weights would give as a dashed line, and the names of the axes."""
+    tidy(axes)
+    axes.axhline(equal, color=MUTED, linewidth=0.9, linestyle="--")
+    axes.set_ylim(bottom=0.0)
+    axes.set_xlabel(titles[0], color=MUTED)
+    axes.set_ylabel(titles[1], color=MUTED)
+
+
+def profile_table(profiles: Mapping[str, Mapping[str, Any]]) -> ReportTable:
+    """The share of the first residues, place by place."""
+    rows = [
+        [place, f"{profile['proteins']}", f"{share['residues']}", _share_cell(share), *_uniform_cells(share)]
+        for place, profile in profiles.items()
+        for share in profile["shares"]
+    ]
+    heads = ["place", "proteins", "first residues", "attention, %", "equal weights, %", "times"]
+    caption = "Means over the proteins of the test set, by their true place; in brackets 95 % intervals of the mean."
+    return ReportTable("Where attention lies", caption, heads, rows)
+
+
+def _share_cell(share: Mapping[str, Any]) -> str:
+    """A share with its interval."""
+    low, high = share["interval"]
+    return f"{share['attention']:.1f} ({low:.1f} to {high:.1f})"
+
+
+def _uniform_cells(share: Mapping[str, Any]) -> list[str]:
+    """What equal weights give, and how many times as much there is."""
+    return [f"{share['uniform']:.1f}", f"{share['attention'] / share['uniform']:.2f}"]
+
+
+Split = Callable[[Sequence[Protein]], DataSplits]
+SPLITS: Mapping[str, Split] = {"random": random_split, "families": family_split}
+READERS: Mapping[str, Mapping[str, Any]] = {
+    "attention": {},
+    "final": {"attention": {"type": "none", "num_heads": 1}, "decoder": {"output": "state"}},
+}
+"""What reads the encoder's states: one look of four heads, whose contexts alone tell the place, or the last states."""
+PLACE_INTRODUCTION = """\
+9,222 proteins of Swiss-Prot in four places: cytosol, mitochondrion, nucleus, secreted. Convolutions
+of 3, 5 and 9 residues, an LSTM both ways, and then either one look of attention with four heads, from whose contexts
+alone the place is told, or the LSTM's last states. Of a protein of more than 1,000 residues the first 500 and the last
+500 are read.
+
+The set has no split, and its proteins are not chosen to be unlike: near-copies of a protein, of other species or from
+the same gene family, stand beside it. A random split puts some of them on both sides, and what is measured on it looks
+too good. So there are two splits, each 80 : 10 : 10 with a fixed seed. "random" draws proteins. "families" draws
+families: proteins that share at least 2 % of the shorter one's stretches of eight residues, and at least two of them,
+or begin with the same thirty residues, are of one family, and so are near-copies of near-copies. Distant relatives,
+which share no such stretches, are still on both sides.
+
+The proteins come from github.com/dannyfriar/protein-localization-prediction. Nothing reviewed is published on them.
+MCC is the correlation of Gorodkin (2004) for several classes."""
+
+
+def run_place(request: RecipeRequest) -> Iterator[str]:
+    """Train and judge every reader on every split."""
+    return run_label_suite(place_suite(), request)
+
+
+def place_suite() -> LabelSuite:
+    """The recipe."""
+    reference = ExperimentSuite(
+        name="protein-place",
+        title="The place of a protein",
+        introduction=PLACE_INTRODUCTION,
+        origin="four FASTA files (github.com/dannyfriar/protein-localization-prediction, data), packed with gzip",
+        measure="exact_match",
+        experiments=[
+            Experiment(f"{split}-{reader}", partial(read_split, made), settings=settings)
+            for split, made in SPLITS.items()
+            for reader, settings in READERS.items()
+        ],
+        folder="protein-localisation-ucl",
+    )
+    return LabelSuite(reference, place_scores, {}, attention_profiles, profile_parts, readable=False)
+
+
+def read_split(split: Split, folder: Path) -> DataSplits:
+    """The three parts of a split."""
+    return split(read_proteins(folder))
+
+
+def place_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
+    """Accuracy, and the correlation."""
+    right, total = sum(each.exact for each in answers.scored), len(answers.scored)
+    mcc = answers.labelled.mcc
+    assert mcc is not None
+    return {"accuracy": LabelScore(100 * right / total, wilson(right, total).percent), "MCC": LabelScore(mcc)}
+
+
+def profile_parts(runs: Sequence[LabelRun]) -> Iterator[ReportPart]:
+    """Where attention lies along the proteins, for the first run of each split that has it."""
+    told = set[str]()
+    for run in runs:
+        profiles = run.worths.test.further.get("attention")
+        if profiles and run.experiment not in told:
+            told.add(run.experiment)
+            table = profile_table(profiles)
+            title = f"{table.title}: {run.experiment}, {run.who}"
+            caption = "The dashed line is what equal weights would give."
+            yield ReportFigure(title, caption, svg(profile_figure(profiles)))
+            yield msgspec.structs.replace(table, title=title)

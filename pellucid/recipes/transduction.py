@@ -1,0 +1,404 @@
+"""Recipes for published data sets of string transduction.
+
+Grapheme-to-phoneme conversion (with ablations), historical normalization, transliteration, spelling correction, SCAN.
+"""
+
+import random
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pellucid.config.settings import DataConfig
+from pellucid.data.examples import Example, read_examples
+from pellucid.data.lines import decoded_value, file_lines, without_end
+from pellucid.errors import DataError
+from pellucid.recipes.experiment_report import run_suite
+from pellucid.recipes.experiments import DataSplits, Experiment, ExperimentSuite
+from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
+
+G2P_PUBLISHED = {
+    "arm": (14.67, 14.22, 12.22),
+    "bul": (31.11, 34.00, 22.22),
+    "fre": (6.22, 6.89, 5.11),
+    "geo": (26.44, 28.00, 24.89),
+    "gre": (18.89, 18.89, 14.44),
+    "hin": (6.67, 9.56, 5.11),
+    "hun": (5.33, 5.33, 4.00),
+    "ice": (10.00, 10.22, 9.11),
+}
+"""Test WER of the languages that are tested: LSTM with attention, transformer, best submission."""
+G2P_SYSTEMS = ("LSTM with attention", "transformer", "best submission")
+UNTESTED_LANGUAGES = ("ady", "dut", "jpn", "kor", "lit", "rum", "vie")
+"""Languages of which the development set alone is judged."""
+G2P_SETTINGS: dict[str, dict[str, Any]] = {"kor": {"data": {"source_normalization": "nfd"}}}
+"""Korean's syllables are read as the letters they are made of: 3,600 words hold too few of each syllable."""
+G2P_INTRODUCTION = """SIGMORPHON 2020, task 1: 3,600 words a language to train on, 450 to develop on and 450 to test on,
+with their phones. Every language is trained with the same settings (Korean alone is read letter by letter instead of
+syllable by syllable), and every search keeps five hypotheses. WER is the share of words with a wrong phone, SER the
+edits over the phones (PER).
+
+Published: test WER of Gorman et al. (2020, Table 2), "The SIGMORPHON 2020 Shared Task on Multilingual
+Grapheme-to-Phoneme Conversion". Their LSTM with attention reads both ways, has one layer a side, label smoothing
+and a beam of five, and settings tuned for each language on its development set over 36 points. The best submission
+is another system for each language, and often an ensemble. One word of 450 is 0.22 points."""
+
+
+def run_g2p(request: RecipeRequest) -> Iterator[str]:
+    """Train and judge every language."""
+    return run_suite(g2p_suite(), request)
+
+
+def g2p_suite() -> ExperimentSuite:
+    """The recipe."""
+    data = load_recipe_config("g2p-sigmorphon2020", {}).data
+    languages = sorted(
+        [*G2P_PUBLISHED, *UNTESTED_LANGUAGES], key=lambda language: (language in UNTESTED_LANGUAGES, language)
+    )
+    return ExperimentSuite(
+        name="g2p-sigmorphon2020",
+        title="Words to phones",
+        introduction=G2P_INTRODUCTION,
+        origin="task 1 of SIGMORPHON 2020 (github.com/sigmorphon/2020, task1/data)",
+        measure="wer",
+        experiments=[
+            Experiment(
+                language,
+                partial(read_g2p_language, language, data),
+                _g2p_published(language),
+                G2P_SETTINGS.get(language, {}),
+            )
+            for language in languages
+        ],
+    )
+
+
+def read_g2p_language(language: str, config: DataConfig, folder: Path) -> DataSplits:
+    """The files of a language."""
+
+    def read(part: str) -> list[Example]:
+        """One of them."""
+        return read_examples(folder / part / f"{language}_{part}.tsv", config).examples
+
+    return DataSplits(read("train"), read("dev"), read("test") if language in G2P_PUBLISHED else ())
+
+
+def _g2p_published(language: str) -> dict[str, float]:
+    """The published numbers of a language, by system."""
+    return dict(zip(G2P_SYSTEMS, G2P_PUBLISHED[language], strict=True)) if language in G2P_PUBLISHED else {}
+
+
+ABLATION_LANGUAGES = ("arm", "bul", "gre")
+"""Of the tested languages, three in which the defaults err often enough to see a difference."""
+DEFAULT_SETTING = "default"
+ABLATION_SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    DEFAULT_SETTING: {},
+    "no-dropout": {"encoder": {"dropout": 0.0}, "decoder": {"dropout": 0.0}},
+    "variational": {"encoder": {"dropout_mask": "sequence"}, "decoder": {"dropout_mask": "sequence"}},
+    "embedding-dropout": {"encoder": {"embedding_dropout": 0.1}, "decoder": {"embedding_dropout": 0.1}},
+    "recurrent-dropout": {"encoder": {"recurrent_dropout": 0.2}, "decoder": {"recurrent_dropout": 0.2}},
+    "layer-normalization": {
+        "encoder": {"layer_normalization": "outputs"},
+        "decoder": {"layer_normalization": "outputs"},
+    },
+    "two-layers": {"encoder": {"num_layers": 2}, "decoder": {"num_layers": 2}},
+    "residual": {"encoder": {"num_layers": 2, "residual": True}, "decoder": {"num_layers": 2, "residual": True}},
+    "tied": {"decoder": {"tie_embeddings": True}},
+    "lstm": {"encoder": {"cell": "lstm"}, "decoder": {"cell": "lstm"}},
+    "step-then-attend": {"decoder": {"order": "step-then-attend"}},
+    "input-feeding": {"decoder": {"order": "step-then-attend", "input_feeding": True}},
+    "four-heads": {"attention": {"num_heads": 4}},
+    "general-score": {"attention": {"type": "general"}},
+    "no-smoothing": {"training": {"label_smoothing": 0.0}},
+    "scheduled-sampling": {"training": {"scheduled_sampling": "linear"}},
+    "mean-weights": {"training": {"weight_averaging": "ema", "ema_decay": 0.99}},
+    "consistency": {"training": {"rdrop_alpha": 1.0}},
+}
+"""What each changes of the defaults, and nothing else: neither rate nor length of training is sought anew for it."""
+ABLATION_BASELINES = {"residual": "two-layers", "input-feeding": "step-then-attend"}
+"""What a setting is held against where that is not the default."""
+ABLATION_INTRODUCTION = """\
+Words to phones of three languages of SIGMORPHON 2020, as the recipe g2p-sigmorphon2020 trains
+them, but with one option changed in each row: the same words, batches, rate and length of training, and the same
+seed. So a row says what it is worth to switch the option on, and not what could be made of it by seeking its best
+surroundings.
+
+Residual is two layers, too, so that it is held against two-layers; input feeding likewise against step-then-attend."""
+
+
+def run_g2p_ablations(request: RecipeRequest) -> Iterator[str]:
+    """Train and judge every setting."""
+    return run_suite(g2p_ablation_suite(), request)
+
+
+def g2p_ablation_suite() -> ExperimentSuite:
+    """The recipe."""
+    data = load_recipe_config("g2p-ablations", {}).data
+    return ExperimentSuite(
+        name="g2p-ablations",
+        title="What each option is worth",
+        introduction=ABLATION_INTRODUCTION,
+        origin="task 1 of SIGMORPHON 2020 (github.com/sigmorphon/2020, task1/data)",
+        measure="wer",
+        experiments=[
+            Experiment(
+                name=f"{setting}-{language}",
+                pairs=partial(read_g2p_language, language, data),
+                settings=changed,
+                setting=setting,
+                beside=""
+                if setting == DEFAULT_SETTING
+                else f"{ABLATION_BASELINES.get(setting, DEFAULT_SETTING)}-{language}",
+            )
+            for setting, changed in ABLATION_SETTINGS.items()
+            for language in ABLATION_LANGUAGES
+        ],
+        folder="g2p-sigmorphon2020",
+    )
+
+
+HISTNORM_FILES = {"ridges": "german-ridges", "bohoric": "slovene-goo300k-bohoric"}
+HISTNORM_SIZES = {"1k": 1_000, "5k": 5_000, "10k": 10_000, "25k": 25_000, "all": 0}
+"""Tokens to train on; 0 is all."""
+HISTNORM_SYSTEMS = ("Marian", "XNMT", "cSMTiser")
+HISTNORM_PUBLISHED = {
+    "ridges": {
+        "1k": (65.27, 60.61, 75.04),
+        "5k": (75.78, 74.27, 80.25),
+        "10k": (79.28, 78.77, 82.67),
+        "25k": (84.24, 83.75, 85.86),
+    },
+    "bohoric": {
+        "1k": (78.14, 73.83, 82.90),
+        "5k": (84.32, 83.78, 88.09),
+        "10k": (87.03, 86.41, 89.59),
+        "25k": (89.77, 89.45, 91.05),
+    },
+}
+"""Word accuracy by size, in the order of `SYSTEMS`."""
+HISTNORM_SETTINGS: dict[str, dict[str, Any]] = {
+    "1k": {"training": {"eval_interval": 4.0}},
+    "5k": {"training": {"eval_interval": 2.0}},
+}
+"""Small training sets are passed often, and the development set is large: it is judged every few passes only."""
+HISTNORM_INTRODUCTION = """\
+Tokens of German herbals (RIDGES, 1482 to 1652) and of Slovene books in the Bohorič alphabet
+(goo300k), each with its modern spelling. The first 1,000, 5,000, 10,000 and 25,000 tokens of the training file are
+trained on, and all of them; the development set and the test set are always whole, and each token counts as often
+as it stands there.
+
+Tokens are prepared as for the published numbers: without sentence boundaries, empty sides and tokens of punctuation
+alone, in lower case and in Unicode's form NFC, and with 0 for each digit of a number that is the same on both
+sides.
+
+Published: word accuracy by size, from appendix_tab6.pdf beside Bollmann (2019), "A Large-Scale Comparison of
+Historical Text Normalization Systems". Marian is a deep GRU, XNMT an LSTM that reads both ways, both with
+attention; cSMTiser translates phrases of characters. The appendix says neither which tokens were taken nor whether
+they were judged on the development or the test set: a difference of one point is none."""
+
+
+def run_histnorm(request: RecipeRequest) -> Iterator[str]:
+    """Train and judge both languages at every size."""
+    return run_suite(histnorm_suite(), request)
+
+
+def histnorm_suite() -> ExperimentSuite:
+    """The recipe."""
+    return ExperimentSuite(
+        name="histnorm",
+        title="Historical spellings to modern ones",
+        introduction=HISTNORM_INTRODUCTION,
+        origin="that of Bollmann 2019 (github.com/coastalcph/histnorm, the files german-ridges.* and "
+        "slovene-goo300k-bohoric.* of datasets)",
+        measure="exact_match",
+        experiments=[_histnorm_experiment(corpus, size) for corpus in HISTNORM_FILES for size in HISTNORM_SIZES],
+    )
+
+
+def normalize_pair(source: str, target: str) -> Example | None:
+    """A pair as the published systems saw it, or None where they did not: what scripts/preprocess.py --all does there.
+
+    But for spaces, which it replaces by a sign that stands for them.
+    """
+    if not source or not target or _is_punctuation(source) or _is_punctuation(target):
+        return None
+    source, target = (unicodedata.normalize("NFC", text).lower() for text in (source, target))
+    if source == target:
+        source = target = re.sub("[0-9]", "0", source)
+    return Example(source, target)
+
+
+def _histnorm_experiment(corpus: str, size: str) -> Experiment:
+    """A language at a size."""
+    published = dict(zip(HISTNORM_SYSTEMS, HISTNORM_PUBLISHED[corpus].get(size, ()), strict=False))
+    return Experiment(
+        f"{corpus}-{size}", partial(_read_histnorm, corpus, size), published, HISTNORM_SETTINGS.get(size, {})
+    )
+
+
+def _read_histnorm(corpus: str, size: str, folder: Path) -> DataSplits:
+    """The files of a language, the training file cut."""
+    train, dev, test = (
+        _read_histnorm_file(folder / f"{HISTNORM_FILES[corpus]}.{part}.txt") for part in ("train", "dev", "test")
+    )
+    return DataSplits(train[: HISTNORM_SIZES[size] or len(train)], dev, test)
+
+
+def _read_histnorm_file(path: Path) -> list[Example]:
+    """The tokens of a file; a line without two columns (a sentence boundary, a stray tab) is none."""
+    rows = [without_end(decoded_value(line)).rstrip().split("\t") for line in file_lines(path)]
+    pairs = [normalize_pair(*row) for row in rows if len(row) == 2]
+    return [pair for pair in pairs if pair is not None]
+
+
+def _is_punctuation(text: str) -> bool:
+    """Whether there is nothing but punctuation (Unicode's categories P)."""
+    return all(unicodedata.category(character).startswith("P") for character in text)
+
+
+TRANSLIT_LANGUAGES = {"he": "hebrew", "ar": "arabic"}
+TRANSLIT_PARTS = ("64", "16", "20")
+"""Per cent of the names that are trained on, developed on, tested on: the ends of the files' names."""
+TRANSLIT_INTRODUCTION = """\
+Words of the names of people in Wikidata, in lower case, and the same in Hebrew or Arabic script:
+the splits of Merhav and Ash (2018), "Design Challenges in Named Entity Transliteration". Every word stands once,
+with one answer. An output counts as right at k-best where one of the first k is that answer.
+
+Published: the paper compares Phonetisaurus, an encoder-decoder with attention and a transformer at 1-, 2- and
+3-best, but its table could not be read for this recipe, so nothing stands beside these numbers. For scale: its
+repository shows 60, 71 and 75 % for Russian, without saying of which system."""
+
+
+def run_translit(request: RecipeRequest) -> Iterator[str]:
+    """Train and judge both languages."""
+    return run_suite(translit_suite(), request)
+
+
+def translit_suite() -> ExperimentSuite:
+    """The recipe."""
+    data = load_recipe_config("translit-wikidata", {}).data
+    return ExperimentSuite(
+        name="translit-wikidata",
+        title="Names in other scripts",
+        introduction=TRANSLIT_INTRODUCTION,
+        origin="that of Merhav and Ash 2018 (github.com/steveash/NETransliteration-COLING2018, data)",
+        measure="exact_match",
+        experiments=[
+            Experiment(code, partial(_read_translit, name, data)) for code, name in TRANSLIT_LANGUAGES.items()
+        ],
+        candidates=3,
+    )
+
+
+def _read_translit(name: str, config: DataConfig, folder: Path) -> DataSplits:
+    """The files of a language; their third column, how often a name is met, is left."""
+    train, dev, test = (read_examples(folder / f"wd_{name}_{part}", config).examples for part in TRANSLIT_PARTS)
+    return DataSplits(train, dev, test)
+
+
+SPELLING_INTRODUCTION = """\
+Misspellings of the dictionary of codespell 2.4.3 with a single correction, as they are written
+there. No correction of one part is in another part: a word that is tested was never seen, so it must be spelt from
+what other words teach. Beside the accuracy stands how often the correction is among the first three outputs.
+
+Published: no number of such a model on fixed parts is known. Correctors that look words up in a dictionary solve
+another task, in which the right word is always among those known.
+
+The second experiment is the same with copying: a gate chooses, letter by letter, between what the decoder would write
+and the letters of the source where it looks (See et al. 2017). Nine letters of ten are copies, so where the attention
+of such a model lies is an alignment of the two spellings; it is drawn below."""
+
+
+def run_spelling(request: RecipeRequest) -> Iterator[str]:
+    """Train and judge."""
+    return run_suite(spelling_suite(), request)
+
+
+def spelling_suite() -> ExperimentSuite:
+    """The recipe."""
+    data = load_recipe_config("spelling-codespell", {}).data
+    return ExperimentSuite(
+        name="spelling-codespell",
+        title="Misspelt words to what was meant",
+        introduction=SPELLING_INTRODUCTION,
+        origin="codespell's dictionary (github.com/codespell-project/codespell) as train.tsv, dev.tsv and test.tsv, "
+        "split by the correction",
+        measure="exact_match",
+        experiments=[
+            Experiment("codespell", partial(_read_spelling, data), setting="codespell"),
+            Experiment(
+                "copying",
+                partial(_read_spelling, data),
+                {},
+                {"decoder": {"pointer_generator": True}},
+                setting="copying",
+                beside="codespell",
+            ),
+        ],
+        candidates=3,
+        drawn=True,
+    )
+
+
+def _read_spelling(config: DataConfig, folder: Path) -> DataSplits:
+    """The three files."""
+    return DataSplits(*(read_examples(folder / f"{part}.tsv", config).examples for part in ("train", "dev", "test")))
+
+
+SCAN_PUBLISHED = {
+    "simple": {"Lake and Baroni 2018": 99.8, "Bastings et al. 2018": 100.0},
+    "length": {"Lake and Baroni 2018": 20.8, "Bastings et al. 2018": 14.4},
+}
+"""Exact match. Lake and Baroni: the best of their networks for each split; Bastings et al.: GRU with attention."""
+SCAN_DEV_PAIRS = 500
+"""Training pairs that are kept to develop on."""
+SCAN_INTRODUCTION = """\
+Commands of a small grammar ("jump left twice") and the actions they ask for, word by word. In the
+split "simple" commands are drawn at random; in "length" all that ask for more than 22 actions are tested. There is
+no development set: 500 pairs of the training file, drawn with a fixed seed, are kept for that and not trained on.
+So the development set of "length" is no longer than its training set, and says nothing of longer ones.
+
+Published: exact match of Lake and Baroni (2018), "Generalization without Systematicity", for each split the best of
+their networks (simple: an LSTM without attention; length: a GRU with attention), trained on all pairs; and of the
+GRU with attention of Bastings et al. (2018), "Jump to better conclusions". Both are told from memory of the papers,
+not read again for this recipe."""
+
+
+def run_scan(request: RecipeRequest) -> Iterator[str]:
+    """Train and judge both splits."""
+    return run_suite(scan_suite(), request)
+
+
+def scan_suite() -> ExperimentSuite:
+    """The recipe."""
+    return ExperimentSuite(
+        name="scan",
+        title="Commands to actions",
+        introduction=SCAN_INTRODUCTION,
+        origin="SCAN (github.com/brendenlake/SCAN, the files of simple_split and length_split, each also as .gz)",
+        measure="exact_match",
+        experiments=[Experiment(split, partial(_read_scan, split), told) for split, told in SCAN_PUBLISHED.items()],
+    )
+
+
+def _read_scan(split: str, folder: Path) -> DataSplits:
+    """The files of a split, some of the training pairs kept to develop on."""
+    given, test = (_read_scan_file(folder / f"tasks_{part}_{split}.txt") for part in ("train", "test"))
+    kept = set(random.Random(1).sample(range(len(given)), min(SCAN_DEV_PAIRS, len(given) // 4)))
+    train = [pair for place, pair in enumerate(given) if place not in kept]
+    return DataSplits(train, [given[place] for place in sorted(kept)], test)
+
+
+def _read_scan_file(path: Path) -> list[Example]:
+    """The pairs of a file, compressed or not: "IN: run left OUT: I_TURN_LEFT I_RUN" on a line."""
+    packed = path.with_name(f"{path.name}.gz")
+    found = packed if packed.exists() else path
+    pairs = []
+    for number, line in enumerate(file_lines(found), start=1):
+        source, out, target = without_end(decoded_value(line)).removeprefix("IN: ").partition(" OUT: ")
+        if not out:
+            raise DataError(f"{found}, line {number}: expected 'IN: command OUT: actions'")
+        pairs.append(Example(source, target))
+    return pairs

@@ -1,0 +1,340 @@
+"""Attention that points at the letter which language models from both sides predict least, and its training.
+
+B batch, N words or typos, S letters, H hidden units, E embedding size, V symbols, A attention units.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from pellucid.data.synthetic import Typo, read_words
+from pellucid.model.device import use_threads
+from pellucid.model.network import parameter_count
+from pellucid.recipes.jobs import SampleProgress
+from pellucid.recipes.typos.report import TypoRun
+from pellucid.recipes.typos.training import (
+    EVALUATION_BATCH,
+    PADDING,
+    SYMBOLS,
+    TypoUpdate,
+    encode_words,
+    make_typo_data,
+    predict_positions,
+    predict_post_words,
+    train_with_validation,
+)
+from pellucid.worker_pool import ProgressCallback
+
+
+class PointerSizes(NamedTuple):
+    """What is chosen."""
+
+    embedding: int = 64
+    sides: int = 256
+    """H of the LSTMs that foretell, a direction."""
+    around: int = 192
+    """H of those that read what was foretold, a direction; A is twice that."""
+    longest: int = 16
+
+
+class LetterContexts(NamedTuple):
+    """What is known of each letter without looking at it."""
+
+    before: Float[Tensor, "B S H"]
+    """The state after the letters before it; zero at the first."""
+    after: Float[Tensor, "B S H"]
+    """The state after the letters behind it, read backwards; zero at the last."""
+    ends: Float[Tensor, "B 2H"]
+    """Both states that have read the whole word."""
+
+
+class LetterPredictions(NamedTuple):
+    """The logarithms of what each side expects in a letter's place."""
+
+    forwards: Float[Tensor, "B S V"]
+    """ln p(· | x_1 … x_{s−1})."""
+    backwards: Float[Tensor, "B S V"]
+    """ln p(· | x_S … x_{s+1})."""
+
+
+class LanguageModelPointer(nn.Module):
+    """p(s, c): letter s is wrong, and c was meant. The weight of attention on s is Σ_c p(s, c).
+
+        f_s = LSTM(x_1 … x_s)    ln p_f = log softmax(F f_{s−1})
+        b_s = LSTM(x_S … x_s)    ln p_b = log softmax(G b_{s+1})
+        r = BiLSTM([f_{s−1}; b_{s+1}; x_s])    k_s = tanh(U r_s + W [f_S; b_1] + d)
+        e_{s,c} = v_c · k_s + w_1 Σ_{t<s} ln p_f(x_t) + w_2 Σ_{t>s} ln p_b(x_t)
+                  + w_3 ln p_f(x_s) + w_4 ln p_b(x_s) + w_5 ln p_f(c at s) + w_6 ln p_b(c at s)        for all c ≠ x_s
+        p(s, c) = exp e_{s,c} / Σ_{t,a} exp e_{t,a}
+
+    The first two lines are language models of letters from either side (Rei 2017, section 3); the energy is that of
+    additive attention (Bahdanau et al. 2015, appendix A.1.2) with a vector v for each letter that may be meant. The
+    sums say how likely the letters before s and behind s are by themselves: if s is wrong, all others are a word's.
+    """
+
+    def __init__(self, widths: PointerSizes) -> None:
+        """Build the network and draw its parameters from PyTorch's generator."""
+        super().__init__()
+        self.widths = widths
+        hidden, units, symbols = widths.sides, 2 * widths.around, len(SYMBOLS)
+        self.table = nn.Embedding(symbols, widths.embedding)
+        self.sides = nn.LSTM(widths.embedding, hidden, batch_first=True, bidirectional=True)
+        self.forwards, self.backwards = nn.Linear(hidden, symbols), nn.Linear(hidden, symbols)
+        entering = 2 * hidden + widths.embedding
+        self.around = nn.LSTM(entering, widths.around, batch_first=True, bidirectional=True)
+        self.keys = nn.Linear(2 * widths.around, units)
+        self.query = nn.Linear(2 * hidden, units, bias=False)
+        self.letters = nn.Linear(units, symbols)
+        self.trust = nn.Parameter(torch.tensor([0.5, 0.5, -0.1, -0.1, 0.5, 0.5]))
+
+    def read(self, words: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], dropped: float = 0.0) -> LetterContexts:
+        """Both sides of every letter; `dropped` is the share of a symbol's numbers that dropout takes away."""
+        vectors = nn.functional.dropout(self.table(words), dropped)
+        states, (last, _) = self.sides(_pack(vectors, lengths))
+        forwards, backwards = _unpack(states, words.shape[1]).chunk(2, dim=2)
+        nothing = torch.zeros_like(forwards[:, :1])
+        before = torch.cat([nothing, forwards[:, :-1]], dim=1)
+        after = torch.cat([backwards[:, 1:], nothing], dim=1)
+        return LetterContexts(before, after, torch.cat([last[0], last[1]], dim=1))
+
+    def foretell(self, sides: LetterContexts, dropped: float = 0.0) -> LetterPredictions:
+        """What each side expects in each place."""
+        heads = ((self.forwards, sides.before), (self.backwards, sides.after))
+        return LetterPredictions(
+            *(head(nn.functional.dropout(states, dropped)).log_softmax(dim=2) for head, states in heads)
+        )
+
+    def forward(
+        self, words: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
+    ) -> tuple[Float[Tensor, "B S V"], LetterPredictions]:
+        """ln p(s, c), −∞ where c is the letter itself, no letter, or s is padding; and what was foretold."""
+        sides = self.read(words, lengths)
+        foretold = self.foretell(sides)
+        entering = torch.cat([sides.before, sides.after, self.table(words)], dim=2)
+        around = _unpack(self.around(_pack(entering, lengths))[0], words.shape[1])
+        keys = torch.tanh(self.keys(around) + self.query(sides.ends)[:, None])
+        energies = self.letters(keys) + self._surprise(words, foretold)
+        allowed = letter_mask(words)[:, :, None] & (torch.arange(len(SYMBOLS)) != PADDING) & ~_own_letter_mask(words)
+        flat = energies.masked_fill(~allowed, -torch.inf).flatten(1).log_softmax(dim=1)
+        return flat.view_as(energies), foretold
+
+    def _surprise(self, words: Int[Tensor, "B S"], foretold: LetterPredictions) -> Float[Tensor, "B S V"]:
+        """The terms with w."""
+        forwards, backwards = (letter_log_probabilities(words, side) for side in foretold)
+        before = forwards.cumsum(dim=1) - forwards
+        after = backwards.sum(dim=1, keepdim=True) - backwards.cumsum(dim=1)
+        alone = torch.stack([before, after, forwards, backwards], dim=2) @ self.trust[:4]
+        return alone[:, :, None] + self.trust[4] * foretold.forwards + self.trust[5] * foretold.backwards
+
+
+def language_model_loss(words: Int[Tensor, "B S"], foretold: LetterPredictions) -> Float[Tensor, ""]:
+    """−ln p of a letter, the mean over all letters, of both directions together."""
+    return (
+        -(
+            letter_log_probabilities(words, foretold.forwards) + letter_log_probabilities(words, foretold.backwards)
+        ).sum()
+        / letter_mask(words).sum()
+    )
+
+
+def letter_log_probabilities(words: Int[Tensor, "B S"], side: Float[Tensor, "B S V"]) -> Float[Tensor, "B S"]:
+    """ln p of the letters that stand there; zero at padding."""
+    return side.gather(2, words[:, :, None])[:, :, 0] * letter_mask(words)
+
+
+def letter_mask(words: Int[Tensor, "B S"]) -> Bool[Tensor, "B S"]:
+    """True at letters, False at padding."""
+    return words != PADDING
+
+
+def _own_letter_mask(words: Int[Tensor, "B S"]) -> Bool[Tensor, "B S V"]:
+    """True at the letter that stands there."""
+    return torch.arange(len(SYMBOLS)) == words[:, :, None]
+
+
+def _pack(vectors: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> PackedSequence:
+    """Rows of any order, without their padding."""
+    return pack_padded_sequence(vectors, lengths, batch_first=True, enforce_sorted=False)
+
+
+def _unpack(states: PackedSequence, width: int) -> Float[Tensor, "B S D"]:
+    """The states, S of a row, with zeros at padding."""
+    padded: Tensor = pad_packed_sequence(states, batch_first=True, total_length=width)[0]
+    return padded
+
+
+SORTING_POOL = 64
+"""Batches whose rows are sorted by length together."""
+
+
+class PointerTrainingPlan(NamedTuple):
+    """How the network is trained."""
+
+    passes: int = 12
+    """Over the words that typos are made of, foretelling alone."""
+    samples: int = 1_200_000
+    """Typos, after that."""
+    batch: int = 64
+    rate: float = 0.002
+    """Of Adam, in both parts; it falls along half a cosine to zero."""
+    warm: int = 200
+    """Updates of the second part over which the rate rises: the energies start with no knowledge of what they read."""
+    foretelling: float = 0.3
+    """Weight of the foretelling loss beside that of the position and the letter."""
+    dropped: tuple[float, float] = (0.1, 0.2)
+    """Dropout of the letters' vectors and of the sides' states, in the first part."""
+    norm: float = 1.0
+    """Gradients longer than this are shortened to it."""
+    validations: int = 20
+
+
+class PointerJob(NamedTuple):
+    """One training: on typos of which list, of which widths, how, from which seed."""
+
+    words: Path
+    widths: PointerSizes
+    course: PointerTrainingPlan
+    seed: int
+
+
+class WordBatch(NamedTuple):
+    """Words as numbers."""
+
+    words: Int[Tensor, "N S"]
+    lengths: Int[Tensor, " N"]
+
+    def take(self, rows: Int[Tensor, " B"]) -> "WordBatch":
+        """Some of them, no wider than the longest."""
+        lengths = self.lengths[rows]
+        return WordBatch(self.words[rows, : int(lengths.max())], lengths)
+
+
+class TypoTargets(NamedTuple):
+    """What is to be found in typos."""
+
+    positions: Int[Tensor, " N"]
+    """Counted from 0."""
+    letters: Int[Tensor, " N"]
+    """The letter that was meant there."""
+
+
+def train_pointer(job: PointerJob, tell: ProgressCallback) -> TypoRun:
+    """Train and judge, on one thread; the outcome is a function of the job, its seconds apart."""
+    use_threads(1)
+    data = make_typo_data(read_words(job.words, longest=job.widths.longest), job.seed)
+    torch.manual_seed(job.seed)
+    network = LanguageModelPointer(job.widths)
+    chances, course, started = partial(pointer_probabilities, network), job.course, time.perf_counter()
+    train_language_models(network, job, sorted({typo.right for typo in data.train}), tell)
+    reading = time.perf_counter() - started
+    steps = train_on_typos(network, job, data.train)
+    curve, seconds = train_with_validation(
+        steps, course.batch, course.validations, lambda: predict_positions(chances, data.dev), tell
+    )
+    return TypoRun(
+        seed=job.seed,
+        parameters=parameter_count(network),
+        seconds=reading + seconds,
+        curve=curve,
+        test=data.test,
+        answers=predict_positions(chances, data.test),
+        examples=predict_post_words(chances),
+    )
+
+
+def train_language_models(
+    network: LanguageModelPointer, job: PointerJob, words: Sequence[str], tell: ProgressCallback
+) -> None:
+    """Learn which letters stand beside which, from words as they are; told after each pass."""
+    rows, course = encode_rows(words, job.widths.longest), job.course
+    once = math.ceil(len(words) / course.batch)
+    updates, costs = course.passes * once, list[float]()
+    optimizer = torch.optim.Adam(network.parameters(), course.rate)
+    for update, chosen in enumerate(_length_batches(rows.lengths, course.batch, updates, job.seed), 1):
+        part = rows.take(chosen)
+        sides = network.read(*part, dropped=course.dropped[0])
+        cost = language_model_loss(part.words, network.foretell(sides, dropped=course.dropped[1]))
+        _update(network, optimizer, cost, course, (update - 1) / updates)
+        costs.append(cost.item())
+        if update % once == 0:
+            bits = float(np.mean(costs)) / 2 / math.log(2)
+            tell(
+                SampleProgress(
+                    update * course.batch, updates * course.batch, f"a letter is foretold with {bits:.3f} bits"
+                )
+            )
+            costs = []
+
+
+def train_on_typos(network: LanguageModelPointer, job: PointerJob, data: Sequence[Typo]) -> Iterator[TypoUpdate]:
+    """Learn where typos are and what was meant."""
+    rows, course = encode_rows([typo.wrong for typo in data], job.widths.longest), job.course
+    right = encode_words([typo.right for typo in data], job.widths.longest)
+    positions = torch.tensor([typo.position - 1 for typo in data])
+    sought = TypoTargets(positions, right[torch.arange(len(data)), positions])
+    updates = math.ceil(course.samples / course.batch)
+    optimizer = torch.optim.Adam(network.parameters(), course.rate)
+    for update, chosen in enumerate(_length_batches(rows.lengths, course.batch, updates, job.seed), 1):
+        part = rows.take(chosen)
+        found, foretold = network(*part)
+        cost = -found[torch.arange(len(chosen)), sought.positions[chosen], sought.letters[chosen]].mean()
+        loss = cost + course.foretelling * language_model_loss(part.words, foretold)
+        _update(network, optimizer, loss, course, (update - 1) / updates, min(1.0, update / course.warm))
+        yield update, updates, cost.item()
+
+
+@torch.inference_mode()
+def pointer_probabilities(network: LanguageModelPointer, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
+    """The weight on each position of each word; zero behind its end."""
+    rows, found = encode_rows(words, network.widths.longest), np.zeros((len(words), network.widths.longest))
+    for first in range(0, len(words), EVALUATION_BATCH):
+        part = rows.take(torch.arange(first, min(first + EVALUATION_BATCH, len(words))))
+        weights = network(*part)[0].exp().sum(dim=2)
+        found[first : first + EVALUATION_BATCH, : weights.shape[1]] = weights
+    return found
+
+
+def encode_rows(words: Sequence[str], longest: int) -> WordBatch:
+    """Words as numbers, with their lengths."""
+    return WordBatch(encode_words(words, longest), torch.tensor([len(word) for word in words]))
+
+
+def _update(
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loss: Float[Tensor, ""],
+    course: PointerTrainingPlan,
+    done: float,
+    warmth: float = 1.0,
+) -> None:
+    """One update after the share `done` of all."""
+    for group in optimizer.param_groups:
+        group["lr"] = course.rate * warmth * (1 + math.cos(math.pi * done)) / 2
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(network.parameters(), course.norm)
+    optimizer.step()
+
+
+def _length_batches(lengths: Int[Tensor, " N"], batch: int, updates: int, seed: int) -> Iterator[Int[Tensor, " B"]]:
+    """Rows of like length for each update: all of them at each pass, in another order; the last batch may be small."""
+    generator, made = np.random.default_rng([seed, 1]), 0
+    while True:
+        order = generator.permutation(len(lengths))
+        for first in range(0, len(order), SORTING_POOL * batch):
+            pool = torch.from_numpy(order[first : first + SORTING_POOL * batch])
+            parts = torch.split(pool[lengths[pool].argsort(stable=True)], batch)
+            for part in generator.permutation(len(parts)):
+                if made == updates:
+                    return
+                made += 1
+                yield parts[part]
