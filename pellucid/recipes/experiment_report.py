@@ -1,4 +1,4 @@
-"""Every experiment with every seed, and the report of them: tables, means, report.json and report.html."""
+"""Run every experiment of a suite with every seed and report: tables, means, report.json and report.html."""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -40,25 +40,25 @@ from pellucid.worker_pool import ProgressCallback
 
 
 class SettingComparison(NamedTuple):
-    """The runs of one setting and seed against those on the same pairs that they are compared with."""
+    """Paired comparison of the runs of one setting with those of a baseline, for one seed."""
 
     setting: str
     other: str
-    """The setting of those."""
+    """Name of the baseline setting."""
     who: str
     sets: int
     dev: Comparison
     test: Comparison | None
-    """Where every experiment has a test set."""
+    """None where an experiment has no test set."""
 
     def told(self) -> dict[str, Any]:
-        """Plain values for JSON; differences are the setting's exact match less the other's."""
+        """Return plain values for JSON; differences are exact match minus the baseline's."""
         values = {"setting": self.setting, "beside": self.other, "who": self.who, "sets": self.sets}
         return {**values, "dev": self.dev.to_dict(), "test": self.test.to_dict() if self.test else None}
 
 
 def compare_settings(reference: ExperimentSuite, runs: Sequence[TransductionRun]) -> list[SettingComparison]:
-    """Every setting that is compared with another, seed by seed; each set of examples has the same weight."""
+    """Return the comparison of every setting with its baseline, by seed; all sets have equal weight."""
     known = {(run.experiment, run.who): run for run in runs}
     pairs = dict[tuple[str, str, str], list[tuple[TransductionRun, TransductionRun]]]()
     for run in runs:
@@ -71,7 +71,7 @@ def compare_settings(reference: ExperimentSuite, runs: Sequence[TransductionRun]
 
 
 def format_comparisons(reference: ExperimentSuite, found: Sequence[SettingComparison]) -> Iterator[str]:
-    """One line each."""
+    """Yield one line per comparison."""
     for each in found:
         sets = f"{each.sets} set" + "s" * (each.sets > 1)
         told = "; ".join(
@@ -83,7 +83,7 @@ def format_comparisons(reference: ExperimentSuite, found: Sequence[SettingCompar
 
 
 def comparison_table(reference: ExperimentSuite, found: Sequence[SettingComparison]) -> ReportTable:
-    """All of them, for the page."""
+    """Return the comparisons as a table of the page."""
     name = METRIC_LABELS[reference.measure]
     caption = (
         f"What a setting adds to the {name} of the other, in points, on the same examples with the same seed: the mean "
@@ -107,7 +107,7 @@ def comparison_table(reference: ExperimentSuite, found: Sequence[SettingComparis
 def _compare_runs(
     names: tuple[str, str, str], pairs: Sequence[tuple[TransductionRun, TransductionRun]]
 ) -> SettingComparison:
-    """The comparison over some pairs of runs."""
+    """Return the comparison over pairs of runs."""
     dev = [(run.worths.dev, other.worths.dev) for run, other in pairs]
     tests = [(run.worths.test, other.worths.test) for run, other in pairs]
     tested = [(own, other) for own, other in tests if own is not None and other is not None]
@@ -117,56 +117,56 @@ def _compare_runs(
 
 
 def _compare_scores(worths: Sequence[tuple[TransductionScores, TransductionScores]]) -> Comparison:
-    """The comparison over some sets, each of the same weight."""
+    """Return the comparison over sets of equal weight."""
     return compare([own.table for own, _ in worths], [other.table for _, other in worths])
 
 
 def _comparison_cell(reference: ExperimentSuite, comparison: Comparison | None) -> str:
-    """A difference, or a dash where there is none."""
+    """Return a table cell; a dash stands for no comparison."""
     return _format_difference(reference.measure, comparison) if comparison is not None else "–"
 
 
 def _format_difference(measure: MetricName, comparison: Comparison) -> str:
-    """The difference of the score that is compared, its interval and its p."""
+    """Return the difference of the main metric with its interval and p-value."""
     found = comparison.exact_match.rest if measure == "wer" else comparison.exact_match
     low, high = found.ci95
     return f"{found.difference:+z.2f} ({low:+z.2f} to {high:+z.2f}), p {found.p:.3f}"
 
 
 class MacroAverage(NamedTuple):
-    """Means over sets, each of the same weight."""
+    """Mean scores over sets of equal weight."""
 
     setting: str
     who: str
-    """Of which seed, or how many as an ensemble; before it the setting, where there is one."""
+    """Setting, if any, then the seed or the size of the ensemble."""
     dev: Mean
     developed: int
-    """Development sets."""
+    """Number of validation sets."""
     test: Mean | None
     tested: int
-    """Test sets: those with a published number, where there are any."""
+    """Number of test sets: those with a published number, if there are any."""
     published: float | None
-    """The mean of the published numbers of the same sets."""
+    """Mean of the published numbers of the same sets."""
 
     @property
     def mean(self) -> bool:
-        """Whether it says more than a row of its own does: but for settings, the mean of one set is told, too."""
+        """True where a line for this mean is reported: several sets, or no setting."""
         return self.developed > 1 or not self.setting
 
     def told(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         values = {"who": self.who, "dev_sets": self.developed, "dev": self.dev.to_dict(), "test_sets": self.tested}
         return {**values, "test": self.test.to_dict() if self.test else None, "published": self.published}
 
 
 def format_run(reference: ExperimentSuite, run: TransductionRun) -> str:
-    """One line of a run."""
+    """Return the line of a run."""
     trained = f"{run.epochs:.3g} epochs in {run.stopped['seconds']:,.0f} s"
     return f"{_format_scores(reference, run)}; {run.parameters:,} parameters, {trained}"
 
 
 def format_ensemble(reference: ExperimentSuite, together: EnsembleRun) -> str:
-    """One line of an ensemble."""
+    """Return the line of an ensemble."""
     return _format_scores(reference, together)
 
 
@@ -176,7 +176,7 @@ def summary_lines(
     ensembles: Sequence[EnsembleRun],
     found: Sequence[SettingComparison],
 ) -> Iterator[str]:
-    """What the rows come to: the means, then the differences between settings."""
+    """Yield the means, then the comparisons of settings."""
     yield from _macro_lines(reference, runs, ensembles)
     yield from format_comparisons(reference, found)
 
@@ -184,7 +184,7 @@ def summary_lines(
 def _macro_lines(
     reference: ExperimentSuite, runs: Sequence[TransductionRun], ensembles: Sequence[EnsembleRun]
 ) -> Iterator[str]:
-    """The means over a setting's experiments: of each seed, of all seeds, of the ensembles; none over one alone."""
+    """Yield the means of each setting: by seed, over all seeds, and of the ensembles."""
     for macro in macro_averages(reference, runs, ensembles):
         if macro.mean:
             yield _macro_line(reference, macro)
@@ -203,7 +203,7 @@ def _macro_lines(
 def macro_averages(
     reference: ExperimentSuite, runs: Sequence[TransductionRun], ensembles: Sequence[EnsembleRun]
 ) -> list[MacroAverage]:
-    """The means over the experiments of each setting: of each seed, and of the ensembles."""
+    """Return the means over the experiments of each setting, by seed and of the ensembles."""
     own: dict[tuple[str, str], list[TransductionRun | EnsembleRun]] = {}
     every: list[TransductionRun | EnsembleRun] = [*runs, *ensembles]
     for each in every:
@@ -218,7 +218,18 @@ def write_reports(
     ensembles: Sequence[EnsembleRun],
     found: Sequence[SettingComparison],
 ) -> str:
-    """Write report.json and report.html; the line that says where."""
+    """Write report.json and report.html.
+
+    Args:
+        reference: The suite of experiments.
+        request: The recipe's request.
+        runs: Scored runs; the page shows examples and attention of the first one.
+        ensembles: Scored ensembles.
+        found: Comparisons of settings.
+
+    Returns:
+        The line that names the report.
+    """
     means = macro_averages(reference, runs, ensembles)
     names = list(dict.fromkeys(run.experiment for run in runs))
     numbers = {
@@ -234,24 +245,24 @@ def write_reports(
 
 
 def metric_value(measure: MetricName, scores: Evaluation | Mean) -> float:
-    """The score that is compared."""
+    """Return the main score in percent."""
     value: float = getattr(scores, measure)
     return value
 
 
 def _format_interval(measure: MetricName, scores: Evaluation | Mean) -> str:
-    """Its 95 % interval."""
+    """Return the 95 % interval of the main score."""
     interval: Interval = getattr(scores, f"{measure}_ci95")
     return f"{interval.low:.2f} to {interval.high:.2f}"
 
 
 def _metric_label(reference: ExperimentSuite) -> str:
-    """How the score is called."""
+    """Return the displayed name of the main score."""
     return METRIC_LABELS[reference.measure]
 
 
 def _format_scores(reference: ExperimentSuite, told: TransductionRun | EnsembleRun) -> str:
-    """Name, seed, scores on both sets, and what is published."""
+    """Return experiment, seed, scores on both sets, and published scores."""
     dev, test = told.worths
     parts = [_format_split(reference, "dev", dev)]
     if test is not None:
@@ -264,7 +275,7 @@ def _format_scores(reference: ExperimentSuite, told: TransductionRun | EnsembleR
 
 
 def _format_split(reference: ExperimentSuite, which: str, worth: TransductionScores) -> str:
-    """The scores on one set."""
+    """Return the scores on one set."""
     evaluation, measure = worth.evaluation, reference.measure
     among = "".join(f", {each.k}-best {each.accuracy:.2f}" for each in worth.among[1:])
     value, interval = metric_value(measure, evaluation), _format_interval(measure, evaluation)
@@ -274,7 +285,7 @@ def _format_split(reference: ExperimentSuite, which: str, worth: TransductionSco
 def _macro_average(
     reference: ExperimentSuite, named: tuple[str, str], group: Sequence[TransductionRun | EnsembleRun]
 ) -> MacroAverage:
-    """The means over some experiments."""
+    """Return the means over a group of runs or ensembles."""
     setting, who = named
     dev = mean_of_groups([each.worths.dev.table for each in group])
     tested = [(reference.experiment(each.experiment), each.worths.test) for each in group if each.worths.test]
@@ -293,7 +304,7 @@ def _macro_average(
 
 
 def _macro_line(reference: ExperimentSuite, macro: MacroAverage) -> str:
-    """One line of means."""
+    """Return the line of a mean."""
     measure, parts = reference.measure, list[str]()
     if macro.test is not None:
         beside = f" [published: {macro.published:.2f}]" if macro.published is not None else ""
@@ -308,7 +319,7 @@ def _macro_line(reference: ExperimentSuite, macro: MacroAverage) -> str:
 def _experiment_json(
     experiment: Experiment, runs: Sequence[TransductionRun], ensembles: Sequence[EnsembleRun]
 ) -> dict[str, Any]:
-    """All numbers of one experiment."""
+    """Return all numbers of one experiment."""
     own = [run for run in runs if run.experiment == experiment.name]
     together = [each for each in ensembles if each.experiment == experiment.name]
     told: dict[str, Any] = {"name": experiment.name, "published": dict(experiment.published)}
@@ -318,14 +329,14 @@ def _experiment_json(
 
 
 def _run_json(run: TransductionRun) -> dict[str, Any]:
-    """All numbers of one run."""
+    """Return all numbers of one run."""
     counted = {"seconds": run.stopped["seconds"], "updates": run.stopped["update"], "samples": run.stopped["samples"]}
     settings = {"epochs": run.epochs, "parameters": run.parameters, "config": msgspec.to_builtins(run.config)}
     return {"seed": run.config.seed, **_scores_json(run.worths), **counted, **settings}
 
 
 def _scores_json(worths: SplitScores) -> dict[str, Any]:
-    """The scores on both sets."""
+    """Return the scores on both sets."""
     return {"dev": worths.dev.told(), "test": worths.test.told() if worths.test is not None else None}
 
 
@@ -336,7 +347,7 @@ def _report_page(
     means: Sequence[MacroAverage],
     found: Sequence[SettingComparison],
 ) -> Report:
-    """The table beside what is published; decodings and mistakes of the first run."""
+    """Return the page: all scores with published ones, examples and errors of the first run."""
     every: list[TransductionRun | EnsembleRun] = [*runs, *ensembles]
     rows = [row for each in every for row in _table_rows(reference, each)]
     candidates = [f"{k}-best" for k in range(2, reference.candidates + 1)]
@@ -357,7 +368,7 @@ def _report_page(
 
 
 def _attention_examples(reference: ExperimentSuite, runs: Sequence[TransductionRun]) -> Iterator[ReportExamples]:
-    """The decodings of the first run of each further experiment that is drawn, with their attention."""
+    """Yield decoded examples with attention for the first run of every further experiment."""
     firsts = dict[str, TransductionRun]()
     for run in runs:
         firsts.setdefault(run.experiment, run)
@@ -367,7 +378,7 @@ def _attention_examples(reference: ExperimentSuite, runs: Sequence[TransductionR
 
 
 def _summary_entry(reference: ExperimentSuite, macro: MacroAverage) -> tuple[str, str]:
-    """The mean of one seed or of the ensembles, large."""
+    """Return a headline number: the mean of one seed or of the ensembles."""
     scores, which = (macro.test, "test") if macro.test else (macro.dev, "dev")
     beside = f"; published {macro.published:.2f}" if macro.published is not None else ""
     value = f"{metric_value(reference.measure, scores):.2f} %"
@@ -375,7 +386,7 @@ def _summary_entry(reference: ExperimentSuite, macro: MacroAverage) -> tuple[str
 
 
 def _table_rows(reference: ExperimentSuite, told: TransductionRun | EnsembleRun) -> Iterator[list[str]]:
-    """A row of the table for each set."""
+    """Yield a table row for each set."""
     seconds = f"{told.stopped['seconds']:,.0f}" if isinstance(told, TransductionRun) else "–"
     for which, worth in zip(("dev", "test"), told.worths, strict=True):
         if worth is None:
@@ -392,7 +403,7 @@ def _table_rows(reference: ExperimentSuite, told: TransductionRun | EnsembleRun)
 
 
 class TransductionJob(NamedTuple):
-    """One training and its judgement, for a process of its own."""
+    """One training and its evaluation, in a worker process."""
 
     training: TrainingJob
     candidates: int
@@ -401,7 +412,15 @@ class TransductionJob(NamedTuple):
 
 
 def run_suite(reference: ExperimentSuite, request: RecipeRequest) -> Iterator[str]:
-    """Train and judge what is asked for; a line as each is done, then the means, report.json and report.html."""
+    """Train and score the selected experiments.
+
+    Args:
+        reference: The suite of experiments.
+        request: The recipe's request.
+
+    Yields:
+        A line per run, then a line per ensemble, the means, the comparisons and the path of the report.
+    """
     asked = [[_plan_job(reference, each) for each in of_seed] for of_seed in plan_trainings(reference, request)]
     named = [(job.training.name, job) for of_seed in asked for job in of_seed]
     runs, ensembles = [], []
@@ -419,7 +438,7 @@ def run_suite(reference: ExperimentSuite, request: RecipeRequest) -> Iterator[st
 
 
 def train_and_score(job: TransductionJob, tell: ProgressCallback) -> TransductionRun:
-    """Train on one thread, or go on, or find it finished; and judge. The run folder gets a page of its own."""
+    """Train on one thread, score, and write the page of the run; resume or reuse an existing run."""
     experiment, config, paths, folder = job.training
     train_with_progress(Files(paths.train, paths.dev), folder, config, tell)
     tell("decoding, to judge it")
@@ -445,7 +464,7 @@ def train_and_score(job: TransductionJob, tell: ProgressCallback) -> Transductio
 
 
 def score_ensemble(jobs: Sequence[TransductionJob], tell: ProgressCallback) -> EnsembleRun:
-    """The runs of one experiment as an ensemble, judged."""
+    """Score the runs of one experiment as an ensemble."""
     first = jobs[0].training
     tell("decoding, to judge it")
     transducer = load([job.training.folder for job in jobs])
@@ -459,6 +478,6 @@ def score_ensemble(jobs: Sequence[TransductionJob], tell: ProgressCallback) -> E
 
 
 def _plan_job(reference: ExperimentSuite, training: TrainingJob) -> TransductionJob:
-    """A training, and what its page says of it."""
+    """Return the job of a training with title and introduction of its page."""
     title = f"{reference.title}: {training.name}"
     return TransductionJob(training, reference.candidates, title, reference.introduction)

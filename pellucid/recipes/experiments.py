@@ -1,4 +1,4 @@
-"""What the recipes of published data sets share: experiments, their data, runs and scores."""
+"""Experiments on published data sets: definition, data, trainings and scores."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,93 +22,98 @@ from pellucid.training.loop import derived_epochs
 from pellucid.viewer.reports import Judgement, Report
 
 MetricName = Literal["wer", "exact_match"]
-"""The name of a score, as `Evaluation` and `Mean` have it."""
+"""Name of a score, as an attribute of `Evaluation` and `Mean`."""
 METRIC_LABELS: Mapping[MetricName, str] = {"wer": "WER", "exact_match": "accuracy"}
 
 
 MIN_DEV_PAIRS = 20
-"""Development pairs that no cut goes below."""
+"""Minimum size of a reduced validation set."""
 
 
 class DataSplits(NamedTuple):
-    """The examples of an experiment."""
+    """Training, validation and test examples of an experiment."""
 
     train: Sequence[Example]
     dev: Sequence[Example]
-    """Judged at every validation, and again in the end."""
+    """Evaluated at every validation and after training."""
     test: Sequence[Example] = ()
-    """Judged in the end alone; empty where only the development set is."""
+    """Evaluated only after training; empty where the validation set alone is evaluated."""
 
 
 class Experiment(NamedTuple):
-    """One training set, judged on one development and at most one test set."""
+    """A training set with one validation set and at most one test set."""
 
     name: str
     pairs: Callable[[Path], DataSplits]
-    """Reads them from the folder of the data."""
+    """Function that reads the examples from the data folder."""
     published: Mapping[str, float] = {}
-    """What others reached on the test set, in per cent, by system: first what it is to be compared with."""
+    """Published scores on the test set in percent, by system; the first one is the main comparison."""
     settings: Mapping[str, Any] = {}
-    """Settings over those of the recipe's file."""
+    """Settings that override those of the recipe's file."""
     setting: str = ""
-    """What these settings are called: means are taken over the experiments of one name."""
+    """Name of these settings; means are taken over the experiments with the same name."""
     beside: str = ""
-    """The experiment on the same pairs that this one is compared with, output by output; none where empty."""
+    """Name of the baseline experiment on the same pairs for paired comparison; empty for none."""
 
 
 class ExperimentSuite(NamedTuple):
-    """Experiments of one kind, under one configuration, told of together."""
+    """Experiments of one kind that share a configuration and a report."""
 
     name: str
-    """Of the recipe, of its file of settings, and, unless `folder` says another, of the folder of its data."""
+    """Name of the recipe, of its settings file and, unless `folder` is given, of its data folder."""
     title: str
     introduction: str
-    """What is done, and how the published numbers were measured."""
+    """Task, data and the protocol of the published numbers."""
     origin: str
-    """Where the data is to be had."""
+    """Source of the data."""
     measure: MetricName
     experiments: Sequence[Experiment]
     candidates: int = 1
-    """Accuracy is told of a right output among the first 1 to so many."""
+    """Accuracy is reported at 1-best to k-best."""
     drawn: bool = False
-    """Whether decodings are drawn of the first run of each experiment, not of the very first alone."""
+    """The report shows attention for the first run of every experiment, not of the first experiment only."""
     folder: str = ""
-    """Of the data, where it is not named as the recipe."""
+    """Data folder, if its name differs from the recipe's."""
 
     def experiment(self, name: str) -> Experiment:
-        """The experiment of a name."""
+        """Return the experiment with this name."""
         return next(each for each in self.experiments if each.name == name)
 
 
 class SplitFiles(NamedTuple):
-    """The pairs of an experiment, in files."""
+    """Files of the splits of an experiment."""
 
     train: Path
     dev: Path
     test: Path | None
     cut: str = ""
-    """What was left out, in words; empty where nothing was."""
+    """Description of the reduction to fewer samples; empty for the full data."""
     passes: float = 0.0
-    """The longest training of what was cut, in passes over it: as many as the whole set is given, where none is set."""
+    """Maximum epochs over a reduced training set, derived from the size of the full set where none is configured."""
 
 
 class TrainingJob(NamedTuple):
-    """One experiment with one seed, to be trained."""
+    """Training of one experiment with one seed."""
 
     experiment: str
     config: Config
     paths: SplitFiles
     folder: Path
-    """Of the run."""
+    """Run folder."""
 
     @property
     def name(self) -> str:
-        """What it is called while it trains."""
+        """Return the name shown with the progress of the training."""
         return f"{self.experiment}, seed {self.config.seed}"
 
 
 def plan_trainings(reference: ExperimentSuite, request: RecipeRequest) -> list[list[TrainingJob]]:
-    """What is to be trained: for each seed, from 1, every experiment. What was cut of their pairs is told."""
+    """Return the training jobs, a list per seed with one job per experiment.
+
+    Args:
+        reference: The suite of experiments.
+        request: The recipe's request; reductions of the data are reported to its progress display.
+    """
     experiments = prepare_experiments(reference, request)
     seeds = range(1, request.seeds + 1)
     found = [
@@ -122,12 +127,12 @@ def plan_trainings(reference: ExperimentSuite, request: RecipeRequest) -> list[l
 
 
 def ensemble_name(members: Sequence[TrainingJob]) -> str:
-    """What the runs of one experiment are called as an ensemble."""
+    """Return the name of the ensemble of the runs of one experiment."""
     return f"{members[0].experiment}, ensemble of {len(members)}"
 
 
 def prepare_experiments(reference: ExperimentSuite, request: RecipeRequest) -> list[tuple[Experiment, SplitFiles]]:
-    """The experiments that are asked for, in the recipe's order, each with its pairs in files."""
+    """Write the pairs of the selected experiments to files and return both, in the order of the suite."""
     experiments = select_experiments(reference, request.only)
     data = find_data(reference, request.data)
     make_folder(request.out)
@@ -135,7 +140,11 @@ def prepare_experiments(reference: ExperimentSuite, request: RecipeRequest) -> l
 
 
 def select_experiments(reference: ExperimentSuite, only: Sequence[str]) -> list[Experiment]:
-    """The experiments of these names, or all, in the recipe's order; `InputError` lists the names there are."""
+    """Return the experiments with these names, or all, in the order of the suite.
+
+    Raises:
+        InputError: A name is unknown; the message lists the names.
+    """
     names = [experiment.name for experiment in reference.experiments]
     for name in only:
         if name not in names:
@@ -147,7 +156,11 @@ def select_experiments(reference: ExperimentSuite, only: Sequence[str]) -> list[
 
 
 def find_data(reference: ExperimentSuite, data: Path) -> Path:
-    """The folder of a recipe's data; `DataError` says where it comes from."""
+    """Return the data folder of a suite.
+
+    Raises:
+        DataError: The folder does not exist; the message names the source of the data.
+    """
     name = reference.folder or reference.name
     folder = data / name
     if not folder.is_dir():
@@ -159,9 +172,17 @@ def find_data(reference: ExperimentSuite, data: Path) -> Path:
 
 
 def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int) -> SplitFiles:
-    """The pairs of an experiment as TSV in a folder, of the training pairs the first so many (0: all).
+    """Write the splits of an experiment as TSV files.
 
-    The development pairs are cut in proportion, drawn evenly, but not below `LEAST`.
+    Args:
+        experiment: The experiment.
+        data: Data folder of the suite.
+        folder: Folder of the written files.
+        samples: Number of training pairs, taken from the beginning; 0 takes all. The validation set is reduced in
+            proportion by even selection, but not below `MIN_DEV_PAIRS`.
+
+    Returns:
+        The paths, with a description of the reduction.
     """
     pairs = experiment.pairs(data)
     paths = SplitFiles(folder / "train.tsv", folder / "dev.tsv", folder / "test.tsv" if pairs.test else None)
@@ -178,12 +199,12 @@ def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int)
 
 
 def read_pairs(path: Path, config: Config) -> list[Example]:
-    """The pairs of a file, as training reads them."""
+    """Return the examples of a file, read with the settings of training."""
     return read_examples(path, config.data).examples
 
 
 def sample_evenly(pairs: Sequence[Example], count: int) -> list[Example]:
-    """So many of them, evenly from the first to the last; all where there are no more."""
+    """Return `count` pairs at even distances, or all if there are fewer."""
     taken = min(count, len(pairs))
     return [pairs[place * len(pairs) // taken] for place in range(taken)]
 
@@ -191,7 +212,7 @@ def sample_evenly(pairs: Sequence[Example], count: int) -> list[Example]:
 def _plan_training(
     reference: ExperimentSuite, experiment: Experiment, paths: SplitFiles, at: tuple[int, Path]
 ) -> TrainingJob:
-    """One experiment with a seed, in a folder of its own below the one given."""
+    """Return the training job of an experiment; `at` holds seed and output folder."""
     seed, out = at
     config = load_recipe_config(reference.name, {**experiment.settings, "seed": seed})
     if paths.cut and not config.training.epochs:
@@ -201,35 +222,35 @@ def _plan_training(
 
 
 def _write_if_changed(path: Path, text: str) -> None:
-    """Write a file, unless it says so already."""
+    """Write a file unless it already has this content."""
     if not path.exists() or read_bytes(path) != text.encode("utf-8"):
         write_text(path, text)
 
 
 BEAM_SIZE = 5
-"""Hypotheses of every search that is judged; validations in training are greedy."""
+"""Beam size of every reported score; validation during training is greedy."""
 REPORTED_RATES = ("examples", "exact_match", "wer", "symbol_error_rate")
-"""What `Worth.told` has of an evaluation, each rate with its interval."""
+"""Fields of an evaluation in report.json, each rate with its interval."""
 
 
 class TransductionScores(NamedTuple):
-    """What outputs on one set are worth."""
+    """Scores of the outputs on one set."""
 
     evaluation: Evaluation
     table: Int[np.ndarray, "n 3"]
-    """The outcome of each example, for means over sets."""
+    """Outcome of each example, for means over sets."""
     among: list[Oracle]
-    """How often a right output is among the first 1, 2, …"""
+    """Share of examples with a correct output among the first 1, 2, … candidates."""
 
     def told(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return the scores as plain values for JSON."""
         values = self.evaluation.to_dict()
         kept = {key: value for key, value in values.items() if key.removesuffix("_ci95") in REPORTED_RATES}
         return {**kept, "among_first": [each._asdict() for each in self.among]}
 
 
 class SplitScores(NamedTuple):
-    """The development set's and the test set's."""
+    """Scores on the validation set and on the test set."""
 
     dev: TransductionScores
     test: TransductionScores | None
@@ -238,7 +259,16 @@ class SplitScores(NamedTuple):
 def score_predictor(
     transducer: Predictor, examples: Sequence[Example], candidates: int
 ) -> tuple[Judgement, TransductionScores]:
-    """Decode examples with a beam, and score the first output, or the first few, each against its own target."""
+    """Decode examples with beam search and score the outputs.
+
+    Args:
+        transducer: Predictor of the trained model.
+        examples: Sources with one target each.
+        candidates: Number of hypotheses per source for k-best accuracy.
+
+    Returns:
+        The outputs with their references for the page, and the scores.
+    """
     use_threads(transducer.config.threads)
     found = transducer.with_beam(BEAM_SIZE).hypotheses(examples, candidates)
     references: list[tuple[str, ...]] = [(example.target,) for example in examples]
@@ -256,26 +286,26 @@ def score_predictor(
 
 
 class TransductionRun(NamedTuple):
-    """One experiment with one seed."""
+    """One experiment with one seed, trained and scored."""
 
     experiment: str
     config: Config
     worths: SplitScores
     stopped: dict[str, Any]
-    """The last record of the log: updates, samples, seconds of training."""
+    """Last record of the log: updates, samples, seconds of training."""
     epochs: float
-    """Passes over the training set."""
+    """Epochs over the training set."""
     parameters: int
     report: Report
 
     @property
     def who(self) -> str:
-        """Its seed."""
+        """Return the seed as text."""
         return f"seed {self.config.seed}"
 
 
 class EnsembleRun(NamedTuple):
-    """The runs of all seeds of one experiment, as an ensemble."""
+    """Ensemble of the runs of one experiment, scored."""
 
     experiment: str
     members: int
@@ -283,5 +313,5 @@ class EnsembleRun(NamedTuple):
 
     @property
     def who(self) -> str:
-        """How many they are."""
+        """Return the size of the ensemble as text."""
         return f"ensemble of {self.members}"

@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class SampleProgress(NamedTuple):
-    """How far a training of a lesson is."""
+    """Progress of a training that is counted in samples."""
 
     samples: int
     total: int
@@ -27,25 +27,38 @@ class SampleProgress(NamedTuple):
 def run_jobs(
     task: Callable[[Job, ProgressCallback], Result], jobs: Sequence[tuple[str, Job]], request: RecipeRequest
 ) -> Iterator[Result]:
-    """The results of jobs side by side, in their order; what each says on its way is told under its name."""
+    """Run jobs in parallel and yield their results in order.
+
+    Args:
+        task: Function of a job and a progress callback; it runs in a worker process.
+        jobs: Name and job; the name labels the progress of the job.
+        request: The recipe's request, which holds the progress display.
+    """
     names = [f"{name} ({place} of {len(jobs)})" if len(jobs) > 1 else name for place, (name, _) in enumerate(jobs, 1)]
     return parallel_map(task, [job for _, job in jobs], partial(_show_progress, request.seen, names))
 
 
 def train_with_progress(files: Files, folder: Path, config: Config, tell: ProgressCallback) -> None:
-    """Train on one thread, or go on, or find it finished; its events are told, of the updates some."""
+    """Train on one thread and report progress; resume an unfinished run and skip a finished one.
+
+    Args:
+        files: Training and validation file.
+        folder: Run folder.
+        config: Configuration of the run.
+        tell: Progress callback; it receives every event except most update events.
+    """
     for _, told in throttle(train_run(files, folder, config)):
         if told is not None:
             tell(told)
 
 
 def progress_callback(request: RecipeRequest, name: str) -> ProgressCallback:
-    """What tells of a training that runs right here."""
+    """Return the progress callback of a training that runs in this process."""
     return partial(_show_progress, request.seen, [name], 0)
 
 
 def _show_progress(seen: Rows | None, names: Sequence[str], job: int, what: Any) -> None:  # noqa: ANN401 (as it was told)
-    """ProgressCallback of one job."""
+    """Show an event, a message or a sample count of a job."""
     if seen is None:
         return
     match what:

@@ -32,22 +32,22 @@ from pellucid.worker_pool import ProgressCallback
 
 
 class LabelScore(NamedTuple):
-    """One number: a percentage, or a correlation."""
+    """A score: a percentage or a correlation."""
 
     value: float
     interval: Interval | None = None
-    """At 95 %; None where none is told."""
+    """95 % interval; None where none is reported."""
 
     @property
     def text(self) -> str:
-        """The number, and its interval in brackets."""
+        """Return the number with its interval in brackets."""
         if self.interval is None:
             return f"{self.value:.3f}" if -1 <= self.value <= 1 else f"{self.value:.2f}"
         return f"{self.value:.2f} ({self.interval.low:.2f} to {self.interval.high:.2f})"
 
 
 class LabelPredictions(NamedTuple):
-    """What came out on one set."""
+    """Predictions for one set, with their references."""
 
     examples: Sequence[Example]
     traces: Sequence[Trace]
@@ -56,34 +56,34 @@ class LabelPredictions(NamedTuple):
 
 
 ScoringFunction = Callable[[LabelPredictions], Mapping[str, LabelScore]]
-"""The scores of a recipe by name, the one that is compared first. A function of a module: it goes to other processes"""
+"""Scores of a recipe by name, the main score first. A module-level function, since worker processes import it."""
 ExtraResults = Callable[[LabelPredictions], Mapping[str, Any]]
-"""What a recipe wants to know beside scores, as plain values for JSON; the same."""
+"""Further results of a recipe as plain values for JSON. A module-level function, for the same reason."""
 
 
 class LabelScores(NamedTuple):
-    """What answers on one set are worth."""
+    """Scores of the predictions for one set."""
 
     scores: Mapping[str, LabelScore]
     labelled: Labelled
     further: Mapping[str, Any]
 
     def told(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         values = {name: score.value for name, score in self.scores.items()}
         intervals = {name: list(score.interval) for name, score in self.scores.items() if score.interval is not None}
         return {**values, "ci95": intervals, "labels": self.labelled.to_dict(), **self.further}
 
 
 class LabelSplitScores(NamedTuple):
-    """The development set's and the test set's."""
+    """Scores on the validation set and on the test set."""
 
     dev: LabelScores
     test: LabelScores
 
 
 def predict_labels(transducer: Predictor, examples: Sequence[Example]) -> LabelPredictions:
-    """Answer examples, and hold the answers against their targets."""
+    """Predict examples and score the predictions by example."""
     use_threads(transducer.config.threads)
     traces = transducer.trace(examples)
     scored = score(traces, [(example.target,) for example in examples], transducer.segmenters)
@@ -91,54 +91,54 @@ def predict_labels(transducer: Predictor, examples: Sequence[Example]) -> LabelP
 
 
 def score_predictions(answers: LabelPredictions, scoring: ScoringFunction, further: ExtraResults) -> LabelScores:
-    """The scores of answers."""
+    """Return the recipe's scores of predictions."""
     return LabelScores(scoring(answers), answers.labelled, further(answers))
 
 
 def no_extra_results(answers: LabelPredictions) -> Mapping[str, Any]:
-    """For recipes that ask for scores alone."""
+    """Return no further results."""
     return {}
 
 
 class LabelRun(NamedTuple):
-    """One experiment with one seed, or with all seeds as an ensemble."""
+    """One experiment with one seed, or the ensemble of all seeds, scored."""
 
     experiment: str
     who: str
-    """Its seed, or how many they are together."""
+    """Seed or size of the ensemble, as text."""
     worths: LabelSplitScores
     config: Config
     parameters: int
     log: Sequence[Mapping[str, Any]] = ()
-    """Of the training; none for an ensemble."""
+    """Training log; empty for an ensemble."""
     mistakes: Sequence[ExampleOutput] = ()
-    """The worst of the test set, for texts that can be read."""
+    """Worst predictions of the test set, where sources are readable text."""
 
     @property
     def stopped(self) -> Mapping[str, Any] | None:
-        """The last record of the log: updates, samples, seconds of training."""
+        """Return the last record of the log: updates, samples, seconds of training."""
         return next((record for record in reversed(self.log) if record["event"] == "stopped"), None)
 
 
 class LabelSuite(NamedTuple):
-    """Experiments with tags or classes, under one configuration, told of together."""
+    """Experiments with tags or classes that share a configuration and a report."""
 
     reference: ExperimentSuite
-    """Its name, its data, its experiments; what is published stands in `published` instead."""
+    """Names, data and experiments; published scores are in `published`."""
     scoring: ScoringFunction
     published: Mapping[str, Mapping[str, float]]
-    """What others reached on the test set, by score and system."""
+    """Published scores on the test set, by score and system."""
     further: ExtraResults = no_extra_results
     parts: Callable[[Sequence[LabelRun]], Iterable[ReportPart]] = lambda runs: ()
-    """Pictures, tables and texts of the page that are the recipe's own."""
+    """Function that returns the recipe's own figures, tables and texts."""
     readable: bool = True
-    """Whether a source is a text that can be shown in a table of mistakes."""
+    """Sources are readable text, so that the page lists errors."""
     followed: Sequence[Followed] = ()
-    """The scores whose curves are drawn, by the names of those who know the task; those of any such task if empty."""
+    """Metrics whose curves are drawn; empty takes those of the task."""
 
 
 class LabelJob(NamedTuple):
-    """One training and its judgement, for a process of its own."""
+    """One training and its evaluation, in a worker process."""
 
     training: TrainingJob
     scoring: ScoringFunction
@@ -147,7 +147,7 @@ class LabelJob(NamedTuple):
 
 
 def run_experiments(labelling: LabelSuite, request: RecipeRequest) -> Iterator[LabelRun]:
-    """Train and judge what is asked for: each experiment with each seed, then the ensembles of the seeds."""
+    """Train and score each experiment with each seed, then the ensembles."""
     how = labelling.scoring, labelling.further, labelling.readable
     asked = [[LabelJob(each, *how) for each in of_seed] for of_seed in plan_trainings(labelling.reference, request)]
     yield from run_jobs(train_and_score, [(job.training.name, job) for of_seed in asked for job in of_seed], request)
@@ -157,7 +157,7 @@ def run_experiments(labelling: LabelSuite, request: RecipeRequest) -> Iterator[L
 
 
 def train_and_score(job: LabelJob, tell: ProgressCallback) -> LabelRun:
-    """Train on one thread, or go on, or find it finished; and judge."""
+    """Train on one thread and score; resume or reuse an existing run."""
     paths, folder = job.training.paths, job.training.folder
     train_with_progress(Files(paths.train, paths.dev), folder, job.training.config, tell)
     tell("answering, to judge it")
@@ -166,13 +166,13 @@ def train_and_score(job: LabelJob, tell: ProgressCallback) -> LabelRun:
 
 
 def score_ensemble(jobs: Sequence[LabelJob], tell: ProgressCallback) -> LabelRun:
-    """The runs of one experiment as an ensemble, judged."""
+    """Score the runs of one experiment as an ensemble."""
     tell("answering, to judge it")
     return _score_run(jobs[0], load([job.training.folder for job in jobs]), f"ensemble of {len(jobs)}")
 
 
 def _score_run(job: LabelJob, transducer: Predictor, who: str) -> LabelRun:
-    """What answers on both sets are worth."""
+    """Score a model on the validation set and on the test set."""
     worth = partial(score_predictions, scoring=job.scoring, further=job.further)
     experiment, config, paths, _ = job.training
     assert paths.test is not None
@@ -189,7 +189,7 @@ def _score_run(job: LabelJob, transducer: Predictor, who: str) -> LabelRun:
 
 
 def _worst_examples(answers: LabelPredictions) -> list[ExampleOutput]:
-    """The worst answers."""
+    """Return the worst predictions."""
     return [
         ExampleOutput(answers.traces[at], (answers.examples[at].target,), answers.scored[at])
         for at in worst(answers.scored, MISTAKES)
@@ -198,11 +198,19 @@ def _worst_examples(answers: LabelPredictions) -> list[ExampleOutput]:
 
 SETS = ("test", "dev")
 MAX_CONFUSION_LABELS = 16
-"""A confusion of more labels is left out of the page."""
+"""Maximum number of labels in a confusion matrix of the page."""
 
 
 def run_label_suite(labelling: LabelSuite, request: RecipeRequest) -> Iterator[str]:
-    """Train and judge what is asked for; a line as each is done, then the mean over seeds, and where the report is."""
+    """Train and score the selected experiments.
+
+    Args:
+        labelling: The suite of experiments.
+        request: The recipe's request.
+
+    Yields:
+        A line per run and ensemble, the means over seeds and the path of the report.
+    """
     runs = list[LabelRun]()
     for run in run_experiments(labelling, request):
         yield format_run(labelling, run)
@@ -212,7 +220,7 @@ def run_label_suite(labelling: LabelSuite, request: RecipeRequest) -> Iterator[s
 
 
 def format_run(labelling: LabelSuite, run: LabelRun) -> str:
-    """One line of a run: its scores on both sets, and what is published."""
+    """Return the line of a run: scores on both sets and published scores."""
     dev, test = (_format_scores(worth) for worth in run.worths)
     beside = "; ".join(
         f"{name}: {', '.join(f'{system} {value:.2f}' for system, value in systems.items())}"
@@ -225,7 +233,7 @@ def format_run(labelling: LabelSuite, run: LabelRun) -> str:
 
 
 def write_reports(labelling: LabelSuite, request: RecipeRequest, runs: Sequence[LabelRun]) -> str:
-    """Write report.json, report.html, and the recipe's own pictures as files too; the line that says where."""
+    """Write report.json, report.html and the recipe's figures as SVG files; return the line that names the report."""
     reference = labelling.reference
     names = list(dict.fromkeys(run.experiment for run in runs))
     published = {name: dict(systems) for name, systems in labelling.published.items()}
@@ -246,7 +254,7 @@ def write_reports(labelling: LabelSuite, request: RecipeRequest, runs: Sequence[
 
 
 def confusion_table(run: LabelRun) -> ReportTable | None:
-    """How often each label was answered with each, and the share right; None where there are too many labels."""
+    """Return the confusion matrix with recall, or None where there are too many labels."""
     labelled = run.worths.test.labelled
     if not 1 < len(labelled.labels) <= MAX_CONFUSION_LABELS:
         return None
@@ -259,12 +267,12 @@ def confusion_table(run: LabelRun) -> ReportTable | None:
 
 
 def _format_scores(worth: LabelScores) -> str:
-    """All scores on one set."""
+    """Return all scores on one set."""
     return ", ".join(f"{name} {score.text}" for name, score in worth.scores.items())
 
 
 def _mean_lines(runs: Sequence[LabelRun]) -> Iterator[str]:
-    """For each experiment of several seeds, the mean of its test scores, and from where to where they go."""
+    """Yield mean and range of the test scores of each experiment with several seeds."""
     for name in dict.fromkeys(run.experiment for run in runs):
         own = [run.worths.test.scores for run in runs if run.experiment == name and run.log]
         if len(own) > 1:
@@ -276,7 +284,7 @@ def _mean_lines(runs: Sequence[LabelRun]) -> Iterator[str]:
 
 
 def _run_json(run: LabelRun) -> dict[str, Any]:
-    """All numbers of one run."""
+    """Return all numbers of one run."""
     told: dict[str, Any] = {"who": run.who, "test": run.worths.test.told(), "dev": run.worths.dev.told()}
     told["parameters"] = run.parameters
     if run.stopped:
@@ -286,7 +294,7 @@ def _run_json(run: LabelRun) -> dict[str, Any]:
 
 
 def _report_page(labelling: LabelSuite, runs: Sequence[LabelRun], own: Sequence[ReportPart]) -> Report:
-    """The table of all runs; curves, mistakes and settings of the first one; what is the recipe's own."""
+    """Return the page: all runs; curves, errors and settings of the first run; the recipe's own parts."""
     first, reference = runs[0], labelling.reference
     heads = ["experiment", "of", "set", *first.worths.test.scores, "parameters", "seconds"]
     rows = [row for run in runs for row in _table_rows(run)]
@@ -310,7 +318,7 @@ def _report_page(labelling: LabelSuite, runs: Sequence[LabelRun], own: Sequence[
 
 
 def _table_rows(run: LabelRun) -> Iterator[list[str]]:
-    """A row of the table for each set."""
+    """Yield a table row for each set."""
     seconds = f"{run.stopped['seconds']:,.0f}" if run.stopped else "–"
     for which, worth in zip(SETS, (run.worths.test, run.worths.dev), strict=True):
         scores = [score.text for score in worth.scores.values()]

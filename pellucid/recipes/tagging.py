@@ -14,10 +14,10 @@ from pellucid.recipes.label_experiments import LabelPredictions, LabelScore, Lab
 from pellucid.recipes.recipe import RecipeRequest
 
 INTENT_WORD = "<intent>"
-"""The word in front, at which the intent is read."""
+"""Prepended to every request; its tag is the intent."""
 SNIPS_PARTS = ("train", "valid", "test")
 MAX_RARE_COUNT = 1
-"""Words met so often in training, or never, are told by their signature."""
+"""Words with at most this frequency in the training set are replaced by their signature."""
 SNIPS_PUBLISHED = {
     "slot F1": {"Attention BiRNN": 87.8, "slot-gated": 88.8},
     "intent accuracy": {"Attention BiRNN": 96.7, "slot-gated": 97.0},
@@ -40,12 +40,12 @@ F1 are published for two of 2019."""
 
 
 def run_snips(request: RecipeRequest) -> Iterator[str]:
-    """Train and judge."""
+    """Train and score."""
     return run_label_suite(snips_suite(), request)
 
 
 def snips_suite() -> LabelSuite:
-    """The recipe."""
+    """Return the experiment of snips."""
     reference = ExperimentSuite(
         name="snips",
         title="Slots and intents",
@@ -59,14 +59,18 @@ def snips_suite() -> LabelSuite:
 
 
 def read_snips(folder: Path) -> DataSplits:
-    """The three parts, rare words as their signatures."""
+    """Read the three splits, with rare words replaced by their signatures."""
     parts = [read_snips_part(folder / part) for part in SNIPS_PARTS]
     counts = Counter(word for example in parts[0] for word in example.source.split())
     return DataSplits(*([replace_rare_words(example, counts) for example in part] for part in parts))
 
 
 def read_snips_part(folder: Path) -> list[Example]:
-    """Requests with the word in front, and their tags with the intent in front; `DataError` for what does not match."""
+    """Read requests with the intent word prepended, and their tags with the intent prepended.
+
+    Raises:
+        DataError: The three files, or words and tags of a line, differ in length.
+    """
     files = [folder / name for name in ("seq.in", "seq.out", "label")]
     columns = [[line.split() for line in read_bytes(file, DataError).decode("utf-8").splitlines()] for file in files]
     if len({len(column) for column in columns}) != 1:
@@ -85,7 +89,12 @@ def read_snips_part(folder: Path) -> list[Example]:
 
 
 def replace_rare_words(example: Example, counts: Mapping[str, int]) -> Example:
-    """The same with rare words as their signatures."""
+    """Return the example with rare words replaced by their signatures.
+
+    Args:
+        example: Source words, separated by spaces.
+        counts: Word frequencies in the training set; a `Counter`, so that unknown words have 0.
+    """
     words = example.source.split()
     return example._replace(
         source=" ".join(word if counts[word] > MAX_RARE_COUNT else word_signature(word) for word in words)
@@ -93,12 +102,12 @@ def replace_rare_words(example: Example, counts: Mapping[str, int]) -> Example:
 
 
 def word_signature(word: str) -> str:
-    """What is told of a rare word: that it is a number, or how it ends."""
+    """Return the signature of a rare word: "<number>", or its last two letters."""
     return "<number>" if any(letter.isdigit() for letter in word) else f"<{word[-2:]}>"
 
 
 def snips_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
-    """Slot F1, intent accuracy, and the share of requests all of whose tags are right, the intent's with them."""
+    """Return slot F1, intent accuracy, and the share of requests with all tags and the intent correct."""
     spans = answers.labelled.spans
     assert spans is not None
     intents = sum(each.output[0] == each.reference[0] for each in answers.scored)
@@ -110,12 +119,12 @@ def snips_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
 
 
 def _proportion(right: int, among: Sequence[object]) -> LabelScore:
-    """A share of examples with its interval."""
+    """Return a share of examples with its Wilson interval."""
     return LabelScore(100 * right / len(among), wilson(right, len(among)).percent)
 
 
 UNRESOLVED = "-"
-"""Stands for the structure of a residue that was not resolved; the settings' file says so too."""
+"""Tag of residues whose structure is not resolved; also `ignored_tag` of the settings."""
 STRUCTURE_NAMES = {"H": "helix", "E": "strand", "C": "coil"}
 STRUCTURE_INTRODUCTION = """\
 The training set of NetSurfP-2.0 (Klausen et al. 2019) as FLIP (Dallago et al. 2021) has it: 9,712
@@ -132,12 +141,12 @@ profiles NetSurfP-2.0 reaches 85. Always telling the commonest kind of the test 
 
 
 def run_structure(request: RecipeRequest) -> Iterator[str]:
-    """Train and judge."""
+    """Train and score."""
     return run_label_suite(structure_suite(), request)
 
 
 def structure_suite() -> LabelSuite:
-    """The recipe."""
+    """Return the experiment of protein-structure."""
     reference = ExperimentSuite(
         name="protein-structure",
         title="Secondary structure",
@@ -152,14 +161,18 @@ def structure_suite() -> LabelSuite:
 
 
 def read_structure(folder: Path) -> DataSplits:
-    """The three parts."""
+    """Read the three splits."""
     return DataSplits(
         *(list(read_structure_part(folder / "derived-tsv" / f"{part}.tsv.gz")) for part in ("train", "dev", "test"))
     )
 
 
 def read_structure_part(path: Path) -> Iterator[Example]:
-    """Residues and their structure, `UNSCORED` where it was not resolved. A protein resolved nowhere is left out."""
+    """Read residues and structure, with `UNRESOLVED` tags; skip proteins without a resolved residue.
+
+    Raises:
+        DataError: The file is no gzip table of id, residues, structure and mask.
+    """
     try:
         text = gzip.decompress(read_bytes(path, DataError)).decode("ascii")
     except (OSError, EOFError, UnicodeDecodeError) as error:
@@ -175,14 +188,14 @@ def read_structure_part(path: Path) -> Iterator[Example]:
 
 
 def structure_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
-    """Q3, and of each kind the share of its residues that were told right."""
+    """Return Q3 and the recall of each structure."""
     labelled = answers.labelled
     recalls = {f"{name} found": _structure_recall(answers.scored, kind) for kind, name in STRUCTURE_NAMES.items()}
     return {"Q3": LabelScore(labelled.accuracy, labelled.accuracy_ci95), **recalls}
 
 
 def _structure_recall(scored: Sequence[Scored], kind: str) -> LabelScore:
-    """The share of the residues of a kind that were told right."""
+    """Return the recall of a structure, with a bootstrap interval over proteins."""
     right = [sum(a == b == kind for a, b in zip(each.output, each.reference, strict=True)) for each in scored]
     wanted = [each.reference.count(kind) for each in scored]
     return LabelScore(100 * sum(right) / max(sum(wanted), 1), bootstrap_ratio(right, wanted).percent)

@@ -29,12 +29,12 @@ G2P_PUBLISHED = {
     "hun": (5.33, 5.33, 4.00),
     "ice": (10.00, 10.22, 9.11),
 }
-"""Test WER of the languages that are tested: LSTM with attention, transformer, best submission."""
+"""WER on the test set by language: LSTM with attention, transformer, best submission."""
 G2P_SYSTEMS = ("LSTM with attention", "transformer", "best submission")
 UNTESTED_LANGUAGES = ("ady", "dut", "jpn", "kor", "lit", "rum", "vie")
-"""Languages of which the development set alone is judged."""
+"""Languages without a test set; the validation set alone is evaluated."""
 G2P_SETTINGS: dict[str, dict[str, Any]] = {"kor": {"data": {"source_normalization": "nfd"}}}
-"""Korean's syllables are read as the letters they are made of: 3,600 words hold too few of each syllable."""
+"""Korean syllables are decomposed into letters (NFD): 3,600 words hold too few of each syllable."""
 G2P_INTRODUCTION = """SIGMORPHON 2020, task 1: 3,600 words a language to train on, 450 to develop on and 450 to test on,
 with their phones. Every language is trained with the same settings (Korean alone is read letter by letter instead of
 syllable by syllable), and every search keeps five hypotheses. WER is the share of words with a wrong phone, SER the
@@ -47,12 +47,12 @@ is another system for each language, and often an ensemble. One word of 450 is 0
 
 
 def run_g2p(request: RecipeRequest) -> Iterator[str]:
-    """Train and judge every language."""
+    """Train and score every language."""
     return run_suite(g2p_suite(), request)
 
 
 def g2p_suite() -> ExperimentSuite:
-    """The recipe."""
+    """Return the experiments of g2p-sigmorphon2020."""
     data = load_recipe_config("g2p-sigmorphon2020", {}).data
     languages = sorted(
         [*G2P_PUBLISHED, *UNTESTED_LANGUAGES], key=lambda language: (language in UNTESTED_LANGUAGES, language)
@@ -76,7 +76,7 @@ def g2p_suite() -> ExperimentSuite:
 
 
 def read_g2p_language(language: str, config: DataConfig, folder: Path) -> DataSplits:
-    """The files of a language."""
+    """Read the files of a language."""
 
     def read(part: str) -> list[Example]:
         """One of them."""
@@ -86,12 +86,12 @@ def read_g2p_language(language: str, config: DataConfig, folder: Path) -> DataSp
 
 
 def _g2p_published(language: str) -> dict[str, float]:
-    """The published numbers of a language, by system."""
+    """Return the published scores of a language, by system."""
     return dict(zip(G2P_SYSTEMS, G2P_PUBLISHED[language], strict=True)) if language in G2P_PUBLISHED else {}
 
 
 ABLATION_LANGUAGES = ("arm", "bul", "gre")
-"""Of the tested languages, three in which the defaults err often enough to see a difference."""
+"""Three tested languages in which the defaults err often enough to show a difference."""
 DEFAULT_SETTING = "default"
 ABLATION_SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     DEFAULT_SETTING: {},
@@ -116,9 +116,9 @@ ABLATION_SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "mean-weights": {"training": {"weight_averaging": "ema", "ema_decay": 0.99}},
     "consistency": {"training": {"rdrop_alpha": 1.0}},
 }
-"""What each changes of the defaults, and nothing else: neither rate nor length of training is sought anew for it."""
+"""Changes to the defaults. Learning rate and length of training are not tuned again for each setting."""
 ABLATION_BASELINES = {"residual": "two-layers", "input-feeding": "step-then-attend"}
-"""What a setting is held against where that is not the default."""
+"""Baselines other than the default."""
 ABLATION_INTRODUCTION = """\
 Words to phones of three languages of SIGMORPHON 2020, as the recipe g2p-sigmorphon2020 trains
 them, but with one option changed in each row: the same words, batches, rate and length of training, and the same
@@ -129,12 +129,12 @@ Residual is two layers, too, so that it is held against two-layers; input feedin
 
 
 def run_g2p_ablations(request: RecipeRequest) -> Iterator[str]:
-    """Train and judge every setting."""
+    """Train and score every setting."""
     return run_suite(g2p_ablation_suite(), request)
 
 
 def g2p_ablation_suite() -> ExperimentSuite:
-    """The recipe."""
+    """Return the experiments of g2p-ablations."""
     data = load_recipe_config("g2p-ablations", {}).data
     return ExperimentSuite(
         name="g2p-ablations",
@@ -161,7 +161,7 @@ def g2p_ablation_suite() -> ExperimentSuite:
 
 HISTNORM_FILES = {"ridges": "german-ridges", "bohoric": "slovene-goo300k-bohoric"}
 HISTNORM_SIZES = {"1k": 1_000, "5k": 5_000, "10k": 10_000, "25k": 25_000, "all": 0}
-"""Tokens to train on; 0 is all."""
+"""Training tokens; 0 takes all."""
 HISTNORM_SYSTEMS = ("Marian", "XNMT", "cSMTiser")
 HISTNORM_PUBLISHED = {
     "ridges": {
@@ -177,12 +177,12 @@ HISTNORM_PUBLISHED = {
         "25k": (89.77, 89.45, 91.05),
     },
 }
-"""Word accuracy by size, in the order of `SYSTEMS`."""
+"""Word accuracy by size, in the order of `HISTNORM_SYSTEMS`."""
 HISTNORM_SETTINGS: dict[str, dict[str, Any]] = {
     "1k": {"training": {"eval_interval": 4.0}},
     "5k": {"training": {"eval_interval": 2.0}},
 }
-"""Small training sets are passed often, and the development set is large: it is judged every few passes only."""
+"""Validation only every few epochs: epochs over small training sets are short and the validation set is large."""
 HISTNORM_INTRODUCTION = """\
 Tokens of German herbals (RIDGES, 1482 to 1652) and of Slovene books in the Bohorič alphabet
 (goo300k), each with its modern spelling. The first 1,000, 5,000, 10,000 and 25,000 tokens of the training file are
@@ -200,12 +200,12 @@ they were judged on the development or the test set: a difference of one point i
 
 
 def run_histnorm(request: RecipeRequest) -> Iterator[str]:
-    """Train and judge both languages at every size."""
+    """Train and score both languages at every size."""
     return run_suite(histnorm_suite(), request)
 
 
 def histnorm_suite() -> ExperimentSuite:
-    """The recipe."""
+    """Return the experiments of histnorm."""
     return ExperimentSuite(
         name="histnorm",
         title="Historical spellings to modern ones",
@@ -218,9 +218,9 @@ def histnorm_suite() -> ExperimentSuite:
 
 
 def normalize_pair(source: str, target: str) -> Example | None:
-    """A pair as the published systems saw it, or None where they did not: what scripts/preprocess.py --all does there.
+    """Return a pair preprocessed as for the published systems (scripts/preprocess.py --all), or None if they skip it.
 
-    But for spaces, which it replaces by a sign that stands for them.
+    Spaces are kept, where that script replaces them by a placeholder.
     """
     if not source or not target or _is_punctuation(source) or _is_punctuation(target):
         return None
@@ -231,7 +231,7 @@ def normalize_pair(source: str, target: str) -> Example | None:
 
 
 def _histnorm_experiment(corpus: str, size: str) -> Experiment:
-    """A language at a size."""
+    """Return the experiment of a language at a size."""
     published = dict(zip(HISTNORM_SYSTEMS, HISTNORM_PUBLISHED[corpus].get(size, ()), strict=False))
     return Experiment(
         f"{corpus}-{size}", partial(_read_histnorm, corpus, size), published, HISTNORM_SETTINGS.get(size, {})
@@ -239,7 +239,7 @@ def _histnorm_experiment(corpus: str, size: str) -> Experiment:
 
 
 def _read_histnorm(corpus: str, size: str, folder: Path) -> DataSplits:
-    """The files of a language, the training file cut."""
+    """Read the files of a language and truncate the training set."""
     train, dev, test = (
         _read_histnorm_file(folder / f"{HISTNORM_FILES[corpus]}.{part}.txt") for part in ("train", "dev", "test")
     )
@@ -247,20 +247,20 @@ def _read_histnorm(corpus: str, size: str, folder: Path) -> DataSplits:
 
 
 def _read_histnorm_file(path: Path) -> list[Example]:
-    """The tokens of a file; a line without two columns (a sentence boundary, a stray tab) is none."""
+    """Read the tokens of a file; skip lines without two columns (sentence boundaries, stray tabs)."""
     rows = [without_end(decoded_value(line)).rstrip().split("\t") for line in file_lines(path)]
     pairs = [normalize_pair(*row) for row in rows if len(row) == 2]
     return [pair for pair in pairs if pair is not None]
 
 
 def _is_punctuation(text: str) -> bool:
-    """Whether there is nothing but punctuation (Unicode's categories P)."""
+    """Return True if every character is punctuation (Unicode categories P)."""
     return all(unicodedata.category(character).startswith("P") for character in text)
 
 
 TRANSLIT_LANGUAGES = {"he": "hebrew", "ar": "arabic"}
 TRANSLIT_PARTS = ("64", "16", "20")
-"""Per cent of the names that are trained on, developed on, tested on: the ends of the files' names."""
+"""Percentages of names for training, validation and test, which end the file names."""
 TRANSLIT_INTRODUCTION = """\
 Words of the names of people in Wikidata, in lower case, and the same in Hebrew or Arabic script:
 the splits of Merhav and Ash (2018), "Design Challenges in Named Entity Transliteration". Every word stands once,
@@ -272,12 +272,12 @@ repository shows 60, 71 and 75 % for Russian, without saying of which system."""
 
 
 def run_translit(request: RecipeRequest) -> Iterator[str]:
-    """Train and judge both languages."""
+    """Train and score both languages."""
     return run_suite(translit_suite(), request)
 
 
 def translit_suite() -> ExperimentSuite:
-    """The recipe."""
+    """Return the experiments of translit-wikidata."""
     data = load_recipe_config("translit-wikidata", {}).data
     return ExperimentSuite(
         name="translit-wikidata",
@@ -293,7 +293,7 @@ def translit_suite() -> ExperimentSuite:
 
 
 def _read_translit(name: str, config: DataConfig, folder: Path) -> DataSplits:
-    """The files of a language; their third column, how often a name is met, is left."""
+    """Read the files of a language; the third column, a frequency, is ignored."""
     train, dev, test = (read_examples(folder / f"wd_{name}_{part}", config).examples for part in TRANSLIT_PARTS)
     return DataSplits(train, dev, test)
 
@@ -312,12 +312,12 @@ of such a model lies is an alignment of the two spellings; it is drawn below."""
 
 
 def run_spelling(request: RecipeRequest) -> Iterator[str]:
-    """Train and judge."""
+    """Train and score with and without copying."""
     return run_suite(spelling_suite(), request)
 
 
 def spelling_suite() -> ExperimentSuite:
-    """The recipe."""
+    """Return the experiments of spelling-codespell."""
     data = load_recipe_config("spelling-codespell", {}).data
     return ExperimentSuite(
         name="spelling-codespell",
@@ -343,7 +343,7 @@ def spelling_suite() -> ExperimentSuite:
 
 
 def _read_spelling(config: DataConfig, folder: Path) -> DataSplits:
-    """The three files."""
+    """Read the three files."""
     return DataSplits(*(read_examples(folder / f"{part}.tsv", config).examples for part in ("train", "dev", "test")))
 
 
@@ -351,9 +351,9 @@ SCAN_PUBLISHED = {
     "simple": {"Lake and Baroni 2018": 99.8, "Bastings et al. 2018": 100.0},
     "length": {"Lake and Baroni 2018": 20.8, "Bastings et al. 2018": 14.4},
 }
-"""Exact match. Lake and Baroni: the best of their networks for each split; Bastings et al.: GRU with attention."""
+"""Exact match. Lake and Baroni: best network of each split; Bastings et al.: GRU with attention."""
 SCAN_DEV_PAIRS = 500
-"""Training pairs that are kept to develop on."""
+"""Training pairs held out as the validation set."""
 SCAN_INTRODUCTION = """\
 Commands of a small grammar ("jump left twice") and the actions they ask for, word by word. In the
 split "simple" commands are drawn at random; in "length" all that ask for more than 22 actions are tested. There is
@@ -367,12 +367,12 @@ not read again for this recipe."""
 
 
 def run_scan(request: RecipeRequest) -> Iterator[str]:
-    """Train and judge both splits."""
+    """Train and score both splits."""
     return run_suite(scan_suite(), request)
 
 
 def scan_suite() -> ExperimentSuite:
-    """The recipe."""
+    """Return the experiments of scan."""
     return ExperimentSuite(
         name="scan",
         title="Commands to actions",
@@ -384,7 +384,7 @@ def scan_suite() -> ExperimentSuite:
 
 
 def _read_scan(split: str, folder: Path) -> DataSplits:
-    """The files of a split, some of the training pairs kept to develop on."""
+    """Read the files of a split; hold out validation pairs from the training file."""
     given, test = (_read_scan_file(folder / f"tasks_{part}_{split}.txt") for part in ("train", "test"))
     kept = set(random.Random(1).sample(range(len(given)), min(SCAN_DEV_PAIRS, len(given) // 4)))
     train = [pair for place, pair in enumerate(given) if place not in kept]
@@ -392,7 +392,7 @@ def _read_scan(split: str, folder: Path) -> DataSplits:
 
 
 def _read_scan_file(path: Path) -> list[Example]:
-    """The pairs of a file, compressed or not: "IN: run left OUT: I_TURN_LEFT I_RUN" on a line."""
+    """Read pairs from a file, plain or with gzip: one "IN: run left OUT: I_TURN_LEFT I_RUN" per line."""
     packed = path.with_name(f"{path.name}.gz")
     found = packed if packed.exists() else path
     pairs = []
