@@ -18,7 +18,7 @@ from pellucid.errors import DataError
 from pellucid.evaluation.metrics import Interval
 from pellucid.recipes import experiments as experiment
 from pellucid.recipes import label_experiments as conducting
-from pellucid.recipes import tagging
+from pellucid.recipes import sequence_tagging as tagging
 from pellucid.recipes.catalog import find_recipe
 from pellucid.recipes.label_experiments import LabelScore
 from pellucid.recipes.proteins.localization import LOCATIONS

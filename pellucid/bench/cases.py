@@ -1,4 +1,4 @@
-"""What is measured: four networks of either cell, on numbers spelled out, in training and in decoding."""
+"""Cases of the benchmark: four sizes of GRU and LSTM networks on spelled digits, in training and in decoding."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -13,23 +13,23 @@ BenchTask = Literal["train", "greedy", "beam"]
 TASKS: tuple[BenchTask, ...] = get_args(BenchTask)
 CELLS: tuple[Cell, ...] = get_args(Cell)
 DIGITS = 20
-"""Digits of every number: about 99 characters to read, 20 to write."""
+"""Digits of every pair: about 99 source symbols, 20 target symbols."""
 BEAM_SIZE = 5
 """Hypotheses of beam search."""
 NUM_BATCHES = 50
 """Batches in the training data."""
 BATCHES_PER_CALL = 4
-"""Batches decoded by one call: few, so that a call is short, and several, so that they are sorted by length."""
+"""Batches decoded by one call: a call is short, and several batches are sorted by length."""
 
 
 class BenchCase(msgspec.Struct, frozen=True):
     """Sizes of a network and of its batch."""
 
     hidden: int
-    """H of the decoder; each direction of the encoder has half as many units."""
+    """H of the decoder; each direction of the encoder has half of it."""
     embedding: int
     units: int
-    """A, units of the additive attention."""
+    """A, the size of additive attention."""
     batch: int
 
 
@@ -42,24 +42,24 @@ CASES: dict[str, BenchCase] = {
 
 
 class BenchRequest(msgspec.Struct, frozen=True):
-    """One measurement, as it is asked of a process of its own."""
+    """One measurement, as requested from a worker process."""
 
     task: BenchTask
     name: str
-    """The case's name, for people."""
+    """Displayed name of the case."""
     case: BenchCase
     cell: Cell
     digits: int = DIGITS
     threads: int = 1
     repeats: int = 5
     seconds: float = 5.0
-    """About how long the steady state is measured."""
+    """Approximate duration of the steady state."""
     plain: bool = False
-    """In plain PyTorch, without kernels."""
+    """Use plain PyTorch without kernels."""
 
 
 class BenchSelection(NamedTuple):
-    """What a person wants measured."""
+    """Selected tasks, cases and cells."""
 
     tasks: Sequence[BenchTask]
     cases: Sequence[str]
@@ -67,16 +67,26 @@ class BenchSelection(NamedTuple):
 
 
 def select_cases(task: str, cases: Sequence[str], cells: Sequence[str]) -> BenchSelection:
-    """What the words of a command name; all cases and both cells where none is named. `InputError` for other words."""
+    """Return the selection that the arguments of a command name.
+
+    Args:
+        task: A task or "all".
+        cases: Names of cases; empty takes all.
+        cells: Names of cells; empty takes both.
+
+    Raises:
+        InputError: A name is unknown.
+    """
     tasks = TASKS if task == "all" else (_choose(task, TASKS, "task", ("all",)),)
     named = tuple(_choose(name, tuple(CASES), "case") for name in dict.fromkeys(cases)) or tuple(CASES)
     return BenchSelection(tasks, named, tuple(_choose(cell, CELLS, "cell") for cell in dict.fromkeys(cells)) or CELLS)
 
 
 def bench_config(asked: BenchRequest) -> Config:
-    """The configuration of a measurement: a bidirectional encoder, no dropout, no end and no validation in reach.
+    """Return the configuration of a measurement.
 
-    Every output is forced to as many symbols as there are digits, because the network is not trained.
+    The encoder is bidirectional; there is no dropout, and neither the end of training nor a validation is reached.
+    Decoding is forced to as many symbols as there are digits, since the network is untrained.
     """
     sizes: dict[str, Any] = {"cell": asked.cell, "embedding_size": asked.case.embedding, "dropout": 0.0}
     settings = {
@@ -91,18 +101,18 @@ def bench_config(asked: BenchRequest) -> Config:
 
 
 def batches_per_call(task: BenchTask) -> int:
-    """Batches that one timed call takes: an update has one."""
+    """Return the number of batches of one timed call; an update has one."""
     return 1 if task == "train" else BATCHES_PER_CALL
 
 
 def _search_settings(asked: BenchRequest) -> dict[str, Any]:
-    """The settings of search."""
+    """Return the settings of search."""
     forced = {"min_length": asked.digits, "max_length": asked.digits}
     return {**forced, "batch_size": asked.case.batch, "beam_size": BEAM_SIZE if asked.task == "beam" else 1}
 
 
 def _choose(word: str, choices: Sequence[Any], what: str, more: Sequence[str] = ()) -> Any:  # noqa: ANN401
-    """The word, if it is one of the choices."""
+    """Return the word if it is one of the choices."""
     if word not in choices:
         listed = ", ".join([*choices, *more])
         raise InputError(f"there is no {what} {quote(word)}{nearest(word, [*choices, *more])} ({listed})")

@@ -1,4 +1,4 @@
-"""A measurement in a process of its own: how it is asked for, and what that process does."""
+"""A measurement in a worker process: request and entry point."""
 
 import os
 import subprocess
@@ -14,16 +14,16 @@ from pellucid.errors import RunError
 
 
 class ChildRequest(msgspec.Struct, frozen=True):
-    """What the process is to do."""
+    """Request to the worker process."""
 
     what: Literal["measure", "start", "profile"]
     asked: BenchRequest
     began: float
-    """When the process was started, in seconds of the epoch."""
+    """Start of the process, in seconds of the epoch."""
 
 
 def run_measurement(asked: BenchRequest) -> BenchResult:
-    """One measurement; for training, the time to the first update as well, which a further process finds out."""
+    """Return one measurement; for training, a further process measures the time to the first update."""
     result = run_step_measurement(asked)
     if asked.task != "train":
         return result
@@ -32,17 +32,21 @@ def run_measurement(asked: BenchRequest) -> BenchResult:
 
 
 def run_step_measurement(asked: BenchRequest) -> BenchResult:
-    """One measurement, without the time to the first update."""
+    """Return one measurement without the time to the first update."""
     return msgspec.json.decode(_run_child("measure", asked), type=BenchResult)
 
 
 def run_profile(asked: BenchRequest) -> list[StageTime]:
-    """The stages of a training."""
+    """Return the stages of a training."""
     return msgspec.json.decode(_run_child("profile", asked), type=list[StageTime])
 
 
 def _run_child(what: Literal["measure", "start", "profile"], asked: BenchRequest) -> bytes:
-    """Ask a new process. `RunError` with its last words where it fails; it ends with whoever is interrupted here."""
+    """Run a worker process and return its answer; an interrupt ends it, too.
+
+    Raises:
+        RunError: The process fails; the message is its last line.
+    """
     request = msgspec.json.encode(ChildRequest(what, asked, time.time()))
     done = subprocess.run(
         [sys.executable, "-m", __name__, request.decode()],
@@ -57,7 +61,7 @@ def _run_child(what: Literal["measure", "start", "profile"], asked: BenchRequest
 
 
 def main(words: list[str]) -> int:
-    """Do what is asked, and write the answer as JSON."""
+    """Handle the request and write the answer as JSON."""
     request = msgspec.json.decode(words[0], type=ChildRequest)
     # Only now, what takes seconds to import.
     from pellucid.bench.measurement import measure_case, measure_startup, profile_training

@@ -1,6 +1,6 @@
-"""Loops whose speed is known to the floor: a function of numbers in the nearest cache, many times over.
+"""Compiled loops for the roofline: sums of elementary functions over numbers in the first-level cache.
 
-Each returns a sum, so that no evaluation can be left out, and reads other values each time.
+Each loop returns a sum, so that no evaluation can be optimized away, and changes its arguments in every pass.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from pellucid.kernels.compiling import compiled
 
 @compiled
 def sum_tanh(values: Flat, times: int) -> np.float32:
-    """Σ tanh v, so many times over."""
+    """Return Σ tanh v, `times` times."""
     total = ZERO
     for time in range(times):
         shift = np.float32(time)
@@ -22,7 +22,7 @@ def sum_tanh(values: Flat, times: int) -> np.float32:
 
 @compiled
 def sum_exponential(values: Flat, times: int) -> np.float32:
-    """Σ e^v, so many times over."""
+    """Return Σ e^v, `times` times."""
     total = ZERO
     for time in range(times):
         shift = np.float32(time)
@@ -33,7 +33,7 @@ def sum_exponential(values: Flat, times: int) -> np.float32:
 
 @compiled
 def sum_energies(values: Flat, times: int) -> np.float32:
-    """Σ 1 / (1 + a v), so many times over: tanh(q + k) = 1 − 2 / (1 + e^{2q} e^{2k})."""
+    """Return Σ 1 / (1 + a v), `times` times, as in tanh(q + k) = 1 − 2 / (1 + e^{2q} e^{2k})."""
     total = ZERO
     for time in range(times):
         asked = ONE + np.float32(time)
@@ -44,7 +44,7 @@ def sum_energies(values: Flat, times: int) -> np.float32:
 
 @compiled
 def sum_paired_energies(values: Flat, times: int) -> np.float32:
-    """The same with one division for two: 1 / x + 1 / y = (x + y) / (x y)."""
+    """Return the sum of `sum_energies` with one division per two terms: 1 / x + 1 / y = (x + y) / (x y)."""
     total, half = ZERO, values.shape[0] // 2
     for time in range(times):
         asked = ONE + np.float32(time)
@@ -56,7 +56,7 @@ def sum_paired_energies(values: Flat, times: int) -> np.float32:
 
 @compiled
 def sum_values(values: Flat, times: int) -> np.float32:
-    """Σ v, so many times over."""
+    """Return Σ v, `times` times."""
     total = ZERO
     for time in range(times):
         partial = ZERO

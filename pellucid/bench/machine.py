@@ -1,4 +1,4 @@
-"""The machine a measurement was made on, and the memory it took."""
+"""The machine of a measurement and the memory of the process."""
 
 import os
 import platform
@@ -17,19 +17,19 @@ PACKAGES = ("torch", "numba", "numpy")
 
 
 class MachineInfo(msgspec.Struct, frozen=True):
-    """Where and when."""
+    """Hardware, software and time of a measurement."""
 
     processor: str
     cores: int
     system: str
     load: float
-    """Processes that were running at the start, on average over a minute."""
+    """Load average over one minute at the start."""
     versions: dict[str, str]
     date: str
 
 
 def describe_machine() -> MachineInfo:
-    """What can be known without importing anything heavy."""
+    """Describe the machine without heavy imports."""
     versions = {"pellucid": __version__, "python": platform.python_version()}
     return MachineInfo(
         processor=_processor_name(),
@@ -42,9 +42,9 @@ def describe_machine() -> MachineInfo:
 
 
 def peak_memory_mib() -> float:
-    """The most memory this process had at once, in MiB.
+    """Return the peak memory of this process in MiB.
 
-    Linux says it for the program that runs now; the usual figure includes the process it was started from.
+    On Linux it is that of the current program; the usual figure includes the parent process.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -56,7 +56,7 @@ def peak_memory_mib() -> float:
 
 
 def _processor_name() -> str:
-    """The processor's name as the system tells it."""
+    """Return the name of the processor."""
     told = Path("/proc/cpuinfo")
     if told.exists():
         for line in told.read_text("utf-8", "replace").splitlines():
@@ -66,7 +66,7 @@ def _processor_name() -> str:
 
 
 def _package_version(name: str) -> str:
-    """The installed version of a package."""
+    """Return the installed version of a package, or "none"."""
     try:
         return version(name)
     except PackageNotFoundError:

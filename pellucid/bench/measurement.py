@@ -1,6 +1,12 @@
-"""Measure one case in this process: the real training loop or the real decoding, in the steady state, beside its floor.
+"""Measure one case in this process: time, memory and lower bound of a step, or the stages of a training.
 
-A measurement runs in a process of its own, so that peak memory and first call are its own.
+The real training loop and the real decoding are measured in the steady state. A measurement runs in a process of its
+own, so that peak memory and first call are its own.
+
+A profile estimates nothing: hooks on the network's parts and on the gradients between them switch a clock, so the
+stages of an update follow each other without a gap and their shares sum to one. Reading, encoding, and writing,
+checking and mapping the corpus are measured on the same pairs, for a training that sees each pair once. Work of other
+threads counts for the current stage: batches prepared ahead count as waiting.
 """
 
 import itertools
@@ -49,17 +55,17 @@ from pellucid.training.loop import Session, Stepped, build_optimizer, fit
 from pellucid.training.session import Files, train_run
 
 START_PAIRS, START_DEVELOPMENT = 2_000, 100
-"""Pairs in the files that a training is started from."""
+"""Training and validation pairs of the files for the startup measurement."""
 
 
 class _TimedSteps(NamedTuple):
-    """Something to time."""
+    """A step to time, with its model and data."""
 
     advance: Callable[[], object]
     transducer: Predictor
     encoded: Encoded
     written: Callable[[], float]
-    """T, known once a step was taken."""
+    """T, known after a step."""
 
 
 def measure_case(asked: BenchRequest) -> BenchResult:
@@ -83,15 +89,22 @@ def measure_case(asked: BenchRequest) -> BenchResult:
 
 
 def _count_cached_kernels() -> int:
-    """How many compiled functions are on the disk; where none can be kept, one more each time, for each is compiled."""
+    """Return the number of compiled functions on disk.
+
+    Without a cache every kernel is compiled anew, so that the number differs at each call.
+    """
     folder = cache_folder()
     return time.monotonic_ns() if folder is None else sum(1 for _ in folder.rglob("*.nbc"))
 
 
 def measure_startup(asked: BenchRequest, began: float) -> StartupTime:
-    """From `began`, when this process was started, to the first update of a training from files.
+    """Measure from process start to the first update of a training from files, as in `pellucid train`.
 
-    As in `pellucid train`: imports, reading, vocabularies, network, kernels. Making up the files is not counted.
+    Imports, reading, vocabularies, network and kernels are included; generating the files is not.
+
+    Args:
+        asked: The case.
+        began: Start of the process, in seconds of the epoch.
     """
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if asked.plain else nullcontext():
         before = ClockReading(time.time(), time.process_time())
@@ -106,19 +119,19 @@ def measure_startup(asked: BenchRequest, began: float) -> StartupTime:
 
 
 def bench_examples(asked: BenchRequest, count: int) -> list[Example]:
-    """Numbers spelled out, a function of the count alone."""
+    """Return spelled digits, a function of the count alone."""
     return spelled_digits(count, asked.digits, asked.digits, seed=1)
 
 
 def encode_examples(asked: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, Encoded]:
-    """The symbols of these examples, and the examples in ids."""
+    """Return the vocabularies of examples and the encoded examples."""
     data = bench_config(asked).data
     vocabularies = learn_vocabularies(examples, segmenters(data), data.min_count)
     return vocabularies, encode(examples, segmenters(data), vocabularies)
 
 
 def build_session(asked: BenchRequest, prepared: tuple[Vocabularies, Encoded], examples: Sequence[Example]) -> Session:
-    """A training on these examples, from its beginning."""
+    """Return a new training on these examples."""
     config, (vocabularies, encoded) = bench_config(asked), prepared
     transducer = Transducer(config, vocabularies, build_network(config, vocabularies))
     optimizer = build_optimizer(transducer.network, config.training)
@@ -126,12 +139,12 @@ def build_session(asked: BenchRequest, prepared: tuple[Vocabularies, Encoded], e
 
 
 def iterate_updates(session: Session) -> Iterator[Stepped]:
-    """The updates of a training."""
+    """Yield the updates of a training."""
     return (event for event in fit(session) if isinstance(event, Stepped))
 
 
 def _training_steps(asked: BenchRequest) -> _TimedSteps:
-    """Updates, one a call."""
+    """Return updates, one per call."""
     examples = bench_examples(asked, NUM_BATCHES * asked.case.batch)
     session = build_session(asked, encode_examples(asked, examples), examples)
     events = iterate_updates(session)
@@ -140,7 +153,7 @@ def _training_steps(asked: BenchRequest) -> _TimedSteps:
 
 
 def _decoding_steps(asked: BenchRequest) -> _TimedSteps:
-    """Calls that decode a few batches each, never the same twice in a row."""
+    """Return calls that decode a few batches each, never the same ones twice in a row."""
     count = BATCHES_PER_CALL * asked.case.batch
     examples = bench_examples(asked, 4 * count)
     session = build_session(asked, encode_examples(asked, examples), examples)
@@ -157,7 +170,7 @@ def _decoding_steps(asked: BenchRequest) -> _TimedSteps:
 
 
 def _step_shape(asked: BenchRequest, steps: _TimedSteps) -> StepShape:
-    """The sizes of a mean batch."""
+    """Return the sizes of a mean batch."""
     config, vocabularies = steps.transducer.config, steps.transducer.vocabularies
     return StepShape(
         rows=asked.case.batch,
@@ -178,7 +191,7 @@ def _step_shape(asked: BenchRequest, steps: _TimedSteps) -> StepShape:
 def _build_result(
     asked: BenchRequest, shape: StepShape, timing: StepTiming, peak: float, first_call: FirstCall
 ) -> BenchResult:
-    """Times and memory beside the floor, as one record."""
+    """Return times, memory and lower bound as a record."""
     work = training_work(shape) if asked.task == "train" else search_work(shape)
     rates = measure_rates(shape, asked.seconds)
     floor = compute_floor(work, rates)
@@ -217,32 +230,32 @@ ENCODER, KEYS, DECODER, HEAD = "encoder forward", "attention keys", "decoder for
 DECODER_BACK, ENCODER_BACK, UPDATE, OTHER = "decoder backward", "encoder backward", "clip and update", "other"
 ONCE = (READING, ENCODING, CORPUS)
 STAGES = (*ONCE, BATCHING, WAITING, ENCODER, KEYS, DECODER, HEAD, DECODER_BACK, ENCODER_BACK, UPDATE, OTHER)
-"""In the order of an update; the keys' and the head's stages include their way back."""
+"""Stages in the order of an update; those of keys and head include their backward pass."""
 
 Result = TypeVar("Result")
 
 
 class StageClock:
-    """Charges all time that passes to one stage or another."""
+    """A clock that charges all time to the current stage."""
 
     def __init__(self) -> None:
-        """Runs from now on, for nothing in particular."""
+        """Start with the stage "other"."""
         self.restart()
 
     def restart(self) -> None:
-        """Forget what has passed."""
+        """Reset all times."""
         self.spent = dict.fromkeys(STAGES, ClockReading(0.0, 0.0))
         self.stage, self.since = OTHER, read_clocks()
 
     def enter(self, stage: str) -> None:
-        """What passes from now on is this stage's."""
+        """Charge the time from now on to this stage."""
         moment = read_clocks()
         passed, before = moment.since(self.since), self.spent[self.stage]
         self.spent[self.stage] = ClockReading(before.wall + passed.wall, before.cpu + passed.cpu)
         self.stage, self.since = stage, moment
 
     def within(self, stage: str, after: str, function: Callable[..., Result]) -> Callable[..., Result]:
-        """The function, with its time for one stage, and what follows for another."""
+        """Return the function with its time charged to one stage, and the time after it to another."""
 
         def charged(*arguments: Any) -> Result:  # noqa: ANN401
             self.enter(stage)
@@ -255,7 +268,7 @@ class StageClock:
 
 
 def profile_training(asked: BenchRequest) -> list[StageTime]:
-    """Read and encode a file of pairs, then train on as many of its batches as fit into the time."""
+    """Read and encode a file of pairs, then train for the given time; return all stages."""
     use_threads(asked.threads)
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if asked.plain else nullcontext():
         path, pairs = Path(folder) / "train.tsv", bench_examples(asked, NUM_BATCHES * asked.case.batch)
@@ -276,13 +289,13 @@ def profile_training(asked: BenchRequest) -> list[StageTime]:
 
 
 def _map_corpus(folder: Path, vocabularies: Vocabularies, encoded: Encoded) -> Encoded:
-    """The same examples, in a file."""
+    """Write the examples as a corpus file and map it."""
     write_corpus(folder / "corpus.arrow", Corpus("", Found((), 0, 0), vocabularies, encoded))
     return map_corpus(folder / "corpus.arrow", "", tagged=False).encoded
 
 
 def _time_stages(session: Session, seconds: float) -> tuple[dict[str, ClockReading], int]:
-    """The time of each stage over some updates, and how many they were."""
+    """Return the time of each stage over some updates, and their number."""
     clock, count = StageClock(), 0
     attach_clock(session, clock)
     events = iterate_updates(session)
@@ -298,11 +311,10 @@ def _time_stages(session: Session, seconds: float) -> tuple[dict[str, ClockReadi
 
 
 def attach_clock(session: Session, clock: StageClock) -> None:
-    """Switch the clock wherever an update of a session that has not begun passes from one stage to the next.
+    """Attach a clock to a new session, which it switches between the stages of an update.
 
-    Forward: modules and functions as they begin and end. Backward: gradients as they arrive, that of the head's inputs
-    when the decoder's turn comes, that of the keys when it has ended, that of the memory when the encoder's comes. The
-    update begins when all is done.
+    Forward: before and after modules and functions. Backward: on gradients, of the head's inputs for the decoder, of
+    the keys after the decoder, of the memory for the encoder. The update begins when all gradients are complete.
     """
     _attach_feed(session, clock)
     network = writing(session.transducer.network)
@@ -322,7 +334,7 @@ def attach_clock(session: Session, clock: StageClock) -> None:
 
 
 def _attach_feed(session: Session, clock: StageClock) -> None:
-    """Batches are planned and assembled within the waiting for them, unless another thread does it meanwhile."""
+    """Charge planning and assembling of batches to their stage, unless another thread does it."""
     if not session.ahead:
         for name in ("plan", "prepare"):
             setattr(session, name, clock.within(BATCHING, WAITING, getattr(session, name)))
@@ -337,26 +349,26 @@ def _attach_feed(session: Session, clock: StageClock) -> None:
 
 
 def _leave_encoder(clock: StageClock, states: Tensor) -> None:
-    """The encoder has ended; on the way back its turn comes when its states have their gradient."""
+    """Begin the decoder; in the backward pass the encoder begins with the gradient of its states."""
     clock.enter(DECODER)
     _on_gradient(states, lambda: clock.enter(ENCODER_BACK))
 
 
 def _enter_head(clock: StageClock, inputs: tuple[Tensor, ...]) -> None:
-    """The head begins; on the way back it has ended when its inputs have their gradients."""
+    """Begin the head; in the backward pass it ends with the gradients of its inputs."""
     clock.enter(HEAD)
     for tensor in inputs:
         _on_gradient(tensor, lambda: clock.enter(DECODER_BACK))
 
 
 def _on_gradient(tensor: Tensor, tell: Callable[[], None]) -> None:
-    """Call when the tensor's gradient is whole."""
+    """Call a function when the gradient of a tensor is complete."""
     if tensor.requires_grad:
         tensor.register_hook(lambda gradient: tell())  # type: ignore[no-untyped-call]
 
 
 def stage_shares(spent: Mapping[str, tuple[ClockReading, int]]) -> list[StageTime]:
-    """Times of so many batches as times of one, with their shares of all, in the order of the stages."""
+    """Return times per batch with their shares of the total, in the order of the stages."""
     each = {stage: ClockReading(tick.wall / batches, tick.cpu / batches) for stage, (tick, batches) in spent.items()}
     wall, cpu = sum(tick.wall for tick in each.values()), sum(tick.cpu for tick in each.values())
     return [

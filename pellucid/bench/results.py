@@ -11,43 +11,50 @@ import msgspec
 from pellucid.bench.roofline import MachineRates, StepShape, TimeFloor
 
 NUM_WARMUP_STEPS = 3
-"""Updates before the state counts as steady, the first included."""
+"""Updates before the steady state, including the first."""
 
 
 class ClockReading(NamedTuple):
-    """Seconds on either clock."""
+    """Seconds of wall clock and CPU."""
 
     wall: float
     cpu: float
-    """Of all threads of this process together."""
+    """Sum over all threads of the process."""
 
     def since(self, earlier: "ClockReading") -> "ClockReading":
-        """What has passed between two ticks."""
+        """Return the time between two readings."""
         return ClockReading(self.wall - earlier.wall, self.cpu - earlier.cpu)
 
 
 class StepTiming(NamedTuple):
-    """The seconds of a step."""
+    """Time of a step in seconds."""
 
     first: float
-    """Of the first step on the wall, all that it had to load included."""
+    """Wall time of the first step, including loading."""
     wall: float
     cpu: float
-    """Medians over the repeats, each of which is a mean over its share of the steps."""
+    """Medians over repeats; a repeat is the mean over its share of the steps."""
     fastest: float
     slowest: float
-    """The extremes of the repeats, in processor seconds."""
+    """Extremes of the repeats in CPU seconds."""
     steps: int
-    """Steps in the steady state."""
+    """Number of steps in the steady state."""
 
 
 def read_clocks() -> ClockReading:
-    """Both clocks."""
+    """Return both clocks."""
     return ClockReading(time.perf_counter(), time.process_time())
 
 
 def time_steps(step: Callable[[], object], seconds: float, repeats: int, skipped: int = NUM_WARMUP_STEPS) -> StepTiming:
-    """Take a step again and again for so many seconds, at least once a repeat, after those that are skipped."""
+    """Time a step in the steady state.
+
+    Args:
+        step: Function that takes the step.
+        seconds: Minimum duration of the steady state.
+        repeats: Number of repeats; each has at least one step.
+        skipped: Steps before the steady state, including the first.
+    """
     first = _time_step(step)
     for _ in range(skipped - 1):
         step()
@@ -59,7 +66,7 @@ def time_steps(step: Callable[[], object], seconds: float, repeats: int, skipped
 
 
 def summarize_steps(first: float, steps: Sequence[ClockReading], repeats: int) -> StepTiming:
-    """Medians over repeats, each a run of consecutive steps."""
+    """Return medians over repeats of consecutive steps."""
     ends = [len(steps) * repeat // repeats for repeat in range(repeats + 1)]
     runs = [steps[start:end] for start, end in pairwise(ends)]
     wall = [statistics.mean(step.wall for step in run) for run in runs]
@@ -68,18 +75,18 @@ def summarize_steps(first: float, steps: Sequence[ClockReading], repeats: int) -
 
 
 def _time_step(step: Callable[[], object]) -> ClockReading:
-    """How long one step takes."""
+    """Return the time of one step."""
     began = read_clocks()
     step()
     return read_clocks().since(began)
 
 
 FirstCall = Literal["loaded", "compiled", "plain"]
-"""What the first call did with kernels: took them from the disk, compiled them, or did without."""
+"""Kernels at the first call: loaded from disk, compiled, or not used."""
 
 
 class BenchResult(msgspec.Struct, frozen=True):
-    """What came out. A step is one update of training, or one batch decoded."""
+    """Result of a measurement; a step is one training update or one decoded batch."""
 
     task: str
     case: str
@@ -89,34 +96,34 @@ class BenchResult(msgspec.Struct, frozen=True):
     samples_per_cpu_second: float
     samples_per_second: float
     tokens_per_second: float
-    """Target symbols learned or written a second on the wall, the end's included where there is one."""
+    """Target symbols per wall second, including end symbols."""
     peak_mib: float
     floor_ratio: float
-    """Processor time of a step over the floor."""
+    """CPU time of a step divided by its lower bound."""
     floor_ms: float
     step_ms: float
-    """On the wall."""
+    """Wall time."""
     step_cpu_ms: float
     fastest_cpu_ms: float
     slowest_cpu_ms: float
-    """The extremes of the repeats."""
+    """Extremes of the repeats."""
     steps: int
-    """Steps in the steady state."""
+    """Number of steps in the steady state."""
     first_call_seconds: float
-    """What the first step took on the wall beyond any other."""
+    """Additional wall time of the first step."""
     first_call: FirstCall
     start_seconds: float | None
-    """From the start of the process to the first update, for training, on the wall."""
+    """Wall time from process start to the first update of a training."""
     start_cpu_seconds: float | None
     operations: float
-    """The counted work of a step."""
+    """Counted operations of a step."""
     floor: TimeFloor
     rates: MachineRates
     shape: StepShape
 
 
 class StageTime(msgspec.Struct, frozen=True):
-    """One stage of a training: milliseconds a batch, and shares of all stages."""
+    """A stage of a training: milliseconds per batch and shares of the total."""
 
     name: str
     wall_ms: float
@@ -126,8 +133,8 @@ class StageTime(msgspec.Struct, frozen=True):
 
 
 class StartupTime(msgspec.Struct, frozen=True):
-    """How long a process took from its start to its first update."""
+    """Time from process start to the first update."""
 
     seconds: float
-    """On the wall."""
+    """Wall time."""
     cpu_seconds: float

@@ -1,4 +1,4 @@
-"""Measurements around a case: time and memory of a step as the source gets longer, the batch or the network larger."""
+"""Scaling curves: time and memory of a step over source length, batch size and network size."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -15,7 +15,7 @@ from pellucid.reporting.figures import ACCENT, INK, MUTED, empty_figure, settled
 
 ScaledSize = Literal["length", "batch", "hidden"]
 SCALE_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Of each size, the others staying as they are."""
+"""Factors of one size; the others are constant."""
 SIZE_TITLES: dict[ScaledSize, str] = {"length": "source length", "batch": "batch size", "hidden": "hidden units"}
 
 
@@ -24,12 +24,12 @@ class ScalingPoint(NamedTuple):
 
     varied: ScaledSize
     value: int
-    """Source positions of a mean row, rows, or hidden units."""
+    """Mean source positions of a row, rows, or hidden units."""
     measured: BenchResult
 
 
 def measure_scaling(asked: BenchRequest) -> Iterator[ScalingPoint]:
-    """All curves around a case, one measurement after the other; the case itself is measured once."""
+    """Yield the points of all curves around a case; the case itself is measured once."""
     middle = run_step_measurement(asked)
     for varied in SIZE_TITLES:
         for factor in SCALE_FACTORS:
@@ -38,7 +38,10 @@ def measure_scaling(asked: BenchRequest) -> Iterator[ScalingPoint]:
 
 
 def scale_request(asked: BenchRequest, varied: ScaledSize, factor: float) -> BenchRequest:
-    """The same with one size changed. Longer numbers are longer on both sides; attention's units go with the hidden."""
+    """Return the request with one size multiplied by a factor.
+
+    Longer numbers are longer on both sides. The size of attention scales with the hidden units.
+    """
     case = asked.case
     match varied:
         case "length":
@@ -53,7 +56,7 @@ def scale_request(asked: BenchRequest, varied: ScaledSize, factor: float) -> Ben
 
 
 def _scaled_value(result: BenchResult, varied: ScaledSize) -> int:
-    """The size that was varied, as it came out."""
+    """Return the actual value of the scaled size."""
     shape = result.shape
     return {"length": round(shape.positions / shape.rows), "batch": shape.rows, "hidden": shape.hidden}[varied]
 
@@ -62,7 +65,7 @@ GIGA = 1e9
 
 
 def scaling_figure(curves: Sequence[ScalingPoint]) -> Figure:
-    """Above, time of a step and its floor; below, peak memory; against the counted work, one column a size."""
+    """Draw time of a step with its lower bound, and peak memory, over the counted operations; one column per size."""
     figure = empty_figure(10.5, 6.2)
     rows = figure.subplots(2, len(SIZE_TITLES), sharex=True, sharey="row", squeeze=False)
     for column, (varied, title) in enumerate(SIZE_TITLES.items()):
@@ -83,7 +86,7 @@ def scaling_figure(curves: Sequence[ScalingPoint]) -> Figure:
 
 
 def _draw_time(axes: Axes, curve: Sequence[ScalingPoint]) -> None:
-    """Both times on logarithmic scales: twice the work in twice the time is parallel to the floor."""
+    """Draw both times on logarithmic axes, where linear scaling is parallel to the lower bound."""
     work = [point.measured.operations / GIGA for point in curve]
     axes.loglog(work, [point.measured.floor_ms for point in curve], "--", color=MUTED, label="floor")
     measured = [point.measured.step_cpu_ms for point in curve]
@@ -92,7 +95,7 @@ def _draw_time(axes: Axes, curve: Sequence[ScalingPoint]) -> None:
 
 
 def _draw_memory(axes: Axes, curve: Sequence[ScalingPoint]) -> None:
-    """Peak memory, from zero, over the logarithm of the work."""
+    """Draw peak memory, from zero, over the logarithm of the operations."""
     memory = [point.measured.peak_mib for point in curve]
     work = [point.measured.operations / GIGA for point in curve]
     axes.semilogx(work, memory, "o-", color=ACCENT, markersize=4, linewidth=1.8)
@@ -100,7 +103,7 @@ def _draw_memory(axes: Axes, curve: Sequence[ScalingPoint]) -> None:
 
 
 def _finish(axes: Axes, curve: Sequence[ScalingPoint], heights: Sequence[float]) -> None:
-    """Each point named by its size, and quiet axes."""
+    """Label the points and style the axes."""
     for point, height in zip(curve, heights, strict=True):
         place = (point.measured.operations / GIGA, height)
         axes.annotate(str(point.value), place, (3, 6), textcoords="offset points", ha="right", size=8, color=INK)

@@ -12,7 +12,7 @@ from pellucid.cli.arguments import parsed
 from pellucid.cli.messages import say
 from pellucid.errors import InputError
 from pellucid.recipes.catalog import RECIPES, RECIPES_WITH_EXPERIMENTS, find_recipe
-from pellucid.recipes.recipe import MismatchError, RecipeRequest, data_folder
+from pellucid.recipes.recipe import RecipeRequest, ReproductionError, data_folder
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def run(arguments: list[str]) -> int:
         with rows() as seen:
             for line in run_recipe(request._replace(seen=seen)):
                 print(line, flush=True)
-    except MismatchError as error:
+    except ReproductionError as error:
         say(str(error))
         return 1
     return 0

@@ -107,9 +107,9 @@ RECIPES: Mapping[str, RecipeEntry] = {
     "protein-golden": RecipeEntry(
         "protein networks of 2016: stored weights, published numbers", "proteins.stored_networks", "run_golden"
     ),
-    "snips": RecipeEntry("slot filling and intent detection as one tagging task", "tagging", "run_snips"),
+    "snips": RecipeEntry("slot filling and intent detection as one tagging task", "sequence_tagging", "run_snips"),
     "protein-structure": RecipeEntry(
-        "secondary structure of proteins by residue: helix, strand or coil", "tagging", "run_structure"
+        "secondary structure of proteins by residue: helix, strand or coil", "sequence_tagging", "run_structure"
     ),
     "protein-place": RecipeEntry(
         "subcellular localization of proteins, with and without attention, on two splits",

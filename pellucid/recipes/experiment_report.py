@@ -122,7 +122,7 @@ def _compare_scores(worths: Sequence[tuple[TransductionScores, TransductionScore
 
 
 def _comparison_cell(reference: ExperimentSuite, comparison: Comparison | None) -> str:
-    """Return a table cell; a dash stands for no comparison."""
+    """Return a table cell; a dash without comparison."""
     return _format_difference(reference.measure, comparison) if comparison is not None else "–"
 
 

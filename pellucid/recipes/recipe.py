@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pellucid.reporting.progress import Rows
 
 
-class MismatchError(Exception):
+class ReproductionError(Exception):
     """A recipe does not reproduce the published numbers; the message names each difference."""
 
 

@@ -58,14 +58,14 @@ parameter that nothing reaches would show a zero."""
 
 
 class LayerShape(NamedTuple):
-    """What one layer gives."""
+    """Name and output shape of a layer."""
 
     name: str
     shape: tuple[int, ...]
 
 
 def run_data(request: RecipeRequest) -> Iterator[str]:
-    """Print three samples and every shape, and write them as a report."""
+    """Print samples, shapes and gradients, and write them as a report."""
     make_folder(request.out)
     samples = draw(SHOWN_SAMPLES, 1, MAX_DIGITS, np.random.default_rng(1))
     kinds: list[DecoderKind] = ["repeat", "attention"]
@@ -92,7 +92,7 @@ def run_data(request: RecipeRequest) -> Iterator[str]:
 
 
 def symbols_table() -> ReportTable:
-    """The symbols and their numbers, inputs' and targets' apart."""
+    """Return the symbols of inputs and of targets with their ids."""
     targets, inputs = SYMBOLS[:OUTPUTS], SYMBOLS[OUTPUTS:]
     rows = [
         ("in targets", " ".join(targets), f"0 to {OUTPUTS - 1}"),
@@ -104,7 +104,7 @@ def symbols_table() -> ReportTable:
 
 
 def samples_tables(samples: Digits) -> Iterator[ReportTable]:
-    """Each sample as text, as numbers and as masks; then shapes and kinds of the arrays."""
+    """Yield each sample as text, ids and masks, then dtypes and shapes of the arrays."""
     for at, (source, target) in enumerate(samples.texts()):
         rows = [
             ("input text", source),
@@ -121,7 +121,7 @@ def samples_tables(samples: Digits) -> Iterator[ReportTable]:
 
 
 def network_tables(kind: DecoderKind) -> Iterator[ReportTable]:
-    """The shape of every layer of a network, its parameters, and the gradient that reaches each."""
+    """Yield the shapes of all layers of a network, its parameters, and the gradient norm of each parameter."""
     torch.manual_seed(1)
     network = DigitsNetwork(DigitsArchitecture(kind))
     batch = draw(SHAPE_BATCH, 20, 20, np.random.default_rng(1))
@@ -140,7 +140,7 @@ def network_tables(kind: DecoderKind) -> Iterator[ReportTable]:
 
 
 def layer_shapes(network: DigitsNetwork, batch: Digits) -> Sequence[LayerShape]:
-    """What each layer gives for a batch, by running it."""
+    """Return the output shape of each layer for a batch."""
     inputs, lengths = to_tensors(batch)
     steps = batch.targets.shape[1]
     memory = network.encoder(inputs, lengths)
@@ -165,7 +165,7 @@ def layer_shapes(network: DigitsNetwork, batch: Digits) -> Sequence[LayerShape]:
 
 
 def gradient_norms(network: DigitsNetwork, batch: Digits) -> list[float]:
-    """The norm of the gradient that reaches each trained parameter; 0 where none does."""
+    """Return the gradient norm of each trained parameter; 0 for a parameter that is not connected to the loss."""
     logits = network(*to_tensors(batch), batch.targets.shape[1]).logits
     cost = nn.functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(batch.targets).long().flatten())
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
@@ -174,12 +174,12 @@ def gradient_norms(network: DigitsNetwork, batch: Digits) -> list[float]:
 
 
 def _join_numbers(values: np.ndarray) -> str:
-    """Numbers side by side."""
+    """Return numbers as text, separated by spaces."""
     return " ".join(f"{value:g}" for value in values)
 
 
 def _table_lines(table: ReportTable) -> Iterator[str]:
-    """A table for the terminal."""
+    """Yield a table as lines of text."""
     rows = [list(map(str, table.heads)), *(list(map(str, row)) for row in table.rows)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     yield f"\n{table.title}"
@@ -190,7 +190,7 @@ def _table_lines(table: ReportTable) -> Iterator[str]:
 
 
 PROBE_SAMPLES = 20_000
-"""Samples that a probe is fitted on; it is judged on as many others."""
+"""Samples to fit a probe; it is evaluated on as many others."""
 POSITION_STUDIES = (
     DigitsStudy("code", DigitsArchitecture("repeat"), DigitsTrainingPlan(300_000), 1),
     DigitsStudy(
@@ -216,7 +216,7 @@ code to the digit at each place."""
 
 
 class PositionResult(NamedTuple):
-    """A study, its outcome, what a probe reads from the code at each position, and how far the words' starts spread."""
+    """Result of a study with the probe's accuracy by position."""
 
     study: DigitsStudy
     outcome: DigitsResult
@@ -225,7 +225,7 @@ class PositionResult(NamedTuple):
 
 
 def run_positions(request: RecipeRequest) -> Iterator[str]:
-    """Train the four, probe the codes, and compare the shapes."""
+    """Train four networks, probe their codes, and compare accuracy by position."""
     make_folder(request.out)
     found = list(run_jobs(train_and_probe, name_studies(repeat_with_seeds(POSITION_STUDIES, request)), request))
     groups = [
@@ -247,7 +247,7 @@ def run_positions(request: RecipeRequest) -> Iterator[str]:
 
 
 def train_and_probe(study: DigitsStudy, tell: ProgressCallback = discard_progress) -> PositionResult:
-    """Train, then probe."""
+    """Train, then fit the probe."""
     network, outcome = train_network(study, tell)
     generator = np.random.default_rng([study.seed, 2])
     fitted, judged = (study.plan.samples_from(PROBE_SAMPLES, generator) for _ in range(2))
@@ -256,14 +256,23 @@ def train_and_probe(study: DigitsStudy, tell: ProgressCallback = discard_progres
 
 
 def probe_codes(network: DigitsNetwork, fitted: Digits, judged: Digits) -> list[float]:
-    """The accuracy at each position of a softmax regression from the code, fitted on the one half."""
+    """Fit a softmax regression from the code to the digit at each position.
+
+    Args:
+        network: Trained network without attention.
+        fitted: Samples to fit the regression.
+        judged: Samples to evaluate it.
+
+    Returns:
+        Accuracy of the regression at each target position.
+    """
     codes, answers = encode_codes(network, fitted)
     mean, deviation = codes.mean(dim=0), codes.std(dim=0) + 1e-6
     regression = nn.Linear(codes.shape[1], answers.shape[1] * OUTPUTS)
     optimizer = torch.optim.LBFGS(regression.parameters(), max_iter=100, line_search_fn="strong_wolfe")
 
     def cost() -> Tensor:
-        """The cross-entropy at all positions together."""
+        """Return the cross-entropy over all positions."""
         optimizer.zero_grad()
         logits = regression((codes - mean) / deviation).view(-1, OUTPUTS)
         value = nn.functional.cross_entropy(logits, answers.flatten())
@@ -279,14 +288,14 @@ def probe_codes(network: DigitsNetwork, fitted: Digits, judged: Digits) -> list[
 
 
 def encode_codes(network: DigitsNetwork, samples: Digits) -> tuple[Float[Tensor, "N D"], Int[Tensor, "N T"]]:
-    """The encoder's last states, and the symbols to be read from them."""
+    """Return the last encoder states and the target symbols."""
     with torch.no_grad():
         codes = network.encoder(*to_tensors(samples)).final.hidden[:, -1].clone()
     return codes, torch.from_numpy(samples.targets).long()
 
 
 def _probe_parts(found: Sequence[PositionResult]) -> Iterator[ReportPart]:
-    """What the decoder wrote beside what the code held."""
+    """Yield accuracy of decoder and probe by position."""
     probed = [each for each in found if each.probed and each.outcome.seed == 1]
     title = "What the code holds"
     for each in probed:
@@ -309,7 +318,7 @@ def _probe_parts(found: Sequence[PositionResult]) -> Iterator[ReportPart]:
 
 
 def _padding_parts(found: Sequence[PositionResult]) -> Iterator[ReportPart]:
-    """Accuracy of attention, with padding and without, beside the spread of the words' starts."""
+    """Yield accuracy of attention, with and without padding, and the spread of word starts."""
     title = "What padding does to attention"
     looked = [each for each in found if each.study.design.decoder == "attention" and each.outcome.seed == 1]
     rows = [
@@ -329,10 +338,10 @@ def _padding_parts(found: Sequence[PositionResult]) -> Iterator[ReportPart]:
 
 
 def _accuracy_and_spread(found: PositionResult, place: int) -> tuple[float, float]:
-    """Accuracy and spread at a position."""
+    """Return accuracy and spread at a position."""
     return found.outcome.final.per_position[place], found.spread[place]
 
 
 def _result_name(found: PositionResult) -> str:
-    """A run's name and seed."""
+    """Return name and seed of a run."""
     return f"{found.outcome.name}, seed {found.outcome.seed}"

@@ -57,22 +57,22 @@ from pellucid.worker_pool import ProgressCallback
 
 
 class DigitsJob(NamedTuple):
-    """One training: its name, where it goes, what it sees."""
+    """Training of a Pellucid model on spelled digits."""
 
     name: str
-    """Empty where there is only one of a seed."""
+    """Empty if a seed has only one training."""
     out: Path
     seed: int
     samples: int
     config: Config
     digits: tuple[int, int] = (20, 20)
-    """Fewest and most of a pair."""
+    """Minimum and maximum number of digits of a pair."""
     development: int = 1_000
     test: int = 5_000
 
 
 class TrainedDigitsRun(NamedTuple):
-    """A trained run, what it is worth, and the same in the lessons' terms."""
+    """A trained run with its evaluation, also in the form of the notebook's networks."""
 
     folder: Path
     judgement: Judgement
@@ -80,7 +80,12 @@ class TrainedDigitsRun(NamedTuple):
 
 
 def train_and_evaluate(task: DigitsJob, tell: ProgressCallback = discard_progress) -> TrainedDigitsRun:
-    """Train on pairs that are each seen once, and judge on pairs that were not seen."""
+    """Train on pairs that are seen once each and evaluate on new pairs.
+
+    Args:
+        task: The training.
+        tell: Progress callback.
+    """
     tag = f"{task.name} seed {task.seed}".strip().replace(" ", "-")
     data, folder = task.out / "data" / tag, task.out / "runs" / tag
     make_folder(data)
@@ -100,7 +105,7 @@ def train_and_evaluate(task: DigitsJob, tell: ProgressCallback = discard_progres
 
 
 def digits_result(task: DigitsJob, folder: Path, judgement: Judgement) -> DigitsResult:
-    """A run in the lessons' terms: its log as a curve, its judgement in shares of 1."""
+    """Return a run as a `DigitsResult`: the log as a curve, scores as fractions."""
     log = read_log(folder)
     curve = [
         DigitsValidation(
@@ -122,7 +127,12 @@ def digits_result(task: DigitsJob, folder: Path, judgement: Judgement) -> Digits
 
 
 def trace_agreement(traces: Sequence[Trace], digits: Sequence[str]) -> Agreement:
-    """The weights of each written symbol against the word of the digit that belongs in its place."""
+    """Return the agreement of attention with the source words of the written digits.
+
+    Args:
+        traces: Decoded outputs with attention weights.
+        digits: Target of each trace; its i-th digit gives the span of the i-th output symbol.
+    """
     steps = max(len(trace.target) for trace in traces)
     weights = np.zeros((len(traces), steps, max(len(trace.source) for trace in traces)), np.float32)
     first, stop = (np.zeros(weights.shape[:2], np.int64) for _ in range(2))
@@ -137,18 +147,19 @@ def trace_agreement(traces: Sequence[Trace], digits: Sequence[str]) -> Agreement
 
 
 def word_ends(digits: str) -> Int[np.ndarray, " T"]:
-    """Where the word of each digit ends, the space behind it included."""
+    """Return the end of each digit's word in the source, including the space after it."""
     return np.cumsum(WORD_SIZES[[int(digit) for digit in digits]])
 
 
 def samples_to_accuracy(outcome: DigitsResult, accuracy: float) -> int | None:
-    """The samples seen at the first validation that reached so much, if one did."""
+    """Return the samples seen at the first validation with at least this accuracy, or None."""
     return next((point.samples for point in outcome.curve if point.symbol_accuracy >= accuracy), None)
 
 
 DEMO_DIGITS, DEMO_SAMPLES, DEMO_DEV_PAIRS, DEMO_TEST_PAIRS = 20, 60_000, 1_000, 5_000
 DEMO_NUMBERS = ("31415926535897932384", "27182818284590452353", "11111111112222222222")
-"""Lines to show: the first digits of π and of e, and a row of equal ones, where it is easy to lose one's place."""
+"""Inputs of the printed examples: digits of π, digits of e, and repeated digits, where attention can lose its position.
+"""
 DEMO_NAME, DEMO_TITLE = "digits-attention", "Spelled digits to digits, with attention"
 DEMO_INTRODUCTION = """\
 A bidirectional GRU encoder of 5 + 5 units reads twenty digits spelled out, about 99 characters; a GRU
@@ -160,7 +171,7 @@ without attention its encoder-decoder stayed at a quarter."""
 
 
 def run_attention(request: RecipeRequest) -> Iterator[str]:
-    """Train one model a seed, judge each on fresh pairs, show a few lines, and write report.html and report.json."""
+    """Train one model per seed, evaluate it on new pairs, print examples, and write report.html and report.json."""
     results = [
         train_and_evaluate(
             DigitsJob(
@@ -183,7 +194,7 @@ def run_attention(request: RecipeRequest) -> Iterator[str]:
 
 
 def _optional_reference_curves(data: Path) -> list[ReferenceCurve]:
-    """The authors' curves, where they are at hand: the demo runs without them."""
+    """Return the authors' curves, or none if the data is missing: the demo runs without it."""
     try:
         return load_reference_curves(data, "attention")
     except DataError:
@@ -191,7 +202,7 @@ def _optional_reference_curves(data: Path) -> list[ReferenceCurve]:
 
 
 def _translation_lines(folder: Path) -> Iterator[str]:
-    """A few translations with their attention, for the terminal."""
+    """Yield example outputs with attention, for the terminal."""
     color = sys.stdout.isatty()
     width = shutil.get_terminal_size((120, 24)).columns
     for trace in load(folder).predict([spell(number) for number in DEMO_NUMBERS]):
@@ -211,7 +222,7 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "rate 0.005": {"training": {"learning_rate": 0.005}},
     "constant rate": {"training": {"lr_schedule": "constant"}},
 }
-"""What is taken away from our network, one at a time."""
+"""Changes to Pellucid's model, each removes one ingredient."""
 NOTEBOOK_ARCHITECTURE, SHORT_PLAN = (
     DigitsArchitecture("attention"),
     DigitsTrainingPlan(FEWEST_SAMPLES, every=750, validation=FEWEST_DEV_PAIRS),
@@ -224,7 +235,7 @@ ADDITIONS: Mapping[str, tuple[DigitsArchitecture, DigitsTrainingPlan]] = {
     "2016, batches of 10": (NOTEBOOK_ARCHITECTURE, SHORT_PLAN._replace(batch=10)),
     "2016, rate 0.02 falling": (NOTEBOOK_ARCHITECTURE, SHORT_PLAN._replace(rate=0.02, decay="cosine")),
 }
-"""What is added to the notebook's network, one at a time."""
+"""Changes to the notebook's network, each adds one ingredient."""
 FEWEST_INTRODUCTION = """\
 How many samples does it take to get 99 % of the symbols right? The notebook's network did not get
 there in 150,000. Ours does in a fraction, with fewer parameters. To see what does it, each ingredient is taken away
@@ -232,7 +243,7 @@ from ours by itself, and each is added by itself to the network of 2016; all wit
 
 
 def run_fewest(request: RecipeRequest) -> Iterator[str]:
-    """Train ours, ours without each ingredient, and the notebook's with each."""
+    """Train Pellucid's model, its ablations, and the notebook's network with each addition."""
     make_folder(request.out)
     samples = request.samples or FEWEST_SAMPLES
     seeds = range(1, request.seeds + 1)
@@ -273,12 +284,12 @@ def run_fewest(request: RecipeRequest) -> Iterator[str]:
 
 
 def _train_either(job: DigitsJob | DigitsStudy, tell: ProgressCallback) -> DigitsResult:
-    """One training of either kind."""
+    """Train a model of either kind."""
     return train_and_evaluate(job, tell).outcome if isinstance(job, DigitsJob) else run_study(job, tell)
 
 
 def _samples_table(groups: list[DigitsRuns]) -> ReportTable:
-    """Each variant's samples to 99 % and final accuracy, seed by seed."""
+    """Return samples to 99 % and final accuracy of each variant, by seed."""
     rows = []
     for group in groups:
         needed = [samples_to_accuracy(outcome, TARGET_ACCURACY) for outcome in group.outcomes]
@@ -299,8 +310,11 @@ EXTRAPOLATION_SAMPLES, EXTRAPOLATION_DEV_PAIRS, EXTRAPOLATION_TEST_PAIRS = 100_0
 TEST_LENGTHS, PAIRS_PER_LENGTH = (1, 5, 10, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100), 200
 ATTENTION_TYPES = ("location", "additive", "monotonic")
 ENCODER_DROPOUT = {"location": 0.1}
-"""Share of the encoder's units dropped in training, 0 where none is named. It is what keeps the fifth seed of location
-from ending long rows early; additive attention loses nearly half of its symbols to it, at the lengths it was taught."""
+"""Encoder dropout by type of attention; 0 where none is given.
+
+With it location-sensitive attention does not end long rows too early in any of five seeds. Additive attention loses
+nearly half of its symbols to it at the training lengths.
+"""
 EXTRAPOLATION_INTRODUCTION = """\
 Every network here has seen rows of one to twenty digits and nothing longer; then it is asked for up
 to a hundred. Where do they break, and why?
@@ -316,25 +330,25 @@ may guess the end from its own state, learns to count there instead."""
 
 
 class LengthAccuracy(NamedTuple):
-    """What a network makes of rows of so many digits; shares of 1."""
+    """Accuracy on inputs of one length, as fractions."""
 
     digits: int
     symbol_accuracy: float
     exact_match: float
     agreement: Agreement
     stays: float
-    """Share of the looks, the first of each row apart, at the very position of the look before."""
+    """Share of steps after the first whose most attended position is that of the step before."""
 
 
 class ExtrapolationResult(NamedTuple):
-    """One training, and how far it reaches."""
+    """A training with its accuracy at each test length."""
 
     outcome: DigitsResult
     lengths: list[LengthAccuracy]
 
 
 def run_extrapolate(request: RecipeRequest) -> Iterator[str]:
-    """Train each kind of attention with every seed, and test each at every length."""
+    """Train each type of attention with every seed and test it at every length."""
     make_folder(request.out)
     tasks = [
         DigitsJob(
@@ -368,7 +382,7 @@ def run_extrapolate(request: RecipeRequest) -> Iterator[str]:
 
 
 def _extrapolation_settings(score: str, seed: int) -> dict[str, Any]:
-    """What one training has of its own."""
+    """Return the settings of one training."""
     return {"seed": seed, "attention": {"type": score}, "encoder": {"dropout": ENCODER_DROPOUT.get(score, 0.0)}}
 
 
@@ -387,14 +401,17 @@ def train_and_test_lengths(task: DigitsJob, tell: ProgressCallback = discard_pro
 
 
 def stationary_share(traces: Sequence[Trace]) -> float:
-    """The share of looks that do not move: a word read twice, where every word is to be written once."""
+    """Return the share of steps whose most attended position is that of the step before.
+
+    Such a step reads a word again, although every word is written once.
+    """
     places = [trace.attention.argmax(axis=1) for trace in traces]
     looks = sum(max(len(place) - 1, 0) for place in places)
     return sum(int((place[1:] == place[:-1]).sum()) for place in places) / max(looks, 1)
 
 
 def _length_parts(reached: Sequence[ExtrapolationResult]) -> list[ReportPart]:
-    """Accuracy over length, as a figure and in numbers."""
+    """Return accuracy by length, as a figure and as a table."""
     caption = (
         f"Symbol accuracy on {PAIRS_PER_LENGTH} pairs of each length. Training lengths are shaded. A thin line is one "
         "seed, a thick line the mean."
@@ -422,7 +439,7 @@ def _length_parts(reached: Sequence[ExtrapolationResult]) -> list[ReportPart]:
 
 
 def _length_figure(reached: Sequence[ExtrapolationResult]) -> Figure:
-    """Accuracy over length."""
+    """Draw accuracy over length."""
     figure = empty_figure(7.2, 3.8)
     axes = figure.add_subplot()
     axes.axvspan(1, 20, color="#eef2f7", linewidth=0)
@@ -440,5 +457,5 @@ def _length_figure(reached: Sequence[ExtrapolationResult]) -> Figure:
 
 
 def _result_name(reached: ExtrapolationResult) -> str:
-    """A run's name and seed."""
+    """Return name and seed of a run."""
     return f"{reached.outcome.name}, seed {reached.outcome.seed}"

@@ -1,4 +1,4 @@
-"""Page, numbers and figures of a lesson, beside those of the authors."""
+"""Report of a lesson: page, numbers and figures, compared with the authors' results."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,17 +34,17 @@ POSITIONS_ATTENTION = (
 
 
 class ReferenceCurve(NamedTuple):
-    """An author's validation accuracy over the samples seen."""
+    """Validation accuracy of an author's run over the samples seen."""
 
     name: str
     points: list[tuple[float, float]]
 
     def at(self, samples: int) -> float:
-        """The accuracy at the last validation up to so many samples."""
+        """Return the accuracy at the last validation after at most `samples` samples."""
         return [accuracy for seen, accuracy in self.points if seen <= samples][-1]
 
     def until(self, samples: int) -> "ReferenceCurve":
-        """The curve's beginning."""
+        """Return the curve up to `samples` samples."""
         return ReferenceCurve(self.name, [point for point in self.points if point[0] <= samples])
 
 
@@ -59,11 +59,19 @@ STORED_CURVES = {
         "nv_624843e_attn_valacc(1.5e5,complete)": "notebook 624843e (2016)",
     },
 }
-"""The complete runs, and where each comes from."""
+"""Keys and names of the complete runs."""
 
 
 def load_reference_curves(data: Path, kind: str) -> list[ReferenceCurve]:
-    """The authors' curves of a kind of network ("repeat" or "attention"); `DataError` where they are not at hand."""
+    """Return the authors' curves.
+
+    Args:
+        data: Folder of the data sets.
+        kind: "repeat" or "attention".
+
+    Raises:
+        DataError: The file is missing or damaged.
+    """
     path = data / "digits-curves" / "curves.json"
     try:
         stored = msgspec.json.decode(path.read_bytes(), type=dict[str, list[tuple[float, float]]])
@@ -77,23 +85,29 @@ def load_reference_curves(data: Path, kind: str) -> list[ReferenceCurve]:
 
 
 REFERENCE_COLORS = ("#b4530a", "#8a3ffc", "#0f766e")
-"""The authors' curves, dashed; ours are solid."""
+"""Colors of the authors' curves, which are dashed."""
 
 
 class DigitsRuns(NamedTuple):
-    """The runs of one network, a seed each."""
+    """Runs of one network, one per seed."""
 
     name: str
     outcomes: Sequence[DigitsResult]
 
     @property
     def median(self) -> DigitsResult:
-        """The run whose final accuracy is the median (of an even number, the lower)."""
+        """Return the run with the median final accuracy (the lower of two)."""
         return sorted(self.outcomes, key=lambda outcome: outcome.accuracy)[(len(self.outcomes) - 1) // 2]
 
 
 def curve_figure(groups: Sequence[DigitsRuns], references: Sequence[ReferenceCurve], longest: int) -> Figure:
-    """Accuracy over samples: every run as a hairline, each group's median run as a line, the authors' runs dashed."""
+    """Draw accuracy over samples.
+
+    Args:
+        groups: Runs; each is a thin line, the median run of a group a thick one.
+        references: The authors' runs, dashed.
+        longest: Number of samples up to which the authors' runs are drawn.
+    """
     figure = empty_figure(7.2, 4.0)
     axes = figure.add_subplot()
     for group, color in zip(groups, line_colors(len(groups)), strict=True):
@@ -118,7 +132,13 @@ def curve_figure(groups: Sequence[DigitsRuns], references: Sequence[ReferenceCur
 
 
 def position_figure(groups: Sequence[DigitsRuns], reference: Sequence[float] = (), reference_name: str = "") -> Figure:
-    """Accuracy at each target position, counted from 1: the mean of a group's runs, and their range as a band."""
+    """Draw accuracy at each target position, counted from 1.
+
+    Args:
+        groups: Runs; a group is drawn as its mean and a band from minimum to maximum.
+        reference: The authors' accuracies, dashed.
+        reference_name: Their name in the legend.
+    """
     figure = empty_figure(7.2, 3.6)
     axes = figure.add_subplot()
     for group, color in zip(groups, line_colors(len(groups)), strict=True):
@@ -142,7 +162,7 @@ def position_figure(groups: Sequence[DigitsRuns], reference: Sequence[float] = (
 
 
 def line_colors(count: int) -> list[str]:
-    """So many colours that are told apart, the first one the accent."""
+    """Return distinguishable colors; the first one is the accent color."""
     palette = ["#1f5fc0", "#c2410c", "#15803d", "#7c3aed", "#be185d", "#0e7490"]
     return (
         palette[:count]
@@ -152,7 +172,7 @@ def line_colors(count: int) -> list[str]:
 
 
 def _style_axes(axes: Axes, x_title: str) -> None:
-    """Axes from nothing to all, and the names of the lines."""
+    """Set limits, labels and legend."""
     tidy(axes)
     highest = max(float(np.max(line.get_ydata(), initial=0.1)) for line in axes.lines)
     axes.set_ylim(0.0, min(1.02, 1.25 * highest))
@@ -162,27 +182,37 @@ def _style_axes(axes: Axes, x_title: str) -> None:
 
 
 class LessonReport(NamedTuple):
-    """What was done, what came out, and what there is to say."""
+    """Content of a lesson's report."""
 
     name: str
     title: str
     introduction: str
     groups: Sequence[DigitsRuns]
-    """The lesson's own network first."""
+    """Runs; the lesson's own network comes first."""
     references: Sequence[ReferenceCurve] = ()
     """The authors' curves."""
     positions: Sequence[float] = ()
     """The authors' accuracies by position."""
     parts: Sequence[ReportPart] = ()
-    """What follows the curves and the positions."""
+    """Parts after the curves and the positions."""
     numbers: Mapping[str, Any] = {}
-    """Further numbers for the JSON."""
+    """Further entries of report.json."""
 
 
 def run_studies(studies: Sequence[DigitsStudy], request: RecipeRequest) -> Generator[str, None, list[DigitsRuns]]:
-    """Each study with every seed asked for: a line for each run, and in the end a group for each study.
+    """Run each study with every seed.
 
-    Ctrl-C ends a single study early: its report then holds the runs that are finished or, of one alone, its beginning.
+    Ctrl-C ends a single study early: its report holds the finished runs or, for a single run, its beginning.
+
+    Args:
+        studies: The studies.
+        request: The recipe's request.
+
+    Yields:
+        A line per run.
+
+    Returns:
+        A group of runs per study.
     """
     make_folder(request.out)
     outcomes, groups = (
@@ -202,7 +232,7 @@ def run_studies(studies: Sequence[DigitsStudy], request: RecipeRequest) -> Gener
 
 
 def repeat_with_seeds(studies: Sequence[DigitsStudy], request: RecipeRequest) -> list[DigitsStudy]:
-    """Each study with every seed asked for; `request.samples` cuts them short."""
+    """Return each study with every seed; `request.samples` shortens them."""
     return [
         study._replace(seed=seed, plan=study.plan._replace(samples=request.samples or study.plan.samples))
         for study in studies
@@ -211,12 +241,12 @@ def repeat_with_seeds(studies: Sequence[DigitsStudy], request: RecipeRequest) ->
 
 
 def name_studies(studies: Sequence[DigitsStudy]) -> list[tuple[str, DigitsStudy]]:
-    """Each with the name under which its progress is told."""
+    """Return each study with the name shown with its progress."""
     return [(f"{study.name}, seed {study.seed}", study) for study in studies]
 
 
 def run_lines(group: DigitsRuns) -> Iterator[str]:
-    """One line for each run of a group."""
+    """Yield one line per run."""
     for outcome in group.outcomes:
         final, agreed = outcome.final, outcome.final.agreement
         looked = f", alignment error {100 * agreed.error:.2f} %" if agreed else ""
@@ -229,14 +259,14 @@ def run_lines(group: DigitsRuns) -> Iterator[str]:
 
 
 def write_lesson_report(request: RecipeRequest, lesson: LessonReport) -> str:
-    """Write report.html and report.json into the folder asked for; the line that says where."""
+    """Write report.html and report.json; return the line that names the report."""
     write_report(request.out / "report.html", _report_page(lesson, request))
     write_json(request.out / "report.json", report_json(lesson))
     return f"report: {request.out / 'report.html'}"
 
 
 def _report_page(lesson: LessonReport, request: RecipeRequest) -> Report:
-    """The page."""
+    """Return the page."""
     first = lesson.groups[0].median
     which = f"median of {request.seeds} seeds" if request.seeds > 1 else "one seed"
     summary = [
@@ -250,7 +280,7 @@ def _report_page(lesson: LessonReport, request: RecipeRequest) -> Report:
 
 
 def report_parts(lesson: LessonReport) -> list[ReportPart]:
-    """The pictures and tables of a lesson, and what it adds."""
+    """Return the figures and tables of a lesson."""
     longest = max(outcome.curve[-1].samples for group in lesson.groups for outcome in group.outcomes)
     theirs = " Dashed: the authors' own runs, from their stored plots." if lesson.references else ""
     return [
@@ -272,7 +302,7 @@ def report_parts(lesson: LessonReport) -> list[ReportPart]:
 
 
 def _attention_figures(groups: Sequence[DigitsRuns]) -> Iterator[ReportPart]:
-    """Where the median run of each group with attention looks on average."""
+    """Yield the mean attention weights of the median run of each group."""
     for group in groups:
         mean = group.median.final.attention_mean
         if mean is not None:
@@ -285,7 +315,7 @@ def _attention_figures(groups: Sequence[DigitsRuns]) -> Iterator[ReportPart]:
 
 
 def _run_table(groups: Sequence[DigitsRuns]) -> ReportTable:
-    """Every run in numbers; those of attention where there is any."""
+    """Return a table of all runs; with columns for attention if any run has it."""
     looks = any(outcome.final.agreement for group in groups for outcome in group.outcomes)
     attention = ("alignment error", "weight on the word") if looks else ()
     heads = ("run", "symbols right", "sequences right", *attention, "parameters", "seconds")
@@ -300,7 +330,7 @@ _ATTENTION_CAPTION = (
 
 
 def _run_row(group: DigitsRuns, outcome: DigitsResult, looks: bool) -> list[str]:
-    """One run in numbers."""
+    """Return the table row of a run."""
     final, agreed = outcome.final, outcome.final.agreement
     attention = [f"{100 * agreed.error:.2f} %", f"{agreed.mass:.3f}"] if agreed else ["–", "–"]
     return [
@@ -314,7 +344,7 @@ def _run_row(group: DigitsRuns, outcome: DigitsResult, looks: bool) -> list[str]
 
 
 def report_json(lesson: LessonReport) -> dict[str, Any]:
-    """report.json: the median run of the lesson's own network above, all runs below, shares of 1."""
+    """Return report.json: the median run of the lesson's own network, then all runs, as fractions."""
     return {
         "name": lesson.name,
         **_run_json(lesson.groups[0].median),
@@ -326,7 +356,7 @@ def report_json(lesson: LessonReport) -> dict[str, Any]:
 
 
 def _run_json(outcome: DigitsResult) -> dict[str, Any]:
-    """One run."""
+    """Return the numbers of one run."""
     curve, final = outcome.curve, outcome.final
     return {
         "seed": outcome.seed,

@@ -30,7 +30,7 @@ and the last digits are the largest part; guessing gives a seventh. The authors'
 
 
 def run_repeat(request: RecipeRequest) -> Iterator[str]:
-    """Train one network a seed, judge it as its authors did, and draw their curves beside its own."""
+    """Train one network per seed and compare its curves with the authors'."""
     references = load_reference_curves(request.data, "repeat")
     groups = yield from run_studies(
         [DigitsStudy("code at every step", DigitsArchitecture("repeat"), DigitsTrainingPlan(), 1)], request
@@ -49,7 +49,7 @@ own steps."""
 
 
 def run_init(request: RecipeRequest) -> Iterator[str]:
-    """Train both ways with the same samples and seeds."""
+    """Train both uses of the code on the same samples and seeds."""
     references = load_reference_curves(request.data, "repeat")
     studies = [
         DigitsStudy("code as first state", DigitsArchitecture("initialise"), DigitsTrainingPlan(), 1),
@@ -72,7 +72,7 @@ FIRST_VALIDATION = 5_000
 
 
 def run_attention_faithful(request: RecipeRequest) -> Iterator[str]:
-    """Train one network a seed, and see whether the seeds' curves enclose those of the authors."""
+    """Train one network per seed and test whether the range of the seeds encloses the authors' curves."""
     references = load_reference_curves(request.data, "attention")
     groups = yield from run_studies(
         [DigitsStudy("attention of 2016", DigitsArchitecture("attention"), DigitsTrainingPlan(samples=150_000), 1)],
@@ -91,7 +91,7 @@ def run_attention_faithful(request: RecipeRequest) -> Iterator[str]:
 
 
 def enclosed_share(group: DigitsRuns, reference: ReferenceCurve) -> float:
-    """The share of validations at which the author's accuracy lies between the lowest and the highest seed's."""
+    """Return the share of validations at which an author's accuracy lies within the range of the seeds."""
     curves = [[point.symbol_accuracy for point in outcome.curve] for outcome in group.outcomes]
     places = [point.samples for point in group.outcomes[0].curve]
     between = [
@@ -101,12 +101,12 @@ def enclosed_share(group: DigitsRuns, reference: ReferenceCurve) -> float:
 
 
 def _is_between(value: float, values: Sequence[float]) -> bool:
-    """Whether a value lies between the least and the greatest."""
+    """Return True if a value lies between minimum and maximum of others."""
     return min(values) <= value <= max(values)
 
 
 def _enclosed_line(reference: ReferenceCurve, share: float) -> str:
-    """The share in words."""
+    """Return the share as a line."""
     return f"{reference.name}: within the range of the seeds at {100 * share:.0f} % of the validations"
 
 
@@ -124,7 +124,7 @@ BIDIRECTIONAL = {
 
 
 def run_bidirectional(request: RecipeRequest) -> Iterator[str]:
-    """Train every merge, without attention and with it, beside the encoder that reads forward only."""
+    """Train every merge and the forward encoder, without and with attention."""
     studies = [
         DigitsStudy(
             f"{name}; {decoder}",
@@ -151,7 +151,7 @@ MASKED_ATTENTION = DigitsArchitecture("attention", attends_padding=False)
 
 
 def run_varying(request: RecipeRequest) -> Iterator[str]:
-    """Train with the mask in the cost and without, without attention and with it."""
+    """Train with masked and unmasked loss, without and with attention."""
     studies = [
         DigitsStudy(
             f"{decoder}; {'masked' if masked else 'unmasked'} cost",
@@ -177,7 +177,7 @@ products of two matrices move faster where both grow."""
 
 
 def run_embedding(request: RecipeRequest) -> Iterator[str]:
-    """Train both embeddings, without attention and with it."""
+    """Train both embeddings, without and with attention."""
     studies = [
         DigitsStudy(
             f"{embedding}; {decoder}", DigitsArchitecture(decoder, embedding=embedding), DigitsTrainingPlan(samples), 1
@@ -205,13 +205,13 @@ LEARNING_RATES: Mapping[str, tuple[float, float, float]] = {
     "momentum": (0.1, 0.03, 0.3),
     "sgd": (1.0, 0.3, 3.0),
 }
-"""The rates tried, the one that is best with seed 1 first."""
+"""Learning rates of the trials; the best one with seed 1 comes first."""
 TRIAL_DIVISOR = 3
-"""A rate is tried over one in so many of the samples."""
+"""A trial takes the total number of samples divided by this."""
 
 
 def run_optimizers(request: RecipeRequest) -> Iterator[str]:
-    """Try the rates, then train the network with the best rate of each."""
+    """Try all learning rates, then train with the best one of each optimizer."""
     tried: dict[str, list[tuple[float, DigitsRuns]]] = {}
     samples = request.samples or DigitsTrainingPlan().samples
     short = request._replace(samples=max(samples // TRIAL_DIVISOR, 1))
@@ -232,7 +232,7 @@ def run_optimizers(request: RecipeRequest) -> Iterator[str]:
 
 
 def optimizer_study(name: str, rate: float) -> DigitsStudy:
-    """The notebook's network without attention, with another optimiser."""
+    """Return the study of the notebook's network without attention with another optimizer."""
     return DigitsStudy(f"{name}, rate {rate:g}", DigitsArchitecture(), DigitsTrainingPlan(optimizer=name, rate=rate), 1)
 
 
@@ -243,7 +243,7 @@ two at a time."""
 
 
 def run_cells(request: RecipeRequest) -> Iterator[str]:
-    """Train both cells, without attention and with it."""
+    """Train both cells, without and with attention."""
     studies = [
         DigitsStudy(f"{cell.upper()}; {decoder}", DigitsArchitecture(decoder, cell), DigitsTrainingPlan(samples), 1)
         for decoder, samples in SAMPLE_BUDGETS.items()
@@ -265,7 +265,7 @@ is the cause, the teeth must shrink with it."""
 
 
 def run_jigsaw(request: RecipeRequest) -> Iterator[str]:
-    """Train with a constant and with a falling rate, and measure how rough the last third of each curve is."""
+    """Train with a constant and a decaying learning rate; measure the roughness of both curves."""
     references = load_reference_curves(request.data, "repeat")
     studies = [
         DigitsStudy("constant rate", DigitsArchitecture(), DigitsTrainingPlan(JIGSAW_SAMPLES), 1),
@@ -281,12 +281,12 @@ def run_jigsaw(request: RecipeRequest) -> Iterator[str]:
 
 
 def roughness(outcome: DigitsResult) -> float:
-    """Mean change of accuracy, up or down, from one validation to the next, over the last third of the run."""
+    """Return the mean absolute change of accuracy between validations over the last third of the run."""
     values = [point.symbol_accuracy for point in outcome.curve]
     last = values[-max(2, len(values) // 3) :]
     return fmean(abs(after - before) for before, after in pairwise(last))
 
 
 def _roughness_line(group: DigitsRuns, rough: float) -> str:
-    """The roughness in words."""
+    """Return the roughness as a line."""
     return f"{group.name}: from one validation to the next the accuracy changes by {rough:.4f} on average"

@@ -1,4 +1,4 @@
-"""Training of a digit network: fresh samples at every update, validation at fixed intervals, and the result.
+"""Training of a digit network: new samples at every update, validation at fixed intervals, and the result.
 
 N samples, T target positions, S input positions, V symbols.
 """
@@ -23,9 +23,9 @@ from pellucid.recipes.jobs import SampleProgress
 from pellucid.worker_pool import ProgressCallback
 
 EVALUATION_BATCH = 500
-"""Samples that are judged at a time."""
+"""Samples per evaluation batch."""
 SAMPLE_BUDGETS: Mapping[DecoderKind, int] = {"repeat": 300_000, "attention": 150_000}
-"""The samples of the notebook's two runs."""
+"""Training samples of the notebook's two runs."""
 OPTIMIZERS: Mapping[str, Callable[[list[nn.Parameter], float], torch.optim.Optimizer]] = {
     "adam": lambda parameters, rate: torch.optim.Adam(parameters, rate),
     "adam-2014": lambda parameters, rate: LasagneAdam(parameters, rate),
@@ -38,21 +38,24 @@ OPTIMIZERS: Mapping[str, Callable[[list[nn.Parameter], float], torch.optim.Optim
 
 
 class LasagneAdam(torch.optim.Optimizer):
-    """Adam as the notebook's library has it: θ ← θ − a_t m / (√v + ε), a_t = η √(1 − β₂ᵗ) / (1 − β₁ᵗ).
+    """Adam as in Lasagne: θ ← θ − a_t m / (√v + ε), a_t = η √(1 − β₂ᵗ) / (1 − β₁ᵗ).
 
-    PyTorch adds the same ε to √(v / (1 − β₂ᵗ)): in the first steps it is up to 32 times smaller there. Source: Kingma &
-    Ba 2015, the end of section 2. β₁ = 0.9, β₂ = 0.999, ε = 10⁻⁸.
+    PyTorch adds the same ε to √(v / (1 − β₂ᵗ)), where it is up to 32 times smaller in the first steps. β₁ = 0.9,
+    β₂ = 0.999, ε = 10⁻⁸.
+
+    References:
+        Kingma & Ba 2015, "Adam", end of section 2.
     """
 
     def __init__(self, parameters: list[nn.Parameter], rate: float) -> None:
-        """Moments of zero."""
+        """Start with zero moments."""
         super().__init__(parameters, {"lr": rate})
         self.updates = 0
         self.moments = [(torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update by the gradients that stand at the parameters."""
+        """Update the parameters with their gradients."""
         self.updates += 1
         group = self.param_groups[0]
         rate = group["lr"] * math.sqrt(1 - 0.999**self.updates) / (1 - 0.9**self.updates)
@@ -64,54 +67,54 @@ class LasagneAdam(torch.optim.Optimizer):
 
 
 class DigitsTrainingPlan(NamedTuple):
-    """How a network is trained: as in the lessons, unless told otherwise."""
+    """Hyperparameters of a training; the defaults are those of the notebook."""
 
     samples: int = 300_000
     batch: int = 100
     digits: tuple[int, int] = (20, 20)
-    """Fewest and most digits of a sample."""
+    """Minimum and maximum number of digits of a sample."""
     masked: bool = False
-    """Whether only symbols that are there count in the cost; else padding counts as the digit 0."""
+    """The loss excludes padding; otherwise padding counts as the digit 0."""
     optimizer: str = "adam"
     rate: float = 0.005
     decay: Literal["none", "cosine"] = "none"
-    """The rate stays, or falls along half a cosine to zero."""
+    """Constant learning rate, or cosine decay to zero."""
     every: int = 5_000
     """Samples between validations."""
     validation: int = 5_000
     backwards: bool = False
-    """Whether inputs are read from their end to their beginning."""
+    """Reverse the inputs."""
 
     def samples_from(self, count: int, generator: np.random.Generator) -> Digits:
-        """So many samples of this kind."""
+        """Return `count` samples drawn from a generator."""
         drawn = draw(count, *self.digits, generator)
         return backwards(drawn) if self.backwards else drawn
 
 
 class DigitsValidation(NamedTuple):
-    """One validation; accuracies are shares of 1."""
+    """One validation; accuracies are fractions."""
 
     samples: int
     cost: float
-    """Mean training cost since the last one."""
+    """Mean training loss since the last validation."""
     symbol_accuracy: float
     exact_match: float
 
 
 class DigitsEvaluation(NamedTuple):
-    """A network on samples it was not trained on; what lies behind a target's end is not counted."""
+    """Scores on new samples; positions after a target's end are excluded."""
 
     symbol_accuracy: float
     exact_match: float
     per_position: list[float]
     attention_mean: list[list[float]] | None
-    """Mean weights, T × S."""
+    """Mean attention weights, T × S."""
     agreement: Agreement | None
-    """Of the digits' weights with their words; the space behind a word belongs to it."""
+    """Agreement of the attention weights with the words of the digits, including the space after each word."""
 
 
 class DigitsStudy(NamedTuple):
-    """What is trained, how, and from which seed."""
+    """Architecture, hyperparameters and seed of a training."""
 
     name: str
     design: DigitsArchitecture
@@ -120,35 +123,40 @@ class DigitsStudy(NamedTuple):
 
 
 class DigitsResult(NamedTuple):
-    """What came of one training."""
+    """Result of a training."""
 
     name: str
     seed: int
     parameters: int
     seconds: float
-    """Training alone, without validations."""
+    """Training time without validations."""
     curve: list[DigitsValidation]
     final: DigitsEvaluation
     interrupted: bool = False
-    """Whether Ctrl-C ended it; then it is as of its last validation."""
+    """Ended by Ctrl-C; the result is that of the last validation."""
 
     @property
     def accuracy(self) -> float:
-        """Share of symbols right at the end."""
+        """Return the final symbol accuracy."""
         return self.final.symbol_accuracy
 
 
 def discard_progress(what: object) -> None:
-    """Say nothing."""
+    """Ignore a progress message."""
 
 
 def run_study(study: DigitsStudy, tell: ProgressCallback = discard_progress) -> DigitsResult:
-    """Train and judge, on one thread; the outcome is a function of the study, its seconds apart."""
+    """Train and evaluate on one thread; the result is a function of the study, except for its seconds.
+
+    Args:
+        study: Architecture, hyperparameters and seed.
+        tell: Progress callback.
+    """
     return train_network(study, tell)[1]
 
 
 def train_network(study: DigitsStudy, tell: ProgressCallback = discard_progress) -> tuple[DigitsNetwork, DigitsResult]:
-    """As `conduct`, with the trained network."""
+    """Do the same as `run_study` and return the trained network, too."""
     use_threads(1)
     is_numba_available()  # compiling and loading kernels is no part of any training
     torch.manual_seed(study.seed)
@@ -172,7 +180,16 @@ def train_network(study: DigitsStudy, tell: ProgressCallback = discard_progress)
 
 
 def training_steps(network: DigitsNetwork, plan: DigitsTrainingPlan, seed: int) -> Iterator[tuple[int, float]]:
-    """Take updates, each on a fresh batch; stop for each validation with the samples seen and the mean cost since."""
+    """Train on new batches.
+
+    Args:
+        network: The network; its parameters change.
+        plan: Hyperparameters.
+        seed: Seed of the samples.
+
+    Yields:
+        Samples seen and mean loss, at each validation.
+    """
     generator = np.random.default_rng([seed, 0])
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimizer = OPTIMIZERS[plan.optimizer](parameters, plan.rate)
@@ -193,7 +210,7 @@ def training_steps(network: DigitsNetwork, plan: DigitsTrainingPlan, seed: int) 
 
 
 def clip_gradients(gradients: list[Tensor], value: float = 3.0, norm: float = 3.0) -> list[Tensor]:
-    """Each entry clipped to ±value; then all of them together scaled by min(‖g‖, norm) / (‖g‖ + 10⁻⁷)."""
+    """Clip each entry to ±value, then scale all gradients by min(‖g‖, norm) / (‖g‖ + 10⁻⁷)."""
     bounded = [gradient.clamp(-value, value) for gradient in gradients]
     length = torch.stack([gradient.square().sum() for gradient in bounded]).sum().sqrt()
     return [gradient * (length.clamp(max=norm) / (length + 1e-7)) for gradient in bounded]
@@ -201,7 +218,7 @@ def clip_gradients(gradients: list[Tensor], value: float = 3.0, norm: float = 3.
 
 @torch.inference_mode()
 def evaluate_network(network: DigitsNetwork, samples: Digits) -> DigitsEvaluation:
-    """Decode all samples and compare."""
+    """Decode all samples and score the outputs."""
     parts = [slice(first, first + EVALUATION_BATCH) for first in range(0, len(samples.inputs), EVALUATION_BATCH)]
     written, attention = zip(*(_decode_batch(network, samples, part) for part in parts), strict=True)
     counted = samples.target_masks > 0
@@ -220,7 +237,7 @@ def evaluate_network(network: DigitsNetwork, samples: Digits) -> DigitsEvaluatio
 
 
 def word_spans(samples: Digits) -> Spans:
-    """The word of each digit, with the space behind it; for the end there is none."""
+    """Return the source span of each digit's word, including the space after it; the end symbol has none."""
     stop = np.concatenate([samples.starts[:, 1:], samples.starts[:, -1:]], axis=1)
     digit = np.arange(samples.targets.shape[1]) < samples.target_masks.sum(axis=1)[:, None] - 1
     return Spans(samples.starts, stop, digit)
@@ -229,19 +246,19 @@ def word_spans(samples: Digits) -> Spans:
 def _decode_batch(
     network: DigitsNetwork, samples: Digits, part: slice
 ) -> tuple[Int[np.ndarray, "N T"], Float[np.ndarray, "N T S"] | None]:
-    """The likeliest symbols of some of the samples, and the weights."""
+    """Return the most probable symbols and the attention weights of a slice of the samples."""
     written = network(*to_tensors(samples, part), samples.targets.shape[1])
     weights = None if written.attention is None else written.attention.numpy()
     return written.logits.argmax(dim=-1).numpy(), weights
 
 
 def to_tensors(samples: Digits, part: slice = slice(None)) -> tuple[Int[Tensor, "N S"], Int[Tensor, " N"]]:
-    """Inputs and their lengths."""
+    """Return inputs and lengths as tensors."""
     return torch.from_numpy(samples.inputs[part]).long(), torch.from_numpy(samples.lengths[part])
 
 
 def _batch_loss(network: DigitsNetwork, batch: Digits, masked: bool) -> Float[Tensor, ""]:
-    """Mean cross-entropy of the symbols, with padding or without."""
+    """Return the mean cross-entropy of the symbols, with or without padding."""
     logits = network(*to_tensors(batch), batch.targets.shape[1]).logits
     targets = torch.from_numpy(batch.targets).long()
     if masked:

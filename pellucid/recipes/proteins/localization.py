@@ -32,24 +32,27 @@ from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 STRETCH_LENGTH = 8
 """Residues of a stretch."""
 MIN_SHARED_FRACTION = 0.02
-"""Two proteins are near-copies if they share so many of the shorter one's stretches."""
+"""Two proteins are near-copies if they share this fraction of the shorter one's stretches,"""
 MIN_SHARED_STRETCHES = 2
-"""And at least so many."""
+"""and at least this number of stretches."""
 START_LENGTH = 30
-"""Proteins that begin with the same so many residues are near-copies too."""
+"""Proteins that begin with the same residues, this many, are near-copies, too."""
 MAX_STRETCH_PROTEINS = 200
-"""Stretches of more proteins than this tell of a repeat, not of a family, and are left out."""
+"""Stretches in more proteins than this are repeats, no evidence of a family, and are ignored."""
 
 
 def assign_families(sequences: Sequence[str]) -> Int[np.ndarray, " n"]:
-    """The number of each sequence's family, from 0 in the order of their first members.
+    """Return the family of each sequence, numbered from 0 in the order of first members.
 
-    Near-copies of near-copies are of one family (single linkage).
+    Near-copies of near-copies belong to one family (single linkage).
+
+    Args:
+        sequences: Residues of each protein.
     """
     parents = list(range(len(sequences)))
 
     def root(at: int) -> int:
-        """The first of its family, found so far."""
+        """Return the first known member of a family."""
         while parents[at] != at:
             parents[at] = parents[parents[at]]
             at = parents[at]
@@ -62,7 +65,7 @@ def assign_families(sequences: Sequence[str]) -> Int[np.ndarray, " n"]:
 
 
 def near_copy_pairs(sequences: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """All pairs of near-copies."""
+    """Yield all pairs of near-copies, as indices."""
     stretches = [{text[at : at + STRETCH_LENGTH] for at in range(len(text) - STRETCH_LENGTH + 1)} for text in sequences]
     having: dict[str, list[int]] = {}
     for number, own in enumerate(stretches):
@@ -83,30 +86,30 @@ def near_copy_pairs(sequences: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 LOCATIONS = {"cyto": "cytosol", "mito": "mitochondrion", "nuclear": "nucleus", "secreted": "secreted"}
-"""The name of each place's file, and how the place is called."""
+"""File name and name of each location."""
 MAX_RESIDUES = 1000
-"""Residues of a protein that are read: of a longer one, the first half of them and the last."""
+"""Maximum residues of a source; a longer protein keeps its first and its last half of these."""
 SPLIT_SEED = 20151
-"""Of both splits, which are the same for every seed of a network."""
+"""Seed of both splits, the same for every seed of a network."""
 HELD_OUT_FRACTION = 0.1
-"""Share of the proteins that are developed on, and of those that are tested on."""
+"""Fraction of the proteins in the validation set, and in the test set."""
 
 
 class Protein(NamedTuple):
-    """One protein."""
+    """Residues of a protein and its subcellular location."""
 
     residues: str
-    """One letter each, all of them."""
+    """All residues, one letter each."""
     place: str
 
     @property
     def example(self) -> Example:
-        """What is read of it, and its place."""
+        """Return the truncated residues with the location as target."""
         return Example(truncate_middle(self.residues), self.place)
 
 
 def read_proteins(folder: Path) -> list[Protein]:
-    """All proteins, file by file; of those with the same residues and the same place the first alone."""
+    """Read all proteins; duplicates with the same location are removed."""
     found = [
         Protein(residues, place)
         for name, place in LOCATIONS.items()
@@ -116,7 +119,11 @@ def read_proteins(folder: Path) -> list[Protein]:
 
 
 def read_fasta(path: Path) -> Iterator[str]:
-    """The sequences of a FASTA file, packed with gzip; `DataError` for what is none."""
+    """Yield the sequences of a FASTA file with gzip compression.
+
+    Raises:
+        DataError: The file is no gzip file, or does not begin with a header.
+    """
     try:
         text = gzip.decompress(read_bytes(path, DataError)).decode("ascii")
     except (OSError, EOFError, UnicodeDecodeError) as error:
@@ -134,40 +141,41 @@ def read_fasta(path: Path) -> Iterator[str]:
 
 
 def truncate_middle(residues: str) -> str:
-    """At most `LONGEST` residues: what is too long loses its middle, for signals stand at the ends.
+    """Return at most `MAX_RESIDUES` residues, without the middle: sorting signals are at the ends.
 
-    Sønderby et al. 2015 cut theirs so.
+    References:
+        Sønderby et al. 2015 truncate in this way.
     """
     return residues if len(residues) <= MAX_RESIDUES else residues[: MAX_RESIDUES // 2] + residues[-MAX_RESIDUES // 2 :]
 
 
 def random_split(proteins: Sequence[Protein]) -> DataSplits:
-    """Every protein by lot. Near-copies of what is tested stand among what is trained on."""
+    """Split the proteins at random. Near-copies of test proteins are in the training set."""
     return _split_groups(proteins, np.arange(len(proteins)))
 
 
 def family_split(proteins: Sequence[Protein]) -> DataSplits:
-    """Every family by lot, so that no protein that is tested has a near-copy among those that are trained on."""
+    """Split the families at random, so that no test protein has a near-copy in the training set."""
     return _split_groups(proteins, assign_families([protein.residues for protein in proteins]))
 
 
 def count_near_copies(proteins: Sequence[Protein], pairs: DataSplits) -> tuple[int, int]:
-    """How many proteins are tested, and how many of these are of a family that is trained on."""
+    """Return the number of test proteins, and how many of these have a family member in the training set."""
     of = dict(zip((protein.example for protein in proteins), _families_of(proteins), strict=True))
     trained = {of[example] for example in pairs.train}
     return len(pairs.test), sum(of[example] in trained for example in pairs.test)
 
 
 def _families_of(proteins: Sequence[Protein]) -> list[int]:
-    """The number of each protein's family."""
+    """Return the family of each protein."""
     numbers: list[int] = assign_families([protein.residues for protein in proteins]).tolist()
     return numbers
 
 
 def _split_groups(proteins: Sequence[Protein], groups: Int[np.ndarray, " n"]) -> DataSplits:
-    """Groups by lot to what is tested on, then to what is developed on, until each has its share; the rest to training.
+    """Assign groups at random to test, then to validation, up to their size; the rest is the training set.
 
-    A group that does not fit any more goes on to the next part.
+    A group that does not fit goes to the next split.
     """
     room = round(HELD_OUT_FRACTION * len(proteins))
     parts: list[list[int]] = [[], [], []]
@@ -183,42 +191,42 @@ def _split_groups(proteins: Sequence[Protein], groups: Int[np.ndarray, " n"]) ->
 
 
 START_RESIDUES = (30, 60)
-"""Residues at the beginning whose share is told: signals that send a protein somewhere are mostly as long."""
+"""Numbers of initial residues whose share of attention is reported; most sorting signals are as long."""
 PROFILE_RESIDUES = 100
-"""Residues at the beginning that are drawn one by one."""
+"""Number of initial residues that are drawn one by one."""
 PROFILE_BINS = 20
-"""Parts of a protein that are drawn for its whole length."""
+"""Bins for the whole length of a protein."""
 
 
 class AttentionShare(NamedTuple):
-    """How much of the attention lies on the first residues, as means over proteins in per cent."""
+    """Attention on the initial residues, as means over proteins in percent."""
 
     residues: int
     attention: float
     interval: Interval
-    """Of the mean, by the normal law."""
+    """Of the mean, by normal approximation."""
     uniform: float
-    """What equal weights would give."""
+    """Share under uniform attention."""
 
 
 class AttentionProfile(NamedTuple):
-    """Attention along the proteins of one place."""
+    """Attention along the proteins of one location."""
 
     proteins: int
     shares: Sequence[AttentionShare]
     beginning: Sequence[float]
-    """At each of the first residues, the mean of weight times length: 1 is what equal weights would give."""
+    """Mean of weight × length at each of the initial residues; 1 is uniform attention."""
     along: Sequence[float]
-    """The mean share of each of `BINS` equal parts from the first residue to the last, in per cent."""
+    """Mean share of each of `PROFILE_BINS` bins from the first residue to the last, in percent."""
 
     def told(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         shares = [{**share._asdict(), "interval": list(share.interval)} for share in self.shares]
         return {**self._asdict(), "shares": shares}
 
 
 def attention_profiles(answers: LabelPredictions) -> dict[str, Any]:
-    """The profile of each place's proteins, as plain values; nothing where there is no attention."""
+    """Return the profile of each location as plain values; empty without attention."""
     weights: dict[str, list[Float[np.ndarray, " _S"]]] = {}
     for example, trace in zip(answers.examples, answers.traces, strict=True):
         if trace.attention.any():
@@ -227,7 +235,7 @@ def attention_profiles(answers: LabelPredictions) -> dict[str, Any]:
 
 
 def build_profile(weights: Sequence[Float[np.ndarray, " _S"]]) -> AttentionProfile:
-    """The profile of some proteins, from the weights of each."""
+    """Return the profile of some proteins, from the attention weights of each."""
     beginning = [
         float(np.mean([row[at] * len(row) for row in weights if len(row) > at] or [math.nan]))
         for at in range(PROFILE_RESIDUES)
@@ -239,7 +247,7 @@ def build_profile(weights: Sequence[Float[np.ndarray, " _S"]]) -> AttentionProfi
 
 
 def _attention_share(weights: Sequence[Float[np.ndarray, " _S"]], count: int) -> AttentionShare:
-    """The share of the first residues."""
+    """Return the share of the initial residues."""
     shares = np.array([100 * row[:count].sum() for row in weights])
     mean, half = float(shares.mean()), 0.0
     if len(shares) > 1:
@@ -249,14 +257,14 @@ def _attention_share(weights: Sequence[Float[np.ndarray, " _S"]], count: int) ->
 
 
 def _bin_shares(row: Float[np.ndarray, " S"]) -> Float[np.ndarray, " N"]:
-    """The share of each of `BINS` parts of equal length; a residue on a border is shared out."""
+    """Return the share of each of `PROFILE_BINS` bins; residues across a border are divided."""
     edges = np.linspace(0, len(row), PROFILE_BINS + 1)
     below = np.interp(edges, np.arange(len(row) + 1), np.concatenate([[0.0], row.cumsum()]))
     return np.diff(below)
 
 
 def profile_figure(profiles: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Left the first residues, how often as much as equal weights; right the whole length, in per cent."""
+    """Draw attention relative to uniform on the initial residues, and attention by bin over the whole length."""
     figure = empty_figure(9.2, 3.6)
     left, right = figure.subplots(1, 2)
     for (place, profile), color in zip(profiles.items(), line_colors(len(profiles)), strict=True):
@@ -271,7 +279,7 @@ def profile_figure(profiles: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 
 def _style_axes(axes: Axes, equal: float, titles: tuple[str, str]) -> None:
-    """What equal weights would give as a dashed line, and the names of the axes."""
+    """Draw uniform attention as a dashed line and label the axes."""
     tidy(axes)
     axes.axhline(equal, color=MUTED, linewidth=0.9, linestyle="--")
     axes.set_ylim(bottom=0.0)
@@ -280,7 +288,7 @@ def _style_axes(axes: Axes, equal: float, titles: tuple[str, str]) -> None:
 
 
 def profile_table(profiles: Mapping[str, Mapping[str, Any]]) -> ReportTable:
-    """The share of the first residues, place by place."""
+    """Return the share of the initial residues by location."""
     rows = [
         [place, f"{profile['proteins']}", f"{share['residues']}", _share_cell(share), *_uniform_cells(share)]
         for place, profile in profiles.items()
@@ -292,13 +300,13 @@ def profile_table(profiles: Mapping[str, Mapping[str, Any]]) -> ReportTable:
 
 
 def _share_cell(share: Mapping[str, Any]) -> str:
-    """A share with its interval."""
+    """Return a share with its interval."""
     low, high = share["interval"]
     return f"{share['attention']:.1f} ({low:.1f} to {high:.1f})"
 
 
 def _uniform_cells(share: Mapping[str, Any]) -> list[str]:
-    """What equal weights give, and how many times as much there is."""
+    """Return the share under uniform attention, and the ratio to it."""
     return [f"{share['uniform']:.1f}", f"{share['attention'] / share['uniform']:.2f}"]
 
 
@@ -308,7 +316,7 @@ READERS: Mapping[str, Mapping[str, Any]] = {
     "attention": {},
     "final": {"attention": {"type": "none", "num_heads": 1}, "decoder": {"output": "state"}},
 }
-"""What reads the encoder's states: one look of four heads, whose contexts alone tell the place, or the last states."""
+"""Input of the classifier: the contexts of one attention step with four heads, or the last encoder states."""
 PLACE_INTRODUCTION = """\
 9,222 proteins of Swiss-Prot in four places: cytosol, mitochondrion, nucleus, secreted. Convolutions
 of 3, 5 and 9 residues, an LSTM both ways, and then either one look of attention with four heads, from whose contexts
@@ -327,12 +335,12 @@ MCC is the correlation of Gorodkin (2004) for several classes."""
 
 
 def run_place(request: RecipeRequest) -> Iterator[str]:
-    """Train and judge every reader on every split."""
+    """Train and score every model on every split."""
     return run_label_suite(place_suite(), request)
 
 
 def place_suite() -> LabelSuite:
-    """The recipe."""
+    """Return the experiments of protein-place."""
     reference = ExperimentSuite(
         name="protein-place",
         title="The place of a protein",
@@ -350,12 +358,12 @@ def place_suite() -> LabelSuite:
 
 
 def read_split(split: Split, folder: Path) -> DataSplits:
-    """The three parts of a split."""
+    """Read the proteins and split them."""
     return split(read_proteins(folder))
 
 
 def place_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
-    """Accuracy, and the correlation."""
+    """Return accuracy and Matthews correlation."""
     right, total = sum(each.exact for each in answers.scored), len(answers.scored)
     mcc = answers.labelled.mcc
     assert mcc is not None
@@ -363,7 +371,7 @@ def place_scores(answers: LabelPredictions) -> Mapping[str, LabelScore]:
 
 
 def profile_parts(runs: Sequence[LabelRun]) -> Iterator[ReportPart]:
-    """Where attention lies along the proteins, for the first run of each split that has it."""
+    """Yield the attention profiles of the first run of each split with attention."""
     told = set[str]()
     for run in runs:
         profiles = run.worths.test.further.get("attention")

@@ -23,42 +23,42 @@ from pellucid.model.memory import Memory, State
 from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step, peephole_step
 from pellucid.model.recurrence import reverse_within
 from pellucid.recipes.digits.networks import ContextDecoder
-from pellucid.recipes.recipe import MismatchError, RecipeRequest
+from pellucid.recipes.recipe import RecipeRequest, ReproductionError
 from pellucid.viewer.report_schema import ReportTable
 from pellucid.viewer.reports import Report, write_report
 
 Weights = Sequence[Tensor]
 POOL_SIZE = 5
-"""Positions that the network of convolutions alone takes the greatest of."""
+"""Positions of a max-pooling window of the CNN."""
 CONVOLUTION_WEIGHTS, LSTM_WEIGHTS, DECODER_WEIGHTS = slice(0, 6), 17, slice(40, 60)
-"""Which arrays belong to what: the three convolutions, one direction of the LSTM, the decoder."""
+"""Arrays of the three convolutions, number of arrays of one LSTM direction, arrays of the decoder."""
 DECODER_STEPS = 2
-"""Looks of the attention decoder; the last context goes on."""
+"""Steps of the attention decoder; the classifier reads the last context."""
 
 
 class ProteinProfiles(NamedTuple):
-    """What is to be told, and the answers."""
+    """Inputs and targets of the networks."""
 
     profiles: Float[Tensor, "B S F"]
-    """How often each of the 20 amino acids stands at a position in related proteins; zero behind the end."""
+    """Frequency of each of the 20 amino acids at a position of related proteins; zero after the end."""
     lengths: Int[Tensor, " B"]
     places: Int[Tensor, " B"]
 
 
 def classify_ffn(weights: Weights, proteins: ProteinProfiles) -> Float[Tensor, "B C"]:
-    """FFN: all positions side by side into two dense layers."""
+    """Apply the FFN: concatenated positions, two dense layers."""
     return _classify(proteins.profiles.flatten(1), weights)
 
 
 def classify_cnn(weights: Weights, proteins: ProteinProfiles) -> Float[Tensor, "B C"]:
-    """CNN: the convolutions, the greatest of each five positions, two dense layers."""
+    """Apply the CNN: convolutions, max-pooling over five positions, two dense layers."""
     features = _convolve_profiles(weights[CONVOLUTION_WEIGHTS], proteins.profiles).transpose(1, 2)
     pooled: Tensor = nn.functional.max_pool1d(features, POOL_SIZE)
     return _classify(pooled.flatten(1), weights[6:])
 
 
 def classify_lstm(weights: Weights, proteins: ProteinProfiles) -> Float[Tensor, "B C"]:
-    """CNN-LSTM: the convolutions, an LSTM each way, what each knows at its end, two dense layers."""
+    """Apply the CNN-LSTM: convolutions, a bidirectional LSTM, its final states, two dense layers."""
     memory = _encode(weights, proteins)
     return _classify(memory.final.hidden[:, -1], weights[40:])
 
@@ -66,7 +66,7 @@ def classify_lstm(weights: Weights, proteins: ProteinProfiles) -> Float[Tensor, 
 def classify_attention(
     weights: Weights, proteins: ProteinProfiles, step: Step = late_peephole_step
 ) -> Float[Tensor, "B C"]:
-    """CNN-LSTM-attention: the convolutions, an LSTM each way, two looks of the decoder, two dense layers."""
+    """Apply the CNN-LSTM-attention: convolutions, a bidirectional LSTM, two decoder steps, two dense layers."""
     contexts, _ = load_decoder(weights[DECODER_WEIGHTS], step)(_encode(weights, proteins), DECODER_STEPS)
     return _classify(contexts[:, -1], weights[60:])
 
@@ -77,16 +77,18 @@ NETWORKS: Mapping[str, Callable[[Weights, ProteinProfiles], Float[Tensor, "B C"]
     "CNN-LSTM": classify_lstm,
     "CNN-LSTM-Attention": classify_attention,
 }
-"""By the beginnings of their files' names."""
+"""Networks by the beginning of their file names."""
 CORRECTED_PEEPHOLE = partial(classify_attention, step=peephole_step)
-"""The attention network with the output gate's peephole before the sigmoid."""
+"""Attention network with the output gate's peephole before the sigmoid."""
 
 
 def load_decoder(weights: Weights, step: Step) -> ContextDecoder:
-    """The digit lessons' attention decoder with stored weights.
+    """Return the attention decoder of the digit lessons with stored weights.
 
-    They are: hidden weight and bias of the gates i, f, g, o; context weights of the same; peepholes; W, U, v of
-    attention; and an initial state, which is zero.
+    Args:
+        weights: Hidden weight and bias of each of the gates i, f, g, o; context weights of the gates; peepholes; W, U,
+            v of attention; an initial state, which is zero.
+        step: LSTM step, which places the output gate's peephole.
     """
     memory_size, units = weights[8].shape
     decoder = ContextDecoder(memory_size, units, weights[15].shape[1], step).double()
@@ -109,9 +111,13 @@ def load_decoder(weights: Weights, step: Step) -> ContextDecoder:
 def run_masked_lstm(
     inputs: Float[Tensor, "B S F"], lengths: Int[Tensor, " B"], weights: Weights
 ) -> Float[Tensor, "B S H"]:
-    """The states of a peephole LSTM run from its stored first state; beyond a row's length the state stands still.
+    """Return the states of a peephole LSTM; after the end of a row its state is copied.
 
-    The weights are: input weight, hidden weight, bias of the gates i, f, g, o; peepholes; first cell, first hidden.
+    Args:
+        inputs: Input features.
+        lengths: Positions of each row.
+        weights: Input weight, hidden weight and bias of each of the gates i, f, g, o; peepholes; initial cell and
+            hidden state.
     """
     given, recurrent = torch.cat(tuple(weights[0:12:3]), dim=1), torch.cat(tuple(weights[1:12:3]), dim=1)
     entering, peepholes = inputs @ given + torch.cat(tuple(weights[2:12:3])), Peepholes(*weights[12:15])
@@ -125,7 +131,7 @@ def run_masked_lstm(
 
 
 def _encode(weights: Weights, proteins: ProteinProfiles) -> Memory:
-    """The convolutions and the LSTM each way, the backward one from each protein's own end."""
+    """Apply the convolutions and both LSTM directions; the backward one starts at each protein's end."""
     features, lengths = _convolve_profiles(weights[CONVOLUTION_WEIGHTS], proteins.profiles), proteins.lengths
     forward = run_masked_lstm(features, lengths, weights[6 : 6 + LSTM_WEIGHTS])
     mirrored = run_masked_lstm(_reverse(features, lengths), lengths, weights[6 + LSTM_WEIGHTS : 6 + 2 * LSTM_WEIGHTS])
@@ -135,25 +141,25 @@ def _encode(weights: Weights, proteins: ProteinProfiles) -> Memory:
 
 
 def _reverse(values: Float[Tensor, "B S F"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S F"]:
-    """Each row from its own last position to its first."""
+    """Reverse each row within its length."""
     mirrored: Tensor = reverse_within(values, lengths)
     return mirrored
 
 
 def _convolve_profiles(weights: Weights, profiles: Float[Tensor, "B S F"]) -> Float[Tensor, "B S F"]:
-    """Convolutions of widths 3 and 5 side by side, and one of width 3 over both."""
+    """Apply convolutions of widths 3 and 5 in parallel, then one of width 3."""
     inputs = profiles.transpose(1, 2)
     both = torch.cat([_convolve(inputs, *weights[0:2]), _convolve(inputs, *weights[2:4])], dim=1)
     return _convolve(both, *weights[4:6]).transpose(1, 2)
 
 
 def _convolve(inputs: Float[Tensor, "B F S"], filters: Tensor, bias: Tensor) -> Float[Tensor, "B G S"]:
-    """ReLU of a true convolution, filters flipped, that keeps the length; PyTorch's own is a correlation."""
+    """Apply a true convolution (flipped filters) with ReLU and same length; PyTorch computes a correlation."""
     return torch.relu(nn.functional.conv1d(inputs, filters.flip(2), bias, padding="same"))
 
 
 def _classify(features: Float[Tensor, "B D"], weights: Weights) -> Float[Tensor, "B C"]:
-    """A dense layer with ReLU and one without."""
+    """Apply a dense layer with ReLU and one without."""
     return torch.relu(features @ weights[0] + weights[1]) @ weights[2] + weights[3]
 
 
@@ -163,7 +169,7 @@ LOCATION_NAMES = (
     *("nucleus", "cytoplasm", "extracellular", "mitochondrion", "cell membrane"),
     *("endoplasmic reticulum", "chloroplast", "Golgi apparatus", "lysosome or vacuole", "peroxisome"),
 )
-"""The places by their numbers; the last two were inferred from what is confused with what."""
+"""Locations by class; the last two are inferred from the confusion matrix."""
 ORIGIN = "github.com/JJAlmagro/subcellular_localization: reduced_val.npz and the four files *_params.npz"
 INTRODUCTION = """\
 In 2016 the attention decoder of the third digit lesson was trained on proteins: from the profile of
@@ -182,64 +188,74 @@ PUBLISHED = {
     "CNN-LSTM": ("0.672", "0.814"),
     ATTENTION: ("0.625", "0.830"),
 }
-"""Loss and accuracy that were published with the weights."""
+"""Loss and accuracy published with the weights."""
 PORTED = {"FFN": ("0.8249", "0.7575"), "CNN-LSTM": ("0.6724", "0.8142"), ATTENTION: ("0.624966", "0.8299")}
-"""The same by an independent port in double precision."""
+"""Loss and accuracy of an independent port in double precision."""
 NUM_CORRECT, CORRELATION, CORRECTED_LOSS = "527", "0.7983", "0.6252"
-"""By the same port: proteins that attention has right, its correlation, and its loss with the peephole moved."""
+"""By the same port: correct predictions with attention, their correlation, and the loss with the corrected peephole."""
 RECALLS = ("0.821", "0.848", "0.962", "0.703", "0.942", "0.308", "0.917", "0.667", "0.368", "0.467")
-"""By the same port: the share of the proteins of each place that attention has right."""
+"""By the same port: recall of each location with attention."""
 
 
 class StoredNetworkScores(NamedTuple):
-    """What a network is worth on the 635."""
+    """Scores of a network on the 635 proteins."""
 
     loss: float
     """Mean cross-entropy."""
     counts: Int[Tensor, "C C"]
-    """Proteins by place (rows) and answer (columns)."""
+    """Confusion matrix: location by prediction."""
     parameters: int
-    """Stored numbers, initial states that were not trained included."""
+    """Number of stored values, including untrained initial states."""
 
     @property
     def right(self) -> int:
-        """Proteins right."""
+        """Return the number of correct predictions."""
         return int(self.counts.trace())
 
     @property
     def accuracy(self) -> float:
-        """Share right."""
+        """Return the accuracy."""
         return self.right / int(self.counts.sum())
 
     @property
     def recalls(self) -> list[float]:
-        """Share right of each place's proteins."""
+        """Return the recall of each location."""
         shares: list[float] = (self.counts.diagonal() / self.counts.sum(dim=1)).tolist()
         return shares
 
 
 class NumberCheck(NamedTuple):
-    """A number beside a published one."""
+    """A computed number and the published one."""
 
     network: str
     measure: str
     ours: float
     published: str
-    """As it was printed."""
+    """As printed."""
 
     @property
     def digits(self) -> int:
-        """Behind the point."""
+        """Return the number of decimals."""
         return len(self.published.partition(".")[2])
 
     @property
     def agrees(self) -> bool:
-        """Whether ours, rounded to the printed digits, is what was printed, to a unit of rounding's doubt."""
+        """Return True if the computed number rounds to the published one."""
         return abs(self.ours - float(self.published)) <= 0.5 * 10.0**-self.digits + 1e-9
 
 
 def run_golden(request: RecipeRequest) -> Iterator[str]:
-    """Judge the four networks and compare; `MismatchError` names every number that differs by more than rounding."""
+    """Evaluate the four networks and compare with the published numbers.
+
+    Args:
+        request: The recipe's request.
+
+    Yields:
+        A line per number and the path of the report.
+
+    Raises:
+        ReproductionError: Numbers differ by more than rounding; the message lists them.
+    """
     use_threads(1)
     make_folder(request.out)
     folder = request.data / NAME
@@ -257,11 +273,15 @@ def run_golden(request: RecipeRequest) -> Iterator[str]:
         listed = "; ".join(
             f"{each.network}, {each.measure}: {_format_ours(each)}, not {each.published}" for each in wrong
         )
-        raise MismatchError(f"{len(wrong)} of {len(checks)} numbers are not the published ones: {listed}")
+        raise ReproductionError(f"{len(wrong)} of {len(checks)} numbers are not the published ones: {listed}")
 
 
 def read_validation_set(folder: Path) -> ProteinProfiles:
-    """The proteins the networks were judged on; `DataError` where a file is missing or is another."""
+    """Read the 635 proteins.
+
+    Raises:
+        DataError: The file is missing or has other content.
+    """
     stored = _load_arrays(folder / "reduced_val.npz", ("X_val", "y_val", "mask_val"))
     profiles, places, mask = (torch.from_numpy(each) for each in stored)
     return ProteinProfiles(profiles.double(), mask.sum(dim=1).long(), places.long())
@@ -269,7 +289,14 @@ def read_validation_set(folder: Path) -> ProteinProfiles:
 
 @torch.inference_mode()
 def score_network(folder: Path, file: str, network: str, proteins: ProteinProfiles) -> StoredNetworkScores:
-    """The network of a name, or with its peephole "moved", with the weights of a file."""
+    """Evaluate a network.
+
+    Args:
+        folder: Folder of the weights.
+        file: Beginning of the weights' file name.
+        network: Key of `NETWORKS`, or "moved" for the corrected peephole.
+        proteins: The proteins.
+    """
     weights = [torch.from_numpy(each).double() for each in _load_arrays(folder / f"{file}_params.npz")]
     logits: Float[Tensor, "B C"] = (CORRECTED_PEEPHOLE if network == "moved" else NETWORKS[network])(weights, proteins)
     pairs = proteins.places * NUM_LOCATIONS + logits.argmax(dim=1)
@@ -279,7 +306,7 @@ def score_network(folder: Path, file: str, network: str, proteins: ProteinProfil
 
 
 def check_numbers(judged: dict[str, StoredNetworkScores], moved: StoredNetworkScores) -> list[NumberCheck]:
-    """Every number that was published, or found by the port, beside ours."""
+    """Return every published or ported number with the computed one."""
     checks = [
         NumberCheck(name, f"{measure}{by}", getattr(judged[name], measure), value)
         for by, table in (("", PUBLISHED), (", port", PORTED))
@@ -298,7 +325,7 @@ def check_numbers(judged: dict[str, StoredNetworkScores], moved: StoredNetworkSc
 
 
 def _report_page(judged: dict[str, StoredNetworkScores], checks: Sequence[NumberCheck]) -> Report:
-    """The page."""
+    """Return the page."""
     best, equal = judged[ATTENTION], sum(each.agrees for each in checks)
     summary = [
         ("numbers equal", f"{equal} of {len(checks)}"),
@@ -339,7 +366,7 @@ def _report_page(judged: dict[str, StoredNetworkScores], checks: Sequence[Number
 
 
 def _report_json(judged: dict[str, StoredNetworkScores], checks: Sequence[NumberCheck]) -> dict[str, object]:
-    """report.json."""
+    """Return report.json."""
     networks = {
         name: {
             **{"loss": each.loss, "accuracy": each.accuracy, "right": each.right, "recalls": each.recalls},
@@ -356,12 +383,16 @@ def _report_json(judged: dict[str, StoredNetworkScores], checks: Sequence[Number
 
 
 def _format_ours(check: NumberCheck) -> str:
-    """Ours with the digits of what was published."""
+    """Return the computed number with as many decimals as the published one."""
     return f"{check.ours:.{check.digits}f}"
 
 
 def _load_arrays(path: Path, names: Sequence[str] = ()) -> list[np.ndarray]:
-    """The arrays of these names in a file, or arr_0, arr_1, …; `DataError` where that is not what it holds."""
+    """Load the named arrays of a file, or arr_0, arr_1, ….
+
+    Raises:
+        DataError: The file is missing or lacks an array.
+    """
     if not path.exists():
         raise DataError(
             f"{path} is not there: the weights are those of {ORIGIN}; give the folder that holds them as {NAME} with "

@@ -42,7 +42,7 @@ STUDIES = (
     SpanishStudy("fed with its own words, gradient stopped", SpanishArchitecture(), "previous"),
     SpanishStudy("fed with its own words, embedding updated", SpanishArchitecture(), "previous-updating"),
 )
-"""The author's network first, then what the post names beside it, each changed in one thing."""
+"""The author's network first, then the variants that the post names, each changed in one respect."""
 INTRODUCTION = """\
 Twenty English sentences with their Spanish translations, written for this recipe in the shape of
 the author's own: 11 to 31 words and signs of English, 12 to 32 of Spanish with the end. The first sixteen are trained
@@ -56,15 +56,22 @@ epochs without shuffling; the loss is the mean over sentences of the sum over th
 
 
 class FaithfulReport(NamedTuple):
-    """All that the report tells."""
+    """Content of the report."""
 
     groups: Sequence[Sequence[SpanishResult]]
-    """The runs of each study, a seed each."""
+    """Results of each study, one per seed."""
     shapes: Sequence[TensorShape]
 
 
 def run_faithful(request: RecipeRequest) -> Iterator[str]:
-    """Train every network with every seed, 100 epochs each; `samples` counts the sentences seen, 16 an epoch."""
+    """Train every network with every seed for 100 epochs.
+
+    Args:
+        request: The recipe's request; `samples` counts sentences, 16 per epoch.
+
+    Yields:
+        A line per run, the overfitting and the path of the report.
+    """
     make_folder(request.out)
     epochs = max(1, request.samples // TRAINING_PAIRS) if request.samples else EPOCHS
     seeds = range(1, request.seeds + 1)
@@ -84,7 +91,7 @@ def run_faithful(request: RecipeRequest) -> Iterator[str]:
 
 
 def describe_overfitting(told: FaithfulReport) -> str:
-    """What the curves say, in words and numbers."""
+    """Describe the loss curves of the author's network."""
     runs = told.groups[0]
     last, best = [run.curve[-1] for run in runs], [run.curve[run.best - 1].validation for run in runs]
     right, whole = (statistics.mean(values) for values in _training_accuracy(runs))
@@ -101,17 +108,17 @@ def describe_overfitting(told: FaithfulReport) -> str:
 
 
 def _training_accuracy(runs: Sequence[SpanishResult]) -> tuple[list[float], list[float]]:
-    """Of each run, the words right given the right ones, and the sentences right alone."""
+    """Return word accuracy with teacher forcing and free-running sentence accuracy of each run."""
     return [run.training.given for run in runs], [run.training.sentences for run in runs]
 
 
 def _format_range(values: Sequence[int]) -> str:
-    """One number, or the range of several."""
+    """Return one number, or the range of several."""
     return str(values[0]) if len(set(values)) == 1 else f"{min(values)} to {max(values)}"
 
 
 def _result_line(outcome: SpanishResult) -> str:
-    """One line of a run."""
+    """Return the line of a run."""
     last, best = outcome.curve[-1], outcome.curve[outcome.best - 1]
     padding = "" if outcome.padding is None else f"; {100 * outcome.padding:.1f} % of the weights on padding"
     return (
@@ -122,7 +129,7 @@ def _result_line(outcome: SpanishResult) -> str:
 
 
 def _report_page(told: FaithfulReport) -> Report:
-    """The page."""
+    """Return the page."""
     first = told.groups[0][0]
     known = {english: (" ".join(tokenize(spanish)),) for english, spanish in PAIRS}
     return Report(
@@ -143,12 +150,12 @@ def _report_page(told: FaithfulReport) -> Report:
 
 
 def _best_validation_loss(outcome: SpanishResult) -> float:
-    """The least validation loss."""
+    """Return the lowest validation loss."""
     return outcome.curve[outcome.best - 1].validation
 
 
 def _report_parts(told: FaithfulReport) -> Iterator[ReportPart]:
-    """Curves, their meaning, every network in numbers, translations, shapes."""
+    """Yield curves, overfitting, table of all networks, translations and shapes."""
     yield ReportFigure(
         "Training and validation loss",
         "Loss a sentence after each epoch: with attention, and of the plain encoder-decoder. In training with dropout.",
@@ -188,7 +195,7 @@ and so does this network."""
 
 
 def _result_row(run: SpanishResult) -> list[str]:
-    """One run in numbers."""
+    """Return the table row of a run."""
     last = run.curve[-1]
     return [
         f"{run.name}, seed {run.seed}",
@@ -204,7 +211,7 @@ def _result_row(run: SpanishResult) -> list[str]:
 
 
 def loss_figure(groups: Sequence[Sequence[SpanishResult]]) -> Figure:
-    """Training (dashed) and validation (solid) loss over epochs, of the first two networks; each seed a line."""
+    """Draw training (dashed) and validation (solid) loss of the first two networks, one line per seed."""
     figure = empty_figure(7.2, 4.0)
     axes = figure.add_subplot()
     for group, color in zip(groups[:2], (ACCENT, MUTED), strict=True):
@@ -226,7 +233,7 @@ def loss_figure(groups: Sequence[Sequence[SpanishResult]]) -> Figure:
 
 
 def _report_json(told: FaithfulReport) -> dict[str, Any]:
-    """All of it for JSON."""
+    """Return report.json."""
     return {
         "name": NAME,
         "overfitting": describe_overfitting(told),
@@ -236,7 +243,7 @@ def _report_json(told: FaithfulReport) -> dict[str, Any]:
 
 
 def _result_json(run: SpanishResult) -> dict[str, Any]:
-    """One run."""
+    """Return the numbers of one run."""
     return {
         **{"network": run.name, "seed": run.seed, "parameters": run.parameters, "seconds": run.seconds},
         "training_loss": [point.training for point in run.curve],
@@ -250,5 +257,5 @@ def _result_json(run: SpanishResult) -> dict[str, Any]:
 
 
 def _accuracy_json(fit: SpanishAccuracy) -> dict[str, float]:
-    """Shares of 1."""
+    """Return the accuracies as fractions."""
     return {"words_given_the_right_ones": fit.given, "words_alone": fit.alone, "sentences_alone": fit.sentences}

@@ -1,4 +1,7 @@
-"""Networks of the Spanish post: cells and attention as TensorFlow has them."""
+"""Networks of the Spanish post, with cells and attention as in TensorFlow 0.11.
+
+B batch, S source positions, T target positions, E embedding, H hidden units, Z state size, M heads.
+"""
 
 import math
 from collections.abc import Callable
@@ -14,14 +17,16 @@ CellKind = Literal["gru", "lstm"]
 
 
 class TensorFlowGRU(nn.Module):
-    """[r, u] = σ(W [x; h] + b), b from 1;  c = tanh(W_c [x; r ⊙ h] + b_c);  h' = u ⊙ h + (1 − u) ⊙ c.
+    """GRU cell of TensorFlow, with the reset gate before the product.
 
-    The reset gate acts before the product, and the update gate says what is kept (Cho et al. 2014); in PyTorch, and in
-    Pellucid's own cell, the reset gate acts after it.
+        [r, u] = σ(W [x; h] + b), b from 1    c = tanh(W_c [x; r ⊙ h] + b_c)    h' = u ⊙ h + (1 − u) ⊙ c
+
+    The update gate weights the old state (Cho et al. 2014). PyTorch and Pellucid apply the reset gate after the
+    product.
     """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
-        """Weights of U(±√(3 / (E + H)))."""
+        """Draw weights from U(±√(3 / (E + H)))."""
         super().__init__()
         self.hidden_size = self.state_size = hidden_size
         self.gates = unit_scaled_linear(input_size + hidden_size, 2 * hidden_size, 1.0)
@@ -30,7 +35,7 @@ class TensorFlowGRU(nn.Module):
     def forward(
         self, inputs: Float[Tensor, "B E"], state: Float[Tensor, "B Z"]
     ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B Z"]]:
-        """Output and new state, which are the same here."""
+        """Return output and new state, which are equal."""
         reset, update = self.gates(torch.cat([inputs, state], dim=1)).sigmoid().chunk(2, dim=1)
         candidate = self.candidate(torch.cat([inputs, reset * state], dim=1)).tanh()
         new = update * state + (1 - update) * candidate
@@ -38,13 +43,15 @@ class TensorFlowGRU(nn.Module):
 
 
 class TensorFlowLSTM(nn.Module):
-    """[i, j, f, o] = W [x; h] + b;  c' = σ(f + 1) ⊙ c + σ(i) ⊙ tanh(j);  h' = σ(o) ⊙ tanh(c'). No peepholes.
+    """LSTM cell of TensorFlow, without peepholes.
 
-    The state is [c; h], and all of it passes from the encoder to the decoder, and asks the attention.
+        [i, j, f, o] = W [x; h] + b    c' = σ(f + 1) ⊙ c + σ(i) ⊙ tanh(j)    h' = σ(o) ⊙ tanh(c')
+
+    The state is [c; h]; all of it passes from encoder to decoder and is the query of the attention.
     """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
-        """Weights of U(±√(3 / (E + H))), biases from 0."""
+        """Draw weights from U(±√(3 / (E + H))); biases start at 0."""
         super().__init__()
         self.hidden_size, self.state_size = hidden_size, 2 * hidden_size
         self.gates = unit_scaled_linear(input_size + hidden_size, 4 * hidden_size)
@@ -52,7 +59,7 @@ class TensorFlowLSTM(nn.Module):
     def forward(
         self, inputs: Float[Tensor, "B E"], state: Float[Tensor, "B Z"]
     ) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B Z"]]:
-        """Output h' and new state [c'; h']."""
+        """Return output h' and new state [c'; h']."""
         cell, hidden = state.chunk(2, dim=1)
         enter, new, keep, leave = self.gates(torch.cat([inputs, hidden], dim=1)).chunk(4, dim=1)
         cell = (keep + 1).sigmoid() * cell + enter.sigmoid() * new.tanh()
@@ -64,7 +71,7 @@ TensorFlowCell = TensorFlowGRU | TensorFlowLSTM
 
 
 def build_cell(kind: CellKind, input_size: int, hidden_size: int) -> TensorFlowCell:
-    """A new cell."""
+    """Return a new cell."""
     match kind:
         case "gru":
             return TensorFlowGRU(input_size, hidden_size)
@@ -73,7 +80,7 @@ def build_cell(kind: CellKind, input_size: int, hidden_size: int) -> TensorFlowC
 
 
 def unit_scaled_linear(inputs: int, outputs: int, bias: float = 0.0) -> nn.Linear:
-    """W x + b, W of uniform unit scaling, b from one value."""
+    """Return W x + b with uniform unit scaling of W and a constant b."""
     layer = nn.Linear(inputs, outputs)
     init_unit_scaling(layer.weight, inputs)
     nn.init.constant_(layer.bias, bias)
@@ -81,31 +88,31 @@ def unit_scaled_linear(inputs: int, outputs: int, bias: float = 0.0) -> nn.Linea
 
 
 def init_unit_scaling(weights: Tensor, inputs: int) -> None:
-    """U(±√(3 / n)) for n inputs: the size of what passes through stays (TensorFlow's uniform_unit_scaling).
+    """Draw weights from U(±√(3 / n)) for n inputs, which preserves scale (`uniform_unit_scaling`).
 
-    A vector has one input by its rule, so that v and the softmax's bias are of U(±1.7321).
+    A vector counts as one input, so that v and the bias of the softmax come from U(±1.7321).
     """
     bound = math.sqrt(3 / inputs)
     nn.init.uniform_(weights, -bound, bound)
 
 
 AttentionNormalization = Callable[[Float[Tensor, "B S"], Int[Tensor, " B"]], Float[Tensor, "B S"]]
-"""Scores and lengths to weights."""
+"""Function from scores and lengths to attention weights."""
 
 
 def attend_all(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S"]:
-    """A softmax over all positions: padding is looked at like words, as in 2016 (its states are zero)."""
+    """Return a softmax over all positions, including padding, as in 2016 (states there are zero)."""
     return scores.softmax(dim=1)
 
 
 def attend_words(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S"]:
-    """A softmax over the words alone: what the post names as the better way, and leaves out."""
+    """Return a softmax over the words only, which the post recommends and leaves out."""
     beyond = torch.arange(scores.shape[1]) >= lengths[:, None]
     return scores.masked_fill(beyond, -torch.inf).softmax(dim=1)
 
 
 class AttentionFeatures(NamedTuple):
-    """What is looked at, and its projections."""
+    """Encoder states with their projections."""
 
     states: Float[Tensor, "B S H"]
     keys: Float[Tensor, "M B S H"]
@@ -113,21 +120,25 @@ class AttentionFeatures(NamedTuple):
 
 
 class HeadOutputs(NamedTuple):
-    """What each head found, and where it looked."""
+    """Context and attention weights of each head."""
 
     contexts: Float[Tensor, "B M H"]
     weights: Float[Tensor, "B M S"]
 
 
 class TensorFlowAttention(nn.Module):
-    """e_s = vᵀ tanh(K h_s + W q + b)    α = softmax(e)    a = Σ_s α_s h_s, for each head with K, W, b, v of its own.
+    """Attention of `seq2seq.attention_decoder`, for each head with its own K, W, b, v.
 
-    K is the 1×1 convolution: a product at each position by itself. q is the decoder's new state. Source: TensorFlow
-    0.11, `seq2seq.attention_decoder`, after Vinyals et al. 2015 (arXiv:1412.7449), section 3.
+        e_s = vᵀ tanh(K h_s + W q + b)    α = softmax(e)    a = Σ_s α_s h_s
+
+    K is the 1×1 convolution, a product at each position. q is the decoder's new state.
+
+    References:
+        TensorFlow 0.11; Vinyals et al. 2015 (arXiv:1412.7449), section 3.
     """
 
     def __init__(self, state_size: int, hidden_size: int, heads: int, weigh: AttentionNormalization) -> None:
-        """`weigh` says whether padding is looked at."""
+        """Create the parameters; `weigh` masks padding or does not."""
         super().__init__()
         self.weigh = weigh
         self.projections = nn.ParameterList(nn.Parameter(torch.empty(hidden_size, hidden_size)) for _ in range(heads))
@@ -138,11 +149,11 @@ class TensorFlowAttention(nn.Module):
             init_unit_scaling(vector, 1)
 
     def prepare(self, states: Float[Tensor, "B S H"], lengths: Int[Tensor, " B"]) -> AttentionFeatures:
-        """The projections, once for all steps."""
+        """Return the projections, which serve all steps."""
         return AttentionFeatures(states, torch.stack([states @ projection for projection in self.projections]), lengths)
 
     def scores(self, state: Float[Tensor, "B Z"], features: AttentionFeatures) -> Float[Tensor, "B M S"]:
-        """e of each head, before the softmax."""
+        """Return e of each head, before the softmax."""
         found = [
             (features.keys[head] + query(state)[:, None]).tanh() @ self.vectors[head]
             for head, query in enumerate(self.queries)
@@ -150,32 +161,32 @@ class TensorFlowAttention(nn.Module):
         return torch.stack(found, dim=1)
 
     def forward(self, state: Float[Tensor, "B Z"], features: AttentionFeatures) -> HeadOutputs:
-        """One look of each head."""
+        """Return contexts and weights of one step."""
         scores = self.scores(state, features)
         weights = torch.stack([self.weigh(own, features.lengths) for own in scores.unbind(dim=1)], dim=1)
         return HeadOutputs(weights @ features.states, weights)
 
 
 KEEP_PROBABILITY = 0.5
-"""The share of a cell's outputs that dropout leaves, in training."""
+"""Probability that dropout keeps an output of a cell."""
 
 
 class SpanishArchitecture(NamedTuple):
-    """Which network: the author's, unless told otherwise."""
+    """Architecture of a network; the defaults are the author's."""
 
     decoder: Literal["attention", "plain"] = "attention"
     hidden: int = 300
     embedding: int = 300
-    """The author's is as large as H; it need not be."""
+    """As large as H in the post; other sizes are possible."""
     cell: CellKind = "gru"
     heads: int = 1
     padding: Literal["attended", "masked"] = "attended"
     initial_state_attention: bool = False
-    """Whether the first step is given a look from the encoder's state in place of zeros."""
+    """The first step receives a context computed from the encoder's state, not zeros."""
 
 
 class EncodedSentences(NamedTuple):
-    """What the encoder leaves behind: its outputs, zero behind the end of a sentence, and its last relevant state."""
+    """Encoder outputs, zero after the end of a sentence, and the last state."""
 
     outputs: Float[Tensor, "B S H"]
     state: Float[Tensor, "B Z"]
@@ -183,7 +194,7 @@ class EncodedSentences(NamedTuple):
 
 
 class SpanishOutput(NamedTuple):
-    """What a decoder writes, before the softmax; the weights of its looks, and the words it was given."""
+    """Decoder outputs before the softmax, attention weights, and the input words."""
 
     outputs: Float[Tensor, "B T H"]
     weights: Float[Tensor, "B T M S"]
@@ -191,14 +202,14 @@ class SpanishOutput(NamedTuple):
 
 
 class SpanishStepState(NamedTuple):
-    """What one step hands to the next; a plain decoder has no contexts."""
+    """Decoder state between steps; without attention there are no contexts."""
 
     state: Float[Tensor, "B Z"]
     looked: HeadOutputs
 
 
 class SpanishStep(NamedTuple):
-    """What one step comes to, with all that happens on the way."""
+    """Intermediate values of one decoder step."""
 
     merged: Float[Tensor, "B E"]
     cell_output: Float[Tensor, "B H"]
@@ -207,10 +218,16 @@ class SpanishStep(NamedTuple):
 
 
 class SpanishNetwork(nn.Module):
-    """Embeddings, a one-way encoder, a decoder, and the softmax's weights: the post's "output projection"."""
+    """Embeddings, a unidirectional encoder, a decoder, and the softmax weights ("output projection")."""
 
     def __init__(self, design: SpanishArchitecture, english: int, spanish: int) -> None:
-        """So many words of either language; parameters are drawn from PyTorch's generator."""
+        """Build the network and draw its parameters from PyTorch's generator.
+
+        Args:
+            design: The architecture.
+            english: Size of the English vocabulary.
+            spanish: Size of the Spanish vocabulary.
+        """
         super().__init__()
         self.design = design
         E, H = design.embedding, design.hidden
@@ -229,7 +246,7 @@ class SpanishNetwork(nn.Module):
         init_unit_scaling(self.softmax.bias, 1)
 
     def encode(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> EncodedSentences:
-        """Read the sentences; a state stays as it is behind the end of its sentence (TensorFlow's dynamic_rnn)."""
+        """Encode the sentences; after the end of a sentence its state is copied (`dynamic_rnn`)."""
         state = torch.zeros(len(source), self.encoder.state_size)
         outputs = []
         for at, embedded in enumerate(self.source_embedding[source].unbind(dim=1)):
@@ -240,7 +257,7 @@ class SpanishNetwork(nn.Module):
         return EncodedSentences(torch.stack(outputs, dim=1), state, lengths)
 
     def begin(self, encoded: EncodedSentences) -> tuple[SpanishStepState, AttentionFeatures | None]:
-        """What the first step is handed, and what all steps look at."""
+        """Return the initial state and the projected encoder states."""
         B, S, H = encoded.outputs.shape
         M = self.design.heads if self.attention is not None else 0
         nothing = HeadOutputs(torch.zeros(B, M, H), torch.zeros(B, M, S))
@@ -253,9 +270,12 @@ class SpanishNetwork(nn.Module):
     def step(
         self, embedded: Float[Tensor, "B E"], carried: SpanishStepState, features: AttentionFeatures | None
     ) -> SpanishStep:
-        """x = W_x [y; a] + b;  o, s' = cell(x, s);  a' = look(s');  output W_o [o; a'] + b. Without attention, o is it.
+        """Compute one decoder step.
 
-        a is the last context, zero before the first step; the query is the new state, where the post says the last one.
+            x = W_x [y; a] + b    o, s' = cell(x, s)    a' = attention(s')    output = W_o [o; a'] + b
+
+        a is the last context, zero before the first step. The query is the new state; the post says the last one.
+        Without attention the output is o.
         """
         if self.attention is None or features is None:
             output, state = self.cell(embedded, carried.state)
@@ -269,7 +289,7 @@ class SpanishNetwork(nn.Module):
         return SpanishStep(merged, output, projected, SpanishStepState(state, looked))
 
     def forward(self, encoded: EncodedSentences, given: Int[Tensor, "B T"]) -> SpanishOutput:
-        """Each step is given the word that belongs before it (the post's loop function None)."""
+        """Decode with teacher forcing (the post's loop function None)."""
         carried, features = self.begin(encoded)
         outputs, weights = [], []
         for embedded in self.target_embedding[given].unbind(dim=1):
@@ -282,10 +302,15 @@ class SpanishNetwork(nn.Module):
     def feed_previous(
         self, encoded: EncodedSentences, steps: int, update_embedding_for_previous: bool
     ) -> SpanishOutput:
-        """Each step is given the likeliest word of the step before (`_extract_argmax_and_embed`), the first one _GO.
+        """Decode greedily; the input of a step is the output of the step before, of the first step _GO.
 
-        Without `update_embedding_for_previous` no gradient reaches the embedding through what was fed back: of all its
-        rows only that of _GO is trained then.
+        This is `_extract_argmax_and_embed`.
+
+        Args:
+            encoded: Encoded sentences.
+            steps: Number of steps.
+            update_embedding_for_previous: Propagate gradients into the embeddings of fed-back words. Without it only
+                the embedding of _GO is trained.
         """
         carried, features = self.begin(encoded)
         words = torch.full((len(encoded.outputs),), GO)
@@ -303,5 +328,5 @@ class SpanishNetwork(nn.Module):
         return SpanishOutput(torch.stack(outputs, dim=1), torch.stack(weights, dim=1), torch.stack(given, dim=1))
 
     def _dropped(self, outputs: Float[Tensor, "B H"]) -> Float[Tensor, "B H"]:
-        """Dropout of a cell's outputs, in training; its state is never dropped (DropoutWrapper, output_keep_prob)."""
+        """Apply dropout to outputs in training; the state is never dropped (`output_keep_prob`)."""
         return nn.functional.dropout(outputs, 1 - KEEP_PROBABILITY, self.training)

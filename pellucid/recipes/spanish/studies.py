@@ -40,32 +40,41 @@ from pellucid.worker_pool import ignore_progress, parallel_map
 
 VOCABULARY_SIZE, NUM_SAMPLED, SOFTMAX_BATCH, SOFTMAX_RATE = 50_000, 512, 32, 3e-3
 SENTENCE_WORDS = 7
-"""Of every made-up sentence."""
+"""Words of a generated sentence."""
 SOFTMAX_ARCHITECTURE = SpanishArchitecture(hidden=128, embedding=128, padding="masked")
 VALIDATION_INTERVAL, VALIDATION_SENTENCES, PREDICTION_CHUNK = 50, 64, 128
 
 
 class SampledWords(NamedTuple):
-    """Different words, and how many draws it took to have so many."""
+    """Distinct sampled words and the number of draws they took."""
 
     words: Int[np.ndarray, " C"]
     draws: int
 
 
 def log_uniform_probabilities(words: Int[np.ndarray, " N"], vocabulary: int) -> Float[np.ndarray, " N"]:
-    """p(k) = ln((k + 2) / (k + 1)) / ln(V + 1): about what words have that are numbered by their frequency (Zipf)."""
+    """Return p(k) = log((k + 2) / (k + 1)) / log(V + 1), close to Zipf's law for words sorted by frequency."""
     found: Float[np.ndarray, " N"] = np.log1p(1 / (words + 1.0)) / math.log(vocabulary + 1)
     return found
 
 
 def draw_words(generator: np.random.Generator, count: int, vocabulary: int) -> Int[np.ndarray, " C"]:
-    """So many words by `log_uniform`, with repetition: k = ⌊(V + 1)^x⌋ − 1, x uniform."""
+    """Draw words from the log-uniform distribution with replacement: k = ⌊(V + 1)^x⌋ − 1, x uniform."""
     drawn = np.exp(generator.random(count) * math.log(vocabulary + 1)).astype(np.int64) - 1
     return np.clip(drawn, 0, vocabulary - 1)
 
 
 def draw_distinct_words(generator: np.random.Generator, count: int, vocabulary: int) -> SampledWords:
-    """Words drawn until so many are different."""
+    """Draw words until `count` of them are distinct.
+
+    Args:
+        generator: Random generator.
+        count: Number of distinct words.
+        vocabulary: Size of the vocabulary.
+
+    Raises:
+        ValueError: `count` is not between 1 and the size of the vocabulary.
+    """
     if not 0 < count < vocabulary:
         raise ValueError(f"of {vocabulary} words {count} different ones cannot be a sample")
     drawn = np.zeros(0, dtype=np.int64)
@@ -78,7 +87,7 @@ def draw_distinct_words(generator: np.random.Generator, count: int, vocabulary: 
 
 
 def inclusion_probabilities(words: Int[np.ndarray, " N"], draws: int, vocabulary: int) -> Float[np.ndarray, " N"]:
-    """Q = 1 − (1 − p)^draws: how probable it was that a word is among those drawn."""
+    """Return Q = 1 − (1 − p)^draws: the probability that a word is in the sample."""
     found: Float[np.ndarray, " N"] = -np.expm1(draws * np.log1p(-log_uniform_probabilities(words, vocabulary)))
     return found
 
@@ -86,10 +95,18 @@ def inclusion_probabilities(words: Int[np.ndarray, " N"], draws: int, vocabulary
 def sampled_softmax_loss(
     outputs: Float[Tensor, "N H"], targets: Int[Tensor, " N"], softmax: nn.Linear, drawn: SampledWords
 ) -> Float[Tensor, ""]:
-    """Mean cross-entropy of each target among itself and the drawn words, each logit less ln Q of its word.
+    """Return the mean cross-entropy of each target among itself and the sampled words.
 
-    A drawn word that is the target itself is left out. Source: Jean et al. 2015, section 3; TensorFlow 0.11,
-    `nn.sampled_softmax_loss`.
+    Each logit is reduced by log Q of its word. Samples equal to the target are masked.
+
+    Args:
+        outputs: Decoder outputs.
+        targets: Target words.
+        softmax: Output layer.
+        drawn: Sampled words.
+
+    References:
+        Jean et al. 2015, section 3; TensorFlow 0.11, `nn.sampled_softmax_loss`.
     """
     words = torch.from_numpy(drawn.words)
     vocabulary = softmax.out_features
@@ -107,12 +124,12 @@ def sampled_softmax_loss(
 def full_softmax_loss(
     outputs: Float[Tensor, "N H"], targets: Int[Tensor, " N"], softmax: nn.Linear
 ) -> Float[Tensor, ""]:
-    """Mean cross-entropy over all words."""
+    """Return the mean cross-entropy over the full vocabulary."""
     return nn.functional.cross_entropy(softmax(outputs), targets)
 
 
 class SoftmaxStudy(NamedTuple):
-    """One training."""
+    """Loss, length and seed of a training."""
 
     cost: Literal["full", "sampled"]
     updates: int
@@ -122,7 +139,7 @@ class SoftmaxStudy(NamedTuple):
 
 
 class SoftmaxValidation(NamedTuple):
-    """Where a training stands: updates, seconds of training, the full softmax's loss of held-out words."""
+    """Validation loss by the full softmax after some updates and seconds of training."""
 
     updates: int
     seconds: float
@@ -130,18 +147,18 @@ class SoftmaxValidation(NamedTuple):
 
 
 class SoftmaxResult(NamedTuple):
-    """One training."""
+    """Result of a training."""
 
     plan: SoftmaxStudy
     curve: list[SoftmaxValidation]
     update_seconds: float
-    """The median of an update."""
+    """Median time of an update."""
     cost_seconds: float
-    """The median of the loss alone, and of its gradient down to the decoder's outputs."""
+    """Median time of the loss and its gradient with respect to the decoder outputs."""
 
 
 def generate_sentences(generator: np.random.Generator, count: int, vocabulary: int) -> SentenceBatch:
-    """Sentences of words by `log_uniform`, and their translations by a dictionary: word k is word k of the other."""
+    """Draw sentences of log-uniform words; the translation of word k is word k."""
     words = draw_words(generator, count * SENTENCE_WORDS, vocabulary - len(SPECIAL)).reshape(
         count, SENTENCE_WORDS
     ) + len(SPECIAL)
@@ -151,7 +168,7 @@ def generate_sentences(generator: np.random.Generator, count: int, vocabulary: i
 
 
 def train_softmax(plan: SoftmaxStudy) -> SoftmaxResult:
-    """Train on fresh sentences, on one thread; the validation is by all words, whatever the training was by."""
+    """Train on generated sentences on one thread; validation always uses the full softmax."""
     use_threads(1)
     torch.manual_seed(plan.seed)
     network = SpanishNetwork(SOFTMAX_ARCHITECTURE, plan.vocabulary, plan.vocabulary)
@@ -181,7 +198,7 @@ def _softmax_step(
     batch: SentenceBatch,
     told: tuple[SoftmaxStudy, np.random.Generator],
 ) -> float:
-    """One update; the seconds that the loss and its gradient took."""
+    """Make one update; return the seconds of the loss and its gradient."""
     plan, generator = told
     network.train()
     optimizer.zero_grad()
@@ -202,7 +219,7 @@ def _softmax_step(
 
 @torch.no_grad()
 def held_out_loss(network: SpanishNetwork, data: SentenceBatch) -> float:
-    """Mean cross-entropy over all words, so many predictions at a time: their scores are large."""
+    """Return the mean cross-entropy over the full vocabulary, in chunks, since the logits are large."""
     network.eval()
     outputs = network(network.encode(data.source, data.lengths), data.given).outputs.flatten(0, 1)
     targets = data.targets.flatten()
@@ -214,7 +231,7 @@ def held_out_loss(network: SpanishNetwork, data: SentenceBatch) -> float:
 
 
 BUCKETS = ((5, 10), (10, 15), (20, 25), (40, 50))
-"""Source and target sizes, _GO and _EOS counted: those of TensorFlow's tutorial."""
+"""Source and target lengths with _GO and _EOS, as in TensorFlow's tutorial."""
 PASS_BATCH = 64
 BatchingScheme = Literal["longest", "buckets", "alike"]
 PaddingMode = Literal["attended", "masked"]
@@ -223,32 +240,32 @@ BATCHING_SCHEMES: tuple[BatchingScheme, ...] = ("longest", "buckets", "alike")
 
 
 class BatchingMeasurement(NamedTuple):
-    """One way to batch."""
+    """Cost and results of one batching scheme."""
 
     scheme: BatchingScheme
     padding: PaddingMode
     batches: int
     source_padding: float
-    """The share of padding among all source positions."""
+    """Share of padding among source positions."""
     target_padding: float
     seconds: float
-    """Of one pass, forwards and backwards, without an update."""
+    """Forward and backward pass over all sentences, without an update."""
     losses: Float[np.ndarray, " N"]
-    """Of each sentence, summed over its words."""
+    """Loss of each sentence, summed over its words."""
     gradient: Float[np.ndarray, " P"]
-    """Of the summed loss of all sentences, by all parameters."""
+    """Gradient of the summed loss with respect to all parameters."""
 
 
 def find_bucket(source: int, target: int, buckets: Sequence[tuple[int, int]] = BUCKETS) -> int | None:
-    """The first bucket that holds a pair; None where none does."""
+    """Return the first bucket that holds a pair, or None."""
     fitting = (at for at, (S, T) in enumerate(buckets) if source <= S and target <= T)
     return next(fitting, None)
 
 
 def plan_batches(data: SentenceIds, scheme: BatchingScheme) -> Iterator[tuple[Int[np.ndarray, " B"], tuple[int, int]]]:
-    """The rows of each batch, and how wide its source and its target are.
+    """Yield the rows of each batch with its source and target length.
 
-    The model of every bucket has the same parameters (model_with_buckets): here, one network at several widths.
+    All buckets share the parameters (`model_with_buckets`): one network serves several lengths.
     """
     lengths, sizes = data.lengths, (data.given != PAD).sum(axis=1)
     if scheme == "longest":
@@ -266,21 +283,21 @@ def plan_batches(data: SentenceIds, scheme: BatchingScheme) -> Iterator[tuple[In
 
 
 def cut_batch(data: SentenceIds, rows: Int[np.ndarray, " B"], widths: tuple[int, int]) -> SentenceBatch:
-    """Some pairs at some widths."""
+    """Return some pairs at given lengths."""
     S, T = widths
     some = SentenceIds(data.source[rows, :S], data.lengths[rows], data.given[rows, :T], data.targets[rows, :T])
     return to_tensors(SentenceIds(*(_pad_columns(each, width) for each, width in zip(some, (S, 0, T, T), strict=True))))
 
 
 def _pad_columns(column: np.ndarray, width: int) -> np.ndarray:
-    """Padding behind what is narrower than its bucket."""
+    """Pad a column to the length of its bucket."""
     if column.ndim == 1 or column.shape[1] >= width:
         return column
     return np.pad(column, ((0, 0), (0, width - column.shape[1])), constant_values=PAD)
 
 
 def sentence_losses(network: SpanishNetwork, batch: SentenceBatch) -> Float[Tensor, " B"]:
-    """Σ_t w_t · −ln p(target_t) of each sentence; the target weight w is 0 on padding, else 1."""
+    """Return Σ_t w_t · −log p(target_t) of each sentence; w is 0 on padding, else 1."""
     logits = network.softmax(network(network.encode(batch.source, batch.lengths), batch.given).outputs)
     each = nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), reduction="none")
     costs: Float[Tensor, " B"] = (each * batch.targets.flatten().sign()).view(batch.targets.shape).sum(dim=1)
@@ -288,12 +305,12 @@ def sentence_losses(network: SpanishNetwork, batch: SentenceBatch) -> Float[Tens
 
 
 def sequence_loss(costs: Float[Tensor, " B"], words: Int[Tensor, " B"]) -> Float[Tensor, ""]:
-    """(1 / B) Σ_b cost_b / (words_b + 10⁻¹²): TensorFlow's sequence_loss, a mean of means over words."""
+    """Return (1 / B) Σ_b loss_b / (words_b + 10⁻¹²), TensorFlow's `sequence_loss`: a mean of means over words."""
     return (costs / (words + 1e-12)).mean()
 
 
 class BatchingJob(NamedTuple):
-    """One measurement, for a process of its own."""
+    """One measurement, in a worker process."""
 
     pairs: Sequence[tuple[str, str]]
     scheme: BatchingScheme
@@ -302,7 +319,7 @@ class BatchingJob(NamedTuple):
 
 
 def measure_batching(job: BatchingJob) -> BatchingMeasurement:
-    """One pass with a new network, always the same one, without dropout; on one thread."""
+    """Run one pass with a new network (always the same one, without dropout) on one thread."""
     use_threads(1)
     corpus: SentenceCorpus = build_corpus(job.pairs)
     torch.manual_seed(1)
@@ -328,7 +345,7 @@ def measure_batching(job: BatchingJob) -> BatchingMeasurement:
 
 NAME, TITLE = "spanish-studies", "Sampled softmax, buckets and padding"
 FULL_UPDATES, SAMPLED_UPDATE_RATIO, NUM_SENTENCES = 200, 5, 2_000
-"""Updates by the full softmax; so many times as many by the sampled one; sentences that are put into batches."""
+"""Updates with the full softmax; ratio of updates with the sampled one; sentences for the batching study."""
 INTRODUCTION = """\
 The post of 2016 names two things for larger data than its own. Sampled softmax: in training, the
 loss of each word among itself and 512 drawn words in place of all 50,000, corrected by how probable each was to be
@@ -344,19 +361,27 @@ SCHEME_NAMES = {"longest": "all as long as the longest", "buckets": "buckets", "
 
 
 class BatchingComparison(NamedTuple):
-    """One way to batch beside the first one with the same padding."""
+    """A batching scheme compared with the first scheme under the same padding."""
 
     measured: BatchingMeasurement
     loss: float
-    """Mean of a sentence."""
+    """Mean loss of a sentence."""
     off: float
-    """The greatest difference of a sentence's loss, as a share of it."""
+    """Maximum relative difference of a sentence's loss."""
     gradient_off: float
     """‖g − g₁‖ / ‖g₁‖."""
 
 
 def run_spanish_studies(request: RecipeRequest) -> Iterator[str]:
-    """Both studies; `samples` counts the sentences that the full softmax is trained on, and those put into batches."""
+    """Run both studies.
+
+    Args:
+        request: The recipe's request; `samples` counts the sentences of the full softmax and those of the batching
+            study.
+
+    Yields:
+        A line per training and per scheme, and the path of the report.
+    """
     make_folder(request.out)
     updates = max(1, request.samples // SOFTMAX_BATCH) if request.samples else FULL_UPDATES
     plans = [SoftmaxStudy("full", updates, 1), SoftmaxStudy("sampled", SAMPLED_UPDATE_RATIO * updates, 1)]
@@ -378,7 +403,7 @@ def run_spanish_studies(request: RecipeRequest) -> Iterator[str]:
 
 
 def compare_batching(measured: Sequence[BatchingMeasurement]) -> list[BatchingComparison]:
-    """Each way beside the first with the same padding."""
+    """Compare each scheme with the first one under the same padding."""
     compared = []
     for own in measured:
         first = next(each for each in measured if each.padding == own.padding)
@@ -390,7 +415,7 @@ def compare_batching(measured: Sequence[BatchingMeasurement]) -> list[BatchingCo
 
 
 def describe_softmax(outcomes: Sequence[SoftmaxResult]) -> str:
-    """What sampling saves, and what it costs."""
+    """Describe the savings and the costs of sampling."""
     full, fewer = outcomes
     budget = full.curve[-1]
     same = next(point for point in fewer.curve if point.updates >= budget.updates)
@@ -406,7 +431,7 @@ def describe_softmax(outcomes: Sequence[SoftmaxResult]) -> str:
 
 
 def _draw_pairs(data: Path, count: int) -> tuple[list[tuple[str, str]], int]:
-    """Sentences that the greatest bucket holds, drawn with a fixed seed; and how many of those drawn it does not."""
+    """Draw sentences that fit the largest bucket; return them and the number of rejected ones."""
     drawn = random.Random(1).sample(list(read_tatoeba(data, 0).train), count)
     pairs = [(pair.source, pair.target) for pair in drawn]
     held = [pair for pair in pairs if find_bucket(len(tokenize(pair[0])), len(tokenize(pair[1])) + 2) is not None]
@@ -414,7 +439,7 @@ def _draw_pairs(data: Path, count: int) -> tuple[list[tuple[str, str]], int]:
 
 
 def _softmax_line(outcome: SoftmaxResult) -> str:
-    """One line of a training."""
+    """Return the line of a training."""
     last = outcome.curve[-1]
     return (
         f"{outcome.plan.cost} softmax: loss {last.loss:.3f} after {last.updates} updates in {last.seconds:.0f} s, "
@@ -423,7 +448,7 @@ def _softmax_line(outcome: SoftmaxResult) -> str:
 
 
 def _batching_line(each: BatchingComparison) -> str:
-    """One line of a way to batch."""
+    """Return the line of a batching scheme."""
     own = each.measured
     return (
         f"{SCHEME_NAMES[own.scheme]}, padding {own.padding}: {100 * own.source_padding:.1f} % and "
@@ -435,7 +460,7 @@ def _batching_line(each: BatchingComparison) -> str:
 def _report_parts(
     outcomes: Sequence[SoftmaxResult], compared: Sequence[BatchingComparison], pairs: tuple[int, int]
 ) -> Iterator[ReportPart]:
-    """Pictures, tables, and what they say."""
+    """Yield figures, tables and conclusions."""
     title = "Sampled softmax"
     caption = "Loss of held-out words over all 50,000, over the seconds of training: full, and 512 sampled."
     yield ReportFigure(title, caption, svg(sampled_figure(outcomes)))
@@ -476,7 +501,7 @@ so."""
 
 
 def _batching_rows(compared: Sequence[BatchingComparison]) -> Iterator[list[str]]:
-    """The table of ways to batch."""
+    """Yield the table rows of the batching schemes."""
     for each in compared:
         own = each.measured
         yield [
@@ -493,7 +518,7 @@ def _batching_rows(compared: Sequence[BatchingComparison]) -> Iterator[list[str]
 
 
 def sampled_figure(outcomes: Sequence[SoftmaxResult]) -> Figure:
-    """Held-out loss over seconds of training."""
+    """Draw validation loss over seconds of training."""
     figure = empty_figure(7.2, 3.6)
     axes = figure.add_subplot()
     for outcome, color in zip(outcomes, (MUTED, ACCENT), strict=True):
@@ -509,7 +534,7 @@ def sampled_figure(outcomes: Sequence[SoftmaxResult]) -> Figure:
 def _report_json(
     outcomes: Sequence[SoftmaxResult], compared: Sequence[BatchingComparison], pairs: tuple[int, int]
 ) -> dict[str, Any]:
-    """All of it for JSON."""
+    """Return report.json."""
     return {
         "name": NAME,
         "sampled_softmax": [

@@ -35,11 +35,11 @@ from pellucid.worker_pool import ProgressCallback
 FOLDER, PARTS = Path("mt-tatoeba-spa-eng") / "derived-split", ("train", "dev", "test")
 WORD_PATTERN = re.compile(r"(\s+)|(\w+(?:['’]\w+)*)|([^\w\s])")
 JOINER = "▪"
-"""Stands on a sign, on the side where no space parts it from what it stands beside."""
+"""Marks a punctuation token on each side without a space."""
 
 
 class TatoebaPairs(NamedTuple):
-    """The pairs of the three sets."""
+    """Pairs of the three splits."""
 
     train: Sequence[Example]
     dev: Sequence[Example]
@@ -47,14 +47,22 @@ class TatoebaPairs(NamedTuple):
 
 
 class TranslationReferences(NamedTuple):
-    """Different sentences, and all that the set has as a translation of each."""
+    """Distinct source sentences with all their translations."""
 
     sources: list[str]
     references: list[tuple[str, ...]]
 
 
 def read_tatoeba(data: Path, samples: int) -> TatoebaPairs:
-    """The three sets; with `samples`, so many training pairs drawn with a fixed seed, and no more of the others."""
+    """Read the three splits.
+
+    Args:
+        data: Folder of the data sets.
+        samples: Maximum pairs of a split, drawn with a fixed seed; 0 takes all.
+
+    Raises:
+        DataError: A file is missing.
+    """
     paths = [data / FOLDER / f"{part}.tsv.gz" for part in PARTS]
     if not all(path.exists() for path in paths):
         raise DataError(
@@ -68,7 +76,7 @@ def read_tatoeba(data: Path, samples: int) -> TatoebaPairs:
 
 
 def group_references(pairs: Sequence[Example]) -> TranslationReferences:
-    """Each source once, with its targets."""
+    """Return each source once, with its targets."""
     found: dict[str, list[str]] = {}
     for pair in pairs:
         found.setdefault(pair.source, []).append(pair.target)
@@ -76,7 +84,10 @@ def group_references(pairs: Sequence[Example]) -> TranslationReferences:
 
 
 def split_words(text: str) -> str:
-    """Words and signs with a space between: "¿Eh?" is "¿▪ Eh ▪?". `together` undoes it, but for the width of spaces."""
+    """Separate words and punctuation by spaces: "¿Eh?" becomes "¿▪ Eh ▪?".
+
+    `join_words` reverses this, except for the width of spaces.
+    """
     words: list[str] = []
     close = False
     for space, word, sign in WORD_PATTERN.findall(text):
@@ -91,12 +102,12 @@ def split_words(text: str) -> str:
 
 
 def join_words(words: str) -> str:
-    """The text of words that `apart` has parted."""
+    """Return the text of words that `split_words` has separated."""
     return words.replace(f" {JOINER}", "").replace(f"{JOINER} ", "").replace(JOINER, "")
 
 
 def write_pair_files(sentences: TatoebaPairs, folder: Path, as_words: bool) -> TatoebaPairs:
-    """The training and development pairs as files that training reads; all sets as it reads them."""
+    """Write the splits as TSV files and return them as written."""
     make_folder(folder)
     shown = TatoebaPairs(*([_split_pair(pair) for pair in part] for part in sentences)) if as_words else sentences
     for name, part in zip(PARTS, shown, strict=True):
@@ -105,7 +116,7 @@ def write_pair_files(sentences: TatoebaPairs, folder: Path, as_words: bool) -> T
 
 
 def _split_pair(pair: Example) -> Example:
-    """A pair as words."""
+    """Return a pair as words."""
     return Example(split_words(pair.source), split_words(pair.target))
 
 
@@ -113,7 +124,7 @@ BEAM_SIZE, NUM_LINKS = 5, 40
 
 
 class TranslationSystem(NamedTuple):
-    """One training, for a process of its own."""
+    """One training, in a worker process."""
 
     name: str
     config: Config
@@ -123,11 +134,11 @@ class TranslationSystem(NamedTuple):
     as_words: bool
     developed: Sequence[Example]
     tested: Sequence[Example]
-    """Pairs as training reads them."""
+    """Pairs in the form that training reads."""
 
 
 class TranslationScores(NamedTuple):
-    """Outputs of one set, beside all translations of each sentence."""
+    """Scores of the outputs on one set, against all translations of each sentence."""
 
     evaluation: Evaluation
     bleu: Corpus
@@ -136,7 +147,7 @@ class TranslationScores(NamedTuple):
     references: int
 
     def told(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         rates = self.evaluation.to_dict()
         return {
             **{key: rates[key] for key in ("exact_match", "exact_match_ci95", "symbol_error_rate")},
@@ -147,7 +158,7 @@ class TranslationScores(NamedTuple):
 
 
 class AttentionLink(NamedTuple):
-    """A written symbol, how often it was written, and what it looked at most, with its share of the weight."""
+    """An output symbol, its frequency, and the source symbol with most of its attention."""
 
     written: str
     times: int
@@ -156,28 +167,28 @@ class AttentionLink(NamedTuple):
 
 
 class TranslationResult(NamedTuple):
-    """What came of one training."""
+    """Result of a training."""
 
     system: TranslationSystem
     dev: TranslationScores
     test: TranslationScores
     greedy: TranslationScores
-    """Of the test set, without a beam."""
+    """Scores on the test set with greedy decoding."""
     judgement: Judgement
     stopped: dict[str, Any]
     passes: float
-    """Over the training set."""
+    """Epochs over the training set."""
     sizes: tuple[int, int]
-    """Symbols of the source and of the target vocabulary."""
+    """Size of the source and of the target vocabulary."""
     unknown: tuple[float, float]
-    """Share of the test set's source and target symbols that the vocabulary lacks, in per cent."""
+    """Percentage of unknown source and target symbols in the test set."""
     parameters: int
     links: list[AttentionLink]
     statistics: list[Statistic]
 
 
 def train_system(system: TranslationSystem, tell: ProgressCallback) -> TranslationResult:
-    """Train on one thread, or go on, or find it finished; and judge."""
+    """Train on one thread and score; resume or reuse an existing run."""
     train_with_progress(Files(system.train, system.dev), system.folder, system.config, tell)
     tell("decoding, to judge it")
     use_threads(system.config.threads)
@@ -210,7 +221,15 @@ def train_system(system: TranslationSystem, tell: ProgressCallback) -> Translati
 def score_system(
     transducer: Predictor, system: TranslationSystem, pairs: Sequence[Example]
 ) -> tuple[Judgement, TranslationScores]:
-    """Each different source once: BLEU and chrF of the texts, exact match in symbols, against all its targets."""
+    """Translate each distinct source once and score it against all its targets.
+
+    BLEU and chrF compare texts, exact match compares symbols.
+
+    Args:
+        transducer: Predictor of the trained model.
+        system: The system, which tells words from subwords.
+        pairs: Pairs of one split.
+    """
     asked = group_references(pairs)
     traces = transducer.predict(asked.sources)
     scored = score(traces, asked.references, transducer.segmenters)
@@ -229,21 +248,23 @@ def score_system(
 def plain_texts(
     traces: Sequence[Trace], asked: TranslationReferences, as_words: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Outputs and references as a person writes them."""
+    """Return outputs and references as plain text."""
     read = join_words if as_words else str
     return [read(trace.output) for trace in traces], [list(map(read, own)) for own in asked.references]
 
 
 def unknown_share(sequences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> float:
-    """The share of symbols that a vocabulary lacks, in per cent."""
+    """Return the percentage of symbols outside a vocabulary."""
     lacking = [symbol not in vocabulary.ids for sequence in sequences for symbol in sequence]
     return 100 * float(np.mean(lacking)) if lacking else 0.0
 
 
 def attention_links(traces: Sequence[Trace], count: int) -> list[AttentionLink]:
-    """Attention read as a dictionary: for the commonest written symbols, the source symbol with the most weight.
+    """Return the source symbol with most attention for each of the most frequent output symbols.
 
-    Weights are summed over all traces; the share is of the symbol's own sum. The end stands last in a target.
+    Args:
+        traces: Decoded outputs with attention weights, which are summed over all traces.
+        count: Number of output symbols, including the end symbol.
     """
     times: Counter[str] = Counter()
     weights: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -276,7 +297,7 @@ The budget is two hours on two cores; either system trains on one thread."""
 
 
 def run_tatoeba(request: RecipeRequest) -> Iterator[str]:
-    """Train and judge both systems with every seed, side by side; then report.json and report.html."""
+    """Train and score both systems with every seed; write report.json and report.html."""
     jobs = [(f"{system.name}, seed {system.config.seed}", system) for system in _plan_systems(request)]
     outcomes = []
     for outcome in run_jobs(train_system, jobs, request):
@@ -299,7 +320,7 @@ def run_tatoeba(request: RecipeRequest) -> Iterator[str]:
 
 
 def _plan_systems(request: RecipeRequest) -> list[TranslationSystem]:
-    """What is to be trained, its pairs written."""
+    """Write the pairs and return the systems to train."""
     for name in request.only:
         if name not in SYSTEMS:
             known = ", ".join(SYSTEMS)
@@ -329,12 +350,12 @@ def _plan_systems(request: RecipeRequest) -> list[TranslationSystem]:
 
 
 def _result_name(outcome: TranslationResult) -> str:
-    """Symbols and seed."""
+    """Return system and seed."""
     return f"{outcome.system.name}, seed {outcome.system.config.seed}"
 
 
 def _result_line(outcome: TranslationResult) -> str:
-    """One line of a run."""
+    """Return the line of a run."""
     test, seconds = outcome.test, outcome.stopped["seconds"]
     return (
         f"{_result_name(outcome)}: test BLEU {test.bleu.score:.2f}, chrF {test.chrf.score:.2f}, exact match "
@@ -346,7 +367,7 @@ def _result_line(outcome: TranslationResult) -> str:
 
 
 def _result_json(outcome: TranslationResult) -> dict[str, Any]:
-    """All numbers of one run."""
+    """Return the numbers of one run."""
     return {
         **{"system": outcome.system.name, "seed": outcome.system.config.seed, "beam": BEAM_SIZE},
         **{"dev": outcome.dev.told(), "test": outcome.test.told(), "test_greedy": outcome.greedy.told()},
@@ -362,7 +383,7 @@ def _result_json(outcome: TranslationResult) -> dict[str, Any]:
 
 
 def _system_table(outcomes: Sequence[TranslationResult]) -> ReportTable:
-    """Both systems side by side."""
+    """Return the table of all runs."""
     rows = []
     for outcome in outcomes:
         for which, worth in (("dev", outcome.dev), ("test", outcome.test), ("test, greedy", outcome.greedy)):
@@ -376,7 +397,7 @@ def _system_table(outcomes: Sequence[TranslationResult]) -> ReportTable:
 
 
 def _score_cells(worth: TranslationScores) -> list[str]:
-    """What outputs are worth."""
+    """Return the scores of a table row."""
     evaluation = worth.evaluation
     low, high = evaluation.exact_match_ci95
     return [
@@ -389,7 +410,7 @@ def _score_cells(worth: TranslationScores) -> list[str]:
 
 
 def _cost_cells(outcome: TranslationResult) -> list[str]:
-    """What a system consists of, and took."""
+    """Return sizes and training time of a table row."""
     return [
         f"{outcome.sizes[0]:,}, {outcome.sizes[1]:,}",
         f"{outcome.unknown[0]:.2f} %, {outcome.unknown[1]:.2f} %",
@@ -399,7 +420,7 @@ def _cost_cells(outcome: TranslationResult) -> list[str]:
 
 
 def _report_parts(outcome: TranslationResult) -> Iterator[ReportPart]:
-    """Attention read as alignment, and translations beside what the set has."""
+    """Yield attention as alignment, and example translations."""
     title = f"Attention as alignment: {_result_name(outcome)}"
     mean = mean_map(outcome.judgement.traces)
     if mean is not None:
@@ -425,6 +446,6 @@ def _report_parts(outcome: TranslationResult) -> Iterator[ReportPart]:
 
 
 def _alignment_statistics(outcome: TranslationResult) -> list[Any]:
-    """The statistics of attention that alignment is read from."""
+    """Return the statistics of attention that describe alignment."""
     wanted = ("entropy", "monotonicity", "diagonality", "coverage deviation")
     return [each for each in outcome.statistics if each.name in wanted]

@@ -1,4 +1,4 @@
-"""How the networks of 2016 were trained: 100 epochs of four updates; and what they write.
+"""Training of the networks of 2016, 100 epochs of four updates, and their translations.
 
 B batch, T target positions, V Spanish words.
 """
@@ -32,18 +32,21 @@ from pellucid.recipes.spanish.sentences import (
 
 EPOCHS, BATCH, RATE, DECAY, MAX_GRADIENT_NORM = 100, 4, 1e-3, 0.99, 5.0
 TOP_WORDS = 5
-"""Words that a step shows beside the one it wrote."""
+"""Most probable words stored for each step."""
 DecoderInputs = Literal["given", "previous", "previous-updating"]
-"""What a step of training is given: the right word; or the likeliest word of the step before, embedded and no gradient
-through it (`update_embedding_for_previous` False), or with one."""
+"""Decoder inputs in training: teacher forcing, or the predicted word of the step before.
+
+"previous" stops the gradient at the embedding of the predicted word, "previous-updating" does not
+(`update_embedding_for_previous`).
+"""
 
 
 TRANSLATED_SENTENCES = (PAIRS[1][0], PAIRS[TRAINING_PAIRS][0], UNTRANSLATED)
-"""Sentences that are translated: of the training pairs, of the validation pairs, and of neither."""
+"""Sentences to translate: from the training set, from the validation set, from neither."""
 
 
 class SpanishStudy(NamedTuple):
-    """One training."""
+    """Architecture, decoder inputs, seed and length of a training."""
 
     name: str
     design: SpanishArchitecture
@@ -53,46 +56,46 @@ class SpanishStudy(NamedTuple):
 
 
 class EpochLosses(NamedTuple):
-    """One epoch: the mean loss of its batches in training, and the validation loss after it."""
+    """Mean training loss of an epoch and validation loss after it."""
 
     training: float
     validation: float
 
 
 class SpanishAccuracy(NamedTuple):
-    """A network on some pairs: the share of its words that are right with the right word given, and free-running."""
+    """Word accuracy with teacher forcing and free-running."""
 
     given: float
     alone: float
     sentences: float
-    """The share of the sentences that are right to the end, free-running."""
+    """Free-running sentence accuracy."""
 
 
 class SpanishResult(NamedTuple):
-    """What came of one training."""
+    """Result of a training."""
 
     name: str
     seed: int
     parameters: int
     seconds: float
-    """Of a processor, validation included."""
+    """CPU time, including validation."""
     curve: list[EpochLosses]
     training: SpanishAccuracy
     validation: SpanishAccuracy
     padding: float | None
-    """Share of the weights on padding, over the training sentences; None without attention."""
+    """Share of attention on padding over the training sentences; None without attention."""
     traces: list[Trace]
-    """Translations of `SHOWN`."""
+    """Translations of `TRANSLATED_SENTENCES`."""
 
     @property
     def best(self) -> int:
-        """The epoch after which the validation loss was least, from 1."""
+        """Return the epoch with the lowest validation loss, from 1."""
         losses = [point.validation for point in self.curve]
         return losses.index(min(losses)) + 1
 
 
 class SentenceBatch(NamedTuple):
-    """`Data` as tensors."""
+    """`SentenceIds` as tensors."""
 
     source: Int[Tensor, "B S"]
     lengths: Int[Tensor, " B"]
@@ -101,12 +104,12 @@ class SentenceBatch(NamedTuple):
 
 
 def run_study(study: SpanishStudy) -> SpanishResult:
-    """Train and judge, on one thread."""
+    """Train and evaluate on one thread."""
     return train_network(study)[1]
 
 
 def train_network(study: SpanishStudy) -> tuple[SpanishNetwork, SpanishResult]:
-    """As `conduct`, with the trained network."""
+    """Do the same as `run_study` and return the trained network, too."""
     use_threads(1)
     torch.manual_seed(study.seed)
     corpus = build_corpus(PAIRS)
@@ -133,24 +136,24 @@ def train_network(study: SpanishStudy) -> tuple[SpanishNetwork, SpanishResult]:
 
 
 def build_network(design: SpanishArchitecture, corpus: SentenceCorpus) -> SpanishNetwork:
-    """A network for the words of a corpus."""
+    """Return a network for the vocabularies of a corpus."""
     return SpanishNetwork(design, len(corpus.english.words), len(corpus.spanish.words))
 
 
 def to_tensors(data: SentenceIds) -> SentenceBatch:
-    """Ids as tensors."""
+    """Return ids as tensors."""
     return SentenceBatch(*map(torch.from_numpy, data))
 
 
 def slice_rows(all_of_them: SentenceBatch, first: int, stop: int) -> SentenceBatch:
-    """Some of the pairs."""
+    """Return some of the pairs."""
     return SentenceBatch(*(column[first:stop] for column in all_of_them))
 
 
 def training_step(
     network: SpanishNetwork, optimizer: LasagneAdam, batch: SentenceBatch, feeding: DecoderInputs
 ) -> float:
-    """One update by one batch; its loss."""
+    """Make one update; return its loss."""
     network.train()
     for parameter in network.parameters():
         parameter.grad = None
@@ -162,7 +165,7 @@ def training_step(
 
 
 def decode_batch(network: SpanishNetwork, batch: SentenceBatch, feeding: DecoderInputs) -> SpanishOutput:
-    """What the decoder writes for a batch."""
+    """Return the decoder outputs of a batch."""
     encoded = network.encode(batch.source, batch.lengths)
     if feeding == "given":
         written: SpanishOutput = network(encoded, batch.given)
@@ -171,16 +174,13 @@ def decode_batch(network: SpanishNetwork, batch: SentenceBatch, feeding: Decoder
 
 
 def sentence_loss(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """(1 / B) Σ_b Σ_t −ln p(target), padding left out: the mean over sentences of sums over their words.
-
-    The logits are flattened to B·T rows, the targets to B·T numbers.
-    """
+    """Return (1 / B) Σ_b Σ_t −log p(target) without padding: the mean over sentences of sums over words."""
     each = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
     return (each * targets.flatten().sign()).sum() / len(targets)
 
 
 def clip_global_norm(network: nn.Module) -> None:
-    """All gradients by 5 / max(‖g‖, 5): TensorFlow's clip_by_global_norm."""
+    """Scale all gradients by 5 / max(‖g‖, 5) (`clip_by_global_norm`)."""
     gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
     length = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
     for gradient in gradients:
@@ -189,14 +189,14 @@ def clip_global_norm(network: nn.Module) -> None:
 
 @torch.no_grad()
 def validation_loss(network: SpanishNetwork, data: SentenceBatch) -> float:
-    """The loss with the right words given, without dropout."""
+    """Return the loss with teacher forcing, without dropout."""
     network.eval()
     return float(sentence_loss(network.softmax(decode_batch(network, data, "given").outputs), data.targets))
 
 
 @torch.no_grad()
 def measure_accuracy(network: SpanishNetwork, data: SentenceBatch) -> SpanishAccuracy:
-    """How many words are right, with the right words given and free-running; padding is not counted."""
+    """Return word accuracy with teacher forcing and free-running; padding is excluded."""
     network.eval()
     counted = data.targets != PAD
     given, alone = (
@@ -211,9 +211,9 @@ def measure_accuracy(network: SpanishNetwork, data: SentenceBatch) -> SpanishAcc
 
 @torch.no_grad()
 def translate(network: SpanishNetwork, corpus: SentenceCorpus, sentence: str) -> Trace:
-    """A sentence as the author's script has it: batch of one, padded as the data, so many steps, the likeliest word.
+    """Translate a sentence greedily as the author's script does: batch of one, padding and steps of the corpus.
 
-    No end stops it; the trace has the words up to the first _EOS. Padding is among what was looked at.
+    Decoding does not stop at the end symbol; the trace holds the words up to the first _EOS. Attention covers padding.
     """
     network.eval()
     tokens = tokenize(sentence)
@@ -243,7 +243,7 @@ def translate(network: SpanishNetwork, corpus: SentenceCorpus, sentence: str) ->
 
 @torch.no_grad()
 def weight_on_padding(network: SpanishNetwork, data: SentenceBatch) -> float:
-    """The mean share of a step's weights that lies behind the end of the sentence, over all words."""
+    """Return the mean share of attention on padding, over all words."""
     network.eval()
     weights = decode_batch(network, data, "given").weights.mean(dim=2)
     beyond = torch.arange(weights.shape[2]) >= data.lengths[:, None]
@@ -251,7 +251,7 @@ def weight_on_padding(network: SpanishNetwork, data: SentenceBatch) -> float:
 
 
 class TensorShape(NamedTuple):
-    """A tensor: what it is, the letters the post gives it, and its sizes here."""
+    """Name of a tensor, its dimensions in the post and its sizes here."""
 
     name: str
     post: str
@@ -260,7 +260,10 @@ class TensorShape(NamedTuple):
 
 @torch.no_grad()
 def tensor_shapes(network: SpanishNetwork, batch: SentenceBatch) -> list[TensorShape]:
-    """N sentences, H units, C Spanish words; max_len is S of the source and T of the target. Needs attention."""
+    """Return the shapes of all tensors of a step; the network must have attention.
+
+    N sentences, H units, C Spanish words; max_len is S for the source and T for the target.
+    """
     assert network.attention is not None, "the plain decoder has no attention to analyse"
     encoded = network.encode(batch.source, batch.lengths)
     carried, features = network.begin(encoded)

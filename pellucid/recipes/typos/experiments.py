@@ -74,7 +74,7 @@ choose five letters, the share with at least that ratio. Nearest: vowels whose n
 
 
 def run_faithful(request: RecipeRequest) -> Iterator[str]:
-    """Train one network a seed, and test what the post says of it."""
+    """Train one network per seed and test the claims of the post."""
     words = read_words(request.words, longest=FAITHFUL_SIZES.longest)
     make_folder(request.out)
     plan = FAITHFUL_PLAN._replace(samples=request.samples or FAITHFUL_PLAN.samples)
@@ -108,18 +108,18 @@ def run_faithful(request: RecipeRequest) -> Iterator[str]:
 
 
 def most_frequent_letter(words: WordList) -> str:
-    """The letter that stands most often in the list."""
+    """Return the most frequent letter of a word list."""
     return Counter("".join(words.words)).most_common(1)[0][0]
 
 
 def vowel_separation(vectors: Float[np.ndarray, "V 2"]) -> Separation:
-    """How far the vowels lie apart among the letters a to z."""
+    """Return the separation of the vowels among the letters a to z."""
     letters = vectors[: len(ALPHABET)]
     return separation(letters, np.array([letter in VOWELS for letter in ALPHABET]))
 
 
 def _measure_claims(outcome: TypoResult, common: str) -> dict[str, Any]:
-    """The post's claims in numbers, before training and after."""
+    """Return the claims of the post in numbers, before and after training."""
     told: dict[str, Any] = {"seed": outcome.seed, "commonest": common}
     for when, vectors in (("before", outcome.film[0]), ("after", outcome.film[-1])):
         apart = vowel_separation(vectors)
@@ -134,7 +134,7 @@ def _measure_claims(outcome: TypoResult, common: str) -> dict[str, Any]:
 
 
 def _claims_line(measured: dict[str, Any]) -> str:
-    """One seed's answer to the post's claims."""
+    """Return the claims of one seed as a line."""
     after, before = measured["after"], measured["before"]
     return (
         f"seed {measured['seed']}: vowels apart by {after['ratio']:.2f} (p {after['p']:.5f}; before training "
@@ -146,7 +146,7 @@ def _claims_line(measured: dict[str, Any]) -> str:
 def _embedding_parts(
     outcomes: Sequence[TypoResult], measured: Sequence[dict[str, Any]], films: Sequence[str]
 ) -> list[ReportPart]:
-    """Pictures of the two numbers of each symbol, and what they are worth as evidence."""
+    """Return pictures of the letter embedding and the table of the claims."""
     title = "The two numbers of each letter"
     heads = ("seed", "when", "ratio", "p", "nearest", "commonest", "alone: rank", "most alone")
     rows = [
@@ -167,7 +167,7 @@ def _embedding_parts(
 
 
 def _without_film(outcome: TypoResult) -> TypoRun:
-    """The outcome without its film."""
+    """Return the result without its film."""
     return TypoRun(*outcome[:7])
 
 
@@ -184,18 +184,18 @@ The post calls its own fixed read-out "sort of a cheat" and names real attention
 
 
 class TypoAttentionJob(NamedTuple):
-    """One training, for a process of its own."""
+    """One training, in a worker process."""
 
     words: Path
     folder: Path
-    """Of the recipe's data and runs."""
+    """Output folder of the recipe."""
     config: Config
     samples: int
-    """Typos that are trained on, the first so many; 0 takes all."""
+    """Number of training typos; 0 takes all."""
 
 
 def run_attention(request: RecipeRequest) -> Iterator[str]:
-    """Train or go on with one model a seed, and judge it as typo-faithful's are judged."""
+    """Train one model per seed and evaluate it as typo-faithful does; resume or reuse existing runs."""
     words = read_words(request.words, longest=MAX_LETTERS)
     make_folder(request.out)
     seeds = range(1, request.seeds + 1)
@@ -222,7 +222,7 @@ def run_attention(request: RecipeRequest) -> Iterator[str]:
 
 
 def train_attention_model(job: TypoAttentionJob, tell: ProgressCallback) -> TypoRun:
-    """Train on one thread, or go on, or find it finished; and judge."""
+    """Train on one thread and evaluate; resume or reuse an existing run."""
     tag = f"seed-{job.config.seed}"
     data = _draw_data(read_words(job.words, longest=MAX_LETTERS), job, tell)
     files, folder = _write_data(data, job.folder / "data" / tag), job.folder / "runs" / tag
@@ -246,7 +246,7 @@ def train_attention_model(job: TypoAttentionJob, tell: ProgressCallback) -> Typo
 
 
 def attention_probabilities(transducer: Predictor, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
-    """The weight on each position of each word, which is its probability; zero behind its end."""
+    """Return the attention weights of each word, which are the probabilities of its positions; zero on padding."""
     found = np.zeros((len(words), MAX_LETTERS))
     for row, trace in zip(found, transducer.predict(words), strict=True):
         row[: len(trace.source)] = trace.attention[0]
@@ -254,7 +254,7 @@ def attention_probabilities(transducer: Predictor, words: Sequence[str]) -> Floa
 
 
 def _draw_data(words: WordList, job: TypoAttentionJob, tell: ProgressCallback) -> TypoData:
-    """The typos of the job's seed; it is told how many are left out."""
+    """Make the typos of the job's seed; report a reduction."""
     data = make_typo_data(words, job.config.seed)
     if not 0 < job.samples < len(data.train):
         return data
@@ -263,7 +263,7 @@ def _draw_data(words: WordList, job: TypoAttentionJob, tell: ProgressCallback) -
 
 
 def _write_data(data: TypoData, folder: Path) -> Files:
-    """The typos as TSV: the form, the position, and the word, which is not read; the files to train on."""
+    """Write the typos as TSV (form, position, word; the word is not used) and return the files of training."""
     make_folder(folder)
     for name, part in zip(TypoData._fields, data, strict=True):
         write_text(folder / f"{name}.tsv", "".join(_typo_line(typo) for typo in part))
@@ -271,7 +271,7 @@ def _write_data(data: TypoData, folder: Path) -> Files:
 
 
 def _typo_line(typo: Typo) -> str:
-    """One line of a file."""
+    """Return one line of a file."""
     return f"{typo.wrong}\t{typo.position}\t{typo.right}\n"
 
 
@@ -290,7 +290,7 @@ weight on a position is the sum over its letters. No word that is tested is amon
 
 
 def run_foretold(request: RecipeRequest) -> Iterator[str]:
-    """Train one network a seed, and judge it as typo-faithful's are judged."""
+    """Train one network per seed and evaluate it as typo-faithful does."""
     words = read_words(request.words, longest=FORETOLD_SIZES.longest)
     make_folder(request.out)
     course = FORETOLD_PLAN._replace(samples=request.samples or FORETOLD_PLAN.samples)

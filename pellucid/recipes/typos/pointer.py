@@ -36,49 +36,54 @@ from pellucid.worker_pool import ProgressCallback
 
 
 class PointerSizes(NamedTuple):
-    """What is chosen."""
+    """Sizes of the network."""
 
     embedding: int = 64
     sides: int = 256
-    """H of the LSTMs that foretell, a direction."""
+    """H of the language models, per direction."""
     around: int = 192
-    """H of those that read what was foretold, a direction; A is twice that."""
+    """H of the LSTM over their states, per direction; A is twice that."""
     longest: int = 16
 
 
 class LetterContexts(NamedTuple):
-    """What is known of each letter without looking at it."""
+    """States of both language models around each letter, which do not depend on the letter."""
 
     before: Float[Tensor, "B S H"]
-    """The state after the letters before it; zero at the first."""
+    """State after the preceding letters; zero at the first."""
     after: Float[Tensor, "B S H"]
-    """The state after the letters behind it, read backwards; zero at the last."""
+    """State after the following letters, read backwards; zero at the last."""
     ends: Float[Tensor, "B 2H"]
-    """Both states that have read the whole word."""
+    """States of both models after the whole word."""
 
 
 class LetterPredictions(NamedTuple):
-    """The logarithms of what each side expects in a letter's place."""
+    """Log-probabilities of the letter at each position, by both language models."""
 
     forwards: Float[Tensor, "B S V"]
-    """ln p(· | x_1 … x_{s−1})."""
+    """log p(· | x_1 … x_{s−1})."""
     backwards: Float[Tensor, "B S V"]
-    """ln p(· | x_S … x_{s+1})."""
+    """log p(· | x_S … x_{s+1})."""
 
 
 class LanguageModelPointer(nn.Module):
-    """p(s, c): letter s is wrong, and c was meant. The weight of attention on s is Σ_c p(s, c).
+    """Pointer network over two letter language models.
 
-        f_s = LSTM(x_1 … x_s)    ln p_f = log softmax(F f_{s−1})
-        b_s = LSTM(x_S … x_s)    ln p_b = log softmax(G b_{s+1})
+    p(s, c) is the probability that letter s is wrong and c is right. The attention weight of s is Σ_c p(s, c).
+
+        f_s = LSTM(x_1 … x_s)    log p_f = log softmax(F f_{s−1})
+        b_s = LSTM(x_S … x_s)    log p_b = log softmax(G b_{s+1})
         r = BiLSTM([f_{s−1}; b_{s+1}; x_s])    k_s = tanh(U r_s + W [f_S; b_1] + d)
-        e_{s,c} = v_c · k_s + w_1 Σ_{t<s} ln p_f(x_t) + w_2 Σ_{t>s} ln p_b(x_t)
-                  + w_3 ln p_f(x_s) + w_4 ln p_b(x_s) + w_5 ln p_f(c at s) + w_6 ln p_b(c at s)        for all c ≠ x_s
+        e_{s,c} = v_c · k_s + w_1 Σ_{t<s} log p_f(x_t) + w_2 Σ_{t>s} log p_b(x_t)
+                  + w_3 log p_f(x_s) + w_4 log p_b(x_s) + w_5 log p_f(c at s) + w_6 log p_b(c at s)    for all c ≠ x_s
         p(s, c) = exp e_{s,c} / Σ_{t,a} exp e_{t,a}
 
-    The first two lines are language models of letters from either side (Rei 2017, section 3); the energy is that of
-    additive attention (Bahdanau et al. 2015, appendix A.1.2) with a vector v for each letter that may be meant. The
-    sums say how likely the letters before s and behind s are by themselves: if s is wrong, all others are a word's.
+    The first two lines are language models in both directions. The energy is that of additive attention with a vector v
+    for each candidate letter. The sums are the log-probabilities of the letters before and after s: if s is wrong, all
+    other letters are those of a word.
+
+    References:
+        Rei 2017, section 3 (language models); Bahdanau et al. 2015, appendix A.1.2 (additive attention).
     """
 
     def __init__(self, widths: PointerSizes) -> None:
@@ -97,7 +102,13 @@ class LanguageModelPointer(nn.Module):
         self.trust = nn.Parameter(torch.tensor([0.5, 0.5, -0.1, -0.1, 0.5, 0.5]))
 
     def read(self, words: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], dropped: float = 0.0) -> LetterContexts:
-        """Both sides of every letter; `dropped` is the share of a symbol's numbers that dropout takes away."""
+        """Return the states of both language models around each letter.
+
+        Args:
+            words: Letter ids, padded.
+            lengths: Letters of each word.
+            dropped: Dropout of the embeddings.
+        """
         vectors = nn.functional.dropout(self.table(words), dropped)
         states, (last, _) = self.sides(_pack(vectors, lengths))
         forwards, backwards = _unpack(states, words.shape[1]).chunk(2, dim=2)
@@ -107,7 +118,12 @@ class LanguageModelPointer(nn.Module):
         return LetterContexts(before, after, torch.cat([last[0], last[1]], dim=1))
 
     def foretell(self, sides: LetterContexts, dropped: float = 0.0) -> LetterPredictions:
-        """What each side expects in each place."""
+        """Return the log-probabilities of the letter at each position.
+
+        Args:
+            sides: States of both language models.
+            dropped: Dropout of these states.
+        """
         heads = ((self.forwards, sides.before), (self.backwards, sides.after))
         return LetterPredictions(
             *(head(nn.functional.dropout(states, dropped)).log_softmax(dim=2) for head, states in heads)
@@ -116,7 +132,10 @@ class LanguageModelPointer(nn.Module):
     def forward(
         self, words: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S V"], LetterPredictions]:
-        """ln p(s, c), −∞ where c is the letter itself, no letter, or s is padding; and what was foretold."""
+        """Return log p(s, c) and the predictions of the language models.
+
+        log p(s, c) is −∞ where c is the letter itself or the padding symbol, or s is padding.
+        """
         sides = self.read(words, lengths)
         foretold = self.foretell(sides)
         entering = torch.cat([sides.before, sides.after, self.table(words)], dim=2)
@@ -128,7 +147,7 @@ class LanguageModelPointer(nn.Module):
         return flat.view_as(energies), foretold
 
     def _surprise(self, words: Int[Tensor, "B S"], foretold: LetterPredictions) -> Float[Tensor, "B S V"]:
-        """The terms with w."""
+        """Return the terms with w."""
         forwards, backwards = (letter_log_probabilities(words, side) for side in foretold)
         before = forwards.cumsum(dim=1) - forwards
         after = backwards.sum(dim=1, keepdim=True) - backwards.cumsum(dim=1)
@@ -137,7 +156,7 @@ class LanguageModelPointer(nn.Module):
 
 
 def language_model_loss(words: Int[Tensor, "B S"], foretold: LetterPredictions) -> Float[Tensor, ""]:
-    """−ln p of a letter, the mean over all letters, of both directions together."""
+    """Return the mean of −log p over all letters, summed over both directions."""
     return (
         -(
             letter_log_probabilities(words, foretold.forwards) + letter_log_probabilities(words, foretold.backwards)
@@ -147,58 +166,58 @@ def language_model_loss(words: Int[Tensor, "B S"], foretold: LetterPredictions) 
 
 
 def letter_log_probabilities(words: Int[Tensor, "B S"], side: Float[Tensor, "B S V"]) -> Float[Tensor, "B S"]:
-    """ln p of the letters that stand there; zero at padding."""
+    """Return the log-probability of each letter of the words; zero on padding."""
     return side.gather(2, words[:, :, None])[:, :, 0] * letter_mask(words)
 
 
 def letter_mask(words: Int[Tensor, "B S"]) -> Bool[Tensor, "B S"]:
-    """True at letters, False at padding."""
+    """Return True at letters and False at padding."""
     return words != PADDING
 
 
 def _own_letter_mask(words: Int[Tensor, "B S"]) -> Bool[Tensor, "B S V"]:
-    """True at the letter that stands there."""
+    """Return True at the letter of each position."""
     return torch.arange(len(SYMBOLS)) == words[:, :, None]
 
 
 def _pack(vectors: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> PackedSequence:
-    """Rows of any order, without their padding."""
+    """Pack rows of any order without padding."""
     return pack_padded_sequence(vectors, lengths, batch_first=True, enforce_sorted=False)
 
 
 def _unpack(states: PackedSequence, width: int) -> Float[Tensor, "B S D"]:
-    """The states, S of a row, with zeros at padding."""
+    """Unpack states to rows of a given width, with zeros on padding."""
     padded: Tensor = pad_packed_sequence(states, batch_first=True, total_length=width)[0]
     return padded
 
 
 SORTING_POOL = 64
-"""Batches whose rows are sorted by length together."""
+"""Batches whose rows are sorted together by length."""
 
 
 class PointerTrainingPlan(NamedTuple):
-    """How the network is trained."""
+    """Hyperparameters of the training."""
 
     passes: int = 12
-    """Over the words that typos are made of, foretelling alone."""
+    """Epochs of the language models over the words of the training typos."""
     samples: int = 1_200_000
-    """Typos, after that."""
+    """Typos of the second part."""
     batch: int = 64
     rate: float = 0.002
-    """Of Adam, in both parts; it falls along half a cosine to zero."""
+    """Learning rate of Adam in both parts, with cosine decay to zero."""
     warm: int = 200
-    """Updates of the second part over which the rate rises: the energies start with no knowledge of what they read."""
+    """Warm-up updates of the second part, since the energies are still untrained."""
     foretelling: float = 0.3
-    """Weight of the foretelling loss beside that of the position and the letter."""
+    """Weight of the language model loss in the second part."""
     dropped: tuple[float, float] = (0.1, 0.2)
-    """Dropout of the letters' vectors and of the sides' states, in the first part."""
+    """Dropout of embeddings and of language model states in the first part."""
     norm: float = 1.0
-    """Gradients longer than this are shortened to it."""
+    """Maximum norm of the gradients."""
     validations: int = 20
 
 
 class PointerJob(NamedTuple):
-    """One training: on typos of which list, of which widths, how, from which seed."""
+    """Word list, sizes, hyperparameters and seed of a training."""
 
     words: Path
     widths: PointerSizes
@@ -207,28 +226,28 @@ class PointerJob(NamedTuple):
 
 
 class WordBatch(NamedTuple):
-    """Words as numbers."""
+    """Letter ids of words with their lengths."""
 
     words: Int[Tensor, "N S"]
     lengths: Int[Tensor, " N"]
 
     def take(self, rows: Int[Tensor, " B"]) -> "WordBatch":
-        """Some of them, no wider than the longest."""
+        """Return some rows, without superfluous padding."""
         lengths = self.lengths[rows]
         return WordBatch(self.words[rows, : int(lengths.max())], lengths)
 
 
 class TypoTargets(NamedTuple):
-    """What is to be found in typos."""
+    """Targets of the training on typos."""
 
     positions: Int[Tensor, " N"]
-    """Counted from 0."""
+    """Wrong position, from 0."""
     letters: Int[Tensor, " N"]
-    """The letter that was meant there."""
+    """Right letter of that position."""
 
 
 def train_pointer(job: PointerJob, tell: ProgressCallback) -> TypoRun:
-    """Train and judge, on one thread; the outcome is a function of the job, its seconds apart."""
+    """Train and evaluate on one thread; the result is a function of the job, except for its seconds."""
     use_threads(1)
     data = make_typo_data(read_words(job.words, longest=job.widths.longest), job.seed)
     torch.manual_seed(job.seed)
@@ -254,7 +273,7 @@ def train_pointer(job: PointerJob, tell: ProgressCallback) -> TypoRun:
 def train_language_models(
     network: LanguageModelPointer, job: PointerJob, words: Sequence[str], tell: ProgressCallback
 ) -> None:
-    """Learn which letters stand beside which, from words as they are; told after each pass."""
+    """Train the language models on words; report progress after each epoch."""
     rows, course = encode_rows(words, job.widths.longest), job.course
     once = math.ceil(len(words) / course.batch)
     updates, costs = course.passes * once, list[float]()
@@ -276,7 +295,11 @@ def train_language_models(
 
 
 def train_on_typos(network: LanguageModelPointer, job: PointerJob, data: Sequence[Typo]) -> Iterator[TypoUpdate]:
-    """Learn where typos are and what was meant."""
+    """Train the whole network on typos.
+
+    Yields:
+        Each update, with its loss.
+    """
     rows, course = encode_rows([typo.wrong for typo in data], job.widths.longest), job.course
     right = encode_words([typo.right for typo in data], job.widths.longest)
     positions = torch.tensor([typo.position - 1 for typo in data])
@@ -294,7 +317,7 @@ def train_on_typos(network: LanguageModelPointer, job: PointerJob, data: Sequenc
 
 @torch.inference_mode()
 def pointer_probabilities(network: LanguageModelPointer, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
-    """The weight on each position of each word; zero behind its end."""
+    """Return the attention weights of each word; zero on padding."""
     rows, found = encode_rows(words, network.widths.longest), np.zeros((len(words), network.widths.longest))
     for first in range(0, len(words), EVALUATION_BATCH):
         part = rows.take(torch.arange(first, min(first + EVALUATION_BATCH, len(words))))
@@ -304,7 +327,7 @@ def pointer_probabilities(network: LanguageModelPointer, words: Sequence[str]) -
 
 
 def encode_rows(words: Sequence[str], longest: int) -> WordBatch:
-    """Words as numbers, with their lengths."""
+    """Return words as letter ids with their lengths."""
     return WordBatch(encode_words(words, longest), torch.tensor([len(word) for word in words]))
 
 
@@ -316,7 +339,16 @@ def _update(
     done: float,
     warmth: float = 1.0,
 ) -> None:
-    """One update after the share `done` of all."""
+    """Make one update.
+
+    Args:
+        network: The network.
+        optimizer: Its optimizer.
+        loss: The loss.
+        course: Hyperparameters.
+        done: Fraction of the updates made, for the cosine decay.
+        warmth: Factor of the warm-up.
+    """
     for group in optimizer.param_groups:
         group["lr"] = course.rate * warmth * (1 + math.cos(math.pi * done)) / 2
     optimizer.zero_grad()
@@ -326,7 +358,7 @@ def _update(
 
 
 def _length_batches(lengths: Int[Tensor, " N"], batch: int, updates: int, seed: int) -> Iterator[Int[Tensor, " B"]]:
-    """Rows of like length for each update: all of them at each pass, in another order; the last batch may be small."""
+    """Yield the rows of each update: shuffled epochs, rows of similar length together, the last batch may be small."""
     generator, made = np.random.default_rng([seed, 1]), 0
     while True:
         order = generator.permutation(len(lengths))

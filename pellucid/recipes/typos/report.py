@@ -1,4 +1,4 @@
-"""Tables, figures and lines about all trainings."""
+"""Report on the trainings: tables, figures and lines."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,40 +17,46 @@ from pellucid.reporting.figures import INK, MUTED, RULE, empty_figure, settled, 
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 
 MIN_LONG_WORD = 8
-"""Letters from which on a word is called long."""
+"""Minimum letters of a long word."""
 MAX_SHORT_WORD = 5
-"""Letters up to which it is called short."""
+"""Maximum letters of a short word."""
 
 
 class TypoCase(NamedTuple):
-    """A typo, what the list says of it, and the rank that its position was given."""
+    """A typo with its ambiguity in the word list and the predicted rank of its position."""
 
     typo: Typo
     words: int
-    """Words of the list that the form may have been meant as."""
+    """Words of the list that differ from the form in one letter."""
     positions: int
-    """Positions at which they have their other letter."""
+    """Positions at which they differ."""
     best: float
-    """The chance of one who knows the whole list: the share of these words at the position where most are."""
+    """Accuracy of the optimal guess: the share of these words at the most frequent position."""
     rank: int
 
 
 class AccuracyRow(NamedTuple):
-    """Some cases together, in shares of 1."""
+    """Accuracy over some cases, as fractions."""
 
     label: str
     total: int
     top_1: float
     top_3: float
     ambiguous: float
-    """Forms with several words one letter away."""
+    """Share of forms with several words at a distance of one letter."""
     doubtful: float
-    """Forms whose wrong letter could stand at several positions."""
+    """Share of forms with several possible positions of the wrong letter."""
     best: float
 
 
 def describe_typos(words: WordList, typos: Sequence[Typo], ranks: Int[np.ndarray, " N"]) -> list[TypoCase]:
-    """Each typo with what the list says of it."""
+    """Return a case for each typo.
+
+    Args:
+        words: Word list.
+        typos: The typos.
+        ranks: Rank of the right position of each typo, from 1.
+    """
     found = []
     for typo, rank in zip(typos, ranks.tolist(), strict=True):
         places = Counter(fit.position for fit in words.fits(typo.wrong))
@@ -59,7 +65,7 @@ def describe_typos(words: WordList, typos: Sequence[Typo], ranks: Int[np.ndarray
 
 
 def accuracy_row(label: str, chosen: Sequence[TypoCase]) -> AccuracyRow:
-    """Some cases in one line; of none all shares are zero."""
+    """Return the row of some cases; zeros for none."""
     total = max(len(chosen), 1)
     return AccuracyRow(
         label,
@@ -73,7 +79,7 @@ def accuracy_row(label: str, chosen: Sequence[TypoCase]) -> AccuracyRow:
 
 
 def rows_by_length(found: Sequence[TypoCase]) -> list[AccuracyRow]:
-    """All, the short, the long, and each length."""
+    """Return rows for all words, short words, long words, and each length."""
     lengths = sorted({len(case.typo.right) for case in found})
     return [
         *_filter_rows(
@@ -89,7 +95,7 @@ def rows_by_length(found: Sequence[TypoCase]) -> list[AccuracyRow]:
 
 
 def rows_by_letter(found: Sequence[TypoCase]) -> list[AccuracyRow]:
-    """By the class of the letter that was meant and of the one that was typed."""
+    """Return rows by the class (vowel, consonant) of the right and of the wrong letter."""
     kinds: list[tuple[str, Callable[[TypoCase], bool]]] = [
         ("vowel meant", lambda case: _right_letter(case) in VOWELS),
         ("consonant meant", lambda case: _right_letter(case) not in VOWELS),
@@ -105,7 +111,7 @@ def rows_by_letter(found: Sequence[TypoCase]) -> list[AccuracyRow]:
 
 
 def rows_by_ambiguity(found: Sequence[TypoCase]) -> list[AccuracyRow]:
-    """By what else the form could have been meant as, for short words and for all."""
+    """Return rows by ambiguity of the form, for all words and for short ones."""
     kinds: list[tuple[str, Callable[[TypoCase], bool]]] = [
         ("one word fits", lambda case: case.words == 1),
         ("several words, one position", lambda case: case.words > 1 and case.positions == 1),
@@ -119,7 +125,7 @@ def rows_by_ambiguity(found: Sequence[TypoCase]) -> list[AccuracyRow]:
 
 
 def accuracy_table(title: str, caption: str, first: str, rows: Sequence[AccuracyRow]) -> ReportTable:
-    """Rows as a table of a report."""
+    """Return rows as a table of the page."""
     heads = (first, "typos", "top 1", "top 3", "several words fit", "several positions fit", "best possible")
     return ReportTable(
         title,
@@ -132,17 +138,17 @@ def accuracy_table(title: str, caption: str, first: str, rows: Sequence[Accuracy
 def _filter_rows(
     found: Sequence[TypoCase], kinds: Iterable[tuple[str, Callable[[TypoCase], bool]]]
 ) -> list[AccuracyRow]:
-    """A row for each kind."""
+    """Return a row for each condition."""
     return [accuracy_row(label, [case for case in found if holds(case)]) for label, holds in kinds]
 
 
 def _right_letter(case: TypoCase) -> str:
-    """The right letter."""
+    """Return the right letter."""
     return case.typo.right[case.typo.position - 1]
 
 
 def _wrong_letter(case: TypoCase) -> str:
-    """The wrong letter."""
+    """Return the wrong letter."""
     return case.typo.wrong[case.typo.position - 1]
 
 
@@ -155,25 +161,25 @@ POST_BLUES: dict[str, dict[int, int]] = {
     "boolcase": {1: 32, 4: 14},
     "pareztal": {3: 29, 4: 14, 5: 41},
 }
-"""The blue of some letters in the post's figure, by position from 1: 0 is the strongest yellow, 255 is white.
+"""Blue channel of some letters in the post's figure, by position from 1: 0 is the strongest yellow, 255 is white.
 
-Read off its pixels. In boolcase an o has 77 as well; which of the two was not noted.
+Read off its pixels. In boolcase one of the two o has 77 as well; which one was not recorded.
 """
 RED, YELLOW = "#c81e1e", "#ffe100"
 FILM_SIZE, FILM_MARGIN, FRAME_SECONDS = 560, 40, 0.08
 
 
 class HighlightedWord(NamedTuple):
-    """A word with the strength of each letter, from 0 to 1; None where it is not known."""
+    """A word with a value from 0 to 1 for each letter; None for unknown values."""
 
     word: str
     strengths: Sequence[float | None]
     right: frozenset[int]
-    """Positions from 1 that a typo may have: where a word of the list has its other letter."""
+    """Positions, from 1, that may be wrong: with another letter there the form is a word of the list."""
 
 
 def post_highlights(rights: Sequence[frozenset[int]]) -> list[HighlightedWord]:
-    """The post's own figure, as far as it was read off."""
+    """Return the words of the post's figure with the known values."""
     return [
         HighlightedWord(word, [1 - blues[at] / 255 if at in blues else None for at in range(1, len(word) + 1)], right)
         for (word, blues), right in zip(POST_BLUES.items(), rights, strict=True)
@@ -181,7 +187,7 @@ def post_highlights(rights: Sequence[frozenset[int]]) -> list[HighlightedWord]:
 
 
 def highlight_figure(columns: Sequence[tuple[str, Sequence[HighlightedWord]]]) -> Figure:
-    """Words letter by letter, the likelier a typo the more yellow; below a letter a line where a typo may be."""
+    """Draw words letter by letter, yellow by value; a line marks the positions that may be wrong."""
     widest = max(len(each.word) for _, words in columns for each in words)
     rows = max(len(words) for _, words in columns)
     figure = empty_figure(0.4 + len(columns) * (widest + 1) * 0.21, 0.5 + 0.34 * rows)
@@ -206,7 +212,7 @@ def highlight_figure(columns: Sequence[tuple[str, Sequence[HighlightedWord]]]) -
 
 
 def embedding_figure(vectors: Sequence[tuple[str, Float[np.ndarray, "V 2"]]]) -> Figure:
-    """Symbols at their two numbers, a panel for each training, vowels in red."""
+    """Draw the two-dimensional embedding of the symbols, a panel per training, vowels in red."""
     figure = empty_figure(3.5 * len(vectors), 3.6)
     for axes, (title, points) in zip(np.atleast_1d(np.array(figure.subplots(1, len(vectors)))), vectors, strict=True):
         for symbol, (x, y) in zip(_symbol_labels(), points.tolist(), strict=True):
@@ -223,7 +229,7 @@ def embedding_figure(vectors: Sequence[tuple[str, Float[np.ndarray, "V 2"]]]) ->
 
 
 def validation_figure(runs: Sequence[tuple[str, Sequence[tuple[int, float]]]], colors: Sequence[str]) -> Figure:
-    """Positions right of the development words over typos seen, a line for each training."""
+    """Draw validation accuracy over typos seen, one line per training."""
     figure = empty_figure(6.4, 3.2)
     axes = figure.add_subplot()
     for (name, points), color in zip(runs, colors, strict=True):
@@ -237,9 +243,13 @@ def validation_figure(runs: Sequence[tuple[str, Sequence[tuple[int, float]]]], c
 
 
 def film_svg(film: Float[np.ndarray, "frames V 2"], title: str) -> str:
-    """The symbols moving from the first frame to the last, over and over: an SVG document that needs no script.
+    """Return an SVG animation of the embedding over training, without scripts.
 
-    The scale is the same in all frames. The last frame stays for an eighth of the time.
+    All frames have the same scale. The last frame is shown for an eighth of the time.
+
+    Args:
+        film: Embeddings, frame by frame.
+        title: Title of the picture.
     """
     count, size = len(film), FILM_SIZE
     seconds = count * FRAME_SECONDS * 8 / 7
@@ -262,7 +272,7 @@ def film_svg(film: Float[np.ndarray, "frames V 2"], title: str) -> str:
 
 
 def _animated_symbol(symbol: str, points: Float[np.ndarray, "frames 2"], clock: str) -> str:
-    """One symbol on its way; where nothing moves it stands where it ends."""
+    """Return the animation of one symbol; without animation it is drawn at its end."""
     path = [f"{x:.1f} {y:.1f}" for x, y in points.tolist()]
     vowel = symbol in VOWELS
     size, color, weight = 18 if len(symbol) == 1 else 11, RED if vowel else INK, 700 if vowel else 400
@@ -274,7 +284,7 @@ def _animated_symbol(symbol: str, points: Float[np.ndarray, "frames 2"], clock: 
 
 
 def _symbol_labels() -> list[str]:
-    """The symbols as they are drawn: the padding by name."""
+    """Return the labels of the symbols; "pad" for padding."""
     return [symbol if symbol != " " else "pad" for symbol in SYMBOLS]
 
 
@@ -286,41 +296,41 @@ AMBIGUITY_CAPTION = (
 
 
 class TypoRun(NamedTuple):
-    """One training."""
+    """One training with its predictions."""
 
     seed: int
     parameters: int
     seconds: float
     curve: Sequence[TypoValidation]
-    """In typos seen and shares of 1."""
+    """Typos seen and accuracy as a fraction."""
     test: Sequence[Typo]
     answers: TypoPredictions
     examples: Sequence[Sequence[float]]
-    """For each of the post's words the probability of each of its letters."""
+    """Probability of each letter of the post's words."""
 
 
 class TypoRuns(NamedTuple):
-    """All trainings, and what the list says of every typo that they were tested on."""
+    """All trainings with the cases of their test typos."""
 
     runs: Sequence[TypoRun]
     found: Sequence[Sequence[TypoCase]]
     rights: Sequence[frozenset[int]]
-    """The positions at which each of the post's words may be wrong."""
+    """Possible wrong positions of each of the post's words."""
 
     @property
     def pooled(self) -> list[TypoCase]:
-        """The cases of all runs."""
+        """Return the cases of all runs."""
         return [case for each in self.found for case in each]
 
 
 def collect_runs(runs: Sequence[TypoRun], words: WordList) -> TypoRuns:
-    """Runs with what the list says."""
+    """Return runs with the cases of their test typos."""
     found = [describe_typos(words, run.test, run.answers.ranks) for run in runs]
     return TypoRuns(runs, found, [frozenset(fit.position for fit in words.fits(word)) for word in POST_WORDS])
 
 
 def run_lines(name: str, every: TypoRuns) -> Iterator[str]:
-    """One line a run."""
+    """Yield one line per run."""
     for run, found in zip(every.runs, every.found, strict=True):
         whole, far = (
             accuracy_row("", found),
@@ -334,7 +344,7 @@ def run_lines(name: str, every: TypoRuns) -> Iterator[str]:
 
 
 def summary_entries(every: TypoRuns) -> list[tuple[str, str]]:
-    """The numbers that matter most."""
+    """Return the headline numbers."""
     rows, runs = rows_by_length(every.pooled), every.runs
     explained, total = count_explained(every), len(POST_WORDS) * len(runs)
     which = f"mean of {len(runs)} seeds" if len(runs) > 1 else f"seed {runs[0].seed}"
@@ -352,7 +362,7 @@ def summary_entries(every: TypoRuns) -> list[tuple[str, str]]:
 
 
 def report_parts(every: TypoRuns) -> list[ReportPart]:
-    """Curves, tables and the post's words."""
+    """Return curves, tables and the words of the post."""
     pooled = every.pooled
     series = [(f"seed {run.seed}", [(point.samples, point.right) for point in run.curve]) for run in every.runs]
     which = "All seeds together. " if len(every.runs) > 1 else ""
@@ -370,7 +380,7 @@ def report_parts(every: TypoRuns) -> list[ReportPart]:
 
 
 def report_json(every: TypoRuns) -> dict[str, Any]:
-    """For report.json, in shares of 1."""
+    """Return the numbers of report.json, as fractions."""
     pooled = every.pooled
     tables = {
         "by_length": rows_by_length(pooled),
@@ -396,7 +406,7 @@ def report_json(every: TypoRuns) -> dict[str, Any]:
 
 
 def count_explained(every: TypoRuns) -> int:
-    """How often, over the post's words and all runs, the likeliest position is one at which the word may be wrong."""
+    """Count the post's words, over all runs, whose most probable position may be wrong."""
     return sum(
         _most_probable_position(values) in right
         for run in every.runs
@@ -405,13 +415,13 @@ def count_explained(every: TypoRuns) -> int:
 
 
 def _run_json(rows: Sequence[AccuracyRow]) -> Mapping[str, float]:
-    """The numbers of one run: of all words, and of the long ones."""
+    """Return the numbers of one run: over all words, and over long ones."""
     whole, far = rows[0], rows[2]
     return {"top_1": whole.top_1, "top_3": whole.top_3, "long_top_1": far.top_1, "long_top_3": far.top_3}
 
 
 def _post_parts(every: TypoRuns) -> Iterator[ReportPart]:
-    """The post's words, highlighted as in its figure, and the same in words."""
+    """Yield the post's words as a figure and as a table."""
     title = "The words of the post"
     highlighted = [("the post's figure", post_highlights(every.rights))]
     for run in every.runs[:3]:
@@ -440,18 +450,18 @@ def _post_parts(every: TypoRuns) -> Iterator[ReportPart]:
 
 
 def _position_cell(word: str, place: int, right: frozenset[int], chance: float | None = None) -> str:
-    """A position with its letter and whether it may be the wrong one."""
+    """Return a position with its letter, its probability, and a mark if it may be wrong."""
     likely = "" if chance is None else f", {chance:.2f}"
     return f"{place} ({word[place - 1]}{likely}) {'✓' if place in right else '✗'}"
 
 
 def _most_probable_position(values: Sequence[float]) -> int:
-    """The likeliest position of a word, from 1."""
+    """Return the most probable position, from 1."""
     return max(range(len(values)), key=values.__getitem__) + 1
 
 
 def _count_post_explained(every: TypoRuns) -> int:
-    """The post's words whose strongest yellow may be wrong."""
+    """Count the post's words whose strongest yellow is on a position that may be wrong."""
     return sum(
         min(blues, key=blues.__getitem__) in right
         for blues, right in zip(POST_BLUES.values(), every.rights, strict=True)

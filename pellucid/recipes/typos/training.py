@@ -24,30 +24,29 @@ from pellucid.recipes.jobs import SampleProgress
 from pellucid.worker_pool import ProgressCallback
 
 SYMBOLS = f"{LETTERS} "
-"""Symbol i has the number i; the space pads a word to the longest."""
+"""Symbols by id; the space is the padding."""
 ALPHABET = SYMBOLS[:26]
-"""a to z, without the hyphen and the padding."""
+"""a to z, without hyphen and padding."""
 PADDING = SYMBOLS.index(" ")
 NUM_LAYERS, EMBEDDING_SIZE = 3, 2
 
 
 class TypoNetworkSizes(NamedTuple):
-    """What the post leaves open."""
+    """Sizes that the post does not give."""
 
     hidden: int = 64
     longest: int = 16
 
 
 class TypoNetwork(nn.Module):
-    """Three layers of LSTM read a word; its outputs make one number; three layers of LSTM take one step on it.
+    """Network of the typo post: LSTM encoder, linear read-out, LSTM decoder of one step.
 
         h_1 … h_S, s = LSTM³(x_1 … x_S)    z = [h_1; …; h_S] · m + b    o = LSTM³(z; s)    p = softmax(W o + c)
 
-    Kept as they were: the padding is read like letters, and s is the state behind it; the read-out, called attention,
-    is neither a softmax nor does it depend on the decoder, and makes a single number; m starts as N(0, 1), b at zero.
-    The LSTMs are TensorFlow's `LSTMCell`: no peepholes, forget bias one, kernels uniform by Glorot & Bengio 2010 over
-    the gates together. The symbols' vectors have two numbers and start as N(0, 1). p is over all S positions, those
-    behind a word's end too.
+    Kept from the post: padding is read like letters, and s is the state after it. The read-out, called attention, is
+    neither a softmax nor dependent on the decoder, and yields a single number. m starts as N(0, 1), b at zero. The
+    LSTMs are TensorFlow's `LSTMCell`: no peepholes, forget bias one, kernels uniform by Glorot & Bengio 2010 over all
+    gates together. Embeddings have two dimensions and start as N(0, 1). p covers all S positions, including padding.
     """
 
     def __init__(self, sizes: TypoNetworkSizes) -> None:
@@ -66,7 +65,7 @@ class TypoNetwork(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def forward(self, words: Int[Tensor, "B S"]) -> Float[Tensor, "B S"]:
-        """The logit of each position; words are padded to the longest."""
+        """Return the logit of each position; words are padded to the longest."""
         states, last = self.encoder(self.table(words))
         read_out = states.flatten(1) @ self.matrix + self.bias
         decoded, _ = self.decoder(read_out[:, None, None], last)
@@ -75,7 +74,7 @@ class TypoNetwork(nn.Module):
 
 
 def _init_tensorflow(stack: nn.LSTM) -> None:
-    """One bias a gate, the forget gate's one; input and hidden weights drawn as the one kernel that they are there."""
+    """Use one bias per gate, forget bias one; draw input and hidden weights as one kernel."""
     for layer in range(stack.num_layers):
         entering, recurrent, bias, second = (
             getattr(stack, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -90,22 +89,22 @@ def _init_tensorflow(stack: nn.LSTM) -> None:
 
 
 POST_WORDS = ("bapk", "downwtairs", "tably", "wtnts", "wresch", "boolcase", "pareztal")
-"""The words of the post's figure."""
+"""Words of the post's figure."""
 DEV_WORDS, TEST_WORDS, TYPOS_PER_WORD = 2_000, 8_000, 8
-"""Words to develop on and to test on, with a typo each; typos of each word to train on."""
+"""Validation words and test words, with one typo each; typos of each training word."""
 FILM_FRAMES = 180
-"""Of the film of the embedding, as many as the post's."""
+"""Frames of the embedding's film, as many as the post's."""
 EVALUATION_BATCH = 1_000
-"""Typos that are judged at a time."""
+"""Typos per evaluation batch."""
 TypoUpdate = tuple[int, int, float]
-"""An update that was taken: its number, of how many, and its cost."""
+"""An update: its number, the total number, its loss."""
 PositionModel = Callable[[Sequence[str]], Float[np.ndarray, "N S"]]
-"""What tells the probability of each position of words."""
+"""Function from words to the probability of each position."""
 _SYMBOL_IDS = {symbol: number for number, symbol in enumerate(SYMBOLS)}
 
 
 class TypoData(NamedTuple):
-    """The typos of a seed."""
+    """Typos of a seed."""
 
     train: list[Typo]
     dev: list[Typo]
@@ -113,19 +112,19 @@ class TypoData(NamedTuple):
 
 
 class TypoTrainingPlan(NamedTuple):
-    """How the network is trained."""
+    """Hyperparameters of a training."""
 
     samples: int = 800_000
     batch: int = 32
     rate: float = 0.004
-    """Of Adam; it falls along half a cosine to zero."""
+    """Learning rate of Adam, with cosine decay to zero."""
     norm: float = 1.0
-    """Gradients longer than this are shortened to it."""
+    """Maximum norm of the gradients."""
     validations: int = 20
 
 
 class TypoStudy(NamedTuple):
-    """One training: on typos of which list, of which sizes, how, from which seed."""
+    """Word list, sizes, hyperparameters and seed of a training."""
 
     words: Path
     sizes: TypoNetworkSizes
@@ -138,41 +137,46 @@ class TypoValidation(NamedTuple):
 
     samples: int
     cost: float
-    """The mean cost since the validation before."""
+    """Mean loss since the last validation."""
     right: float
-    """Share of positions right on the development words."""
+    """Position accuracy on the validation words, as a fraction."""
 
 
 class TypoPredictions(NamedTuple):
-    """What a network says of typos."""
+    """Predictions for typos."""
 
     chances: Float[np.ndarray, "N S"]
-    """The probability of each position; beyond a word's end too, where a network allows that."""
+    """Probability of each position; also of padding, where a network allows that."""
     ranks: Int[np.ndarray, " N"]
-    """The place of the wrong position among all, the likeliest first, counted from 1."""
+    """Rank of the wrong position, from 1."""
 
 
 class TypoResult(NamedTuple):
-    """What came of one training."""
+    """Result of a training."""
 
     seed: int
     parameters: int
     seconds: float
-    """Training alone."""
+    """Training time without validations."""
     curve: list[TypoValidation]
     test: list[Typo]
     answers: TypoPredictions
     examples: list[list[float]]
-    """For each of the post's words the probability of each of its letters."""
+    """Probability of each letter of the post's words."""
     film: Float[np.ndarray, "frames V 2"]
-    """The symbols' vectors from the first update to the last."""
+    """Embeddings from the first update to the last."""
 
 
 def make_typo_data(words: WordList, seed: int) -> TypoData:
-    """The typos of a seed; of a short list less is developed and tested on, a third of it at most.
+    """Make the typos of a seed.
 
-    Words one letter away from the post's own are in no part, so that its figure is made of unseen ones; and a form that
-    is developed or tested on is not trained on, as a typo of another word either.
+    Words at a distance of one letter from the post's words are excluded, so that its figure is made of unseen words. A
+    form in the validation or test set is not in the training set, also as a typo of another word. Validation and test
+    set take at most a third of a short list.
+
+    Args:
+        words: Word list.
+        seed: Seed of splits and typos.
     """
     near = {fit.word for example in POST_WORDS for fit in words.fits(example)}
     kept = [word for word in words.words if word not in near]
@@ -185,7 +189,7 @@ def make_typo_data(words: WordList, seed: int) -> TypoData:
 
 
 def run_study(study: TypoStudy, tell: ProgressCallback) -> TypoResult:
-    """Train and judge, on one thread; the outcome is a function of the study, its seconds apart."""
+    """Train and evaluate on one thread; the result is a function of the study, except for its seconds."""
     use_threads(1)
     data = make_typo_data(read_words(study.words, longest=study.sizes.longest), study.seed)
     torch.manual_seed(study.seed)
@@ -208,8 +212,17 @@ def train_with_validation(
     judged: Callable[[], TypoPredictions],
     tell: ProgressCallback,
 ) -> tuple[list[TypoValidation], float]:
-    """Take updates of so many typos to their end, and judge the development words on the way: the validations, and the
-    seconds of the updates alone.
+    """Make all updates and validate at even intervals.
+
+    Args:
+        steps: Updates.
+        batch: Typos of an update.
+        validations: Number of validations.
+        judged: Function that predicts the validation typos.
+        tell: Progress callback.
+
+    Returns:
+        The validations, and the seconds of the updates alone.
     """
     curve, costs, seconds, started = list[TypoValidation](), list[float](), 0.0, time.perf_counter()
     for update, of, cost in steps:
@@ -226,7 +239,7 @@ def train_with_validation(
 def record_film(
     steps: Iterable[TypoUpdate], network: TypoNetwork, film: list[Float[np.ndarray, "V 2"]]
 ) -> Iterator[TypoUpdate]:
-    """The same updates; on the way the frames of the film are added."""
+    """Pass updates through and append the frames of the film."""
     for step in steps:
         if _is_due(*step[:2], FILM_FRAMES - 1):
             film.append(embedding_vectors(network))
@@ -234,12 +247,16 @@ def record_film(
 
 
 def _is_due(update: int, of: int, times: int) -> bool:
-    """Whether something that is done so many times in all, evenly, is done after this update."""
+    """Return True if one of `times` evenly spaced events follows this update."""
     return update * times // of > (update - 1) * times // of
 
 
 def training_steps(network: TypoNetwork, study: TypoStudy, data: Sequence[Typo]) -> Iterator[TypoUpdate]:
-    """Take updates over the typos, in another order at each pass."""
+    """Train on the typos, shuffled in each epoch.
+
+    Yields:
+        Each update, with its loss.
+    """
     plan, longest = study.plan, study.sizes.longest
     words = encode_words([typo.wrong for typo in data], longest)
     positions = torch.tensor([typo.position - 1 for typo in data])
@@ -256,18 +273,18 @@ def training_steps(network: TypoNetwork, study: TypoStudy, data: Sequence[Typo])
 
 
 def predict_positions(chances: PositionModel, data: Sequence[Typo]) -> TypoPredictions:
-    """What a network says of typos."""
+    """Predict the wrong position of typos."""
     told = chances([typo.wrong for typo in data])
     return TypoPredictions(told, rank_positions(told, data))
 
 
 def predict_post_words(chances: PositionModel) -> list[list[float]]:
-    """For each of the post's words the probability of each of its letters."""
+    """Return the probability of each letter of the post's words."""
     return [row[: len(word)].tolist() for word, row in zip(POST_WORDS, chances(POST_WORDS), strict=True)]
 
 
 def rank_positions(chances: Float[np.ndarray, "N S"], data: Sequence[Typo]) -> Int[np.ndarray, " N"]:
-    """The rank of each typo's position, from 1: one more than there are likelier ones."""
+    """Return the rank of each typo's position, from 1."""
     wanted = chances[np.arange(len(data)), [typo.position - 1 for typo in data]]
     ranks: Int[np.ndarray, " N"] = 1 + (chances > wanted[:, None]).sum(axis=1)
     return ranks
@@ -275,14 +292,14 @@ def rank_positions(chances: Float[np.ndarray, "N S"], data: Sequence[Typo]) -> I
 
 @torch.inference_mode()
 def position_probabilities(network: TypoNetwork, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
-    """The probability of each position of each word."""
+    """Return the probability of each position of each word."""
     rows = encode_words(words, network.sizes.longest)
     parts = [rows[first : first + EVALUATION_BATCH] for first in range(0, len(rows), EVALUATION_BATCH)]
     return np.concatenate([network(part).softmax(dim=1).numpy() for part in parts])
 
 
 def encode_words(words: Sequence[str], longest: int) -> Int[Tensor, "N S"]:
-    """Words as numbers, padded to the longest."""
+    """Return words as ids, padded to the longest."""
     rows = np.full((len(words), longest), PADDING, np.int64)
     for row, word in zip(rows, words, strict=True):
         row[: len(word)] = [_SYMBOL_IDS[letter] for letter in word]
@@ -290,12 +307,12 @@ def encode_words(words: Sequence[str], longest: int) -> Int[Tensor, "N S"]:
 
 
 def embedding_vectors(network: TypoNetwork) -> Float[np.ndarray, "V 2"]:
-    """The symbols' vectors as they are now."""
+    """Return a copy of the embeddings."""
     return network.table.weight.detach().numpy().copy()
 
 
 def _shuffled_batches(count: int, batch: int, updates: int, seed: int) -> Iterator[Int[Tensor, " B"]]:
-    """Rows for each update: all of them in a new order at each pass, the last batch of a pass whole."""
+    """Yield the rows of each update: shuffled epochs; batches continue across epochs."""
     generator, left = np.random.default_rng([seed, 0]), np.zeros(0, np.int64)
     for _ in range(updates):
         while len(left) < batch:
