@@ -129,7 +129,7 @@ def _conclude(over: "StudyFinished", request: "StudyRequest") -> int:
     from pellucid.tuning.search import format_score, rank_trials
 
     metric = request.config.training.metric
-    for trial in rank_trials(over.study.ended(), metric)[:LISTED]:
+    for trial in rank_trials(over.study.ended_trials(), metric)[:LISTED]:
         if trial.state == "finished":
             print(f"{format_score(trial.score, metric):>9}  trial {trial.number}: {_settings(trial.values)}")
     weights = list(over.study.importances().items())[:LISTED]
@@ -137,7 +137,7 @@ def _conclude(over: "StudyFinished", request: "StudyRequest") -> int:
         print("what matters most: " + ", ".join(f"{key} {100 * weight:.0f} %" for key, weight in weights))
     if over.unfinished:
         print(f"{counted(over.unfinished, 'trial')} to go on with, where the same command is given again")
-    if over.study.best() is None:
+    if over.study.best_trial() is None:
         return _without_best(over)
     print(f"all trials: {request.out / 'report.html'}, {request.out / 'trials.json'}")
     print(f"the best settings: pellucid train … --config {request.out / 'best.toml'}")
@@ -148,7 +148,7 @@ def _without_best(over: "StudyFinished") -> int:
     """Why there is nothing to train with; the exit code."""
     from pellucid.tuning.study import MAX_TRIES
 
-    ended = over.study.ended()
+    ended = over.study.ended_trials()
     if not ended or any(trial.state != "failed" for trial in ended):
         print("no trial has finished yet")
         return 0

@@ -1,4 +1,4 @@
-"""What is searched: for each setting its choices, its range, or the setting that it goes along with; from TOML."""
+"""The search space: for each setting its choices, its range, or a link to another setting; read from TOML."""
 
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
@@ -19,14 +19,14 @@ FORMS = '{choices = [...]}, {from = ..., to = ...}, {times = [...]} or {like = "
 
 
 class ChoiceDimension(NamedTuple):
-    """One of these values."""
+    """Dimension of the search space with discrete values."""
 
     key: str
     values: tuple[Value, ...]
 
 
 class RangeDimension(NamedTuple):
-    """Any value from the lowest to the highest, both included, whole where both are."""
+    """Dimension of the search space from low to high, both included; integers if both are integers."""
 
     key: str
     low: float
@@ -36,7 +36,7 @@ class RangeDimension(NamedTuple):
 
 
 class LinkedSetting(NamedTuple):
-    """So many times the value of another setting."""
+    """A setting with a multiple of another setting's value."""
 
     key: str
     other: str
@@ -44,7 +44,7 @@ class LinkedSetting(NamedTuple):
 
 
 class SearchSpace(NamedTuple):
-    """All that is searched, and what goes along with it."""
+    """Searched settings and linked settings."""
 
     searched: tuple[ChoiceDimension | RangeDimension, ...]
     linked: tuple[LinkedSetting, ...]
@@ -74,14 +74,26 @@ _DimensionForm = _ChoicesForm | _RangeForm | _MultiplesForm | _LinkForm
 
 
 def load_space(path: Path, base: Config) -> SearchSpace:
-    """The space of a TOML file; multiples are of `base`. `ConfigError` names file, key and what was expected."""
+    """Read a search space from a TOML file.
+
+    Args:
+        path: The file.
+        base: Configuration to which multiples refer.
+
+    Raises:
+        ConfigError: The file is invalid; the message names file, key and what was expected.
+    """
     return _parse_space(read_toml(path, regular=False), base, str(path))
 
 
 def default_space(base: Config, given: Collection[str]) -> SearchSpace:
-    """The space that is searched where nothing else is said, without the settings that were given by themselves.
+    """Return the default search space without the settings that were given explicitly.
 
-    What goes along with a setting that was given goes along with its value.
+    A setting linked to a given one takes its value from it.
+
+    Args:
+        base: Configuration to which multiples refer.
+        given: Keys of the explicitly given settings.
     """
     text = resources.files("pellucid.tuning").joinpath("space.toml").read_text("utf-8")
     tables = {
@@ -92,9 +104,18 @@ def default_space(base: Config, given: Collection[str]) -> SearchSpace:
 
 
 def apply_values(base: Config, space: SearchSpace, values: Mapping[str, Value], origin: str) -> Config:
-    """`base` with these values, and with what goes along with them; `ConfigError` where they contradict each other.
+    """Return a configuration with values of searched settings and of the settings linked to them.
 
-    What the values leave idle is as it is by default, so that the best configuration can be trained with.
+    Settings that become unused are reset to their defaults, so that the best configuration can be trained with.
+
+    Args:
+        base: Configuration of the other settings.
+        space: The search space.
+        values: Values by key.
+        origin: Name of the values in error messages.
+
+    Raises:
+        ConfigError: The values contradict each other.
     """
     settings: dict[str, Any] = msgspec.to_builtins(base)
     for key, value in values.items():
@@ -105,13 +126,13 @@ def apply_values(base: Config, space: SearchSpace, values: Mapping[str, Value], 
 
 
 def initial_values(base: Config, space: SearchSpace) -> dict[str, Value]:
-    """The values of `base` that lie within the space: where a search begins."""
+    """Return the values of `base` that lie within the space, where the search starts."""
     now = flattened(base)
     return {each.key: now[each.key] for each in space.searched if _contains(each, now[each.key])}
 
 
 def described(space: SearchSpace) -> list[str]:
-    """One line a setting: "training.learning_rate: 0.0003 to 0.01, log"."""
+    """Return one line per setting: "training.learning_rate: 0.0003 to 0.01, log"."""
     lines = []
     for each in space.searched:
         if isinstance(each, ChoiceDimension):
@@ -123,7 +144,7 @@ def described(space: SearchSpace) -> list[str]:
 
 
 def _parse_space(tables: Mapping[str, Any], base: Config, origin: str) -> SearchSpace:
-    """A space from nested tables."""
+    """Return the search space of nested tables."""
     now, searched, linked = flattened(base), list[ChoiceDimension | RangeDimension](), list[LinkedSetting]()
     for section, forms in tables.items():
         if not isinstance(forms, Mapping):
@@ -146,7 +167,7 @@ def _parse_space(tables: Mapping[str, Any], base: Config, origin: str) -> Search
 
 
 def _parse_form(given: object, origin: str) -> _DimensionForm:
-    """What a setting's table says."""
+    """Return the parsed table of a setting."""
     kinds: Sequence[tuple[str, type[_DimensionForm]]] = (
         ("like", _LinkForm),
         ("choices", _ChoicesForm),
@@ -165,7 +186,7 @@ def _parse_form(given: object, origin: str) -> _DimensionForm:
 def _parse_dimension(
     key: str, form: _ChoicesForm | _RangeForm | _MultiplesForm, now: Value | tuple[int, ...], origin: str
 ) -> ChoiceDimension | RangeDimension:
-    """The values of one setting, each of the type and in the range that the setting has."""
+    """Return the dimension of a setting; its values have the setting's type and range."""
     if isinstance(form, _RangeForm):
         span = RangeDimension(key, form.low, form.high, form.step, form.scale == "log")
         if not form.low < form.high or (span.log and (form.low <= 0 or span.step)) or (span.step or 1) <= 0:
@@ -187,7 +208,7 @@ def _parse_dimension(
 
 
 def _check_value(key: str, value: Value, origin: str) -> None:
-    """Refuse a value that the setting cannot have."""
+    """Raise `ConfigError` for a value that the setting does not allow."""
     section, _, name = key.partition(".")
     kinds = {field.name: field.type for field in msgspec.structs.fields(Config)}
     kind = {field.name: field.type for field in msgspec.structs.fields(kinds[section])}[name]
@@ -198,7 +219,7 @@ def _check_value(key: str, value: Value, origin: str) -> None:
 
 
 def _parse_link(key: str, form: _LinkForm, now: Mapping[str, Any], origin: str) -> LinkedSetting:
-    """The link of one setting to another of the same kind."""
+    """Return the link of a setting to another of the same kind."""
     if form.like not in now:
         raise ConfigError(f"{origin}: {key}: like: unknown key {quote(form.like)}{nearest(form.like, now)}")
     if form.times != 1 and not all(_is_number(now[each]) for each in (key, form.like)):
@@ -207,7 +228,7 @@ def _parse_link(key: str, form: _LinkForm, now: Mapping[str, Any], origin: str) 
 
 
 def _order_links(linked: Sequence[LinkedSetting]) -> list[LinkedSetting]:
-    """Each link after the one that sets what it goes along with; `ConfigError` for links in a circle."""
+    """Return the links so that each follows the link that sets its source; raise `ConfigError` for a cycle."""
     waiting, ordered = list(linked), list[LinkedSetting]()
     while waiting:
         unset = {each.key for each in waiting}
@@ -220,19 +241,19 @@ def _order_links(linked: Sequence[LinkedSetting]) -> list[LinkedSetting]:
 
 
 def _scale_value(value: Any, times: float) -> Any:  # noqa: ANN401 (as in a configuration)
-    """So many times a value, whole and at least 1 where the value is whole."""
+    """Return a multiple of a value; an integer is rounded and at least 1."""
     if not _is_number(value):
         return value
     return max(1, round(value * times)) if isinstance(value, int) else round(value * times, 10)
 
 
 def _is_number(value: object) -> bool:
-    """Whether a value is a number."""
+    """Return True for a number, but not for a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _contains(dimension: ChoiceDimension | RangeDimension, value: Value) -> bool:
-    """Whether a search could come to a value."""
+    """Return True if a dimension contains a value."""
     if isinstance(dimension, ChoiceDimension):
         return value in dimension.values
     if isinstance(value, bool | str) or not dimension.low <= value <= dimension.high:
@@ -242,7 +263,7 @@ def _contains(dimension: ChoiceDimension | RangeDimension, value: Value) -> bool
 
 
 def _get_setting(settings: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401
-    """A setting of nested tables by its full key."""
+    """Return a setting of nested tables by its full key."""
     section, _, name = key.partition(".")
     return settings[section][name] if name else settings[section]
 

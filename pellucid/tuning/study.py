@@ -1,7 +1,8 @@
-"""The study: every trial and what came of it, in a journal that Optuna writes line by line (an extra).
+"""The study: all trials and their results, in a journal that Optuna writes line by line (an extra).
 
-Akiba et al. 2019, "Optuna". What to try next is chosen by a tree-structured Parzen estimator (Bergstra et al. 2011);
-hopeless trials are found by the median of those before them, or by successive halving (Jamieson and Talwalkar 2016).
+References:
+    Akiba et al. 2019, "Optuna"; Bergstra et al. 2011 (tree-structured Parzen estimator, which suggests trials);
+    Jamieson and Talwalkar 2016 (successive halving; the other pruner takes the median of earlier trials).
 """
 
 import math
@@ -26,66 +27,66 @@ from pellucid.files import read_bytes, write_atomic
 from pellucid.tuning.space import ChoiceDimension, RangeDimension, SearchSpace, Value
 
 JOURNAL = "study.journal"
-"""One JSON object a line, as Optuna's JournalFileBackend writes and reads them."""
+"""One JSON object per line, as Optuna's `JournalFileBackend` writes and reads them."""
 STUDY_NAME = "pellucid"
 Pruning = Literal["median", "halving", "none"]
 NUM_STARTUP_TRIALS = 8
-"""Trials that are drawn at random before those that came out well guide the choice."""
+"""Random trials before the estimator suggests trials."""
 MAX_TRIES = 3
-"""How often the settings of a trial that fails are tried in all, once at each call."""
+"""Number of times the settings of a failing trial are tried, once per call."""
 MIN_FINISHED_TRIALS = 4
-"""Finished trials that a median is taken of at least."""
+"""Minimum number of finished trials for a median."""
 
 
 class EndedTrial(NamedTuple):
-    """A trial that has come to its end."""
+    """A finished, pruned or failed trial."""
 
     number: int
     state: Literal["finished", "pruned", "failed"]
     score: float | None
-    """The metric of the best validation; none where there was none."""
+    """Metric of the best validation; None without validation."""
     why: str
-    """Why it was pruned, or failed."""
+    """Reason of pruning or failure."""
     seconds: float
     values: dict[str, Value]
     tries: int = 1
-    """How often its settings were tried, this time included."""
+    """Number of times its settings were tried, including this one."""
 
 
 class SuggestedTrial(NamedTuple):
-    """A trial to be made."""
+    """A trial to run."""
 
     number: int
     values: dict[str, Value]
 
 
 class StudyTerms(NamedTuple):
-    """What all trials of a study have in common."""
+    """Arguments that all trials of a study share."""
 
     space: SearchSpace
     metric: Metric
     seed: int
     pruning: Pruning
     validations: int
-    """How many validations a trial has, about."""
+    """Approximate number of validations of a trial."""
 
 
 class _NoLock(JournalFileOpenLock):
-    """No lock: the folder is one process's at a time, and a lock of Optuna's outlives a process that is killed."""
+    """No lock: one process uses the folder at a time, and Optuna's lock would survive a killed process."""
 
     def acquire(self) -> bool:
-        """Nobody else is there."""
+        """Return True."""
         return True
 
     def release(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
 
 class TuningStudy:
-    """A study in a folder, new or gone on with."""
+    """A study in a folder, new or resumed."""
 
     def __init__(self, folder: Path, terms: StudyTerms) -> None:
-        """Open the journal, or begin it; a line that a crash cut is removed."""
+        """Open or create the journal; an incomplete last line is removed."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.terms = terms
         self.open: dict[int, Trial] = {}
@@ -104,8 +105,8 @@ class TuningStudy:
         except (KeyError, ValueError, TypeError) as error:
             raise RunError(f"{journal} is not a study of Pellucid's in Optuna's format: {error}") from error
 
-    def agree(self, told: Mapping[str, Any]) -> list[str]:
-        """Note what a new study is about; for an old one the names of what is different now, setting by setting."""
+    def check_terms(self, told: Mapping[str, Any]) -> list[str]:
+        """Store the terms of a new study; for an existing one return the names of the terms that differ."""
         before = self.study.user_attrs.get("terms")
         if before is None:
             self.study.set_user_attr("terms", dict(told))
@@ -116,47 +117,58 @@ class TuningStudy:
             if before["settings"].get(key, value) != value
         ]
 
-    def begin_with(self, values: Mapping[str, Value]) -> None:
-        """Make the first trial of a new study one of these values; the rest of its values is drawn."""
+    def enqueue_first(self, values: Mapping[str, Value]) -> None:
+        """Enqueue these values as the first trial of a new study; missing values are sampled."""
         if not self.study.get_trials(deepcopy=False):
             self.study.enqueue_trial(dict(values))
 
     @property
-    def asked(self) -> int:
-        """How many trials have been begun, those that were tried again counted once."""
-        return sum(trial.state != TrialState.WAITING for trial in self._current())
+    def num_started(self) -> int:
+        """Return the number of started trials; repeated trials count once."""
+        return sum(trial.state != TrialState.WAITING for trial in self._latest_trials())
 
-    def try_again(self) -> int:
-        """Line up the settings of trials that failed, those not tried too often; how many there are."""
+    def retry_failed(self) -> int:
+        """Enqueue the settings of failed trials again, up to `MAX_TRIES`; return their number."""
         failed = [
-            trial for trial in self._current() if trial.state == TrialState.FAIL and _count_tries(trial) < MAX_TRIES
+            trial
+            for trial in self._latest_trials()
+            if trial.state == TrialState.FAIL and _count_tries(trial) < MAX_TRIES
         ]
         for trial in failed:
             self.study.enqueue_trial(trial.params, {"again": trial.number, "tries": _count_tries(trial) + 1})
         return len(failed)
 
-    def _current(self) -> list[FrozenTrial]:
-        """Every trial but those whose settings were tried again."""
+    def _latest_trials(self) -> list[FrozenTrial]:
+        """Return all trials except those that were repeated."""
         trials = self.study.get_trials(deepcopy=False)
         again = {trial.user_attrs.get("again") for trial in trials}
         return [trial for trial in trials if trial.number not in again]
 
-    def unfinished(self) -> list[SuggestedTrial]:
-        """Trials that were begun and have not ended: the process that made them was stopped."""
+    def unfinished_trials(self) -> list[SuggestedTrial]:
+        """Return trials that were started and have not ended, since their process was stopped."""
         begun = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         asked = []
         for frozen in begun:
-            self._guide(frozen.number)
-            asked.append(self._asked(Trial(self.study, frozen._trial_id)))
+            self._seed_sampler(frozen.number)
+            asked.append(self._suggest_trial(Trial(self.study, frozen._trial_id)))
         return asked
 
     def ask(self) -> SuggestedTrial:
-        """The next trial; the same for the same seed and the same trials so far."""
-        self._guide(sum(trial.state != TrialState.WAITING for trial in self.study.get_trials(deepcopy=False)))
-        return self._asked(self.study.ask())
+        """Return the next trial, a function of the seed and the trials so far."""
+        self._seed_sampler(sum(trial.state != TrialState.WAITING for trial in self.study.get_trials(deepcopy=False)))
+        return self._suggest_trial(self.study.ask())
 
     def report(self, number: int, validation: int, score: float) -> str:
-        """Note a trial's score at a validation; why it is hopeless, in words, or nothing."""
+        """Record a trial's score at a validation.
+
+        Args:
+            number: Number of the trial.
+            validation: Number of the validation.
+            score: Value of the metric.
+
+        Returns:
+            The reason to prune the trial, or an empty text.
+        """
         trial = self.open[number]
         known = self.study.get_trials(deepcopy=False)[number].intermediate_values
         if validation in known or math.isnan(score):
@@ -167,41 +179,44 @@ class TuningStudy:
         behind = "the median of the trials before" if self.terms.pruning == "median" else "the best third so far"
         return f"at validation {validation} it was behind {behind}"
 
-    def values(self, number: int) -> dict[str, Value]:
-        """A trial's value of every setting that is searched."""
+    def trial_values(self, number: int) -> dict[str, Value]:
+        """Return the values of a trial by key."""
         return _trial_values(self.study.get_trials(deepcopy=False)[number])
 
-    def end(self, ended: EndedTrial) -> None:
-        """Note what came of a trial."""
+    def record_end(self, ended: EndedTrial) -> None:
+        """Record the end of a trial."""
         trial = self.open.pop(ended.number)
         for name, value in (("why", ended.why), ("seconds", ended.seconds), ("score", ended.score)):
             trial.set_user_attr(name, value)
         state = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[ended.state]
         self.study.tell(trial, ended.score if ended.state == "finished" else None, state=state)
 
-    def ended(self) -> list[EndedTrial]:
-        """Every trial that has ended, in the order of their numbers, but those that were tried again."""
-        return [_ended_trial(trial) for trial in self._current() if trial.state.is_finished()]
+    def ended_trials(self) -> list[EndedTrial]:
+        """Return all ended trials by number, except those that were repeated."""
+        return [_ended_trial(trial) for trial in self._latest_trials() if trial.state.is_finished()]
 
-    def best(self) -> EndedTrial | None:
-        """The finished trial with the best score, the earliest of equals."""
-        finished = [trial for trial in self.ended() if trial.state == "finished" and trial.score is not None]
+    def best_trial(self) -> EndedTrial | None:
+        """Return the finished trial with the best score, the earliest of equals."""
+        finished = [trial for trial in self.ended_trials() if trial.state == "finished" and trial.score is not None]
         sign = -1.0 if self.study.direction == StudyDirection.MINIMIZE else 1.0
         return max(finished, key=lambda trial: (sign * (trial.score or 0.0), -trial.number), default=None)
 
     def importances(self) -> dict[str, float]:
-        """How much each setting decides whether a trial is among the best; sums to 1.
+        """Return the importance of each setting for a trial to be among the best; sums to 1.
 
-        PED-ANOVA (Watanabe et al. 2023). Empty while too few trials have finished to say anything.
+        Empty while too few trials have finished.
+
+        References:
+            Watanabe et al. 2023 (PED-ANOVA).
         """
-        if len([trial for trial in self.ended() if trial.state == "finished"]) < 2 * MIN_FINISHED_TRIALS:
+        if len([trial for trial in self.ended_trials() if trial.state == "finished"]) < 2 * MIN_FINISHED_TRIALS:
             return {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             return get_param_importances(self.study, evaluator=PedAnovaImportanceEvaluator())
 
-    def _guide(self, number: int) -> None:
-        """Choose by a sampler of this trial's own randomness: nothing of it has to be saved to go on."""
+    def _seed_sampler(self, number: int) -> None:
+        """Seed the sampler by the number of the trial, so that its random state need not be saved."""
         seed = int(np.random.SeedSequence([self.terms.seed, number]).generate_state(1)[0])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -209,8 +224,8 @@ class TuningStudy:
                 n_startup_trials=NUM_STARTUP_TRIALS, multivariate=True, constant_liar=True, seed=seed
             )
 
-    def _asked(self, trial: Trial) -> SuggestedTrial:
-        """A trial with its value of every setting, those that it has by now among them."""
+    def _suggest_trial(self, trial: Trial) -> SuggestedTrial:
+        """Return a trial with a value for every searched setting."""
         self.open[trial.number] = trial
         return SuggestedTrial(
             trial.number, {each.key: _suggest_value(trial, each) for each in self.terms.space.searched}
@@ -218,7 +233,7 @@ class TuningStudy:
 
 
 def _suggest_value(trial: Trial, dimension: ChoiceDimension | RangeDimension) -> Value:
-    """A trial's value of one setting."""
+    """Return a trial's value of one setting."""
     if isinstance(dimension, ChoiceDimension):
         return cast(Value, trial.suggest_categorical(dimension.key, dimension.values))
     key, low, high, step, log = dimension
@@ -228,7 +243,7 @@ def _suggest_value(trial: Trial, dimension: ChoiceDimension | RangeDimension) ->
 
 
 def _build_pruner(terms: StudyTerms) -> BasePruner:
-    """What finds hopeless trials: none does so before a quarter of a trial's validations."""
+    """Return the pruner; it prunes no trial before a quarter of its validations."""
     warm_up = max(1, terms.validations // 4)
     match terms.pruning:
         case "median":
@@ -240,7 +255,7 @@ def _build_pruner(terms: StudyTerms) -> BasePruner:
 
 
 def _ended_trial(trial: FrozenTrial) -> EndedTrial:
-    """A trial as it stands in the journal."""
+    """Return an ended trial of the journal."""
     states: Sequence[tuple[TrialState, Literal["finished", "pruned"]]] = (
         (TrialState.COMPLETE, "finished"),
         (TrialState.PRUNED, "pruned"),
@@ -252,18 +267,18 @@ def _ended_trial(trial: FrozenTrial) -> EndedTrial:
 
 
 def _count_tries(trial: FrozenTrial) -> int:
-    """How often a trial's settings were tried."""
+    """Return the number of times a trial's settings were tried."""
     tries: int = trial.user_attrs.get("tries", 1)
     return tries
 
 
 def _trial_values(trial: FrozenTrial) -> dict[str, Value]:
-    """A trial's values, as they were given to its configuration."""
+    """Return a trial's values as its configuration has them."""
     return {key: round(value, 10) if isinstance(value, float) else value for key, value in trial.params.items()}
 
 
 def _repair_journal(journal: Path) -> None:
-    """Remove what a crash has left of a last line."""
+    """Remove an incomplete last line."""
     content = read_bytes(journal)
     whole = content[: content.rfind(b"\n") + 1]
     if whole != content:
