@@ -186,7 +186,7 @@ def test_a_second_call_trains_nothing_and_says_the_same(made: Made) -> None:
 def test_what_is_cut_and_how_training_goes_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_snips(tmp_path / "data" / FOLDERS["snips"])
     with rows() as seen:
-        asked = RecipeRequest(tmp_path / "out", seeds=2, samples=12, data=tmp_path / "data", seen=seen)
+        asked = RecipeRequest(tmp_path / "out", seeds=2, samples=12, data=tmp_path / "data", progress=seen)
         list(find_recipe("snips")(asked))
     told = capsys.readouterr().err
     assert told.startswith("snips: 12 of 24 training pairs, 8 of 8 development pairs, 12 passes at most\n")

@@ -37,7 +37,7 @@ from pellucid.recipes.digits.training import (
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.viewer.report_schema import ReportFigure
 
-SMALL = DigitsTrainingPlan(samples=300, batch=50, digits=(2, 3), every=100, validation=40)
+SMALL = DigitsTrainingPlan(samples=300, batch_size=50, digits=(2, 3), eval_interval=100, validation_samples=40)
 DATA = {
     "nv_624843e_gru_valacc(9.1e5)": [[5000, 0.13], [10000, 0.15]],
     "blog/day3_85d4f0d_gru_valacc(3e6)": [[20000, 0.16]],
@@ -129,15 +129,19 @@ def test_a_study_is_a_function_of_itself(decoder: Any, masked: bool) -> None:  #
     first, second = run_study(study), run_study(study)
     assert first._replace(seconds=0) == second._replace(seconds=0)
     assert [point.samples for point in first.curve] == [100, 200, 300]
-    assert first.curve[-1].cost < first.curve[0].cost
+    assert first.curve[-1].loss < first.curve[0].loss
     assert len(first.final.per_position) == 4 and (first.final.attention_mean is None) == (decoder == "repeat")
 
 
 def test_another_seed_and_another_optimizer_change_the_outcome() -> None:
     study = DigitsStudy("small", DigitsArchitecture(), SMALL, 3)
     costs = [
-        [point.cost for point in run_study(each).curve]
-        for each in (study, study._replace(seed=4), study._replace(plan=SMALL._replace(optimizer="adagrad", rate=0.05)))
+        [point.loss for point in run_study(each).curve]
+        for each in (
+            study,
+            study._replace(seed=4),
+            study._replace(plan=SMALL._replace(optimizer="adagrad", learning_rate=0.05)),
+        )
     ]
     assert costs[0] != costs[1] != costs[2] != costs[0]
 
@@ -188,7 +192,7 @@ def test_a_lesson_writes_its_page_and_its_numbers(
 
 def _short(study: DigitsStudy) -> DigitsStudy:
     """The same with few short samples."""
-    return study._replace(plan=study.plan._replace(digits=(2, 3), validation=20))
+    return study._replace(plan=study.plan._replace(digits=(2, 3), validation_samples=20))
 
 
 def test_the_data_lesson_shows_samples_and_shapes(request_: RecipeRequest) -> None:
@@ -232,7 +236,7 @@ def test_the_notebooks_adam_adds_its_epsilon_before_the_correction() -> None:
 
 def test_an_interrupted_training_keeps_its_curve(request_: RecipeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(network: DigitsNetwork, plan: DigitsTrainingPlan, seed: int) -> Iterator[tuple[int, float]]:
-        yield from islice(training_steps(network, plan._replace(every=100), seed), 2)
+        yield from islice(training_steps(network, plan._replace(eval_interval=100), seed), 2)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(study_module, "training_steps", stopped)

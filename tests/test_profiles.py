@@ -43,7 +43,7 @@ def test_parts_of_a_protein_shorter_than_the_parts_share_its_residues() -> None:
 def test_the_table_and_the_picture_hold_every_place() -> None:
     generator = np.random.default_rng(1)
     rows = [generator.dirichlet(np.ones(length)) for length in (120, 300)]
-    profiles = {place: build_profile(rows).told() for place in ("nucleus", "secreted")}
+    profiles = {place: build_profile(rows).to_json() for place in ("nucleus", "secreted")}
     table = profile_table(profiles)
     assert [row[0] for row in table.rows] == ["nucleus"] * 2 + ["secreted"] * 2
     assert all(len(row) == len(table.heads) for row in table.rows)

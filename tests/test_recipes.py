@@ -135,7 +135,7 @@ def climb(job: Count, tell: ProgressCallback) -> int:
 @pytest.mark.parametrize("jobs", [[8], [4, 6, 8]])
 def test_what_jobs_say_is_told_with_their_place(jobs: list[int], capsys: pytest.CaptureFixture[str]) -> None:
     with rows() as seen:
-        request = RecipeRequest(Path("unused"), seen=seen)
+        request = RecipeRequest(Path("unused"), progress=seen)
         results = list(run_jobs(climb, [(f"to {each}", Count(each)) for each in jobs], request))
     told = capsys.readouterr().err
     assert results == jobs and told.count("half") == told.count("there") == len(jobs)
@@ -150,13 +150,13 @@ def test_development_pairs_are_cut_in_proportion_and_it_is_said(tmp_path: Path) 
     experiment = Experiment("copies", lambda folder: DataSplits(whole, dev, dev))
     paths = write_splits(experiment, tmp_path, tmp_path / "pairs", 120)
     counts = [len(path.read_text().splitlines()) for path in paths[:3] if isinstance(path, Path)]
-    assert counts == [120, 30, 100] and paths.passes == round(derived_epochs(400))
-    assert paths.cut == "120 of 400 training pairs, 30 of 100 development pairs"
+    assert counts == [120, 30, 100] and paths.max_epochs == round(derived_epochs(400))
+    assert paths.reduction == "120 of 400 training pairs, 30 of 100 development pairs"
     few = write_splits(experiment, tmp_path, tmp_path / "few", 10)
     assert len(few.dev.read_text().splitlines()) == MIN_DEV_PAIRS
     for samples in (0, 400, 500):
         uncut = write_splits(experiment, tmp_path, tmp_path / "whole", samples)
-        assert uncut.cut == "" and len(uncut.dev.read_text().splitlines()) == 100
+        assert uncut.reduction == "" and len(uncut.dev.read_text().splitlines()) == 100
     assert sample_evenly(dev, 3) == [dev[0], dev[33], dev[66]] and sample_evenly(dev[:2], 9) == dev[:2]
 
 

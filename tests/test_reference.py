@@ -345,7 +345,7 @@ def test_further_candidates_are_judged_where_they_are_asked_for(made: Made) -> N
     each, count = made.report["experiments"][0], 3 if made.name in ("translit-wikidata", "spelling-codespell") else 1
     transducer = load(made.request.out / "runs" / f"{each['name']}-seed-1")
     examples = read_examples(made.request.out / "data" / each["name"] / "test.tsv", transducer.config.data).examples
-    accuracies = [one.accuracy for one in score_predictor(transducer, examples, count)[1].among]
+    accuracies = [one.accuracy for one in score_predictor(transducer, examples, count)[1].k_best]
     told = each["runs"][0]["test"]["among_first"]
     assert [one["k"] for one in told] == list(range(1, count + 1))
     assert [one["accuracy"] for one in told] == accuracies == sorted(accuracies)

@@ -122,12 +122,12 @@ def test_a_step_of_the_decoder_is_its_equations() -> None:
     network = small(SMALL._replace(heads=2))
     batch = slice_rows(DATA, 0, 3)
     encoded = network.encode(batch.source, batch.lengths)
-    first, features = network.begin(encoded)
+    first, features = network.init_decoder(encoded)
     assert features is not None and network.attention is not None
     before = network.step(network.target_embedding[batch.given[:, 0]], first, features).carried
     step = network.step(network.target_embedding[batch.given[:, 1]], before, features)
 
-    states, contexts = encoded.outputs.detach().numpy(), before.looked.contexts.detach().numpy()
+    states, contexts = encoded.outputs.detach().numpy(), before.head_outputs.contexts.detach().numpy()
     y = network.target_embedding.detach().numpy()[batch.given[:, 1].numpy()]
     merge, merge_bias = weights_of(network.merge)
     x = np.concatenate([y, contexts[:, 0], contexts[:, 1]], axis=1) @ merge + merge_bias
@@ -140,7 +140,9 @@ def test_a_step_of_the_decoder_is_its_equations() -> None:
         v = network.attention.vectors[head].detach().numpy()
         e = np.einsum("bsh,h->bs", np.tanh(states @ key + (h @ query + query_bias)[:, None]), v)
         alpha = np.exp(e) / np.exp(e).sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(step.carried.looked.weights[:, head].detach().numpy(), alpha, rtol=2e-5, atol=1e-7)
+        np.testing.assert_allclose(
+            step.carried.head_outputs.weights[:, head].detach().numpy(), alpha, rtol=2e-5, atol=1e-7
+        )
         found.append(np.einsum("bs,bsh->bh", alpha, states))
     project, project_bias = weights_of(network.project)
     output = np.concatenate([h, *found], axis=1) @ project + project_bias
@@ -199,10 +201,10 @@ def test_initial_state_attention_changes_what_the_first_step_is_given() -> None:
     looking.load_state_dict(plain.state_dict())
     for network, zero in ((plain, True), (looking, False)):
         encoded = network.encode(batch.source, batch.lengths)
-        carried, features = network.begin(encoded)
-        assert bool((carried.looked.contexts == 0).all()) == zero
+        carried, features = network.init_decoder(encoded)
+        assert bool((carried.head_outputs.contexts == 0).all()) == zero
         if not zero and network.attention is not None and features is not None:
-            assert torch.equal(carried.looked.contexts, network.attention(encoded.state, features).contexts)
+            assert torch.equal(carried.head_outputs.contexts, network.attention(encoded.state, features).contexts)
 
 
 @pytest.mark.parametrize("updating", [False, True])
@@ -308,7 +310,7 @@ def test_a_translation_shows_the_padding_that_it_looked_at() -> None:
 def test_a_state_is_a_value() -> None:
     network, batch = small(), slice_rows(DATA, 0, 2)
     encoded = network.encode(batch.source, batch.lengths)
-    first, features = network.begin(encoded)
+    first, features = network.init_decoder(encoded)
     embedded = network.target_embedding[batch.given[:, 0]]
     one, other = (network.step(embedded, SpanishStepState(*first), features) for _ in range(2))
     assert torch.equal(one.output, other.output)

@@ -32,7 +32,8 @@ def network() -> LanguageModelPointer:
 
 def test_what_is_foretold_of_a_letter_does_not_know_it(network: LanguageModelPointer) -> None:
     one, two = (
-        network.foretell(network.read(*encode_rows([word], 18).take(torch.tensor([0])))) for word in ("cable", "cadle")
+        network.predict_letters(network.encode_contexts(*encode_rows([word], 18).take(torch.tensor([0]))))
+        for word in ("cable", "cadle")
     )
     assert torch.equal(one.forwards[0, :3], two.forwards[0, :3]) and not torch.equal(
         one.forwards[0, 3:], two.forwards[0, 3:]
@@ -65,10 +66,10 @@ def test_the_energy_is_what_the_docstring_says(network: LanguageModelPointer) ->
     rows = encode_rows(["bapk"], 18).take(torch.tensor([0]))
     with torch.no_grad():
         logits, foretold = network(*rows)
-        sides = network.read(*rows)
+        sides = network.encode_contexts(*rows)
         entering = torch.cat([sides.before, sides.after, network.table(rows.words)], dim=2)
         around, _ = network.around(entering)
-        ends, ids, trust = sides.ends[0], rows.words[0].tolist(), network.trust.tolist()
+        ends, ids, trust = sides.ends[0], rows.words[0].tolist(), network.score_weights.tolist()
         forwards, backwards = foretold.forwards[0], foretold.backwards[0]
         energies = {}
         for s in range(4):
@@ -86,7 +87,7 @@ def test_the_energy_is_what_the_docstring_says(network: LanguageModelPointer) ->
 def test_the_loss_counts_letters_alone(network: LanguageModelPointer) -> None:
     rows = encode_rows(["cab", "tables"], 18).take(torch.tensor([0, 1]))
     with torch.no_grad():
-        foretold = network.foretell(network.read(*rows))
+        foretold = network.predict_letters(network.encode_contexts(*rows))
         loss = float(language_model_loss(rows.words, foretold))
         by_hand = -sum(
             float(letter_log_probabilities(rows.words, side)[row, at])

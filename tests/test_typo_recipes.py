@@ -139,7 +139,11 @@ def test_padding_is_read_and_may_be_pointed_at() -> None:
     with torch.no_grad():
         assert not torch.allclose(network(encode_words(["cab"], 8)), network(encode_words(["cab-"], 8)), atol=1e-6)
     found = predict_positions(partial(position_probabilities, network), [Typo("cab", 3, "cat")])
-    assert found.chances.shape == (1, 8) and found.chances.sum() == pytest.approx(1) and found.chances[0, 7] > 0
+    assert (
+        found.probabilities.shape == (1, 8)
+        and found.probabilities.sum() == pytest.approx(1)
+        and found.probabilities[0, 7] > 0
+    )
 
 
 def test_a_rank_counts_what_is_likelier() -> None:
@@ -218,7 +222,7 @@ def test_it_is_told_how_training_goes(
     name: str, samples: int, told: list[str], listed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with rows() as seen:
-        list(find_recipe(name)(RecipeRequest(tmp_path / "out", samples=samples, words=listed, seen=seen)))
+        list(find_recipe(name)(RecipeRequest(tmp_path / "out", samples=samples, words=listed, progress=seen)))
     err = capsys.readouterr().err
     assert all(each in err for each in told)
 

@@ -48,7 +48,7 @@ from pellucid.reporting.figures import png
 # fresh samples, Adam with a rate of 0.005, gradients clipped. Accuracy counts symbols, the `#` among them.
 
 # %%
-plan = DigitsTrainingPlan(SAMPLES, every=EVERY, validation=VALIDATION)
+plan = DigitsTrainingPlan(SAMPLES, eval_interval=EVERY, validation_samples=VALIDATION)
 network, repeated = train_network(DigitsStudy("repeated", DigitsArchitecture("repeat"), plan, seed=1))
 first_state = run_study(DigitsStudy("first state", DigitsArchitecture("initialise"), plan, seed=1))
 for run in (repeated, first_state):
@@ -95,7 +95,7 @@ for run in (repeated, first_state):
 # their end to their beginning. Now the first digits are nearest to the code, and the shape should turn round.
 
 # %%
-backwards_plan = plan._replace(backwards=True)
+backwards_plan = plan._replace(reverse_inputs=True)
 backwards_network, backwards = train_network(
     DigitsStudy("read backwards", DigitsArchitecture("repeat"), backwards_plan, seed=1)
 )
@@ -118,7 +118,7 @@ for name, run in (("forwards", repeated), ("backwards", backwards)):
 
 # %%
 generator = np.random.default_rng(7)
-probed = probe_codes(network, *(plan.samples_from(PROBED, generator) for _ in range(2)))
+probed = probe_codes(network, *(plan.draw_samples(PROBED, generator) for _ in range(2)))
 reading = repeated._replace(final=repeated.final._replace(per_position=probed))
 figure = position_figure([DigitsRuns("written by the decoder", [repeated]), DigitsRuns("read by the probe", [reading])])
 Image(png(figure, 100), alt="Accuracy by position of the decoder and of the probe")
@@ -139,7 +139,7 @@ print(f"over the places the two go together with a correlation of {np.corrcoef(w
 # update may overshoot. The test is the same training with a rate that falls to zero along half a cosine.
 
 # %%
-long = DigitsTrainingPlan(LONG, every=EVERY, validation=VALIDATION)
+long = DigitsTrainingPlan(LONG, eval_interval=EVERY, validation_samples=VALIDATION)
 constant = run_study(DigitsStudy("constant rate", DigitsArchitecture(), long, seed=1))
 falling = run_study(DigitsStudy("falling rate", DigitsArchitecture(), long._replace(decay="cosine"), seed=1))
 longer = [DigitsRuns(run.name, [run]) for run in (constant, falling)]

@@ -66,7 +66,7 @@ torch.manual_seed(1)
 torch.set_num_threads(1)
 network, plan = (
     DigitsNetwork(DigitsArchitecture("attention")),
-    DigitsTrainingPlan(SAMPLES, every=EVERY, validation=VALIDATION),
+    DigitsTrainingPlan(SAMPLES, eval_interval=EVERY, validation_samples=VALIDATION),
 )
 names = [name for name, _ in parameter_shapes(network)]
 validation, batch = (draw(count, 20, 20, np.random.default_rng([1, count])) for count in (VALIDATION, 100))

@@ -26,7 +26,7 @@ from pellucid.recipes.digits.studies import LEARNING_RATES
 from pellucid.recipes.digits.training import DigitsResult, DigitsStudy, DigitsTrainingPlan, run_study
 from pellucid.reporting.figures import png
 
-plan = DigitsTrainingPlan(SAMPLES, every=EVERY, validation=VALIDATION)
+plan = DigitsTrainingPlan(SAMPLES, eval_interval=EVERY, validation_samples=VALIDATION)
 
 
 def trained(name: str, design: DigitsArchitecture, plan: DigitsTrainingPlan = plan) -> DigitsResult:
@@ -53,7 +53,7 @@ def groups(*runs: DigitsResult) -> list[DigitsRuns]:
 # %%
 forward = trained("forward", DigitsArchitecture())
 both = [
-    trained(f"both ways, {merge}", DigitsArchitecture(directions="both", merge=merge))
+    trained(f"both ways, {merge}", DigitsArchitecture(bidirectional=True, merge=merge))
     for merge in ("concatenate", "sum", "product")
 ]
 
@@ -76,7 +76,7 @@ Image(png(figure, 100), alt="Accuracy by position: reading forward and both ways
 varying = plan._replace(digits=(1, 20))
 masked = trained("mask in the cost", DigitsArchitecture(), varying._replace(masked=True))
 unmasked = trained("no mask in the cost", DigitsArchitecture(), varying)
-padding = 1 - varying.samples_from(VALIDATION, np.random.default_rng(1)).target_masks.mean()
+padding = 1 - varying.draw_samples(VALIDATION, np.random.default_rng(1)).target_masks.mean()
 print(f"{100 * padding:.0f} % of the places in the targets are padding")
 
 # %%
@@ -149,7 +149,7 @@ Image(png(figure, 100), alt="Accuracy by position with a GRU and with an LSTM")
 # passes through?*
 
 # %%
-looking = DigitsTrainingPlan(LOOKING, every=max(LOOKING // 10, 1), validation=VALIDATION)
+looking = DigitsTrainingPlan(LOOKING, every=max(LOOKING // 10, 1), validation_samples=VALIDATION)
 narrow = trained("N(0, 0.1)", DigitsArchitecture("attention"), looking)
 scaled = trained("scaled by size", DigitsArchitecture("attention", initial="scaled"), looking)
 

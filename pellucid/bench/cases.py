@@ -82,20 +82,20 @@ def select_cases(task: str, cases: Sequence[str], cells: Sequence[str]) -> Bench
     return BenchSelection(tasks, named, tuple(_choose(cell, CELLS, "cell") for cell in dict.fromkeys(cells)) or CELLS)
 
 
-def bench_config(asked: BenchRequest) -> Config:
+def bench_config(request: BenchRequest) -> Config:
     """Return the configuration of a measurement.
 
     The encoder is bidirectional; there is no dropout, and neither the end of training nor a validation is reached.
     Decoding is forced to as many symbols as there are digits, since the network is untrained.
     """
-    sizes: dict[str, Any] = {"cell": asked.cell, "embedding_size": asked.case.embedding, "dropout": 0.0}
+    sizes: dict[str, Any] = {"cell": request.cell, "embedding_size": request.case.embedding, "dropout": 0.0}
     settings = {
-        "threads": asked.threads,
-        "encoder": {**sizes, "hidden_size": asked.case.hidden // 2},
-        "decoder": {**sizes, "hidden_size": asked.case.hidden},
-        "attention": {"size": asked.case.units},
-        "training": {"batch_size": asked.case.batch, "epochs": 1e6, "eval_interval": 1e9},
-        "search": _search_settings(asked),
+        "threads": request.threads,
+        "encoder": {**sizes, "hidden_size": request.case.hidden // 2},
+        "decoder": {**sizes, "hidden_size": request.case.hidden},
+        "attention": {"size": request.case.units},
+        "training": {"batch_size": request.case.batch, "epochs": 1e6, "eval_interval": 1e9},
+        "search": _search_settings(request),
     }
     return from_settings(settings, origin="benchmark")
 
@@ -105,10 +105,10 @@ def batches_per_call(task: BenchTask) -> int:
     return 1 if task == "train" else BATCHES_PER_CALL
 
 
-def _search_settings(asked: BenchRequest) -> dict[str, Any]:
+def _search_settings(request: BenchRequest) -> dict[str, Any]:
     """Return the settings of search."""
-    forced = {"min_length": asked.digits, "max_length": asked.digits}
-    return {**forced, "batch_size": asked.case.batch, "beam_size": BEAM_SIZE if asked.task == "beam" else 1}
+    forced = {"min_length": request.digits, "max_length": request.digits}
+    return {**forced, "batch_size": request.case.batch, "beam_size": BEAM_SIZE if request.task == "beam" else 1}
 
 
 def _choose(word: str, choices: Sequence[Any], what: str, more: Sequence[str] = ()) -> Any:  # noqa: ANN401

@@ -17,46 +17,46 @@ class ChildRequest(msgspec.Struct, frozen=True):
     """Request to the worker process."""
 
     what: Literal["measure", "start", "profile"]
-    asked: BenchRequest
+    request: BenchRequest
     began: float
     """Start of the process, in seconds of the epoch."""
 
 
-def run_measurement(asked: BenchRequest) -> BenchResult:
+def run_measurement(request: BenchRequest) -> BenchResult:
     """Return one measurement; for training, a further process measures the time to the first update."""
-    result = run_step_measurement(asked)
-    if asked.task != "train":
+    result = run_step_measurement(request)
+    if request.task != "train":
         return result
-    start = msgspec.json.decode(_run_child("start", asked), type=StartupTime)
+    start = msgspec.json.decode(_run_child("start", request), type=StartupTime)
     return msgspec.structs.replace(result, start_seconds=start.seconds, start_cpu_seconds=start.cpu_seconds)
 
 
-def run_step_measurement(asked: BenchRequest) -> BenchResult:
+def run_step_measurement(request: BenchRequest) -> BenchResult:
     """Return one measurement without the time to the first update."""
-    return msgspec.json.decode(_run_child("measure", asked), type=BenchResult)
+    return msgspec.json.decode(_run_child("measure", request), type=BenchResult)
 
 
-def run_profile(asked: BenchRequest) -> list[StageTime]:
+def run_profile(request: BenchRequest) -> list[StageTime]:
     """Return the stages of a training."""
-    return msgspec.json.decode(_run_child("profile", asked), type=list[StageTime])
+    return msgspec.json.decode(_run_child("profile", request), type=list[StageTime])
 
 
-def _run_child(what: Literal["measure", "start", "profile"], asked: BenchRequest) -> bytes:
+def _run_child(what: Literal["measure", "start", "profile"], request: BenchRequest) -> bytes:
     """Run a worker process and return its answer; an interrupt ends it, too.
 
     Raises:
         RunError: The process fails; the message is its last line.
     """
-    request = msgspec.json.encode(ChildRequest(what, asked, time.time()))
+    message = msgspec.json.encode(ChildRequest(what, request, time.time()))
     done = subprocess.run(
-        [sys.executable, "-m", __name__, request.decode()],
+        [sys.executable, "-m", __name__, message.decode()],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
     )
     if done.returncode:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
-        raise RunError(f"measuring {asked.task} {asked.name} {asked.cell} failed: {words[-1]}")
+        raise RunError(f"measuring {request.task} {request.name} {request.cell} failed: {words[-1]}")
     return done.stdout
 
 
@@ -68,11 +68,11 @@ def main(words: list[str]) -> int:
 
     match request.what:
         case "measure":
-            answer: object = measure_case(request.asked)
+            answer: object = measure_case(request.request)
         case "start":
-            answer = measure_startup(request.asked, request.began)
+            answer = measure_startup(request.request, request.began)
         case "profile":
-            answer = profile_training(request.asked)
+            answer = profile_training(request.request)
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     return 0
 

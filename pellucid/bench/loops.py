@@ -36,9 +36,9 @@ def sum_energies(values: Flat, times: int) -> np.float32:
     """Return Σ 1 / (1 + a v), `times` times, as in tanh(q + k) = 1 − 2 / (1 + e^{2q} e^{2k})."""
     total = ZERO
     for time in range(times):
-        asked = ONE + np.float32(time)
+        request = ONE + np.float32(time)
         for i in range(values.shape[0]):
-            total += ONE / (ONE + asked * values[i])
+            total += ONE / (ONE + request * values[i])
     return total
 
 
@@ -47,9 +47,9 @@ def sum_paired_energies(values: Flat, times: int) -> np.float32:
     """Return the sum of `sum_energies` with one division per two terms: 1 / x + 1 / y = (x + y) / (x y)."""
     total, half = ZERO, values.shape[0] // 2
     for time in range(times):
-        asked = ONE + np.float32(time)
+        request = ONE + np.float32(time)
         for i in range(half):
-            first, second = ONE + asked * values[i], ONE + asked * values[i + half]
+            first, second = ONE + request * values[i], ONE + request * values[i + half]
             total += (first + second) / (first * second)
     return total
 

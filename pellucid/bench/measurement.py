@@ -68,23 +68,23 @@ class _TimedSteps(NamedTuple):
     """T, known after a step."""
 
 
-def measure_case(asked: BenchRequest) -> BenchResult:
+def measure_case(request: BenchRequest) -> BenchResult:
     """Make one measurement in this process."""
-    use_threads(asked.threads)
-    with disable_kernels() if asked.plain else nullcontext():
+    use_threads(request.threads)
+    with disable_kernels() if request.plain else nullcontext():
         kept = _count_cached_kernels()
-        steps = _training_steps(asked) if asked.task == "train" else _decoding_steps(asked)
+        steps = _training_steps(request) if request.task == "train" else _decoding_steps(request)
         timing = time_steps(
-            steps.advance, asked.seconds, asked.repeats, NUM_WARMUP_STEPS if asked.task == "train" else 1
+            steps.advance, request.seconds, request.repeats, NUM_WARMUP_STEPS if request.task == "train" else 1
         )
     peak = peak_memory_mib()
     first_call: FirstCall = "loaded" if _count_cached_kernels() == kept else "compiled"
     return _build_result(
-        asked,
-        _step_shape(asked, steps),
+        request,
+        _step_shape(request, steps),
         timing,
         peak,
-        "plain" if asked.plain or not is_numba_available() else first_call,
+        "plain" if request.plain or not is_numba_available() else first_call,
     )
 
 
@@ -97,42 +97,44 @@ def _count_cached_kernels() -> int:
     return time.monotonic_ns() if folder is None else sum(1 for _ in folder.rglob("*.nbc"))
 
 
-def measure_startup(asked: BenchRequest, began: float) -> StartupTime:
+def measure_startup(request: BenchRequest, began: float) -> StartupTime:
     """Measure from process start to the first update of a training from files, as in `pellucid train`.
 
     Imports, reading, vocabularies, network and kernels are included; generating the files is not.
 
     Args:
-        asked: The case.
+        request: The case.
         began: Start of the process, in seconds of the epoch.
     """
-    with tempfile.TemporaryDirectory() as folder, disable_kernels() if asked.plain else nullcontext():
+    with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
         before = ClockReading(time.time(), time.process_time())
-        examples = bench_examples(asked, START_PAIRS + START_DEVELOPMENT)
+        examples = bench_examples(request, START_PAIRS + START_DEVELOPMENT)
         files = Files(Path(folder) / "train.tsv", Path(folder) / "dev.tsv")
         write_pairs(files.train, examples[:START_PAIRS])
         write_pairs(files.valid, examples[START_PAIRS:])
         writing = ClockReading(time.time(), time.process_time()).since(before)
-        with closing(train_run(files, Path(folder) / "run", bench_config(asked))) as events:
+        with closing(train_run(files, Path(folder) / "run", bench_config(request))) as events:
             next(event for event in events if isinstance(event, Stepped))
             return StartupTime(time.time() - began - writing.wall, time.process_time() - writing.cpu)
 
 
-def bench_examples(asked: BenchRequest, count: int) -> list[Example]:
+def bench_examples(request: BenchRequest, count: int) -> list[Example]:
     """Return spelled digits, a function of the count alone."""
-    return spelled_digits(count, asked.digits, asked.digits, seed=1)
+    return spelled_digits(count, request.digits, request.digits, seed=1)
 
 
-def encode_examples(asked: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, Encoded]:
+def encode_examples(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, Encoded]:
     """Return the vocabularies of examples and the encoded examples."""
-    data = bench_config(asked).data
+    data = bench_config(request).data
     vocabularies = learn_vocabularies(examples, segmenters(data), data.min_count)
     return vocabularies, encode(examples, segmenters(data), vocabularies)
 
 
-def build_session(asked: BenchRequest, prepared: tuple[Vocabularies, Encoded], examples: Sequence[Example]) -> Session:
+def build_session(
+    request: BenchRequest, prepared: tuple[Vocabularies, Encoded], examples: Sequence[Example]
+) -> Session:
     """Return a new training on these examples."""
-    config, (vocabularies, encoded) = bench_config(asked), prepared
+    config, (vocabularies, encoded) = bench_config(request), prepared
     transducer = Transducer(config, vocabularies, build_network(config, vocabularies))
     optimizer = build_optimizer(transducer.network, config.training)
     return Session(transducer, optimizer, encoded, examples[:1])
@@ -143,25 +145,25 @@ def iterate_updates(session: Session) -> Iterator[Stepped]:
     return (event for event in fit(session) if isinstance(event, Stepped))
 
 
-def _training_steps(asked: BenchRequest) -> _TimedSteps:
+def _training_steps(request: BenchRequest) -> _TimedSteps:
     """Return updates, one per call."""
-    examples = bench_examples(asked, NUM_BATCHES * asked.case.batch)
-    session = build_session(asked, encode_examples(asked, examples), examples)
+    examples = bench_examples(request, NUM_BATCHES * request.case.batch)
+    session = build_session(request, encode_examples(request, examples), examples)
     events = iterate_updates(session)
     target = session.training.target.lengths.mean()
     return _TimedSteps(lambda: next(events), session.transducer, session.training, lambda: float(target))
 
 
-def _decoding_steps(asked: BenchRequest) -> _TimedSteps:
+def _decoding_steps(request: BenchRequest) -> _TimedSteps:
     """Return calls that decode a few batches each, never the same ones twice in a row."""
-    count = BATCHES_PER_CALL * asked.case.batch
-    examples = bench_examples(asked, 4 * count)
-    session = build_session(asked, encode_examples(asked, examples), examples)
+    count = BATCHES_PER_CALL * request.case.batch
+    examples = bench_examples(request, 4 * count)
+    session = build_session(request, encode_examples(request, examples), examples)
     calls = itertools.cycle([examples[at : at + count] for at in range(0, len(examples), count)])
     written: list[float] = [0.0]
 
     def call() -> None:
-        if not asked.plain:
+        if not request.plain:
             is_numba_available()  # a few batches alone would not be worth loading the kernels
         traces = session.transducer.trace(next(calls))
         written[0] = sum(len(trace.target) for trace in traces) / len(traces)
@@ -169,18 +171,18 @@ def _decoding_steps(asked: BenchRequest) -> _TimedSteps:
     return _TimedSteps(call, session.transducer, session.training, lambda: written[0])
 
 
-def _step_shape(asked: BenchRequest, steps: _TimedSteps) -> StepShape:
+def _step_shape(request: BenchRequest, steps: _TimedSteps) -> StepShape:
     """Return the sizes of a mean batch."""
     config, vocabularies = steps.transducer.config, steps.transducer.vocabularies
     return StepShape(
-        rows=asked.case.batch,
-        positions=asked.case.batch * float(steps.encoded.source.lengths.mean()),
+        rows=request.case.batch,
+        positions=request.case.batch * float(steps.encoded.source.lengths.mean()),
         steps=steps.written(),
         embedding=config.encoder.embedding_size,
         hidden=config.decoder.hidden_size,
         direction=config.encoder.hidden_size,
         units=config.attention.size,
-        gates=GATES[asked.cell],
+        gates=GATES[request.cell],
         source_symbols=len(vocabularies.source),
         target_symbols=len(vocabularies.target),
         parameters=parameter_count(steps.transducer.network),
@@ -189,20 +191,20 @@ def _step_shape(asked: BenchRequest, steps: _TimedSteps) -> StepShape:
 
 
 def _build_result(
-    asked: BenchRequest, shape: StepShape, timing: StepTiming, peak: float, first_call: FirstCall
+    request: BenchRequest, shape: StepShape, timing: StepTiming, peak: float, first_call: FirstCall
 ) -> BenchResult:
     """Return times, memory and lower bound as a record."""
-    work = training_work(shape) if asked.task == "train" else search_work(shape)
-    rates = measure_rates(shape, asked.seconds)
+    work = training_work(shape) if request.task == "train" else search_work(shape)
+    rates = measure_rates(shape, request.seconds)
     floor = compute_floor(work, rates)
-    batches = batches_per_call(asked.task)
+    batches = batches_per_call(request.task)
     samples = batches * shape.rows
     return BenchResult(
-        task=asked.task,
-        case=asked.name,
-        cell=asked.cell,
-        threads=asked.threads,
-        plain=asked.plain,
+        task=request.task,
+        case=request.name,
+        cell=request.cell,
+        threads=request.threads,
+        plain=request.plain,
         samples_per_cpu_second=samples / timing.cpu,
         samples_per_second=samples / timing.wall,
         tokens_per_second=samples * shape.steps / timing.wall,
@@ -267,24 +269,24 @@ class StageClock:
         return charged
 
 
-def profile_training(asked: BenchRequest) -> list[StageTime]:
+def profile_training(request: BenchRequest) -> list[StageTime]:
     """Read and encode a file of pairs, then train for the given time; return all stages."""
-    use_threads(asked.threads)
-    with tempfile.TemporaryDirectory() as folder, disable_kernels() if asked.plain else nullcontext():
-        path, pairs = Path(folder) / "train.tsv", bench_examples(asked, NUM_BATCHES * asked.case.batch)
+    use_threads(request.threads)
+    with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
+        path, pairs = Path(folder) / "train.tsv", bench_examples(request, NUM_BATCHES * request.case.batch)
         write_pairs(path, pairs)
-        _map_corpus(Path(folder), *encode_examples(asked, pairs[:1]))  # loads what is loaded once
+        _map_corpus(Path(folder), *encode_examples(request, pairs[:1]))  # loads what is loaded once
         clock = StageClock()
         clock.enter(READING)
-        examples = read_examples(path, bench_config(asked).data).examples
+        examples = read_examples(path, bench_config(request).data).examples
         clock.enter(ENCODING)
-        vocabularies, encoded = encode_examples(asked, examples)
+        vocabularies, encoded = encode_examples(request, examples)
         clock.enter(CORPUS)
         encoded = _map_corpus(Path(folder), vocabularies, encoded)
         clock.enter(OTHER)
-        session = build_session(asked, (vocabularies, encoded), examples)
+        session = build_session(request, (vocabularies, encoded), examples)
         spent = {stage: (clock.spent[stage], NUM_BATCHES) for stage in ONCE}
-        updated, count = _time_stages(session, asked.seconds)
+        updated, count = _time_stages(session, request.seconds)
     return stage_shares({stage: (tick, count) for stage, tick in updated.items()} | spent)
 
 

@@ -28,31 +28,31 @@ class ScalingPoint(NamedTuple):
     measured: BenchResult
 
 
-def measure_scaling(asked: BenchRequest) -> Iterator[ScalingPoint]:
+def measure_scaling(request: BenchRequest) -> Iterator[ScalingPoint]:
     """Yield the points of all curves around a case; the case itself is measured once."""
-    middle = run_step_measurement(asked)
+    middle = run_step_measurement(request)
     for varied in SIZE_TITLES:
         for factor in SCALE_FACTORS:
-            result = middle if factor == 1.0 else run_step_measurement(scale_request(asked, varied, factor))
+            result = middle if factor == 1.0 else run_step_measurement(scale_request(request, varied, factor))
             yield ScalingPoint(varied, _scaled_value(result, varied), result)
 
 
-def scale_request(asked: BenchRequest, varied: ScaledSize, factor: float) -> BenchRequest:
+def scale_request(request: BenchRequest, varied: ScaledSize, factor: float) -> BenchRequest:
     """Return the request with one size multiplied by a factor.
 
     Longer numbers are longer on both sides. The size of attention scales with the hidden units.
     """
-    case = asked.case
+    case = request.case
     match varied:
         case "length":
-            return msgspec.structs.replace(asked, digits=max(1, round(DIGITS * factor)))
+            return msgspec.structs.replace(request, digits=max(1, round(DIGITS * factor)))
         case "batch":
             changed = msgspec.structs.replace(case, batch=max(1, round(case.batch * factor)))
         case "hidden":
             # Two directions share the units: an even number.
             hidden, units = 2 * max(1, round(case.hidden * factor / 2)), max(1, round(case.units * factor))
             changed = msgspec.structs.replace(case, hidden=hidden, units=units)
-    return msgspec.structs.replace(asked, case=changed)
+    return msgspec.structs.replace(request, case=changed)
 
 
 def _scaled_value(result: BenchResult, varied: ScaledSize) -> int:

@@ -60,8 +60,8 @@ def run(arguments: list[str]) -> int:
             raise InputError(f"{given.name} has no use for a list of words: --words is for the recipes about typos")
         request = request._replace(words=given.words)
     try:
-        with rows() as seen:
-            for line in run_recipe(request._replace(seen=seen)):
+        with rows() as progress:
+            for line in run_recipe(request._replace(progress=progress)):
                 print(line, flush=True)
     except ReproductionError as error:
         say(str(error))

@@ -43,48 +43,48 @@ class SettingComparison(NamedTuple):
     """Paired comparison of the runs of one setting with those of a baseline, for one seed."""
 
     setting: str
-    other: str
+    baseline: str
     """Name of the baseline setting."""
-    who: str
-    sets: int
+    label: str
+    num_sets: int
     dev: Comparison
     test: Comparison | None
     """None where an experiment has no test set."""
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON; differences are exact match minus the baseline's."""
-        values = {"setting": self.setting, "beside": self.other, "who": self.who, "sets": self.sets}
+        values = {"setting": self.setting, "beside": self.baseline, "who": self.label, "sets": self.num_sets}
         return {**values, "dev": self.dev.to_dict(), "test": self.test.to_dict() if self.test else None}
 
 
-def compare_settings(reference: ExperimentSuite, runs: Sequence[TransductionRun]) -> list[SettingComparison]:
+def compare_settings(suite: ExperimentSuite, runs: Sequence[TransductionRun]) -> list[SettingComparison]:
     """Return the comparison of every setting with its baseline, by seed; all sets have equal weight."""
-    known = {(run.experiment, run.who): run for run in runs}
+    known = {(run.experiment, run.label): run for run in runs}
     pairs = dict[tuple[str, str, str], list[tuple[TransductionRun, TransductionRun]]]()
     for run in runs:
-        experiment = reference.experiment(run.experiment)
-        other = known.get((experiment.beside, run.who))
+        experiment = suite.experiment(run.experiment)
+        other = known.get((experiment.baseline, run.label))
         if other is not None:
-            settings = experiment.setting, reference.experiment(other.experiment).setting
-            pairs.setdefault((*settings, run.who), []).append((run, other))
+            settings = experiment.setting, suite.experiment(other.experiment).setting
+            pairs.setdefault((*settings, run.label), []).append((run, other))
     return [_compare_runs(names, own) for names, own in pairs.items()]
 
 
-def format_comparisons(reference: ExperimentSuite, found: Sequence[SettingComparison]) -> Iterator[str]:
+def format_comparisons(suite: ExperimentSuite, comparisons: Sequence[SettingComparison]) -> Iterator[str]:
     """Yield one line per comparison."""
-    for each in found:
-        sets = f"{each.sets} set" + "s" * (each.sets > 1)
+    for each in comparisons:
+        sets = f"{each.num_sets} set" + "s" * (each.num_sets > 1)
         told = "; ".join(
-            f"{which} {METRIC_LABELS[reference.measure]} {_format_difference(reference.measure, comparison)}"
+            f"{which} {METRIC_LABELS[suite.measure]} {_format_difference(suite.measure, comparison)}"
             for which, comparison in (("test", each.test), ("dev", each.dev))
             if comparison is not None
         )
-        yield f"{each.setting} against {each.other}, {each.who}, {sets}: {told}"
+        yield f"{each.setting} against {each.baseline}, {each.label}, {sets}: {told}"
 
 
-def comparison_table(reference: ExperimentSuite, found: Sequence[SettingComparison]) -> ReportTable:
+def comparison_table(suite: ExperimentSuite, comparisons: Sequence[SettingComparison]) -> ReportTable:
     """Return the comparisons as a table of the page."""
-    name = METRIC_LABELS[reference.measure]
+    name = METRIC_LABELS[suite.measure]
     caption = (
         f"What a setting adds to the {name} of the other, in points, on the same examples with the same seed: the mean "
         "over the sets, its 95 % interval (paired bootstrap), and how often chance alone does as much (p, paired "
@@ -94,12 +94,12 @@ def comparison_table(reference: ExperimentSuite, found: Sequence[SettingComparis
     rows = [
         [
             each.setting,
-            each.other,
-            each.who,
-            f"{each.sets}",
-            *(_comparison_cell(reference, part) for part in (each.dev, each.test)),
+            each.baseline,
+            each.label,
+            f"{each.num_sets}",
+            *(_comparison_cell(suite, part) for part in (each.dev, each.test)),
         ]
-        for each in found
+        for each in comparisons
     ]
     return ReportTable("Setting against setting", caption, heads, rows)
 
@@ -108,22 +108,22 @@ def _compare_runs(
     names: tuple[str, str, str], pairs: Sequence[tuple[TransductionRun, TransductionRun]]
 ) -> SettingComparison:
     """Return the comparison over pairs of runs."""
-    dev = [(run.worths.dev, other.worths.dev) for run, other in pairs]
-    tests = [(run.worths.test, other.worths.test) for run, other in pairs]
+    dev = [(run.scores.dev, other.scores.dev) for run, other in pairs]
+    tests = [(run.scores.test, other.scores.test) for run, other in pairs]
     tested = [(own, other) for own, other in tests if own is not None and other is not None]
     return SettingComparison(
         *names, len(pairs), _compare_scores(dev), _compare_scores(tested) if len(tested) == len(pairs) else None
     )
 
 
-def _compare_scores(worths: Sequence[tuple[TransductionScores, TransductionScores]]) -> Comparison:
+def _compare_scores(scores: Sequence[tuple[TransductionScores, TransductionScores]]) -> Comparison:
     """Return the comparison over sets of equal weight."""
-    return compare([own.table for own, _ in worths], [other.table for _, other in worths])
+    return compare([own.table for own, _ in scores], [other.table for _, other in scores])
 
 
-def _comparison_cell(reference: ExperimentSuite, comparison: Comparison | None) -> str:
+def _comparison_cell(suite: ExperimentSuite, comparison: Comparison | None) -> str:
     """Return a table cell; a dash without comparison."""
-    return _format_difference(reference.measure, comparison) if comparison is not None else "–"
+    return _format_difference(suite.measure, comparison) if comparison is not None else "–"
 
 
 def _format_difference(measure: MetricName, comparison: Comparison) -> str:
@@ -137,13 +137,13 @@ class MacroAverage(NamedTuple):
     """Mean scores over sets of equal weight."""
 
     setting: str
-    who: str
+    label: str
     """Setting, if any, then the seed or the size of the ensemble."""
     dev: Mean
-    developed: int
+    num_dev_sets: int
     """Number of validation sets."""
     test: Mean | None
-    tested: int
+    num_test_sets: int
     """Number of test sets: those with a published number, if there are any."""
     published: float | None
     """Mean of the published numbers of the same sets."""
@@ -151,96 +151,101 @@ class MacroAverage(NamedTuple):
     @property
     def mean(self) -> bool:
         """True where a line for this mean is reported: several sets, or no setting."""
-        return self.developed > 1 or not self.setting
+        return self.num_dev_sets > 1 or not self.setting
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        values = {"who": self.who, "dev_sets": self.developed, "dev": self.dev.to_dict(), "test_sets": self.tested}
+        values = {
+            "who": self.label,
+            "dev_sets": self.num_dev_sets,
+            "dev": self.dev.to_dict(),
+            "test_sets": self.num_test_sets,
+        }
         return {**values, "test": self.test.to_dict() if self.test else None, "published": self.published}
 
 
-def format_run(reference: ExperimentSuite, run: TransductionRun) -> str:
+def format_run(suite: ExperimentSuite, run: TransductionRun) -> str:
     """Return the line of a run."""
     trained = f"{run.epochs:.3g} epochs in {run.stopped['seconds']:,.0f} s"
-    return f"{_format_scores(reference, run)}; {run.parameters:,} parameters, {trained}"
+    return f"{_format_scores(suite, run)}; {run.parameters:,} parameters, {trained}"
 
 
-def format_ensemble(reference: ExperimentSuite, together: EnsembleRun) -> str:
+def format_ensemble(suite: ExperimentSuite, together: EnsembleRun) -> str:
     """Return the line of an ensemble."""
-    return _format_scores(reference, together)
+    return _format_scores(suite, together)
 
 
 def summary_lines(
-    reference: ExperimentSuite,
+    suite: ExperimentSuite,
     runs: Sequence[TransductionRun],
     ensembles: Sequence[EnsembleRun],
-    found: Sequence[SettingComparison],
+    comparisons: Sequence[SettingComparison],
 ) -> Iterator[str]:
     """Yield the means, then the comparisons of settings."""
-    yield from _macro_lines(reference, runs, ensembles)
-    yield from format_comparisons(reference, found)
+    yield from _macro_lines(suite, runs, ensembles)
+    yield from format_comparisons(suite, comparisons)
 
 
 def _macro_lines(
-    reference: ExperimentSuite, runs: Sequence[TransductionRun], ensembles: Sequence[EnsembleRun]
+    suite: ExperimentSuite, runs: Sequence[TransductionRun], ensembles: Sequence[EnsembleRun]
 ) -> Iterator[str]:
     """Yield the means of each setting: by seed, over all seeds, and of the ensembles."""
-    for macro in macro_averages(reference, runs, ensembles):
+    for macro in macro_averages(suite, runs, ensembles):
         if macro.mean:
-            yield _macro_line(reference, macro)
+            yield _macro_line(suite, macro)
     singles = dict[str, list[MacroAverage]]()
-    for macro in macro_averages(reference, runs, []):
+    for macro in macro_averages(suite, runs, []):
         singles.setdefault(macro.setting, []).append(macro)
     for setting, own in singles.items():
         if len(own) > 1 and own[0].mean:
-            values = [metric_value(reference.measure, macro.test or macro.dev) for macro in own]
+            values = [metric_value(suite.measure, macro.test or macro.dev) for macro in own]
             which = "test" if own[0].test else "dev"
             spread = f"{min(values):.2f} to {max(values):.2f}"
-            mean = f"{which} {_metric_label(reference)} {statistics.mean(values):.2f} ({spread})"
+            mean = f"{which} {_metric_label(suite)} {statistics.mean(values):.2f} ({spread})"
             yield f"macro, {f'{setting}, ' if setting else ''}mean of {len(values)} seeds: {mean}"
 
 
 def macro_averages(
-    reference: ExperimentSuite, runs: Sequence[TransductionRun], ensembles: Sequence[EnsembleRun]
+    suite: ExperimentSuite, runs: Sequence[TransductionRun], ensembles: Sequence[EnsembleRun]
 ) -> list[MacroAverage]:
     """Return the means over the experiments of each setting, by seed and of the ensembles."""
     own: dict[tuple[str, str], list[TransductionRun | EnsembleRun]] = {}
     every: list[TransductionRun | EnsembleRun] = [*runs, *ensembles]
     for each in every:
-        own.setdefault((reference.experiment(each.experiment).setting, each.who), []).append(each)
-    return [_macro_average(reference, named, group) for named, group in own.items()]
+        own.setdefault((suite.experiment(each.experiment).setting, each.label), []).append(each)
+    return [_macro_average(suite, named, group) for named, group in own.items()]
 
 
 def write_reports(
-    reference: ExperimentSuite,
+    suite: ExperimentSuite,
     request: RecipeRequest,
     runs: Sequence[TransductionRun],
     ensembles: Sequence[EnsembleRun],
-    found: Sequence[SettingComparison],
+    comparisons: Sequence[SettingComparison],
 ) -> str:
     """Write report.json and report.html.
 
     Args:
-        reference: The suite of experiments.
+        suite: The suite of experiments.
         request: The recipe's request.
         runs: Scored runs; the page shows examples and attention of the first one.
         ensembles: Scored ensembles.
-        found: Comparisons of settings.
+        comparisons: Comparisons of settings.
 
     Returns:
         The line that names the report.
     """
-    means = macro_averages(reference, runs, ensembles)
+    means = macro_averages(suite, runs, ensembles)
     names = list(dict.fromkeys(run.experiment for run in runs))
     numbers = {
-        **{"name": reference.name, "title": reference.title, "measure": reference.measure, "beam": BEAM_SIZE},
+        **{"name": suite.name, "title": suite.title, "measure": suite.measure, "beam": BEAM_SIZE},
         **{"seeds": request.seeds, "samples": request.samples},
-        "experiments": [_experiment_json(reference.experiment(name), runs, ensembles) for name in names],
-        "macro": [macro.told() for macro in means],
-        "differences": [each.told() for each in found],
+        "experiments": [_experiment_json(suite.experiment(name), runs, ensembles) for name in names],
+        "macro": [macro.to_json() for macro in means],
+        "differences": [each.to_json() for each in comparisons],
     }
     write_json(request.out / "report.json", numbers)
-    write_report(request.out / "report.html", _report_page(reference, runs, ensembles, means, found))
+    write_report(request.out / "report.html", _report_page(suite, runs, ensembles, means, comparisons))
     return f"report: {request.out / 'report.html'}"
 
 
@@ -256,64 +261,62 @@ def _format_interval(measure: MetricName, scores: Evaluation | Mean) -> str:
     return f"{interval.low:.2f} to {interval.high:.2f}"
 
 
-def _metric_label(reference: ExperimentSuite) -> str:
+def _metric_label(suite: ExperimentSuite) -> str:
     """Return the displayed name of the main score."""
-    return METRIC_LABELS[reference.measure]
+    return METRIC_LABELS[suite.measure]
 
 
-def _format_scores(reference: ExperimentSuite, told: TransductionRun | EnsembleRun) -> str:
+def _format_scores(suite: ExperimentSuite, run: TransductionRun | EnsembleRun) -> str:
     """Return experiment, seed, scores on both sets, and published scores."""
-    dev, test = told.worths
-    parts = [_format_split(reference, "dev", dev)]
+    dev, test = run.scores
+    parts = [_format_split(suite, "dev", dev)]
     if test is not None:
-        published = [
-            f"{system} {value:.2f}" for system, value in reference.experiment(told.experiment).published.items()
-        ]
+        published = [f"{system} {value:.2f}" for system, value in suite.experiment(run.experiment).published.items()]
         beside = f" [published: {', '.join(published)}]" if published else ""
-        parts.insert(0, _format_split(reference, "test", test) + beside)
-    return f"{told.experiment}, {told.who}: {'; '.join(parts)}"
+        parts.insert(0, _format_split(suite, "test", test) + beside)
+    return f"{run.experiment}, {run.label}: {'; '.join(parts)}"
 
 
-def _format_split(reference: ExperimentSuite, which: str, worth: TransductionScores) -> str:
+def _format_split(suite: ExperimentSuite, which: str, set_scores: TransductionScores) -> str:
     """Return the scores on one set."""
-    evaluation, measure = worth.evaluation, reference.measure
-    among = "".join(f", {each.k}-best {each.accuracy:.2f}" for each in worth.among[1:])
+    evaluation, measure = set_scores.evaluation, suite.measure
+    among = "".join(f", {each.k}-best {each.accuracy:.2f}" for each in set_scores.k_best[1:])
     value, interval = metric_value(measure, evaluation), _format_interval(measure, evaluation)
-    return f"{which} {_metric_label(reference)} {value:.2f} ({interval}){among}, SER {evaluation.symbol_error_rate:.2f}"
+    return f"{which} {_metric_label(suite)} {value:.2f} ({interval}){among}, SER {evaluation.symbol_error_rate:.2f}"
 
 
 def _macro_average(
-    reference: ExperimentSuite, named: tuple[str, str], group: Sequence[TransductionRun | EnsembleRun]
+    suite: ExperimentSuite, named: tuple[str, str], group: Sequence[TransductionRun | EnsembleRun]
 ) -> MacroAverage:
     """Return the means over a group of runs or ensembles."""
     setting, who = named
-    dev = mean_of_groups([each.worths.dev.table for each in group])
-    tested = [(reference.experiment(each.experiment), each.worths.test) for each in group if each.worths.test]
-    compared = [(experiment, worth) for experiment, worth in tested if experiment.published]
+    dev = mean_of_groups([each.scores.dev.table for each in group])
+    tested = [(suite.experiment(each.experiment), each.scores.test) for each in group if each.scores.test]
+    compared = [(experiment, set_scores) for experiment, set_scores in tested if experiment.published]
     numbers = [next(iter(experiment.published.values())) for experiment, _ in compared]
     used = compared or tested
     return MacroAverage(
         setting=setting,
-        who=f"{setting}, {who}" if setting else who,
+        label=f"{setting}, {who}" if setting else who,
         dev=dev,
-        developed=len(group),
-        test=mean_of_groups([worth.table for _, worth in used]) if used else None,
-        tested=len(used),
+        num_dev_sets=len(group),
+        test=mean_of_groups([set_scores.table for _, set_scores in used]) if used else None,
+        num_test_sets=len(used),
         published=statistics.mean(numbers) if numbers else None,
     )
 
 
-def _macro_line(reference: ExperimentSuite, macro: MacroAverage) -> str:
+def _macro_line(suite: ExperimentSuite, macro: MacroAverage) -> str:
     """Return the line of a mean."""
-    measure, parts = reference.measure, list[str]()
+    measure, parts = suite.measure, list[str]()
     if macro.test is not None:
         beside = f" [published: {macro.published:.2f}]" if macro.published is not None else ""
-        sets = f"{macro.tested} test set" + "s" * (macro.tested > 1)
+        sets = f"{macro.num_test_sets} test set" + "s" * (macro.num_test_sets > 1)
         value, interval = metric_value(measure, macro.test), _format_interval(measure, macro.test)
-        parts.append(f"{_metric_label(reference)} {value:.2f} ({interval}) over {sets}{beside}")
-    sets = f"{macro.developed} dev set" + "s" * (macro.developed > 1)
+        parts.append(f"{_metric_label(suite)} {value:.2f} ({interval}) over {sets}{beside}")
+    sets = f"{macro.num_dev_sets} dev set" + "s" * (macro.num_dev_sets > 1)
     parts.append(f"{metric_value(measure, macro.dev):.2f} ({_format_interval(measure, macro.dev)}) over {sets}")
-    return f"macro, {macro.who}: {'; '.join(parts)}"
+    return f"macro, {macro.label}: {'; '.join(parts)}"
 
 
 def _experiment_json(
@@ -321,85 +324,85 @@ def _experiment_json(
 ) -> dict[str, Any]:
     """Return all numbers of one experiment."""
     own = [run for run in runs if run.experiment == experiment.name]
-    together = [each for each in ensembles if each.experiment == experiment.name]
-    told: dict[str, Any] = {"name": experiment.name, "published": dict(experiment.published)}
-    told["runs"] = [_run_json(run) for run in own]
-    told["ensemble"] = {"members": together[0].members, **_scores_json(together[0].worths)} if together else None
-    return told
+    ensemble = [each for each in ensembles if each.experiment == experiment.name]
+    values: dict[str, Any] = {"name": experiment.name, "published": dict(experiment.published)}
+    values["runs"] = [_run_json(run) for run in own]
+    values["ensemble"] = {"members": ensemble[0].members, **_scores_json(ensemble[0].scores)} if ensemble else None
+    return values
 
 
 def _run_json(run: TransductionRun) -> dict[str, Any]:
     """Return all numbers of one run."""
     counted = {"seconds": run.stopped["seconds"], "updates": run.stopped["update"], "samples": run.stopped["samples"]}
     settings = {"epochs": run.epochs, "parameters": run.parameters, "config": msgspec.to_builtins(run.config)}
-    return {"seed": run.config.seed, **_scores_json(run.worths), **counted, **settings}
+    return {"seed": run.config.seed, **_scores_json(run.scores), **counted, **settings}
 
 
-def _scores_json(worths: SplitScores) -> dict[str, Any]:
+def _scores_json(scores: SplitScores) -> dict[str, Any]:
     """Return the scores on both sets."""
-    return {"dev": worths.dev.told(), "test": worths.test.told() if worths.test is not None else None}
+    return {"dev": scores.dev.to_json(), "test": scores.test.to_json() if scores.test is not None else None}
 
 
 def _report_page(
-    reference: ExperimentSuite,
+    suite: ExperimentSuite,
     runs: Sequence[TransductionRun],
     ensembles: Sequence[EnsembleRun],
     means: Sequence[MacroAverage],
-    found: Sequence[SettingComparison],
+    comparisons: Sequence[SettingComparison],
 ) -> Report:
     """Return the page: all scores with published ones, examples and errors of the first run."""
     every: list[TransductionRun | EnsembleRun] = [*runs, *ensembles]
-    rows = [row for each in every for row in _table_rows(reference, each)]
-    candidates = [f"{k}-best" for k in range(2, reference.candidates + 1)]
-    heads = ["experiment", "of", "set", _metric_label(reference), "95 %", *candidates, "SER", "seconds", "published"]
-    lines = [f"{_macro_line(reference, macro)}." for macro in means if macro.mean]
-    beside = [comparison_table(reference, found)] if found else []
+    rows = [row for each in every for row in _table_rows(suite, each)]
+    candidates = [f"{k}-best" for k in range(2, suite.candidates + 1)]
+    heads = ["experiment", "of", "set", _metric_label(suite), "95 %", *candidates, "SER", "seconds", "published"]
+    lines = [f"{_macro_line(suite, macro)}." for macro in means if macro.mean]
+    beside = [comparison_table(suite, comparisons)] if comparisons else []
     first = runs[0]
-    introduction = f"{reference.introduction}\n\nDrawn below: {first.experiment}, {first.who}."
-    summary = [_summary_entry(reference, macro) for macro in means]
+    introduction = f"{suite.introduction}\n\nDrawn below: {first.experiment}, {first.label}."
+    summary = [_summary_entry(suite, macro) for macro in means]
     return replace(
         first.report,
-        title=reference.title,
+        title=suite.title,
         introduction=introduction,
         summary=summary,
         log=(),
-        parts=[ReportTable("All runs", " ".join(lines), heads, rows), *beside, *_attention_examples(reference, runs)],
+        parts=[ReportTable("All runs", " ".join(lines), heads, rows), *beside, *_attention_examples(suite, runs)],
     )
 
 
-def _attention_examples(reference: ExperimentSuite, runs: Sequence[TransductionRun]) -> Iterator[ReportExamples]:
+def _attention_examples(suite: ExperimentSuite, runs: Sequence[TransductionRun]) -> Iterator[ReportExamples]:
     """Yield decoded examples with attention for the first run of every further experiment."""
     firsts = dict[str, TransductionRun]()
     for run in runs:
         firsts.setdefault(run.experiment, run)
     for name, run in firsts.items():
-        if reference.drawn and name != runs[0].experiment:
-            yield from drawn_examples(f"Attention: {name}, {run.who}", run.report.examples)
+        if suite.show_all_attention and name != runs[0].experiment:
+            yield from drawn_examples(f"Attention: {name}, {run.label}", run.report.examples)
 
 
-def _summary_entry(reference: ExperimentSuite, macro: MacroAverage) -> tuple[str, str]:
+def _summary_entry(suite: ExperimentSuite, macro: MacroAverage) -> tuple[str, str]:
     """Return a headline number: the mean of one seed or of the ensembles."""
     scores, which = (macro.test, "test") if macro.test else (macro.dev, "dev")
     beside = f"; published {macro.published:.2f}" if macro.published is not None else ""
-    value = f"{metric_value(reference.measure, scores):.2f} %"
-    return f"{'macro ' if macro.mean else ''}{which} {_metric_label(reference)}", f"{value} ({macro.who}{beside})"
+    value = f"{metric_value(suite.measure, scores):.2f} %"
+    return f"{'macro ' if macro.mean else ''}{which} {_metric_label(suite)}", f"{value} ({macro.label}{beside})"
 
 
-def _table_rows(reference: ExperimentSuite, told: TransductionRun | EnsembleRun) -> Iterator[list[str]]:
+def _table_rows(suite: ExperimentSuite, run: TransductionRun | EnsembleRun) -> Iterator[list[str]]:
     """Yield a table row for each set."""
-    seconds = f"{told.stopped['seconds']:,.0f}" if isinstance(told, TransductionRun) else "–"
-    for which, worth in zip(("dev", "test"), told.worths, strict=True):
-        if worth is None:
+    seconds = f"{run.stopped['seconds']:,.0f}" if isinstance(run, TransductionRun) else "–"
+    for which, set_scores in zip(("dev", "test"), run.scores, strict=True):
+        if set_scores is None:
             continue
-        published = reference.experiment(told.experiment).published if which == "test" else {}
+        published = suite.experiment(run.experiment).published if which == "test" else {}
         beside = ", ".join(f"{system} {value:.2f}" for system, value in published.items()) or "–"
         value, interval = (
-            metric_value(reference.measure, worth.evaluation),
-            _format_interval(reference.measure, worth.evaluation),
+            metric_value(suite.measure, set_scores.evaluation),
+            _format_interval(suite.measure, set_scores.evaluation),
         )
-        among = [f"{each.accuracy:.2f}" for each in worth.among[1:]]
-        error = f"{worth.evaluation.symbol_error_rate:.2f}"
-        yield [told.experiment, told.who, which, f"{value:.2f}", interval, *among, error, seconds, beside]
+        among = [f"{each.accuracy:.2f}" for each in set_scores.k_best[1:]]
+        error = f"{set_scores.evaluation.symbol_error_rate:.2f}"
+        yield [run.experiment, run.label, which, f"{value:.2f}", interval, *among, error, seconds, beside]
 
 
 class TransductionJob(NamedTuple):
@@ -411,30 +414,30 @@ class TransductionJob(NamedTuple):
     introduction: str
 
 
-def run_suite(reference: ExperimentSuite, request: RecipeRequest) -> Iterator[str]:
+def run_suite(suite: ExperimentSuite, request: RecipeRequest) -> Iterator[str]:
     """Train and score the selected experiments.
 
     Args:
-        reference: The suite of experiments.
+        suite: The suite of experiments.
         request: The recipe's request.
 
     Yields:
         A line per run, then a line per ensemble, the means, the comparisons and the path of the report.
     """
-    asked = [[_plan_job(reference, each) for each in of_seed] for of_seed in plan_trainings(reference, request)]
-    named = [(job.training.name, job) for of_seed in asked for job in of_seed]
+    jobs_by_seed = [[_plan_job(suite, each) for each in of_seed] for of_seed in plan_trainings(suite, request)]
+    named = [(job.training.name, job) for of_seed in jobs_by_seed for job in of_seed]
     runs, ensembles = [], []
     for run in run_jobs(train_and_score, named, request):
-        yield format_run(reference, run)
+        yield format_run(suite, run)
         runs.append(run)
     if request.seeds > 1:
-        members = [(ensemble_name([job.training for job in jobs]), jobs) for jobs in zip(*asked, strict=True)]
+        members = [(ensemble_name([job.training for job in jobs]), jobs) for jobs in zip(*jobs_by_seed, strict=True)]
         for together in run_jobs(score_ensemble, members, request):
-            yield format_ensemble(reference, together)
+            yield format_ensemble(suite, together)
             ensembles.append(together)
-    found = compare_settings(reference, runs)
-    yield from summary_lines(reference, runs, ensembles, found)
-    yield write_reports(reference, request, runs, ensembles, found)
+    comparisons = compare_settings(suite, runs)
+    yield from summary_lines(suite, runs, ensembles, comparisons)
+    yield write_reports(suite, request, runs, ensembles, comparisons)
 
 
 def train_and_score(job: TransductionJob, tell: ProgressCallback) -> TransductionRun:
@@ -442,11 +445,11 @@ def train_and_score(job: TransductionJob, tell: ProgressCallback) -> Transductio
     experiment, config, paths, folder = job.training
     train_with_progress(Files(paths.train, paths.dev), folder, config, tell)
     tell("decoding, to judge it")
-    transducer = load(folder)
-    judgement, dev = score_predictor(transducer, read_pairs(paths.dev, config), job.candidates)
+    predictor = load(folder)
+    judgement, dev = score_predictor(predictor, read_pairs(paths.dev, config), job.candidates)
     test = None
     if paths.test is not None:
-        judgement, test = score_predictor(transducer, read_pairs(paths.test, config), job.candidates)
+        judgement, test = score_predictor(predictor, read_pairs(paths.test, config), job.candidates)
     report = report_on(folder, judgement, job.title, job.introduction)
     write_report(folder / "report.html", report)
     log = read_log(folder)
@@ -455,10 +458,10 @@ def train_and_score(job: TransductionJob, tell: ProgressCallback) -> Transductio
     return TransductionRun(
         experiment=experiment,
         config=config,
-        worths=SplitScores(dev, test),
+        scores=SplitScores(dev, test),
         stopped=stopped,
         epochs=stopped["samples"] / examples,
-        parameters=parameter_count(transducer.network),
+        parameters=parameter_count(predictor.network),
         report=report,
     )
 
@@ -467,17 +470,17 @@ def score_ensemble(jobs: Sequence[TransductionJob], tell: ProgressCallback) -> E
     """Score the runs of one experiment as an ensemble."""
     first = jobs[0].training
     tell("decoding, to judge it")
-    transducer = load([job.training.folder for job in jobs])
+    predictor = load([job.training.folder for job in jobs])
 
-    def worth(path: Path) -> TransductionScores:
+    def score_set(path: Path) -> TransductionScores:
         """On one set."""
-        return score_predictor(transducer, read_pairs(path, first.config), jobs[0].candidates)[1]
+        return score_predictor(predictor, read_pairs(path, first.config), jobs[0].candidates)[1]
 
-    test = worth(first.paths.test) if first.paths.test is not None else None
-    return EnsembleRun(first.experiment, len(jobs), SplitScores(worth(first.paths.dev), test))
+    test = score_set(first.paths.test) if first.paths.test is not None else None
+    return EnsembleRun(first.experiment, len(jobs), SplitScores(score_set(first.paths.dev), test))
 
 
-def _plan_job(reference: ExperimentSuite, training: TrainingJob) -> TransductionJob:
+def _plan_job(suite: ExperimentSuite, training: TrainingJob) -> TransductionJob:
     """Return the job of a training with title and introduction of its page."""
-    title = f"{reference.title}: {training.name}"
-    return TransductionJob(training, reference.candidates, title, reference.introduction)
+    title = f"{suite.title}: {training.name}"
+    return TransductionJob(training, suite.candidates, title, suite.introduction)

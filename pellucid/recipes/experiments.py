@@ -52,7 +52,7 @@ class Experiment(NamedTuple):
     """Settings that override those of the recipe's file."""
     setting: str = ""
     """Name of these settings; means are taken over the experiments with the same name."""
-    beside: str = ""
+    baseline: str = ""
     """Name of the baseline experiment on the same pairs for paired comparison; empty for none."""
 
 
@@ -70,7 +70,7 @@ class ExperimentSuite(NamedTuple):
     experiments: Sequence[Experiment]
     candidates: int = 1
     """Accuracy is reported at 1-best to k-best."""
-    drawn: bool = False
+    show_all_attention: bool = False
     """The report shows attention for the first run of every experiment, not of the first experiment only."""
     folder: str = ""
     """Data folder, if its name differs from the recipe's."""
@@ -86,9 +86,9 @@ class SplitFiles(NamedTuple):
     train: Path
     dev: Path
     test: Path | None
-    cut: str = ""
+    reduction: str = ""
     """Description of the reduction to fewer samples; empty for the full data."""
-    passes: float = 0.0
+    max_epochs: float = 0.0
     """Maximum epochs over a reduced training set, derived from the size of the full set where none is configured."""
 
 
@@ -107,22 +107,20 @@ class TrainingJob(NamedTuple):
         return f"{self.experiment}, seed {self.config.seed}"
 
 
-def plan_trainings(reference: ExperimentSuite, request: RecipeRequest) -> list[list[TrainingJob]]:
+def plan_trainings(suite: ExperimentSuite, request: RecipeRequest) -> list[list[TrainingJob]]:
     """Return the training jobs, a list per seed with one job per experiment.
 
     Args:
-        reference: The suite of experiments.
+        suite: The suite of experiments.
         request: The recipe's request; reductions of the data are reported to its progress display.
     """
-    experiments = prepare_experiments(reference, request)
+    experiments = prepare_experiments(suite, request)
     seeds = range(1, request.seeds + 1)
-    found = [
-        [_plan_training(reference, each, paths, (seed, request.out)) for each, paths in experiments] for seed in seeds
-    ]
+    found = [[_plan_training(suite, each, paths, (seed, request.out)) for each, paths in experiments] for seed in seeds]
     for first in found[0]:
-        if request.seen is not None and first.paths.cut:
+        if request.progress is not None and first.paths.reduction:
             passes = first.config.training.epochs
-            request.seen.say(f"{first.experiment}: {first.paths.cut}, {passes:g} passes at most")
+            request.progress.say(f"{first.experiment}: {first.paths.reduction}, {passes:g} passes at most")
     return found
 
 
@@ -131,41 +129,41 @@ def ensemble_name(members: Sequence[TrainingJob]) -> str:
     return f"{members[0].experiment}, ensemble of {len(members)}"
 
 
-def prepare_experiments(reference: ExperimentSuite, request: RecipeRequest) -> list[tuple[Experiment, SplitFiles]]:
+def prepare_experiments(suite: ExperimentSuite, request: RecipeRequest) -> list[tuple[Experiment, SplitFiles]]:
     """Write the pairs of the selected experiments to files and return both, in the order of the suite."""
-    experiments = select_experiments(reference, request.only)
-    data = find_data(reference, request.data)
+    experiments = select_experiments(suite, request.only)
+    data = find_data(suite, request.data)
     make_folder(request.out)
     return [(each, write_splits(each, data, request.out / "data" / each.name, request.samples)) for each in experiments]
 
 
-def select_experiments(reference: ExperimentSuite, only: Sequence[str]) -> list[Experiment]:
+def select_experiments(suite: ExperimentSuite, only: Sequence[str]) -> list[Experiment]:
     """Return the experiments with these names, or all, in the order of the suite.
 
     Raises:
         InputError: A name is unknown; the message lists the names.
     """
-    names = [experiment.name for experiment in reference.experiments]
+    names = [experiment.name for experiment in suite.experiments]
     for name in only:
         if name not in names:
             listed = ", ".join(names)
             raise InputError(
-                f"{reference.name} has no experiment {quote(name)}{nearest(name, names)} (there are: {listed})"
+                f"{suite.name} has no experiment {quote(name)}{nearest(name, names)} (there are: {listed})"
             )
-    return [experiment for experiment in reference.experiments if not only or experiment.name in only]
+    return [experiment for experiment in suite.experiments if not only or experiment.name in only]
 
 
-def find_data(reference: ExperimentSuite, data: Path) -> Path:
+def find_data(suite: ExperimentSuite, data: Path) -> Path:
     """Return the data folder of a suite.
 
     Raises:
         DataError: The folder does not exist; the message names the source of the data.
     """
-    name = reference.folder or reference.name
+    name = suite.folder or suite.name
     folder = data / name
     if not folder.is_dir():
         raise DataError(
-            f"{folder} is not there: the data is {reference.origin}; give the folder that holds it as "
+            f"{folder} is not there: the data is {suite.origin}; give the folder that holds it as "
             f"{name} with --data, or in PELLUCID_DATA"
         )
     return folder
@@ -190,7 +188,7 @@ def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int)
     if 0 < samples < whole:
         train, dev = train[:samples], sample_evenly(dev, max(round(len(dev) * samples / whole), MIN_DEV_PAIRS))
         told = f"{len(train):,} of {whole:,} training pairs, {len(dev):,} of {len(pairs.dev):,} development pairs"
-        paths = paths._replace(cut=told, passes=float(round(derived_epochs(whole))))
+        paths = paths._replace(reduction=told, max_epochs=float(round(derived_epochs(whole))))
     make_folder(folder)
     for path, examples in zip(paths[:3], (train, dev, pairs.test), strict=True):
         if path is not None:
@@ -210,13 +208,13 @@ def sample_evenly(pairs: Sequence[Example], count: int) -> list[Example]:
 
 
 def _plan_training(
-    reference: ExperimentSuite, experiment: Experiment, paths: SplitFiles, at: tuple[int, Path]
+    suite: ExperimentSuite, experiment: Experiment, paths: SplitFiles, at: tuple[int, Path]
 ) -> TrainingJob:
     """Return the training job of an experiment; `at` holds seed and output folder."""
     seed, out = at
-    config = load_recipe_config(reference.name, {**experiment.settings, "seed": seed})
-    if paths.cut and not config.training.epochs:
-        training = msgspec.structs.replace(config.training, epochs=paths.passes)
+    config = load_recipe_config(suite.name, {**experiment.settings, "seed": seed})
+    if paths.reduction and not config.training.epochs:
+        training = msgspec.structs.replace(config.training, epochs=paths.max_epochs)
         config = msgspec.structs.replace(config, training=training)
     return TrainingJob(experiment.name, config, paths, out / "runs" / f"{experiment.name}-seed-{seed}")
 
@@ -239,14 +237,14 @@ class TransductionScores(NamedTuple):
     evaluation: Evaluation
     table: Int[np.ndarray, "n 3"]
     """Outcome of each example, for means over sets."""
-    among: list[Oracle]
+    k_best: list[Oracle]
     """Share of examples with a correct output among the first 1, 2, … candidates."""
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the scores as plain values for JSON."""
         values = self.evaluation.to_dict()
         kept = {key: value for key, value in values.items() if key.removesuffix("_ci95") in REPORTED_RATES}
-        return {**kept, "among_first": [each._asdict() for each in self.among]}
+        return {**kept, "among_first": [each._asdict() for each in self.k_best]}
 
 
 class SplitScores(NamedTuple):
@@ -257,30 +255,30 @@ class SplitScores(NamedTuple):
 
 
 def score_predictor(
-    transducer: Predictor, examples: Sequence[Example], candidates: int
+    predictor: Predictor, examples: Sequence[Example], candidates: int
 ) -> tuple[Judgement, TransductionScores]:
     """Decode examples with beam search and score the outputs.
 
     Args:
-        transducer: Predictor of the trained model.
+        predictor: Predictor of the trained model.
         examples: Sources with one target each.
         candidates: Number of hypotheses per source for k-best accuracy.
 
     Returns:
         The outputs with their references for the page, and the scores.
     """
-    use_threads(transducer.config.threads)
-    found = transducer.with_beam(BEAM_SIZE).hypotheses(examples, candidates)
+    use_threads(predictor.config.threads)
+    found = predictor.with_beam(BEAM_SIZE).hypotheses(examples, candidates)
     references: list[tuple[str, ...]] = [(example.target,) for example in examples]
     firsts = [outputs[0] for outputs in found]
-    scored = score(firsts, references, transducer.segmenters)
+    scored = score(firsts, references, predictor.segmenters)
     evaluation = evaluate(scored)
     lists = [
-        score(outputs, [wanted] * len(outputs), transducer.segmenters)
+        score(outputs, [wanted] * len(outputs), predictor.segmenters)
         for outputs, wanted in zip(found, references, strict=True)
     ]
     among = oracle(lists, candidates)
-    return Judgement(transducer, firsts, references, scored, evaluation), TransductionScores(
+    return Judgement(predictor, firsts, references, scored, evaluation), TransductionScores(
         evaluation, outcomes(scored), among
     )
 
@@ -290,7 +288,7 @@ class TransductionRun(NamedTuple):
 
     experiment: str
     config: Config
-    worths: SplitScores
+    scores: SplitScores
     stopped: dict[str, Any]
     """Last record of the log: updates, samples, seconds of training."""
     epochs: float
@@ -299,7 +297,7 @@ class TransductionRun(NamedTuple):
     report: Report
 
     @property
-    def who(self) -> str:
+    def label(self) -> str:
         """Return the seed as text."""
         return f"seed {self.config.seed}"
 
@@ -309,9 +307,9 @@ class EnsembleRun(NamedTuple):
 
     experiment: str
     members: int
-    worths: SplitScores
+    scores: SplitScores
 
     @property
-    def who(self) -> str:
+    def label(self) -> str:
         """Return the size of the ensemble as text."""
         return f"ensemble of {self.members}"

@@ -35,7 +35,7 @@ def run_jobs(
         request: The recipe's request, which holds the progress display.
     """
     names = [f"{name} ({place} of {len(jobs)})" if len(jobs) > 1 else name for place, (name, _) in enumerate(jobs, 1)]
-    return parallel_map(task, [job for _, job in jobs], partial(_show_progress, request.seen, names))
+    return parallel_map(task, [job for _, job in jobs], partial(_show_progress, request.progress, names))
 
 
 def train_with_progress(files: Files, folder: Path, config: Config, tell: ProgressCallback) -> None:
@@ -47,24 +47,24 @@ def train_with_progress(files: Files, folder: Path, config: Config, tell: Progre
         config: Configuration of the run.
         tell: Progress callback; it receives every event except most update events.
     """
-    for _, told in throttle(train_run(files, folder, config)):
-        if told is not None:
-            tell(told)
+    for _, event in throttle(train_run(files, folder, config)):
+        if event is not None:
+            tell(event)
 
 
 def progress_callback(request: RecipeRequest, name: str) -> ProgressCallback:
     """Return the progress callback of a training that runs in this process."""
-    return partial(_show_progress, request.seen, [name], 0)
+    return partial(_show_progress, request.progress, [name], 0)
 
 
-def _show_progress(seen: Rows | None, names: Sequence[str], job: int, what: Any) -> None:  # noqa: ANN401 (as it was told)
+def _show_progress(progress: Rows | None, names: Sequence[str], job: int, event: Any) -> None:  # noqa: ANN401 (any event)
     """Show an event, a message or a sample count of a job."""
-    if seen is None:
+    if progress is None:
         return
-    match what:
+    match event:
         case SampleProgress():
-            seen.reach(names[job], what.samples, what.total, what.state)
+            progress.reach(names[job], event.samples, event.total, event.state)
         case str():
-            seen.say(f"{names[job]}: {what}")
+            progress.say(f"{names[job]}: {event}")
         case _:
-            seen.tell(names[job], what)
+            progress.tell(names[job], event)

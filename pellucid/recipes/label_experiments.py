@@ -66,13 +66,13 @@ class LabelScores(NamedTuple):
 
     scores: Mapping[str, LabelScore]
     labelled: Labelled
-    further: Mapping[str, Any]
+    extra_results: Mapping[str, Any]
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         values = {name: score.value for name, score in self.scores.items()}
         intervals = {name: list(score.interval) for name, score in self.scores.items() if score.interval is not None}
-        return {**values, "ci95": intervals, "labels": self.labelled.to_dict(), **self.further}
+        return {**values, "ci95": intervals, "labels": self.labelled.to_dict(), **self.extra_results}
 
 
 class LabelSplitScores(NamedTuple):
@@ -82,17 +82,17 @@ class LabelSplitScores(NamedTuple):
     test: LabelScores
 
 
-def predict_labels(transducer: Predictor, examples: Sequence[Example]) -> LabelPredictions:
+def predict_labels(predictor: Predictor, examples: Sequence[Example]) -> LabelPredictions:
     """Predict examples and score the predictions by example."""
-    use_threads(transducer.config.threads)
-    traces = transducer.trace(examples)
-    scored = score(traces, [(example.target,) for example in examples], transducer.segmenters)
+    use_threads(predictor.config.threads)
+    traces = predictor.trace(examples)
+    scored = score(traces, [(example.target,) for example in examples], predictor.segmenters)
     return LabelPredictions(examples, traces, scored, score_labels(scored, traces))
 
 
-def score_predictions(answers: LabelPredictions, scoring: ScoringFunction, further: ExtraResults) -> LabelScores:
+def score_predictions(answers: LabelPredictions, scoring: ScoringFunction, extra_results: ExtraResults) -> LabelScores:
     """Return the recipe's scores of predictions."""
-    return LabelScores(scoring(answers), answers.labelled, further(answers))
+    return LabelScores(scoring(answers), answers.labelled, extra_results(answers))
 
 
 def no_extra_results(answers: LabelPredictions) -> Mapping[str, Any]:
@@ -104,9 +104,9 @@ class LabelRun(NamedTuple):
     """One experiment with one seed, or the ensemble of all seeds, scored."""
 
     experiment: str
-    who: str
+    label: str
     """Seed or size of the ensemble, as text."""
-    worths: LabelSplitScores
+    scores: LabelSplitScores
     config: Config
     parameters: int
     log: Sequence[Mapping[str, Any]] = ()
@@ -123,12 +123,12 @@ class LabelRun(NamedTuple):
 class LabelSuite(NamedTuple):
     """Experiments with tags or classes that share a configuration and a report."""
 
-    reference: ExperimentSuite
+    definition: ExperimentSuite
     """Names, data and experiments; published scores are in `published`."""
     scoring: ScoringFunction
     published: Mapping[str, Mapping[str, float]]
     """Published scores on the test set, by score and system."""
-    further: ExtraResults = no_extra_results
+    extra_results: ExtraResults = no_extra_results
     parts: Callable[[Sequence[LabelRun]], Iterable[ReportPart]] = lambda runs: ()
     """Function that returns the recipe's own figures, tables and texts."""
     readable: bool = True
@@ -142,17 +142,21 @@ class LabelJob(NamedTuple):
 
     training: TrainingJob
     scoring: ScoringFunction
-    further: ExtraResults
+    extra_results: ExtraResults
     readable: bool
 
 
-def run_experiments(labelling: LabelSuite, request: RecipeRequest) -> Iterator[LabelRun]:
+def run_experiments(suite: LabelSuite, request: RecipeRequest) -> Iterator[LabelRun]:
     """Train and score each experiment with each seed, then the ensembles."""
-    how = labelling.scoring, labelling.further, labelling.readable
-    asked = [[LabelJob(each, *how) for each in of_seed] for of_seed in plan_trainings(labelling.reference, request)]
-    yield from run_jobs(train_and_score, [(job.training.name, job) for of_seed in asked for job in of_seed], request)
+    options = suite.scoring, suite.extra_results, suite.readable
+    jobs_by_seed = [
+        [LabelJob(each, *options) for each in of_seed] for of_seed in plan_trainings(suite.definition, request)
+    ]
+    yield from run_jobs(
+        train_and_score, [(job.training.name, job) for of_seed in jobs_by_seed for job in of_seed], request
+    )
     if request.seeds > 1:
-        members = [(ensemble_name([job.training for job in jobs]), jobs) for jobs in zip(*asked, strict=True)]
+        members = [(ensemble_name([job.training for job in jobs]), jobs) for jobs in zip(*jobs_by_seed, strict=True)]
         yield from run_jobs(score_ensemble, members, request)
 
 
@@ -171,19 +175,19 @@ def score_ensemble(jobs: Sequence[LabelJob], tell: ProgressCallback) -> LabelRun
     return _score_run(jobs[0], load([job.training.folder for job in jobs]), f"ensemble of {len(jobs)}")
 
 
-def _score_run(job: LabelJob, transducer: Predictor, who: str) -> LabelRun:
+def _score_run(job: LabelJob, predictor: Predictor, label: str) -> LabelRun:
     """Score a model on the validation set and on the test set."""
-    worth = partial(score_predictions, scoring=job.scoring, further=job.further)
+    score_set = partial(score_predictions, scoring=job.scoring, extra_results=job.extra_results)
     experiment, config, paths, _ = job.training
     assert paths.test is not None
-    dev = worth(predict_labels(transducer, read_pairs(paths.dev, config)))
-    answers = predict_labels(transducer, read_pairs(paths.test, config))
+    dev = score_set(predict_labels(predictor, read_pairs(paths.dev, config)))
+    answers = predict_labels(predictor, read_pairs(paths.test, config))
     return LabelRun(
         experiment=experiment,
-        who=who,
-        worths=LabelSplitScores(dev, worth(answers)),
+        label=label,
+        scores=LabelSplitScores(dev, score_set(answers)),
         config=config,
-        parameters=sum(parameter_count(network) for network in transducer.networks),
+        parameters=sum(parameter_count(network) for network in predictor.networks),
         mistakes=_worst_examples(answers) if job.readable else (),
     )
 
@@ -201,52 +205,52 @@ MAX_CONFUSION_LABELS = 16
 """Maximum number of labels in a confusion matrix of the page."""
 
 
-def run_label_suite(labelling: LabelSuite, request: RecipeRequest) -> Iterator[str]:
+def run_label_suite(suite: LabelSuite, request: RecipeRequest) -> Iterator[str]:
     """Train and score the selected experiments.
 
     Args:
-        labelling: The suite of experiments.
+        suite: The suite of experiments.
         request: The recipe's request.
 
     Yields:
         A line per run and ensemble, the means over seeds and the path of the report.
     """
     runs = list[LabelRun]()
-    for run in run_experiments(labelling, request):
-        yield format_run(labelling, run)
+    for run in run_experiments(suite, request):
+        yield format_run(suite, run)
         runs.append(run)
     yield from _mean_lines(runs)
-    yield write_reports(labelling, request, runs)
+    yield write_reports(suite, request, runs)
 
 
-def format_run(labelling: LabelSuite, run: LabelRun) -> str:
+def format_run(suite: LabelSuite, run: LabelRun) -> str:
     """Return the line of a run: scores on both sets and published scores."""
-    dev, test = (_format_scores(worth) for worth in run.worths)
+    dev, test = (_format_scores(set_scores) for set_scores in run.scores)
     beside = "; ".join(
         f"{name}: {', '.join(f'{system} {value:.2f}' for system, value in systems.items())}"
-        for name, systems in labelling.published.items()
+        for name, systems in suite.published.items()
     )
-    told = f"{run.experiment}, {run.who}: test {test}{f' [published: {beside}]' if beside else ''}; dev {dev}"
+    told = f"{run.experiment}, {run.label}: test {test}{f' [published: {beside}]' if beside else ''}; dev {dev}"
     stopped = run.stopped
     trained = f", {stopped['samples']:,} samples in {stopped['seconds']:,.0f} s" if stopped else ""
     return f"{told}; {run.parameters:,} parameters{trained}"
 
 
-def write_reports(labelling: LabelSuite, request: RecipeRequest, runs: Sequence[LabelRun]) -> str:
+def write_reports(suite: LabelSuite, request: RecipeRequest, runs: Sequence[LabelRun]) -> str:
     """Write report.json, report.html and the recipe's figures as SVG files; return the line that names the report."""
-    reference = labelling.reference
+    definition = suite.definition
     names = list(dict.fromkeys(run.experiment for run in runs))
-    published = {name: dict(systems) for name, systems in labelling.published.items()}
+    published = {name: dict(systems) for name, systems in suite.published.items()}
     numbers = {
-        **{"name": reference.name, "title": reference.title, "published": published},
+        **{"name": definition.name, "title": definition.title, "published": published},
         **{"seeds": request.seeds, "samples": request.samples},
         "experiments": [
             {"name": name, "runs": [_run_json(run) for run in runs if run.experiment == name]} for name in names
         ],
     }
     write_json(request.out / "report.json", numbers)
-    own = list(labelling.parts(runs))
-    write_report(request.out / "report.html", _report_page(labelling, runs, own))
+    own = list(suite.parts(runs))
+    write_report(request.out / "report.html", _report_page(suite, runs, own))
     for part in own:
         if isinstance(part, ReportFigure):
             write_text(request.out / f"{re.sub(r'[^a-z0-9]+', '-', part.title.lower())}.svg", part.svg)
@@ -255,26 +259,26 @@ def write_reports(labelling: LabelSuite, request: RecipeRequest, runs: Sequence[
 
 def confusion_table(run: LabelRun) -> ReportTable | None:
     """Return the confusion matrix with recall, or None where there are too many labels."""
-    labelled = run.worths.test.labelled
+    labelled = run.scores.test.labelled
     if not 1 < len(labelled.labels) <= MAX_CONFUSION_LABELS:
         return None
     rows = [
         [label, *(f"{count:,}" for count in counts), f"{100 * counts[at] / max(sum(counts), 1):.1f} %"]
         for at, (label, counts) in enumerate(zip(labelled.labels, labelled.confusion, strict=True))
     ]
-    caption = f"{run.experiment}, {run.who}, test set: what was wanted down, what was answered across."
+    caption = f"{run.experiment}, {run.label}, test set: what was wanted down, what was answered across."
     return ReportTable("What is taken for what", caption, ["wanted", *labelled.labels, "right"], rows)
 
 
-def _format_scores(worth: LabelScores) -> str:
+def _format_scores(set_scores: LabelScores) -> str:
     """Return all scores on one set."""
-    return ", ".join(f"{name} {score.text}" for name, score in worth.scores.items())
+    return ", ".join(f"{name} {score.text}" for name, score in set_scores.scores.items())
 
 
 def _mean_lines(runs: Sequence[LabelRun]) -> Iterator[str]:
     """Yield mean and range of the test scores of each experiment with several seeds."""
     for name in dict.fromkeys(run.experiment for run in runs):
-        own = [run.worths.test.scores for run in runs if run.experiment == name and run.log]
+        own = [run.scores.test.scores for run in runs if run.experiment == name and run.log]
         if len(own) > 1:
             parts = []
             for score in own[0]:
@@ -285,32 +289,32 @@ def _mean_lines(runs: Sequence[LabelRun]) -> Iterator[str]:
 
 def _run_json(run: LabelRun) -> dict[str, Any]:
     """Return all numbers of one run."""
-    told: dict[str, Any] = {"who": run.who, "test": run.worths.test.told(), "dev": run.worths.dev.told()}
-    told["parameters"] = run.parameters
+    values: dict[str, Any] = {"who": run.label, "test": run.scores.test.to_json(), "dev": run.scores.dev.to_json()}
+    values["parameters"] = run.parameters
     if run.stopped:
         counted = {name: run.stopped[key] for name, key in (("seconds",) * 2, ("updates", "update"), ("samples",) * 2)}
-        told |= {"seed": run.config.seed, **counted, "config": msgspec.to_builtins(run.config)}
-    return told
+        values |= {"seed": run.config.seed, **counted, "config": msgspec.to_builtins(run.config)}
+    return values
 
 
-def _report_page(labelling: LabelSuite, runs: Sequence[LabelRun], own: Sequence[ReportPart]) -> Report:
+def _report_page(suite: LabelSuite, runs: Sequence[LabelRun], own: Sequence[ReportPart]) -> Report:
     """Return the page: all runs; curves, errors and settings of the first run; the recipe's own parts."""
-    first, reference = runs[0], labelling.reference
-    heads = ["experiment", "of", "set", *first.worths.test.scores, "parameters", "seconds"]
+    first, definition = runs[0], suite.definition
+    heads = ["experiment", "of", "set", *first.scores.test.scores, "parameters", "seconds"]
     rows = [row for run in runs for row in _table_rows(run)]
     published = [
-        [name, system, f"{value:.2f}"] for name, own in labelling.published.items() for system, value in own.items()
+        [name, system, f"{value:.2f}"] for name, own in suite.published.items() for system, value in own.items()
     ]
     parts = [ReportTable("All runs", "In brackets: 95 % intervals.", heads, rows)]
     if published:
         parts.append(ReportTable("Published", "On the same test set.", ["score", "system", "value"], published))
     tables = filter(None, map(confusion_table, runs))
     return Report(
-        title=reference.title,
-        introduction=f"{reference.introduction}\n\nCurves, mistakes, settings: {first.experiment}, {first.who}.",
-        summary=[(f"test {name}", score.text) for name, score in first.worths.test.scores.items()],
+        title=definition.title,
+        introduction=f"{definition.introduction}\n\nCurves, mistakes, settings: {first.experiment}, {first.label}.",
+        summary=[(f"test {name}", score.text) for name, score in first.scores.test.scores.items()],
         log=first.log,
-        followed=labelling.followed or task_of(first.config).metrics.followed,
+        followed=suite.followed or task_of(first.config).metrics.followed,
         mistakes=first.mistakes,
         config_toml=to_toml(first.config),
         parts=[*parts, *own, *tables],
@@ -320,6 +324,6 @@ def _report_page(labelling: LabelSuite, runs: Sequence[LabelRun], own: Sequence[
 def _table_rows(run: LabelRun) -> Iterator[list[str]]:
     """Yield a table row for each set."""
     seconds = f"{run.stopped['seconds']:,.0f}" if run.stopped else "–"
-    for which, worth in zip(SETS, (run.worths.test, run.worths.dev), strict=True):
-        scores = [score.text for score in worth.scores.values()]
-        yield [run.experiment, run.who, which, *scores, f"{run.parameters:,}", seconds]
+    for which, set_scores in zip(SETS, (run.scores.test, run.scores.dev), strict=True):
+        scores = [score.text for score in set_scores.scores.values()]
+        yield [run.experiment, run.label, which, *scores, f"{run.parameters:,}", seconds]

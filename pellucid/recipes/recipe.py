@@ -32,7 +32,7 @@ class RecipeRequest(NamedTuple):
     """Names of the experiments to run; empty runs all."""
     words: Path = WORD_LIST
     """Word list from which typos are made."""
-    seen: "Rows | None" = None
+    progress: "Rows | None" = None
     """Progress display; None shows nothing."""
 
 

@@ -148,7 +148,7 @@ def g2p_ablation_suite() -> ExperimentSuite:
                 pairs=partial(read_g2p_language, language, data),
                 settings=changed,
                 setting=setting,
-                beside=""
+                baseline=""
                 if setting == DEFAULT_SETTING
                 else f"{ABLATION_BASELINES.get(setting, DEFAULT_SETTING)}-{language}",
             )
@@ -334,11 +334,11 @@ def spelling_suite() -> ExperimentSuite:
                 {},
                 {"decoder": {"pointer_generator": True}},
                 setting="copying",
-                beside="codespell",
+                baseline="codespell",
             ),
         ],
         candidates=3,
-        drawn=True,
+        show_all_attention=True,
     )
 
 

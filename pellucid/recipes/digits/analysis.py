@@ -194,7 +194,7 @@ PROBE_SAMPLES = 20_000
 POSITION_STUDIES = (
     DigitsStudy("code", DigitsArchitecture("repeat"), DigitsTrainingPlan(300_000), 1),
     DigitsStudy(
-        "code, input read backwards", DigitsArchitecture("repeat"), DigitsTrainingPlan(300_000, backwards=True), 1
+        "code, input read backwards", DigitsArchitecture("repeat"), DigitsTrainingPlan(300_000, reverse_inputs=True), 1
     ),
     DigitsStudy("attention", DigitsArchitecture("attention"), DigitsTrainingPlan(150_000), 1),
     DigitsStudy(
@@ -250,7 +250,7 @@ def train_and_probe(study: DigitsStudy, tell: ProgressCallback = discard_progres
     """Train, then fit the probe."""
     network, outcome = train_network(study, tell)
     generator = np.random.default_rng([study.seed, 2])
-    fitted, judged = (study.plan.samples_from(PROBE_SAMPLES, generator) for _ in range(2))
+    fitted, judged = (study.plan.draw_samples(PROBE_SAMPLES, generator) for _ in range(2))
     probed = probe_codes(network, fitted, judged) if study.design.decoder == "repeat" else []
     return PositionResult(study, outcome, probed, judged.starts.std(axis=0).tolist())
 

@@ -97,9 +97,9 @@ def train_and_evaluate(task: DigitsJob, tell: ProgressCallback = discard_progres
     for name, examples in pairs.items():
         write_pairs(data / f"{name}.tsv", examples)
     events = train_run(Files(data / "train.tsv", data / "dev.tsv"), folder, task.config)
-    for _, told in throttle(events):
-        if told is not None:
-            tell(told)
+    for _, event in throttle(events):
+        if event is not None:
+            tell(event)
     judgement = judge(load(folder), pairs["test"])
     return TrainedDigitsRun(folder, judgement, digits_result(task, folder, judgement))
 
@@ -225,15 +225,15 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
 """Changes to Pellucid's model, each removes one ingredient."""
 NOTEBOOK_ARCHITECTURE, SHORT_PLAN = (
     DigitsArchitecture("attention"),
-    DigitsTrainingPlan(FEWEST_SAMPLES, every=750, validation=FEWEST_DEV_PAIRS),
+    DigitsTrainingPlan(FEWEST_SAMPLES, eval_interval=750, validation_samples=FEWEST_DEV_PAIRS),
 )
 ADDITIONS: Mapping[str, tuple[DigitsArchitecture, DigitsTrainingPlan]] = {
     "2016": (NOTEBOOK_ARCHITECTURE, SHORT_PLAN),
     "2016, padding masked": (NOTEBOOK_ARCHITECTURE._replace(attends_padding=False), SHORT_PLAN),
-    "2016, reads both ways": (NOTEBOOK_ARCHITECTURE._replace(directions="both", merge="sum"), SHORT_PLAN),
+    "2016, reads both ways": (NOTEBOOK_ARCHITECTURE._replace(bidirectional=True, merge="sum"), SHORT_PLAN),
     "2016, weights scaled by size": (NOTEBOOK_ARCHITECTURE._replace(initial="scaled"), SHORT_PLAN),
-    "2016, batches of 10": (NOTEBOOK_ARCHITECTURE, SHORT_PLAN._replace(batch=10)),
-    "2016, rate 0.02 falling": (NOTEBOOK_ARCHITECTURE, SHORT_PLAN._replace(rate=0.02, decay="cosine")),
+    "2016, batches of 10": (NOTEBOOK_ARCHITECTURE, SHORT_PLAN._replace(batch_size=10)),
+    "2016, rate 0.02 falling": (NOTEBOOK_ARCHITECTURE, SHORT_PLAN._replace(learning_rate=0.02, decay="cosine")),
 }
 """Changes to the notebook's network, each adds one ingredient."""
 FEWEST_INTRODUCTION = """\
@@ -389,10 +389,10 @@ def _extrapolation_settings(score: str, seed: int) -> dict[str, Any]:
 def train_and_test_lengths(task: DigitsJob, tell: ProgressCallback = discard_progress) -> ExtrapolationResult:
     """Train, then test at every length."""
     result = train_and_evaluate(task, tell)
-    transducer = load(result.folder)
+    predictor = load(result.folder)
     lengths = []
     for digits in TEST_LENGTHS:
-        judgement = judge(transducer, spelled_digits(PAIRS_PER_LENGTH, digits, digits, 1_000 + digits))
+        judgement = judge(predictor, spelled_digits(PAIRS_PER_LENGTH, digits, digits, 1_000 + digits))
         evaluation = judgement.evaluation
         agreed = trace_agreement(judgement.traces, [target for (target,) in judgement.references])
         accuracies = evaluation.symbol_accuracy / 100, evaluation.exact_match / 100

@@ -33,7 +33,7 @@ class DigitsArchitecture(NamedTuple):
     decoder: DecoderKind = "repeat"
     cell: CellKind = "gru"
     """Recurrent cell of the encoder."""
-    directions: Literal["forward", "both"] = "forward"
+    bidirectional: bool = False
     merge: Literal["concatenate", "sum", "product"] = "concatenate"
     embedding: Literal["one-hot", "learned"] = "one-hot"
     """Learned embeddings start as one-hot vectors: the notebook freezes them there."""
@@ -58,7 +58,7 @@ class DigitsNetwork(nn.Module):
         super().__init__()
         self.design = design
         self.encoder = _build_encoder(design)
-        size = HIDDEN_SIZE * (2 if design.directions == "both" and design.merge == "concatenate" else 1)
+        size = HIDDEN_SIZE * (2 if design.bidirectional and design.merge == "concatenate" else 1)
         self.decoder: nn.Module
         match design.decoder:
             case "repeat":
@@ -75,7 +75,7 @@ class DigitsNetwork(nn.Module):
             for name, parameter in self.named_parameters():
                 (nn.init.zeros_ if "bias" in name else _init_normal)(parameter.data)
         elif isinstance(self.decoder, ContextDecoder):
-            self.decoder.scale()
+            self.decoder.init_scaled()
         nn.init.xavier_uniform_(self.output.weight)
         if design.embedding == "learned":
             nn.init.eye_(self.encoder.table.weight)
@@ -111,7 +111,7 @@ class ContextDecoder(nn.Module):
             step: LSTM step: with the late output peephole of the notebook, or the usual one.
         """
         super().__init__()
-        self.units, self.take = units, step
+        self.units, self.lstm_step = units, step
         self.attention = AdditiveAttention(units, memory_size, attention_units)
         self.attention.key_projection.bias.requires_grad_(False).zero_()
         self.context_weight = nn.Parameter(torch.empty(4 * units, memory_size))
@@ -133,10 +133,10 @@ class ContextDecoder(nn.Module):
             contexts.append(looked.context)
             weights.append(looked.weights)
             sums = looked.context @ self.context_weight.T + state.hidden @ self.hidden_weight.T + self.bias
-            state = self.take(sums, state, peepholes)
+            state = self.lstm_step(sums, state, peepholes)
         return torch.stack(contexts, dim=1), torch.stack(weights, dim=1)
 
-    def scale(self) -> None:
+    def init_scaled(self) -> None:
         """Initialize the weights of each gate scaled by size; peepholes start at zero."""
         for gate in range(4):
             rows = slice(gate * self.units, (gate + 1) * self.units)
@@ -165,7 +165,7 @@ def _build_encoder(design: DigitsArchitecture) -> Encoder:
         EncoderConfig(
             cell=design.cell,
             hidden_size=HIDDEN_SIZE,
-            bidirectional=design.directions == "both",
+            bidirectional=design.bidirectional,
             merge=design.merge,
             embedding=design.embedding,
             embedding_size=len(SYMBOLS),

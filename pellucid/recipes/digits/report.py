@@ -364,7 +364,7 @@ def _run_json(outcome: DigitsResult) -> dict[str, Any]:
         "samples": curve[-1].samples,
         "seconds": outcome.seconds,
         "validation_samples": [point.samples for point in curve],
-        "training_cost": [point.cost for point in curve],
+        "training_cost": [point.loss for point in curve],
         "symbol_accuracy": [point.symbol_accuracy for point in curve],
         "exact_match": [point.exact_match for point in curve],
         "per_position": final.per_position,

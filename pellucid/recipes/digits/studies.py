@@ -119,7 +119,7 @@ attention (of 2016, but blind to padding) each state knows what stands before it
 The notebook's snippet takes the last position of the backward GRU, which has read one letter there; its answer stands
 at the first."""
 BIDIRECTIONAL = {
-    f"both, {merge}": DigitsArchitecture(directions="both", merge=merge) for merge in ("concatenate", "sum", "product")
+    f"both, {merge}": DigitsArchitecture(bidirectional=True, merge=merge) for merge in ("concatenate", "sum", "product")
 }
 
 
@@ -233,7 +233,9 @@ def run_optimizers(request: RecipeRequest) -> Iterator[str]:
 
 def optimizer_study(name: str, rate: float) -> DigitsStudy:
     """Return the study of the notebook's network without attention with another optimizer."""
-    return DigitsStudy(f"{name}, rate {rate:g}", DigitsArchitecture(), DigitsTrainingPlan(optimizer=name, rate=rate), 1)
+    return DigitsStudy(
+        f"{name}, rate {rate:g}", DigitsArchitecture(), DigitsTrainingPlan(optimizer=name, learning_rate=rate), 1
+    )
 
 
 CELLS_INTRODUCTION = """\

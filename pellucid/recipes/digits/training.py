@@ -70,32 +70,32 @@ class DigitsTrainingPlan(NamedTuple):
     """Hyperparameters of a training; the defaults are those of the notebook."""
 
     samples: int = 300_000
-    batch: int = 100
+    batch_size: int = 100
     digits: tuple[int, int] = (20, 20)
     """Minimum and maximum number of digits of a sample."""
     masked: bool = False
     """The loss excludes padding; otherwise padding counts as the digit 0."""
     optimizer: str = "adam"
-    rate: float = 0.005
+    learning_rate: float = 0.005
     decay: Literal["none", "cosine"] = "none"
     """Constant learning rate, or cosine decay to zero."""
-    every: int = 5_000
+    eval_interval: int = 5_000
     """Samples between validations."""
-    validation: int = 5_000
-    backwards: bool = False
+    validation_samples: int = 5_000
+    reverse_inputs: bool = False
     """Reverse the inputs."""
 
-    def samples_from(self, count: int, generator: np.random.Generator) -> Digits:
+    def draw_samples(self, count: int, generator: np.random.Generator) -> Digits:
         """Return `count` samples drawn from a generator."""
         drawn = draw(count, *self.digits, generator)
-        return backwards(drawn) if self.backwards else drawn
+        return backwards(drawn) if self.reverse_inputs else drawn
 
 
 class DigitsValidation(NamedTuple):
     """One validation; accuracies are fractions."""
 
     samples: int
-    cost: float
+    loss: float
     """Mean training loss since the last validation."""
     symbol_accuracy: float
     exact_match: float
@@ -141,7 +141,7 @@ class DigitsResult(NamedTuple):
         return self.final.symbol_accuracy
 
 
-def discard_progress(what: object) -> None:
+def discard_progress(event: object) -> None:
     """Ignore a progress message."""
 
 
@@ -161,7 +161,7 @@ def train_network(study: DigitsStudy, tell: ProgressCallback = discard_progress)
     is_numba_available()  # compiling and loading kernels is no part of any training
     torch.manual_seed(study.seed)
     network = DigitsNetwork(study.design)
-    validation = study.plan.samples_from(study.plan.validation, np.random.default_rng([study.seed, 1]))
+    validation = study.plan.draw_samples(study.plan.validation_samples, np.random.default_rng([study.seed, 1]))
     curve, judged, seconds, interrupted = list[DigitsValidation](), list[DigitsEvaluation](), 0.0, False
     started = time.perf_counter()
     try:
@@ -192,19 +192,19 @@ def training_steps(network: DigitsNetwork, plan: DigitsTrainingPlan, seed: int) 
     """
     generator = np.random.default_rng([seed, 0])
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    optimizer = OPTIMIZERS[plan.optimizer](parameters, plan.rate)
-    updates, costs = math.ceil(plan.samples / plan.batch), list[float]()
+    optimizer = OPTIMIZERS[plan.optimizer](parameters, plan.learning_rate)
+    updates, costs = math.ceil(plan.samples / plan.batch_size), list[float]()
     for update in range(updates):
         if plan.decay == "cosine":
-            optimizer.param_groups[0]["lr"] = plan.rate * (1 + math.cos(math.pi * update / updates)) / 2
-        cost = _batch_loss(network, plan.samples_from(plan.batch, generator), plan.masked)
+            optimizer.param_groups[0]["lr"] = plan.learning_rate * (1 + math.cos(math.pi * update / updates)) / 2
+        cost = _batch_loss(network, plan.draw_samples(plan.batch_size, generator), plan.masked)
         gradients = torch.autograd.grad(cost, parameters)
         for parameter, gradient in zip(parameters, clip_gradients(list(gradients)), strict=True):
             parameter.grad = gradient
         optimizer.step()
         costs.append(cost.item())
-        samples = (update + 1) * plan.batch
-        if samples // plan.every > (samples - plan.batch) // plan.every or update + 1 == updates:
+        samples = (update + 1) * plan.batch_size
+        if samples // plan.eval_interval > (samples - plan.batch_size) // plan.eval_interval or update + 1 == updates:
             yield samples, float(np.mean(costs))
             costs.clear()
 

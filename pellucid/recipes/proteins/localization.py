@@ -219,7 +219,7 @@ class AttentionProfile(NamedTuple):
     along: Sequence[float]
     """Mean share of each of `PROFILE_BINS` bins from the first residue to the last, in percent."""
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         shares = [{**share._asdict(), "interval": list(share.interval)} for share in self.shares]
         return {**self._asdict(), "shares": shares}
@@ -231,7 +231,9 @@ def attention_profiles(answers: LabelPredictions) -> dict[str, Any]:
     for example, trace in zip(answers.examples, answers.traces, strict=True):
         if trace.attention.any():
             weights.setdefault(example.target, []).append(trace.attention[-1].astype(np.float64))
-    return {"attention": {place: build_profile(weights[place]).told() for place in sorted(weights)}} if weights else {}
+    return (
+        {"attention": {place: build_profile(weights[place]).to_json() for place in sorted(weights)}} if weights else {}
+    )
 
 
 def build_profile(weights: Sequence[Float[np.ndarray, " _S"]]) -> AttentionProfile:
@@ -374,11 +376,11 @@ def profile_parts(runs: Sequence[LabelRun]) -> Iterator[ReportPart]:
     """Yield the attention profiles of the first run of each split with attention."""
     told = set[str]()
     for run in runs:
-        profiles = run.worths.test.further.get("attention")
+        profiles = run.scores.test.extra_results.get("attention")
         if profiles and run.experiment not in told:
             told.add(run.experiment)
             table = profile_table(profiles)
-            title = f"{table.title}: {run.experiment}, {run.who}"
+            title = f"{table.title}: {run.experiment}, {run.label}"
             caption = "The dashed line is what equal weights would give."
             yield ReportFigure(title, caption, svg(profile_figure(profiles)))
             yield msgspec.structs.replace(table, title=title)

@@ -83,16 +83,16 @@ def run_faithful(request: RecipeRequest) -> Iterator[str]:
     corpus = build_corpus(PAIRS)
     shapes = tensor_shapes(build_network(SpanishArchitecture(), corpus), slice_rows(to_tensors(corpus.data), 0, 4))
     groups = [outcomes[at : at + request.seeds] for at in range(0, len(outcomes), request.seeds)]
-    told = FaithfulReport(groups, shapes)
-    yield describe_overfitting(told)
-    write_json(request.out / "report.json", _report_json(told))
-    write_report(request.out / "report.html", _report_page(told))
+    report = FaithfulReport(groups, shapes)
+    yield describe_overfitting(report)
+    write_json(request.out / "report.json", _report_json(report))
+    write_report(request.out / "report.html", _report_page(report))
     yield f"report: {request.out / 'report.html'}"
 
 
-def describe_overfitting(told: FaithfulReport) -> str:
+def describe_overfitting(report: FaithfulReport) -> str:
     """Describe the loss curves of the author's network."""
-    runs = told.groups[0]
+    runs = report.groups[0]
     last, best = [run.curve[-1] for run in runs], [run.curve[run.best - 1].validation for run in runs]
     right, whole = (statistics.mean(values) for values in _training_accuracy(runs))
     epochs = _format_range([run.best for run in runs])
@@ -103,13 +103,13 @@ def describe_overfitting(told: FaithfulReport) -> str:
         f"ends at {statistics.mean(p.validation for p in last):.1f}, "
         f"{statistics.mean(p.validation for p in last) / statistics.mean(best):.1f} times as much. Of the words of the "
         f"training sentences {100 * right:.0f} % are right where the right word before is given, of those of the "
-        f"validation sentences {100 * statistics.mean(run.validation.given for run in runs):.0f} %."
+        f"validation sentences {100 * statistics.mean(run.validation.teacher_forcing for run in runs):.0f} %."
     )
 
 
 def _training_accuracy(runs: Sequence[SpanishResult]) -> tuple[list[float], list[float]]:
     """Return word accuracy with teacher forcing and free-running sentence accuracy of each run."""
-    return [run.training.given for run in runs], [run.training.sentences for run in runs]
+    return [run.training.teacher_forcing for run in runs], [run.training.sentences for run in runs]
 
 
 def _format_range(values: Sequence[int]) -> str:
@@ -128,9 +128,9 @@ def _result_line(outcome: SpanishResult) -> str:
     )
 
 
-def _report_page(told: FaithfulReport) -> Report:
+def _report_page(report: FaithfulReport) -> Report:
     """Return the page."""
-    first = told.groups[0][0]
+    first = report.groups[0][0]
     known = {english: (" ".join(tokenize(spanish)),) for english, spanish in PAIRS}
     return Report(
         title=TITLE,
@@ -145,7 +145,7 @@ def _report_page(told: FaithfulReport) -> Report:
             ("training", f"{first.seconds:.0f} s (of a processor; one thread)"),
         ],
         examples=[ExampleOutput(trace, known.get(trace.text, ())) for trace in first.traces],
-        parts=list(_report_parts(told)),
+        parts=list(_report_parts(report)),
     )
 
 
@@ -154,14 +154,14 @@ def _best_validation_loss(outcome: SpanishResult) -> float:
     return outcome.curve[outcome.best - 1].validation
 
 
-def _report_parts(told: FaithfulReport) -> Iterator[ReportPart]:
+def _report_parts(report: FaithfulReport) -> Iterator[ReportPart]:
     """Yield curves, overfitting, table of all networks, translations and shapes."""
     yield ReportFigure(
         "Training and validation loss",
         "Loss a sentence after each epoch: with attention, and of the plain encoder-decoder. In training with dropout.",
-        svg(loss_figure(told.groups)),
+        svg(loss_figure(report.groups)),
     )
-    yield ReportText("Training and validation loss", describe_overfitting(told))
+    yield ReportText("Training and validation loss", describe_overfitting(report))
     heads = ["network", "parameters", "training loss", "validation loss", "least", "after epoch"]
     more = ["training words", "alone", "validation words", "alone", "weight on padding", "seconds"]
     caption = (
@@ -169,9 +169,9 @@ def _report_parts(told: FaithfulReport) -> Iterator[ReportPart]:
         "last two networks were trained on what they themselves wrote."
     )
     yield ReportTable(
-        "Every network", caption, [*heads, *more], [_result_row(run) for group in told.groups for run in group]
+        "Every network", caption, [*heads, *more], [_result_row(run) for group in report.groups for run in group]
     )
-    lines = [[run.name, *(trace.output for trace in run.traces)] for run, *_ in told.groups]
+    lines = [[run.name, *(trace.output for trace in run.traces)] for run, *_ in report.groups]
     heads = [
         "network",
         f"{TRANSLATED_SENTENCES[0]} (training)",
@@ -180,7 +180,7 @@ def _report_parts(told: FaithfulReport) -> Iterator[ReportPart]:
     ]
     yield ReportTable("What they write", "Greedy, 33 steps, up to the first _EOS; seed 1.", heads, lines)
     caption = "N sentences, H units, C words; max_len is 32 of the source and 33 of the target. Read off a first batch."
-    rows_of_shapes = [[each.name, f"[{each.post}]", str(list(each.sizes))] for each in told.shapes]
+    rows_of_shapes = [[each.name, f"[{each.post}]", str(list(each.sizes))] for each in report.shapes]
     yield ReportTable("Shapes", caption, ["tensor", "in letters", "here"], rows_of_shapes)
     yield ReportText("Shapes", SHAPE_NOTES)
 
@@ -204,7 +204,11 @@ def _result_row(run: SpanishResult) -> list[str]:
         f"{last.validation:.1f}",
         f"{_best_validation_loss(run):.1f}",
         str(run.best),
-        *(f"{100 * share:.0f} %" for fit in (run.training, run.validation) for share in (fit.given, fit.alone)),
+        *(
+            f"{100 * share:.0f} %"
+            for fit in (run.training, run.validation)
+            for share in (fit.teacher_forcing, fit.free_running)
+        ),
         "–" if run.padding is None else f"{100 * run.padding:.1f} %",
         f"{run.seconds:.0f}",
     ]
@@ -232,13 +236,13 @@ def loss_figure(groups: Sequence[Sequence[SpanishResult]]) -> Figure:
     return settled(figure)
 
 
-def _report_json(told: FaithfulReport) -> dict[str, Any]:
+def _report_json(report: FaithfulReport) -> dict[str, Any]:
     """Return report.json."""
     return {
         "name": NAME,
-        "overfitting": describe_overfitting(told),
-        "runs": [_result_json(run) for group in told.groups for run in group],
-        "shapes": {each.name: {"post": each.post, "here": list(each.sizes)} for each in told.shapes},
+        "overfitting": describe_overfitting(report),
+        "runs": [_result_json(run) for group in report.groups for run in group],
+        "shapes": {each.name: {"post": each.post, "here": list(each.sizes)} for each in report.shapes},
     }
 
 
@@ -258,4 +262,8 @@ def _result_json(run: SpanishResult) -> dict[str, Any]:
 
 def _accuracy_json(fit: SpanishAccuracy) -> dict[str, float]:
     """Return the accuracies as fractions."""
-    return {"words_given_the_right_ones": fit.given, "words_alone": fit.alone, "sentences_alone": fit.sentences}
+    return {
+        "words_given_the_right_ones": fit.teacher_forcing,
+        "words_alone": fit.free_running,
+        "sentences_alone": fit.sentences,
+    }

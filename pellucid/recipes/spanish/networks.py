@@ -140,7 +140,7 @@ class TensorFlowAttention(nn.Module):
     def __init__(self, state_size: int, hidden_size: int, heads: int, weigh: AttentionNormalization) -> None:
         """Create the parameters; `weigh` masks padding or does not."""
         super().__init__()
-        self.weigh = weigh
+        self.normalize = weigh
         self.projections = nn.ParameterList(nn.Parameter(torch.empty(hidden_size, hidden_size)) for _ in range(heads))
         self.queries = nn.ModuleList(unit_scaled_linear(state_size, hidden_size) for _ in range(heads))
         self.vectors = nn.ParameterList(nn.Parameter(torch.empty(hidden_size)) for _ in range(heads))
@@ -163,7 +163,7 @@ class TensorFlowAttention(nn.Module):
     def forward(self, state: Float[Tensor, "B Z"], features: AttentionFeatures) -> HeadOutputs:
         """Return contexts and weights of one step."""
         scores = self.scores(state, features)
-        weights = torch.stack([self.weigh(own, features.lengths) for own in scores.unbind(dim=1)], dim=1)
+        weights = torch.stack([self.normalize(own, features.lengths) for own in scores.unbind(dim=1)], dim=1)
         return HeadOutputs(weights @ features.states, weights)
 
 
@@ -205,7 +205,7 @@ class SpanishStepState(NamedTuple):
     """Decoder state between steps; without attention there are no contexts."""
 
     state: Float[Tensor, "B Z"]
-    looked: HeadOutputs
+    head_outputs: HeadOutputs
 
 
 class SpanishStep(NamedTuple):
@@ -256,7 +256,7 @@ class SpanishNetwork(nn.Module):
             outputs.append(torch.where(here, self._dropped(output), 0.0))
         return EncodedSentences(torch.stack(outputs, dim=1), state, lengths)
 
-    def begin(self, encoded: EncodedSentences) -> tuple[SpanishStepState, AttentionFeatures | None]:
+    def init_decoder(self, encoded: EncodedSentences) -> tuple[SpanishStepState, AttentionFeatures | None]:
         """Return the initial state and the projected encoder states."""
         B, S, H = encoded.outputs.shape
         M = self.design.heads if self.attention is not None else 0
@@ -281,7 +281,7 @@ class SpanishNetwork(nn.Module):
             output, state = self.cell(embedded, carried.state)
             output = self._dropped(output)
             return SpanishStep(embedded, output, output, carried._replace(state=state))
-        merged = self.merge(torch.cat([embedded, carried.looked.contexts.flatten(1)], dim=1))
+        merged = self.merge(torch.cat([embedded, carried.head_outputs.contexts.flatten(1)], dim=1))
         output, state = self.cell(merged, carried.state)
         output = self._dropped(output)
         looked = self.attention(state, features)
@@ -290,13 +290,13 @@ class SpanishNetwork(nn.Module):
 
     def forward(self, encoded: EncodedSentences, given: Int[Tensor, "B T"]) -> SpanishOutput:
         """Decode with teacher forcing (the post's loop function None)."""
-        carried, features = self.begin(encoded)
+        carried, features = self.init_decoder(encoded)
         outputs, weights = [], []
         for embedded in self.target_embedding[given].unbind(dim=1):
             step = self.step(embedded, carried, features)
             carried = step.carried
             outputs.append(step.output)
-            weights.append(carried.looked.weights)
+            weights.append(carried.head_outputs.weights)
         return SpanishOutput(torch.stack(outputs, dim=1), torch.stack(weights, dim=1), given)
 
     def feed_previous(
@@ -312,7 +312,7 @@ class SpanishNetwork(nn.Module):
             update_embedding_for_previous: Propagate gradients into the embeddings of fed-back words. Without it only
                 the embedding of _GO is trained.
         """
-        carried, features = self.begin(encoded)
+        carried, features = self.init_decoder(encoded)
         words = torch.full((len(encoded.outputs),), GO)
         outputs, weights, given = [], [], []
         for at in range(steps):
@@ -323,7 +323,7 @@ class SpanishNetwork(nn.Module):
             step = self.step(embedded, carried, features)
             carried = step.carried
             outputs.append(step.output)
-            weights.append(carried.looked.weights)
+            weights.append(carried.head_outputs.weights)
             words = self.softmax(step.output).argmax(dim=1)
         return SpanishOutput(torch.stack(outputs, dim=1), torch.stack(weights, dim=1), torch.stack(given, dim=1))
 

@@ -146,7 +146,7 @@ class TranslationScores(NamedTuple):
     sentences: int
     references: int
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         rates = self.evaluation.to_dict()
         return {
@@ -192,14 +192,14 @@ def train_system(system: TranslationSystem, tell: ProgressCallback) -> Translati
     train_with_progress(Files(system.train, system.dev), system.folder, system.config, tell)
     tell("decoding, to judge it")
     use_threads(system.config.threads)
-    transducer = load(system.folder)
+    predictor = load(system.folder)
     log = read_log(system.folder)
-    _, dev = score_system(transducer.with_beam(BEAM_SIZE), system, system.developed)
-    _, greedy = score_system(transducer, system, system.tested)
-    judgement, test = score_system(transducer.with_beam(BEAM_SIZE), system, system.tested)
+    _, dev = score_system(predictor.with_beam(BEAM_SIZE), system, system.developed)
+    _, greedy = score_system(predictor, system, system.tested)
+    judgement, test = score_system(predictor.with_beam(BEAM_SIZE), system, system.tested)
     stopped = [record for record in log if record["event"] == "stopped"][-1]
     examples = next(record["examples"] for record in log if record["event"] == "read")  # the training file comes first
-    known, cut = transducer.vocabularies, transducer.segmenters
+    known, cut = predictor.vocabularies, predictor.segmenters
     sources = [cut.source.split(pair.source) for pair in system.tested]
     targets = [cut.target.split(pair.target) for pair in system.tested]
     return TranslationResult(
@@ -212,45 +212,45 @@ def train_system(system: TranslationSystem, tell: ProgressCallback) -> Translati
         passes=stopped["samples"] / examples,
         sizes=(len(known.source), len(known.target)),
         unknown=(unknown_share(sources, known.source), unknown_share(targets, known.target)),
-        parameters=parameter_count(transducer.network),
+        parameters=parameter_count(predictor.network),
         links=attention_links(judgement.traces, NUM_LINKS),
         statistics=summary(judgement.traces),
     )
 
 
 def score_system(
-    transducer: Predictor, system: TranslationSystem, pairs: Sequence[Example]
+    predictor: Predictor, system: TranslationSystem, pairs: Sequence[Example]
 ) -> tuple[Judgement, TranslationScores]:
     """Translate each distinct source once and score it against all its targets.
 
     BLEU and chrF compare texts, exact match compares symbols.
 
     Args:
-        transducer: Predictor of the trained model.
+        predictor: Predictor of the trained model.
         system: The system, which tells words from subwords.
         pairs: Pairs of one split.
     """
     asked = group_references(pairs)
-    traces = transducer.predict(asked.sources)
-    scored = score(traces, asked.references, transducer.segmenters)
+    traces = predictor.predict(asked.sources)
+    scored = score(traces, asked.references, predictor.segmenters)
     evaluation = evaluate(scored)
     outputs, references = plain_texts(traces, asked, system.as_words)
-    worth = TranslationScores(
+    scores = TranslationScores(
         evaluation,
         bleu(outputs, references),
         chrf(outputs, references),
         len(asked.sources),
         sum(map(len, asked.references)),
     )
-    return Judgement(transducer, traces, asked.references, scored, evaluation), worth
+    return Judgement(predictor, traces, asked.references, scored, evaluation), scores
 
 
 def plain_texts(
-    traces: Sequence[Trace], asked: TranslationReferences, as_words: bool
+    traces: Sequence[Trace], references: TranslationReferences, as_words: bool
 ) -> tuple[list[str], list[list[str]]]:
     """Return outputs and references as plain text."""
     read = join_words if as_words else str
-    return [read(trace.output) for trace in traces], [list(map(read, own)) for own in asked.references]
+    return [read(trace.output) for trace in traces], [list(map(read, own)) for own in references.references]
 
 
 def unknown_share(sequences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> float:
@@ -370,7 +370,7 @@ def _result_json(outcome: TranslationResult) -> dict[str, Any]:
     """Return the numbers of one run."""
     return {
         **{"system": outcome.system.name, "seed": outcome.system.config.seed, "beam": BEAM_SIZE},
-        **{"dev": outcome.dev.told(), "test": outcome.test.told(), "test_greedy": outcome.greedy.told()},
+        **{"dev": outcome.dev.to_json(), "test": outcome.test.to_json(), "test_greedy": outcome.greedy.to_json()},
         **{"source_symbols": outcome.sizes[0], "target_symbols": outcome.sizes[1]},
         **{"unknown_source": outcome.unknown[0], "unknown_target": outcome.unknown[1]},
         "parameters": outcome.parameters,
@@ -386,8 +386,8 @@ def _system_table(outcomes: Sequence[TranslationResult]) -> ReportTable:
     """Return the table of all runs."""
     rows = []
     for outcome in outcomes:
-        for which, worth in (("dev", outcome.dev), ("test", outcome.test), ("test, greedy", outcome.greedy)):
-            rows.append([_result_name(outcome), which, *_score_cells(worth), *_cost_cells(outcome)])
+        for which, scores in (("dev", outcome.dev), ("test", outcome.test), ("test, greedy", outcome.greedy)):
+            rows.append([_result_name(outcome), which, *_score_cells(scores), *_cost_cells(outcome)])
     heads = ["system", "set", "BLEU", "chrF", "exact match", "sentences", "translations"]
     more = ["symbols", "unknown in the test set", "parameters", "seconds"]
     signatures = f"{outcomes[0].test.bleu.signature}; {outcomes[0].test.chrf.signature}"
@@ -396,16 +396,16 @@ def _system_table(outcomes: Sequence[TranslationResult]) -> ReportTable:
     )
 
 
-def _score_cells(worth: TranslationScores) -> list[str]:
+def _score_cells(scores: TranslationScores) -> list[str]:
     """Return the scores of a table row."""
-    evaluation = worth.evaluation
+    evaluation = scores.evaluation
     low, high = evaluation.exact_match_ci95
     return [
-        f"{worth.bleu.score:.2f}",
-        f"{worth.chrf.score:.2f}",
+        f"{scores.bleu.score:.2f}",
+        f"{scores.chrf.score:.2f}",
         f"{evaluation.exact_match:.2f} % ({low:.2f} to {high:.2f})",
-        f"{worth.sentences:,}",
-        f"{worth.references:,}",
+        f"{scores.sentences:,}",
+        f"{scores.references:,}",
     ]
 
 

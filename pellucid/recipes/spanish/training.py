@@ -50,7 +50,7 @@ class SpanishStudy(NamedTuple):
 
     name: str
     design: SpanishArchitecture
-    feeding: DecoderInputs = "given"
+    decoder_inputs: DecoderInputs = "given"
     seed: int = 1
     epochs: int = EPOCHS
 
@@ -65,8 +65,8 @@ class EpochLosses(NamedTuple):
 class SpanishAccuracy(NamedTuple):
     """Word accuracy with teacher forcing and free-running."""
 
-    given: float
-    alone: float
+    teacher_forcing: float
+    free_running: float
     sentences: float
     """Free-running sentence accuracy."""
 
@@ -123,7 +123,7 @@ def train_network(study: SpanishStudy) -> tuple[SpanishNetwork, SpanishResult]:
     for epoch in range(study.epochs):
         optimizer.param_groups[0]["lr"] = RATE * DECAY**epoch
         losses = [
-            training_step(network, optimizer, slice_rows(training, first, first + BATCH), study.feeding)
+            training_step(network, optimizer, slice_rows(training, first, first + BATCH), study.decoder_inputs)
             for first in range(0, len(training.source), BATCH)
         ]
         curve.append(EpochLosses(sum(losses) / len(losses), validation_loss(network, validation)))
@@ -266,11 +266,11 @@ def tensor_shapes(network: SpanishNetwork, batch: SentenceBatch) -> list[TensorS
     """
     assert network.attention is not None, "the plain decoder has no attention to analyse"
     encoded = network.encode(batch.source, batch.lengths)
-    carried, features = network.begin(encoded)
+    carried, features = network.init_decoder(encoded)
     assert features is not None
     embedded = network.target_embedding[batch.given[:, 0]]
     step = network.step(embedded, carried, features)
-    looked, attention = step.carried.looked, network.attention
+    looked, attention = step.carried.head_outputs, network.attention
     query = attention.queries[0](step.carried.state)
     written = network(encoded, batch.given)
     logits = network.softmax(written.outputs).flatten(0, 1)
@@ -287,7 +287,7 @@ def tensor_shapes(network: SpanishNetwork, batch: SentenceBatch) -> list[TensorS
         ("attention states in four dimensions", "N, max_len, 1, H", four),
         ("filter of the 1×1 convolution", "1, 1, H, H", attention.projections[0][None, None]),
         ("features (the post: N, height', 3, H)", "N, max_len, 1, H", features.keys[0][:, :, None]),
-        ("context before the first step, of each head", "N, H", carried.looked.contexts[:, 0]),
+        ("context before the first step, of each head", "N, H", carried.head_outputs.contexts[:, 0]),
         ("input and context merged", "N, H", step.merged),
         ("cell output", "N, H", step.cell_output),
         ("new state", "N, H", step.carried.state),

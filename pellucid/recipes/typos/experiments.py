@@ -228,11 +228,11 @@ def train_attention_model(job: TypoAttentionJob, tell: ProgressCallback) -> Typo
     files, folder = _write_data(data, job.folder / "data" / tag), job.folder / "runs" / tag
     train_with_progress(files, folder, job.config, tell)
     tell("answering, to judge it")
-    transducer, log = load(folder), read_log(folder)
-    chances = partial(attention_probabilities, transducer)
+    predictor, log = load(folder), read_log(folder)
+    chances = partial(attention_probabilities, predictor)
     return TypoRun(
         seed=job.config.seed,
-        parameters=parameter_count(transducer.network),
+        parameters=parameter_count(predictor.network),
         seconds=[record["seconds"] for record in log if record["event"] == "stopped"][-1],
         curve=[
             TypoValidation(record["samples"], record["loss"], record["exact_match"] / 100)
@@ -245,10 +245,10 @@ def train_attention_model(job: TypoAttentionJob, tell: ProgressCallback) -> Typo
     )
 
 
-def attention_probabilities(transducer: Predictor, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
+def attention_probabilities(predictor: Predictor, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
     """Return the attention weights of each word, which are the probabilities of its positions; zero on padding."""
     found = np.zeros((len(words), MAX_LETTERS))
-    for row, trace in zip(found, transducer.predict(words), strict=True):
+    for row, trace in zip(found, predictor.predict(words), strict=True):
         row[: len(trace.source)] = trace.attention[0]
     return found
 

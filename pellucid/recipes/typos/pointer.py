@@ -86,22 +86,24 @@ class LanguageModelPointer(nn.Module):
         Rei 2017, section 3 (language models); Bahdanau et al. 2015, appendix A.1.2 (additive attention).
     """
 
-    def __init__(self, widths: PointerSizes) -> None:
+    def __init__(self, sizes: PointerSizes) -> None:
         """Build the network and draw its parameters from PyTorch's generator."""
         super().__init__()
-        self.widths = widths
-        hidden, units, symbols = widths.sides, 2 * widths.around, len(SYMBOLS)
-        self.table = nn.Embedding(symbols, widths.embedding)
-        self.sides = nn.LSTM(widths.embedding, hidden, batch_first=True, bidirectional=True)
+        self.sizes = sizes
+        hidden, units, symbols = sizes.sides, 2 * sizes.around, len(SYMBOLS)
+        self.table = nn.Embedding(symbols, sizes.embedding)
+        self.sides = nn.LSTM(sizes.embedding, hidden, batch_first=True, bidirectional=True)
         self.forwards, self.backwards = nn.Linear(hidden, symbols), nn.Linear(hidden, symbols)
-        entering = 2 * hidden + widths.embedding
-        self.around = nn.LSTM(entering, widths.around, batch_first=True, bidirectional=True)
-        self.keys = nn.Linear(2 * widths.around, units)
+        entering = 2 * hidden + sizes.embedding
+        self.around = nn.LSTM(entering, sizes.around, batch_first=True, bidirectional=True)
+        self.keys = nn.Linear(2 * sizes.around, units)
         self.query = nn.Linear(2 * hidden, units, bias=False)
         self.letters = nn.Linear(units, symbols)
-        self.trust = nn.Parameter(torch.tensor([0.5, 0.5, -0.1, -0.1, 0.5, 0.5]))
+        self.score_weights = nn.Parameter(torch.tensor([0.5, 0.5, -0.1, -0.1, 0.5, 0.5]))
 
-    def read(self, words: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], dropped: float = 0.0) -> LetterContexts:
+    def encode_contexts(
+        self, words: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], dropped: float = 0.0
+    ) -> LetterContexts:
         """Return the states of both language models around each letter.
 
         Args:
@@ -117,14 +119,14 @@ class LanguageModelPointer(nn.Module):
         after = torch.cat([backwards[:, 1:], nothing], dim=1)
         return LetterContexts(before, after, torch.cat([last[0], last[1]], dim=1))
 
-    def foretell(self, sides: LetterContexts, dropped: float = 0.0) -> LetterPredictions:
+    def predict_letters(self, contexts: LetterContexts, dropped: float = 0.0) -> LetterPredictions:
         """Return the log-probabilities of the letter at each position.
 
         Args:
-            sides: States of both language models.
+            contexts: States of both language models.
             dropped: Dropout of these states.
         """
-        heads = ((self.forwards, sides.before), (self.backwards, sides.after))
+        heads = ((self.forwards, contexts.before), (self.backwards, contexts.after))
         return LetterPredictions(
             *(head(nn.functional.dropout(states, dropped)).log_softmax(dim=2) for head, states in heads)
         )
@@ -136,30 +138,37 @@ class LanguageModelPointer(nn.Module):
 
         log p(s, c) is −∞ where c is the letter itself or the padding symbol, or s is padding.
         """
-        sides = self.read(words, lengths)
-        foretold = self.foretell(sides)
+        sides = self.encode_contexts(words, lengths)
+        predictions = self.predict_letters(sides)
         entering = torch.cat([sides.before, sides.after, self.table(words)], dim=2)
         around = _unpack(self.around(_pack(entering, lengths))[0], words.shape[1])
         keys = torch.tanh(self.keys(around) + self.query(sides.ends)[:, None])
-        energies = self.letters(keys) + self._surprise(words, foretold)
+        energies = self.letters(keys) + self._language_model_terms(words, predictions)
         allowed = letter_mask(words)[:, :, None] & (torch.arange(len(SYMBOLS)) != PADDING) & ~_own_letter_mask(words)
         flat = energies.masked_fill(~allowed, -torch.inf).flatten(1).log_softmax(dim=1)
-        return flat.view_as(energies), foretold
+        return flat.view_as(energies), predictions
 
-    def _surprise(self, words: Int[Tensor, "B S"], foretold: LetterPredictions) -> Float[Tensor, "B S V"]:
+    def _language_model_terms(
+        self, words: Int[Tensor, "B S"], predictions: LetterPredictions
+    ) -> Float[Tensor, "B S V"]:
         """Return the terms with w."""
-        forwards, backwards = (letter_log_probabilities(words, side) for side in foretold)
+        forwards, backwards = (letter_log_probabilities(words, side) for side in predictions)
         before = forwards.cumsum(dim=1) - forwards
         after = backwards.sum(dim=1, keepdim=True) - backwards.cumsum(dim=1)
-        alone = torch.stack([before, after, forwards, backwards], dim=2) @ self.trust[:4]
-        return alone[:, :, None] + self.trust[4] * foretold.forwards + self.trust[5] * foretold.backwards
+        alone = torch.stack([before, after, forwards, backwards], dim=2) @ self.score_weights[:4]
+        return (
+            alone[:, :, None]
+            + self.score_weights[4] * predictions.forwards
+            + self.score_weights[5] * predictions.backwards
+        )
 
 
-def language_model_loss(words: Int[Tensor, "B S"], foretold: LetterPredictions) -> Float[Tensor, ""]:
+def language_model_loss(words: Int[Tensor, "B S"], predictions: LetterPredictions) -> Float[Tensor, ""]:
     """Return the mean of −log p over all letters, summed over both directions."""
     return (
         -(
-            letter_log_probabilities(words, foretold.forwards) + letter_log_probabilities(words, foretold.backwards)
+            letter_log_probabilities(words, predictions.forwards)
+            + letter_log_probabilities(words, predictions.backwards)
         ).sum()
         / letter_mask(words).sum()
     )
@@ -220,8 +229,8 @@ class PointerJob(NamedTuple):
     """Word list, sizes, hyperparameters and seed of a training."""
 
     words: Path
-    widths: PointerSizes
-    course: PointerTrainingPlan
+    sizes: PointerSizes
+    plan: PointerTrainingPlan
     seed: int
 
 
@@ -249,15 +258,15 @@ class TypoTargets(NamedTuple):
 def train_pointer(job: PointerJob, tell: ProgressCallback) -> TypoRun:
     """Train and evaluate on one thread; the result is a function of the job, except for its seconds."""
     use_threads(1)
-    data = make_typo_data(read_words(job.words, longest=job.widths.longest), job.seed)
+    data = make_typo_data(read_words(job.words, longest=job.sizes.longest), job.seed)
     torch.manual_seed(job.seed)
-    network = LanguageModelPointer(job.widths)
-    chances, course, started = partial(pointer_probabilities, network), job.course, time.perf_counter()
+    network = LanguageModelPointer(job.sizes)
+    chances, plan, started = partial(pointer_probabilities, network), job.plan, time.perf_counter()
     train_language_models(network, job, sorted({typo.right for typo in data.train}), tell)
     reading = time.perf_counter() - started
     steps = train_on_typos(network, job, data.train)
     curve, seconds = train_with_validation(
-        steps, course.batch, course.validations, lambda: predict_positions(chances, data.dev), tell
+        steps, plan.batch, plan.validations, lambda: predict_positions(chances, data.dev), tell
     )
     return TypoRun(
         seed=job.seed,
@@ -274,21 +283,21 @@ def train_language_models(
     network: LanguageModelPointer, job: PointerJob, words: Sequence[str], tell: ProgressCallback
 ) -> None:
     """Train the language models on words; report progress after each epoch."""
-    rows, course = encode_rows(words, job.widths.longest), job.course
-    once = math.ceil(len(words) / course.batch)
-    updates, costs = course.passes * once, list[float]()
-    optimizer = torch.optim.Adam(network.parameters(), course.rate)
-    for update, chosen in enumerate(_length_batches(rows.lengths, course.batch, updates, job.seed), 1):
+    rows, plan = encode_rows(words, job.sizes.longest), job.plan
+    once = math.ceil(len(words) / plan.batch)
+    updates, costs = plan.passes * once, list[float]()
+    optimizer = torch.optim.Adam(network.parameters(), plan.rate)
+    for update, chosen in enumerate(_length_batches(rows.lengths, plan.batch, updates, job.seed), 1):
         part = rows.take(chosen)
-        sides = network.read(*part, dropped=course.dropped[0])
-        cost = language_model_loss(part.words, network.foretell(sides, dropped=course.dropped[1]))
-        _update(network, optimizer, cost, course, (update - 1) / updates)
+        sides = network.encode_contexts(*part, dropped=plan.dropped[0])
+        cost = language_model_loss(part.words, network.predict_letters(sides, dropped=plan.dropped[1]))
+        _update(network, optimizer, cost, plan, (update - 1) / updates)
         costs.append(cost.item())
         if update % once == 0:
             bits = float(np.mean(costs)) / 2 / math.log(2)
             tell(
                 SampleProgress(
-                    update * course.batch, updates * course.batch, f"a letter is foretold with {bits:.3f} bits"
+                    update * plan.batch, updates * plan.batch, f"a letter is predictions with {bits:.3f} bits"
                 )
             )
             costs = []
@@ -300,25 +309,25 @@ def train_on_typos(network: LanguageModelPointer, job: PointerJob, data: Sequenc
     Yields:
         Each update, with its loss.
     """
-    rows, course = encode_rows([typo.wrong for typo in data], job.widths.longest), job.course
-    right = encode_words([typo.right for typo in data], job.widths.longest)
+    rows, plan = encode_rows([typo.wrong for typo in data], job.sizes.longest), job.plan
+    right = encode_words([typo.right for typo in data], job.sizes.longest)
     positions = torch.tensor([typo.position - 1 for typo in data])
     sought = TypoTargets(positions, right[torch.arange(len(data)), positions])
-    updates = math.ceil(course.samples / course.batch)
-    optimizer = torch.optim.Adam(network.parameters(), course.rate)
-    for update, chosen in enumerate(_length_batches(rows.lengths, course.batch, updates, job.seed), 1):
+    updates = math.ceil(plan.samples / plan.batch)
+    optimizer = torch.optim.Adam(network.parameters(), plan.rate)
+    for update, chosen in enumerate(_length_batches(rows.lengths, plan.batch, updates, job.seed), 1):
         part = rows.take(chosen)
-        found, foretold = network(*part)
+        found, predictions = network(*part)
         cost = -found[torch.arange(len(chosen)), sought.positions[chosen], sought.letters[chosen]].mean()
-        loss = cost + course.foretelling * language_model_loss(part.words, foretold)
-        _update(network, optimizer, loss, course, (update - 1) / updates, min(1.0, update / course.warm))
+        loss = cost + plan.foretelling * language_model_loss(part.words, predictions)
+        _update(network, optimizer, loss, plan, (update - 1) / updates, min(1.0, update / plan.warm))
         yield update, updates, cost.item()
 
 
 @torch.inference_mode()
 def pointer_probabilities(network: LanguageModelPointer, words: Sequence[str]) -> Float[np.ndarray, "N S"]:
     """Return the attention weights of each word; zero on padding."""
-    rows, found = encode_rows(words, network.widths.longest), np.zeros((len(words), network.widths.longest))
+    rows, found = encode_rows(words, network.sizes.longest), np.zeros((len(words), network.sizes.longest))
     for first in range(0, len(words), EVALUATION_BATCH):
         part = rows.take(torch.arange(first, min(first + EVALUATION_BATCH, len(words))))
         weights = network(*part)[0].exp().sum(dim=2)
@@ -335,9 +344,9 @@ def _update(
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
     loss: Float[Tensor, ""],
-    course: PointerTrainingPlan,
+    plan: PointerTrainingPlan,
     done: float,
-    warmth: float = 1.0,
+    warmup: float = 1.0,
 ) -> None:
     """Make one update.
 
@@ -345,15 +354,15 @@ def _update(
         network: The network.
         optimizer: Its optimizer.
         loss: The loss.
-        course: Hyperparameters.
+        plan: Hyperparameters.
         done: Fraction of the updates made, for the cosine decay.
-        warmth: Factor of the warm-up.
+        warmup: Factor of the warm-up.
     """
     for group in optimizer.param_groups:
-        group["lr"] = course.rate * warmth * (1 + math.cos(math.pi * done)) / 2
+        group["lr"] = plan.rate * warmup * (1 + math.cos(math.pi * done)) / 2
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
-    nn.utils.clip_grad_norm_(network.parameters(), course.norm)
+    nn.utils.clip_grad_norm_(network.parameters(), plan.norm)
     optimizer.step()
 
 

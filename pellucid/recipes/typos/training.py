@@ -145,7 +145,7 @@ class TypoValidation(NamedTuple):
 class TypoPredictions(NamedTuple):
     """Predictions for typos."""
 
-    chances: Float[np.ndarray, "N S"]
+    probabilities: Float[np.ndarray, "N S"]
     """Probability of each position; also of padding, where a network allows that."""
     ranks: Int[np.ndarray, " N"]
     """Rank of the wrong position, from 1."""
