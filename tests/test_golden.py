@@ -55,7 +55,7 @@ def test_a_number_that_differs_is_named_and_fails(tmp_path: Path) -> None:
 
 def test_without_the_weights_it_says_where_they_are(tmp_path: Path) -> None:
     message = complaint(pellucid("recipe", "protein-golden", "--out", tmp_path / "out", "--data", tmp_path))
-    assert "reduced_val.npz is not there: the weights are those of github.com/JJAlmagro" in message
+    assert "reduced_val.npz does not exist: the weights are those of github.com/JJAlmagro" in message
 
 
 @has_weights

@@ -159,7 +159,7 @@ def test_the_page_has_the_table_of_all_runs(made: Made) -> None:
     assert [chart.title for chart in curves.charts] == ["Loss", *drawn]
     tagged = [example for part in parts_of(document, ReportExamples) for example in part.examples]
     assert (bool(tagged) and tagged[0].items[0].traces[0].task == "tag") == (made.name == "snips")
-    assert "What is taken for what" in titles
+    assert "Confusion matrix" in titles
 
 
 def test_attention_is_told_where_there_is_any(made: Made) -> None:
@@ -189,17 +189,17 @@ def test_what_is_cut_and_how_training_goes_is_told(tmp_path: Path, capsys: pytes
         asked = RecipeRequest(tmp_path / "out", seeds=2, samples=12, data=tmp_path / "data", progress=seen)
         list(find_recipe("snips")(asked))
     told = capsys.readouterr().err
-    assert told.startswith("snips: 12 of 24 training pairs, 8 of 8 development pairs, 12 passes at most\n")
+    assert told.startswith("snips: 12 of 24 training pairs, 8 of 8 validation pairs, at most 12 epochs\n")
     assert told.count(" training pairs") == 1
     for seed in (1, 2):
-        for what in ("new run, ", "update ", "stopped: ", "answering, to judge it\n"):
+        for what in ("new run, ", "update ", "stopped: ", "predicting for evaluation\n"):
             assert f"snips, seed {seed}: {what}" in told
-    assert "snips, ensemble of 2: answering, to judge it\n" in told
+    assert "snips, ensemble of 2: predicting for evaluation\n" in told
 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_data_that_is_not_there_is_told_with_its_source(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"{FOLDERS[name]} is not there: the data is .*github\.com"):
+    with pytest.raises(DataError, match=rf"{FOLDERS[name]} does not exist: the data is .*github\.com"):
         list(find_recipe(name)(RecipeRequest(tmp_path / "out", data=tmp_path)))
     assert not (tmp_path / "out").exists()
 

@@ -202,7 +202,7 @@ def test_the_data_lesson_shows_samples_and_shapes(request_: RecipeRequest) -> No
 
 
 def test_curves_that_are_not_there_are_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"curves.json is not there: .* PELLUCID_DATA"):
+    with pytest.raises(DataError, match=r"curves.json does not exist: .* PELLUCID_DATA"):
         load_reference_curves(tmp_path, "repeat")
 
 

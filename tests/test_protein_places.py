@@ -42,7 +42,7 @@ def test_sequences_are_joined_from_their_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"not packed", gzip.compress("é".encode(), mtime=0)], ids=["plain", "packed"])
 def test_what_is_no_packed_fasta_is_told(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.fasta.gz").write_bytes(content)
-    with pytest.raises(DataError, match=r"x\.fasta\.gz is no FASTA file packed with gzip"):
+    with pytest.raises(DataError, match=r"x\.fasta\.gz is no FASTA file with gzip compression"):
         list(read_fasta(tmp_path / "x.fasta.gz"))
 
 

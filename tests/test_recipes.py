@@ -151,7 +151,7 @@ def test_development_pairs_are_cut_in_proportion_and_it_is_said(tmp_path: Path) 
     paths = write_splits(experiment, tmp_path, tmp_path / "pairs", 120)
     counts = [len(path.read_text().splitlines()) for path in paths[:3] if isinstance(path, Path)]
     assert counts == [120, 30, 100] and paths.max_epochs == round(derived_epochs(400))
-    assert paths.reduction == "120 of 400 training pairs, 30 of 100 development pairs"
+    assert paths.reduction == "120 of 400 training pairs, 30 of 100 validation pairs"
     few = write_splits(experiment, tmp_path, tmp_path / "few", 10)
     assert len(few.dev.read_text().splitlines()) == MIN_DEV_PAIRS
     for samples in (0, 400, 500):
@@ -168,8 +168,8 @@ def test_a_recipe_tells_of_its_training(tmp_path: Path) -> None:
     asked = ("recipe", "spelling-codespell", "--out", tmp_path / "out", "--samples", 24, "--data", tmp_path)
     done = pellucid(*asked)
     assert done.code == 0
-    assert "codespell: 24 of 60 training pairs, 20 of 30 development pairs, 200 passes at most\n" in done.err
+    assert "codespell: 24 of 60 training pairs, 20 of 30 validation pairs, at most 200 epochs\n" in done.err
     first = "codespell, seed 1 (1 of 2)"
     assert f"{first}: new run, " in done.err and f"{first}: update " in done.err
-    assert f"{first}: decoding, to judge it" in done.err
+    assert f"{first}: decoding for evaluation" in done.err
     assert done.out.splitlines()[-1].startswith("report: ")

@@ -272,7 +272,7 @@ def test_settings_are_compared_output_by_output(made: Made) -> None:
 
 @pytest.mark.parametrize("name", TRANSDUCTION_RECIPES)
 def test_data_that_is_not_there_is_told_with_its_source(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"is not there: the data is .*github\.com") as caught:
+    with pytest.raises(DataError, match=r"does not exist: the data is .*github\.com") as caught:
         list(find_recipe(name)(RecipeRequest(tmp_path / "out", data=tmp_path)))
     assert str(caught.value).startswith(str(tmp_path / FOLDERS.get(name, name)))
     assert not (tmp_path / "out").exists()

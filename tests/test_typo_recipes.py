@@ -199,7 +199,7 @@ def test_the_report_has_every_table(name: str, request: pytest.FixtureRequest) -
         )
         assert all(sum(row) <= 1 + 1e-3 for row in run["examples"].values()) and run["curve"]
     titles = titles_of(written_document(out / "report.html"))
-    assert {"By length", "By letter", "Is there one answer?", "The words of the post"} <= set(titles)
+    assert {"By length", "By letter", "Ambiguity", "The words of the post"} <= set(titles)
 
 
 def test_attention_points_at_letters_alone(attention: tuple[Path, list[str]]) -> None:

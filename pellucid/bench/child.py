@@ -63,7 +63,7 @@ def _run_child(what: Literal["measure", "start", "profile"], request: BenchReque
 def main(words: list[str]) -> int:
     """Handle the request and write the answer as JSON."""
     request = msgspec.json.decode(words[0], type=ChildRequest)
-    # Only now, what takes seconds to import.
+    # Imported here, since these imports take seconds and count for the start.
     from pellucid.bench.measurement import measure_case, measure_startup, profile_training
 
     match request.what:

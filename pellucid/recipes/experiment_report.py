@@ -86,9 +86,9 @@ def comparison_table(suite: ExperimentSuite, comparisons: Sequence[SettingCompar
     """Return the comparisons as a table of the page."""
     name = METRIC_LABELS[suite.measure]
     caption = (
-        f"What a setting adds to the {name} of the other, in points, on the same examples with the same seed: the mean "
-        "over the sets, its 95 % interval (paired bootstrap), and how often chance alone does as much (p, paired "
-        "permutations). Neither knows of other seeds."
+        f"Difference of {name} between setting and baseline in points, on the same examples with the same seed: mean "
+        "over the sets, 95 % interval (paired bootstrap) and p-value (paired permutation test). Both are for one seed "
+        "and do not include the variance between seeds."
     )
     heads = ["setting", "against", "of", "sets", f"dev {name}", f"test {name}"]
     rows = [
@@ -101,7 +101,7 @@ def comparison_table(suite: ExperimentSuite, comparisons: Sequence[SettingCompar
         ]
         for each in comparisons
     ]
-    return ReportTable("Setting against setting", caption, heads, rows)
+    return ReportTable("Comparison of settings", caption, heads, rows)
 
 
 def _compare_runs(
@@ -358,7 +358,7 @@ def _report_page(
     lines = [f"{_macro_line(suite, macro)}." for macro in means if macro.mean]
     beside = [comparison_table(suite, comparisons)] if comparisons else []
     first = runs[0]
-    introduction = f"{suite.introduction}\n\nDrawn below: {first.experiment}, {first.label}."
+    introduction = f"{suite.introduction}\n\nExamples below: {first.experiment}, {first.label}."
     summary = [_summary_entry(suite, macro) for macro in means]
     return replace(
         first.report,
@@ -444,7 +444,7 @@ def train_and_score(job: TransductionJob, tell: ProgressCallback) -> Transductio
     """Train on one thread, score, and write the page of the run; resume or reuse an existing run."""
     experiment, config, paths, folder = job.training
     train_with_progress(Files(paths.train, paths.dev), folder, config, tell)
-    tell("decoding, to judge it")
+    tell("decoding for evaluation")
     predictor = load(folder)
     judgement, dev = score_predictor(predictor, read_pairs(paths.dev, config), job.candidates)
     test = None
@@ -469,7 +469,7 @@ def train_and_score(job: TransductionJob, tell: ProgressCallback) -> Transductio
 def score_ensemble(jobs: Sequence[TransductionJob], tell: ProgressCallback) -> EnsembleRun:
     """Score the runs of one experiment as an ensemble."""
     first = jobs[0].training
-    tell("decoding, to judge it")
+    tell("decoding for evaluation")
     predictor = load([job.training.folder for job in jobs])
 
     def score_set(path: Path) -> TransductionScores:

@@ -120,7 +120,7 @@ def plan_trainings(suite: ExperimentSuite, request: RecipeRequest) -> list[list[
     for first in found[0]:
         if request.progress is not None and first.paths.reduction:
             passes = first.config.training.epochs
-            request.progress.say(f"{first.experiment}: {first.paths.reduction}, {passes:g} passes at most")
+            request.progress.say(f"{first.experiment}: {first.paths.reduction}, at most {passes:g} epochs")
     return found
 
 
@@ -163,8 +163,8 @@ def find_data(suite: ExperimentSuite, data: Path) -> Path:
     folder = data / name
     if not folder.is_dir():
         raise DataError(
-            f"{folder} is not there: the data is {suite.origin}; give the folder that holds it as "
-            f"{name} with --data, or in PELLUCID_DATA"
+            f"{folder} does not exist: the data is {suite.origin}; give the folder that holds {name} with "
+            f"--data or in PELLUCID_DATA"
         )
     return folder
 
@@ -187,7 +187,7 @@ def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int)
     train, dev, whole = pairs.train, pairs.dev, len(pairs.train)
     if 0 < samples < whole:
         train, dev = train[:samples], sample_evenly(dev, max(round(len(dev) * samples / whole), MIN_DEV_PAIRS))
-        told = f"{len(train):,} of {whole:,} training pairs, {len(dev):,} of {len(pairs.dev):,} development pairs"
+        told = f"{len(train):,} of {whole:,} training pairs, {len(dev):,} of {len(pairs.dev):,} validation pairs"
         paths = paths._replace(reduction=told, max_epochs=float(round(derived_epochs(whole))))
     make_folder(folder)
     for path, examples in zip(paths[:3], (train, dev, pairs.test), strict=True):

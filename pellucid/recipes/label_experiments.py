@@ -164,14 +164,14 @@ def train_and_score(job: LabelJob, tell: ProgressCallback) -> LabelRun:
     """Train on one thread and score; resume or reuse an existing run."""
     paths, folder = job.training.paths, job.training.folder
     train_with_progress(Files(paths.train, paths.dev), folder, job.training.config, tell)
-    tell("answering, to judge it")
+    tell("predicting for evaluation")
     run = _score_run(job, load(folder), f"seed {job.training.config.seed}")
     return run._replace(log=read_log(folder))
 
 
 def score_ensemble(jobs: Sequence[LabelJob], tell: ProgressCallback) -> LabelRun:
     """Score the runs of one experiment as an ensemble."""
-    tell("answering, to judge it")
+    tell("predicting for evaluation")
     return _score_run(jobs[0], load([job.training.folder for job in jobs]), f"ensemble of {len(jobs)}")
 
 
@@ -266,8 +266,8 @@ def confusion_table(run: LabelRun) -> ReportTable | None:
         [label, *(f"{count:,}" for count in counts), f"{100 * counts[at] / max(sum(counts), 1):.1f} %"]
         for at, (label, counts) in enumerate(zip(labelled.labels, labelled.confusion, strict=True))
     ]
-    caption = f"{run.experiment}, {run.label}, test set: what was wanted down, what was answered across."
-    return ReportTable("What is taken for what", caption, ["wanted", *labelled.labels, "right"], rows)
+    caption = f"{run.experiment}, {run.label}, test set: rows are labels, columns predictions."
+    return ReportTable("Confusion matrix", caption, ["label", *labelled.labels, "right"], rows)
 
 
 def _format_scores(set_scores: LabelScores) -> str:
@@ -311,7 +311,7 @@ def _report_page(suite: LabelSuite, runs: Sequence[LabelRun], own: Sequence[Repo
     tables = filter(None, map(confusion_table, runs))
     return Report(
         title=definition.title,
-        introduction=f"{definition.introduction}\n\nCurves, mistakes, settings: {first.experiment}, {first.label}.",
+        introduction=f"{definition.introduction}\n\nCurves, errors, settings: {first.experiment}, {first.label}.",
         summary=[(f"test {name}", score.text) for name, score in first.scores.test.scores.items()],
         log=first.log,
         followed=suite.followed or task_of(first.config).metrics.followed,

@@ -25,18 +25,18 @@ SNIPS_PUBLISHED = {
 }
 SNIPS_CURVES = (Followed("span_f1", "slot F1"), Followed("exact_match", "sentence accuracy"))
 SNIPS_INTRODUCTION = """\
-Requests to a voice assistant, in the split of Goo et al. (2018): 13,084 to train on, 700 to develop
-on, 700 to test on. Every word has a tag (BIO) that says which slot it belongs to, every request one of seven intents.
-One network tells both: a word that is the same in every request is put in front, and its tag is the intent, read from
-a state that the backward cells bring there from the end of the request.
+Requests to a voice assistant in the split of Goo et al. (2018): 13,084 for training, 700 for validation, 700 for
+testing. Every word has a slot tag (BIO), every request one of seven intents. One tagging network predicts both: a
+constant word is prepended to each request, and its tag is the intent, computed from a state that the backward cells
+carry there from the end of the request.
 
-Words that the training set has once, and words that it has not, are read as a signature: a number, or the word's last
-two letters. So the network learns from the words met once what to make of the ones never met.
+Words that are unseen or occur once in the training set are replaced by a signature: a number, or the last two
+letters. So the network learns from rare words how to treat unknown ones.
 
-Slot F1 counts chunks as conlleval does. A sentence is right if its intent and all its tags are; one of 700 is 0.14
-points. Published: Goo et al. (2018), "Slot-Gated Modeling for Joint Slot Filling and Intent Prediction", the attention
-BiRNN of Liu and Lane (2016) and their own model with full attention. Later systems are beyond both: 92.2 and 94.2 slot
-F1 are published for two of 2019."""
+Slot F1 counts chunks as conlleval does. A sentence is correct if its intent and all its tags are; one of 700 is 0.14
+points. Published: Goo et al. (2018), "Slot-Gated Modeling for Joint Slot Filling and Intent Prediction", the
+attention BiRNN of Liu and Lane (2016) and their own model with full attention. Later systems are better: 92.2 and
+94.2 slot F1 are published for two of 2019."""
 
 
 def run_snips(request: RecipeRequest) -> Iterator[str]:
@@ -127,17 +127,17 @@ UNRESOLVED = "-"
 """Tag of residues whose structure is not resolved; also `ignored_tag` of the settings."""
 STRUCTURE_NAMES = {"H": "helix", "E": "strand", "C": "coil"}
 STRUCTURE_INTRODUCTION = """\
-The training set of NetSurfP-2.0 (Klausen et al. 2019) as FLIP (Dallago et al. 2021) has it: 9,712
-proteins to train on (2.48 million residues), 1,080 to develop on, and 364 proteins to test on, none of whose residues
-but the 75,402 resolved ones count. Every residue is helix (H), strand (E) or neither (C).
+The training set of NetSurfP-2.0 (Klausen et al. 2019) in the version of FLIP (Dallago et al. 2021): 9,712 proteins
+for training (2.48 million residues), 1,080 for validation, and 364 for testing, where the 75,402 resolved residues
+count. Every residue is helix (H), strand (E) or neither (C).
 
-The network reads the residues of the one protein alone: no profile of its relatives, no language model. Q3 is the
-share of residues that are told right; its interval is by bootstrap over proteins. Residues that were not resolved are
-read, but neither trained nor scored.
+The network reads the residues of one protein alone, without a profile of its relatives and without a language model.
+Q3 is the accuracy over residues; its interval is by bootstrap over proteins. Unresolved residues are read, but
+neither trained nor scored.
 
-For scale, from other test sets: networks that read single sequences are published at 72.6 (SPIDER3-Single,
-ProteinUnet) and 74.3 (SPOT-1D-Single) on TEST2018, and at 71 (an LSTM without pretraining) in TAPE on CB513; with
-profiles NetSurfP-2.0 reaches 85. Always telling the commonest kind of the test set gives 38.6."""
+For scale, from other test sets: networks for single sequences are published at 72.6 (SPIDER3-Single, ProteinUnet) and
+74.3 (SPOT-1D-Single) on TEST2018, and at 71 (an LSTM without pretraining) in TAPE on CB513; with profiles NetSurfP-2.0
+reaches 85. The most frequent class of the test set alone gives 38.6."""
 
 
 def run_structure(request: RecipeRequest) -> Iterator[str]:

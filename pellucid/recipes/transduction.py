@@ -35,15 +35,16 @@ UNTESTED_LANGUAGES = ("ady", "dut", "jpn", "kor", "lit", "rum", "vie")
 """Languages without a test set; the validation set alone is evaluated."""
 G2P_SETTINGS: dict[str, dict[str, Any]] = {"kor": {"data": {"source_normalization": "nfd"}}}
 """Korean syllables are decomposed into letters (NFD): 3,600 words hold too few of each syllable."""
-G2P_INTRODUCTION = """SIGMORPHON 2020, task 1: 3,600 words a language to train on, 450 to develop on and 450 to test on,
-with their phones. Every language is trained with the same settings (Korean alone is read letter by letter instead of
-syllable by syllable), and every search keeps five hypotheses. WER is the share of words with a wrong phone, SER the
-edits over the phones (PER).
+G2P_INTRODUCTION = """\
+SIGMORPHON 2020, task 1: for each language 3,600 words with their pronunciation for training, 450 for validation and
+450 for testing. All languages have the same settings, except that Korean syllables are decomposed into letters. Every
+search keeps five hypotheses. WER is the share of words with a wrong phone, SER the edit distance over the phones
+(PER).
 
 Published: test WER of Gorman et al. (2020, Table 2), "The SIGMORPHON 2020 Shared Task on Multilingual
-Grapheme-to-Phoneme Conversion". Their LSTM with attention reads both ways, has one layer a side, label smoothing
-and a beam of five, and settings tuned for each language on its development set over 36 points. The best submission
-is another system for each language, and often an ensemble. One word of 450 is 0.22 points."""
+Grapheme-to-Phoneme Conversion". Their LSTM with attention is bidirectional, has one layer per side, label smoothing
+and beam size five, and was tuned for each language on its validation set over 36 points. The best submission is
+another system for each language, and often an ensemble. One word of 450 is 0.22 points."""
 
 
 def run_g2p(request: RecipeRequest) -> Iterator[str]:
@@ -120,12 +121,12 @@ ABLATION_SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 ABLATION_BASELINES = {"residual": "two-layers", "input-feeding": "step-then-attend"}
 """Baselines other than the default."""
 ABLATION_INTRODUCTION = """\
-Words to phones of three languages of SIGMORPHON 2020, as the recipe g2p-sigmorphon2020 trains
-them, but with one option changed in each row: the same words, batches, rate and length of training, and the same
-seed. So a row says what it is worth to switch the option on, and not what could be made of it by seeking its best
-surroundings.
+Grapheme-to-phoneme conversion for three languages of SIGMORPHON 2020, as in the recipe g2p-sigmorphon2020, with one
+option changed in each row: the same words, batches, learning rate, length of training and seed. A row shows the
+effect of the option alone, without tuning of other settings for it.
 
-Residual is two layers, too, so that it is held against two-layers; input feeding likewise against step-then-attend."""
+Residual connections also have two layers, so their baseline is two-layers; the baseline of input feeding is
+step-then-attend."""
 
 
 def run_g2p_ablations(request: RecipeRequest) -> Iterator[str]:
@@ -184,19 +185,17 @@ HISTNORM_SETTINGS: dict[str, dict[str, Any]] = {
 }
 """Validation only every few epochs: epochs over small training sets are short and the validation set is large."""
 HISTNORM_INTRODUCTION = """\
-Tokens of German herbals (RIDGES, 1482 to 1652) and of Slovene books in the Bohorič alphabet
-(goo300k), each with its modern spelling. The first 1,000, 5,000, 10,000 and 25,000 tokens of the training file are
-trained on, and all of them; the development set and the test set are always whole, and each token counts as often
-as it stands there.
+Tokens of German herbals (RIDGES, 1482 to 1652) and of Slovene books in the Bohorič alphabet (goo300k), each with its
+modern spelling. Training sets are the first 1,000, 5,000, 10,000 and 25,000 tokens of the training file, and all of
+them. Validation and test sets are always complete, and repeated tokens count each time.
 
-Tokens are prepared as for the published numbers: without sentence boundaries, empty sides and tokens of punctuation
-alone, in lower case and in Unicode's form NFC, and with 0 for each digit of a number that is the same on both
-sides.
+Tokens are preprocessed as for the published numbers: without sentence boundaries, empty sides and punctuation, in
+lower case and Unicode form NFC, and with 0 for each digit of a number that is the same on both sides.
 
-Published: word accuracy by size, from appendix_tab6.pdf beside Bollmann (2019), "A Large-Scale Comparison of
-Historical Text Normalization Systems". Marian is a deep GRU, XNMT an LSTM that reads both ways, both with
-attention; cSMTiser translates phrases of characters. The appendix says neither which tokens were taken nor whether
-they were judged on the development or the test set: a difference of one point is none."""
+Published: word accuracy by size, from appendix_tab6.pdf of Bollmann (2019), "A Large-Scale Comparison of Historical
+Text Normalization Systems". Marian is a deep GRU, XNMT a bidirectional LSTM, both with attention; cSMTiser translates
+phrases of characters. The appendix states neither the selection of tokens nor whether the validation or the test set
+was scored: a difference of one point is not meaningful."""
 
 
 def run_histnorm(request: RecipeRequest) -> Iterator[str]:
@@ -262,13 +261,13 @@ TRANSLIT_LANGUAGES = {"he": "hebrew", "ar": "arabic"}
 TRANSLIT_PARTS = ("64", "16", "20")
 """Percentages of names for training, validation and test, which end the file names."""
 TRANSLIT_INTRODUCTION = """\
-Words of the names of people in Wikidata, in lower case, and the same in Hebrew or Arabic script:
-the splits of Merhav and Ash (2018), "Design Challenges in Named Entity Transliteration". Every word stands once,
-with one answer. An output counts as right at k-best where one of the first k is that answer.
+Words of the names of people in Wikidata, in lower case, and the same in Hebrew or Arabic script, in the splits of
+Merhav and Ash (2018), "Design Challenges in Named Entity Transliteration". Every word occurs once, with one
+reference. An output is correct at k-best if one of the first k equals the reference.
 
 Published: the paper compares Phonetisaurus, an encoder-decoder with attention and a transformer at 1-, 2- and
-3-best, but its table could not be read for this recipe, so nothing stands beside these numbers. For scale: its
-repository shows 60, 71 and 75 % for Russian, without saying of which system."""
+3-best, but its table could not be read for this recipe, so there is no published number here. For scale: its
+repository shows 60, 71 and 75 % for Russian, without naming the system."""
 
 
 def run_translit(request: RecipeRequest) -> Iterator[str]:
@@ -299,16 +298,16 @@ def _read_translit(name: str, config: DataConfig, folder: Path) -> DataSplits:
 
 
 SPELLING_INTRODUCTION = """\
-Misspellings of the dictionary of codespell 2.4.3 with a single correction, as they are written
-there. No correction of one part is in another part: a word that is tested was never seen, so it must be spelt from
-what other words teach. Beside the accuracy stands how often the correction is among the first three outputs.
+Misspellings of the dictionary of codespell 2.4.3 with a single correction. No correction occurs in two splits: the
+words of the test set are unseen and must be spelled from what other words teach. The report has accuracy at 1-, 2-
+and 3-best.
 
-Published: no number of such a model on fixed parts is known. Correctors that look words up in a dictionary solve
-another task, in which the right word is always among those known.
+Published: no number of such a model on fixed splits is known. Dictionary-based correctors solve another task, in
+which the right word is always in the dictionary.
 
-The second experiment is the same with copying: a gate chooses, letter by letter, between what the decoder would write
-and the letters of the source where it looks (See et al. 2017). Nine letters of ten are copies, so where the attention
-of such a model lies is an alignment of the two spellings; it is drawn below."""
+The second experiment adds a pointer-generator: at each step a gate mixes the decoder's distribution with a copy of
+the attended source letters (See et al. 2017). Nine of ten letters are copies, so the attention of such a model is an
+alignment of the two spellings; it is drawn below."""
 
 
 def run_spelling(request: RecipeRequest) -> Iterator[str]:
@@ -355,15 +354,15 @@ SCAN_PUBLISHED = {
 SCAN_DEV_PAIRS = 500
 """Training pairs held out as the validation set."""
 SCAN_INTRODUCTION = """\
-Commands of a small grammar ("jump left twice") and the actions they ask for, word by word. In the
-split "simple" commands are drawn at random; in "length" all that ask for more than 22 actions are tested. There is
-no development set: 500 pairs of the training file, drawn with a fixed seed, are kept for that and not trained on.
-So the development set of "length" is no longer than its training set, and says nothing of longer ones.
+Commands of a small grammar ("jump left twice") and the actions that they describe, word by word. The split "simple"
+is random; the test set of "length" has all commands with more than 22 actions. There is no official validation set:
+500 pairs of the training file, drawn with a fixed seed, are held out for it. So the validation set of "length" has
+the lengths of its training set and does not measure extrapolation.
 
 Published: exact match of Lake and Baroni (2018), "Generalization without Systematicity", for each split the best of
-their networks (simple: an LSTM without attention; length: a GRU with attention), trained on all pairs; and of the
-GRU with attention of Bastings et al. (2018), "Jump to better conclusions". Both are told from memory of the papers,
-not read again for this recipe."""
+their networks (simple: an LSTM without attention; length: a GRU with attention), trained on all pairs; and of the GRU
+with attention of Bastings et al. (2018), "Jump to better conclusions". Both are cited from memory, not checked again
+for this recipe."""
 
 
 def run_scan(request: RecipeRequest) -> Iterator[str]:

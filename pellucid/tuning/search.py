@@ -42,10 +42,10 @@ from pellucid.tuning.study import JOURNAL, EndedTrial, Pruning, StudyTerms, Sugg
 from pellucid.worker_pool import JobEvent, JobFailure, JobResult, ProgressMessage, WorkerDiedError, WorkerPool
 
 METRIC_UNITS = {"exact_match": " %", "symbol_error_rate": " %", "symbol_accuracy": " %", "loss": ""}
-INTRODUCTION = """Each trial trained with settings of its own and was judged on the development pairs by its best
-validation. A difference of a point or two between the first trials may be chance: the best of many is the luckiest too,
-and the development pairs that chose it say too much good of it. Judge it on pairs that neither training nor search has
-seen."""
+INTRODUCTION = """\
+Each trial trains with its own settings; its score is its best validation. A difference of a point or two between the
+first trials may be chance: the best of many trials is also the luckiest, and its score on the validation set that
+selected it is too high. Evaluate it on pairs that neither training nor search has seen."""
 
 
 def write_results(folder: Path, metric: Metric, study: "TuningStudy", best: Config | None) -> None:
@@ -67,17 +67,17 @@ def write_results(folder: Path, metric: Metric, study: "TuningStudy", best: Conf
     parts = [
         ReportTable(
             "Trials",
-            "The best first; then those that were pruned, and those that failed.",
+            "Finished trials, the best first; then pruned and failed ones.",
             heads,
             trial_rows(ended, metric),
         )
     ]
     if weights:
-        caption = "How much each decides whether a trial is among the best (PED-ANOVA); the shares sum to 100 %."
+        caption = "Importance of each setting for a trial to be among the best (PED-ANOVA); the shares sum to 100 %."
         shares = [(key, f"{100 * weight:.0f} %") for key, weight in weights.items()]
-        parts.append(ReportTable("Settings that matter", caption, ["setting", "share"], shares))
+        parts.append(ReportTable("Importance of settings", caption, ["setting", "share"], shares))
     config = to_toml(best) if best is not None else ""
-    page = Report("Trials of a search", INTRODUCTION, summary=summary, parts=parts, config_toml=config)
+    page = Report("Hyperparameter search", INTRODUCTION, summary=summary, parts=parts, config_toml=config)
     write_report(folder / "report.html", page)
 
 
@@ -186,7 +186,7 @@ def prepare_config(config: Config, files: Files) -> tuple[Config, tuple[Read, Re
     """
     for path in filter(None, files):
         if path.exists() and not path.is_file():
-            raise DataError(f"{path} is no file: each trial has to read it again")
+            raise DataError(f"{path} is no regular file: each trial has to read it again")
     data = resolve_data(files, config.data)
     reads = read_files(files, config.data, Path("/nonexistent")).reads
     epochs = config.training.epochs or round(derived_epochs(reads[0].examples))
@@ -279,7 +279,7 @@ class HyperparameterSearch:
             yield self.end_trial(asked.number, "failed", str(error))
             return
         yield TrialStarted(asked.number, asked.values)
-        for record in self.read_validations(asked.number):  # the journal may have missed the last one
+        for record in self.read_validations(asked.number):  # the journal may lack the last one
             self.record_validation(asked.number, record)
         self.pool.submit(asked.number, Training(self.request.files, self.folder(asked.number), config))
 
@@ -287,7 +287,7 @@ class HyperparameterSearch:
         """Handle an event of a trial's worker process."""
         match job_event:
             case ProgressMessage(number, event):
-                if isinstance(event, Stepped):  # kernels are there, compiled by one and not by each
+                if isinstance(event, Stepped):  # one trial has compiled the kernels for all
                     self.pool.max_workers = self.request.at_once
                 if isinstance(event, Validated) and number not in self.pruned:
                     self.record_validation(number, event.metrics)
@@ -360,7 +360,7 @@ def _study_terms(request: StudyRequest) -> dict[str, Any]:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     searched = {each.key for each in (*request.space.searched, *request.space.linked)}
     kept = {key: value for key, value in flattened(request.config).items() if key not in searched}
-    settings = json.loads(json.dumps(kept))  # as the study gives them back: lists, no tuples
+    settings = json.loads(json.dumps(kept))  # as read back from the study: lists, no tuples
     return {"data": digest.hexdigest(), "settings": settings, "space": described(request.space)}
 
 

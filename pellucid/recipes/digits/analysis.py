@@ -49,12 +49,12 @@ from pellucid.worker_pool import ProgressCallback
 SHOWN_SAMPLES, MAX_DIGITS, SHAPE_BATCH = 3, 2, 100
 DATA_TITLE = "Spelled digits: the data and the networks"
 DATA_INTRODUCTION = """\
-A sample is a row of digits spelled out and its digits, closed by #: nine eight, 98#. Both sides
-share one table of 27 symbols, in the order in which Python 2 happened to list the letters in 2015; inputs use 16 of
-them, targets 11. Rows are padded with 0, the digit 0 too, and a mask says what is there.
+A sample is a row of digits spelled out and its digits, closed by #: nine eight, 98#. Both sides share one vocabulary
+of 27 symbols, in the order in which Python 2 listed the letters in 2015; inputs use 16 of them, targets 11. Rows are
+padded with 0, which is also the digit 0, and a mask marks the real positions.
 
-The shapes below come from a batch of 100 samples of 20 digits; the gradients from one pass of the same batch: a
-parameter that nothing reaches would show a zero."""
+The shapes below come from a batch of 100 samples of 20 digits. The gradients come from one backward pass of the same
+batch: a parameter that is not connected to the loss would have a gradient of zero."""
 
 
 class LayerShape(NamedTuple):
@@ -99,7 +99,7 @@ def symbols_table() -> ReportTable:
         ("in inputs", " ".join(inputs.replace(" ", "␣")), f"{OUTPUTS} to {len(SYMBOLS) - 1}"),
     ]
     return ReportTable(
-        "Symbols", "Valid characters, in the order of their numbers; ␣ is the space.", ("side", "", "numbers"), rows
+        "Symbols", "Valid characters in the order of their ids; ␣ is the space.", ("side", "", "numbers"), rows
     )
 
 
@@ -117,7 +117,7 @@ def samples_tables(samples: Digits) -> Iterator[ReportTable]:
         yield ReportTable("Three samples of one or two digits", "", (f"sample {at + 1}", ""), rows)
     arrays = {name: getattr(samples, name) for name in ("inputs", "input_masks", "targets", "target_masks")}
     rows_of = [(name, str(array.dtype), str(array.shape)) for name, array in arrays.items()]
-    yield ReportTable("Three samples of one or two digits", "", ("array", "kind of number", "shape"), rows_of)
+    yield ReportTable("Three samples of one or two digits", "", ("array", "dtype", "shape"), rows_of)
 
 
 def network_tables(kind: DecoderKind) -> Iterator[ReportTable]:
@@ -131,12 +131,12 @@ def network_tables(kind: DecoderKind) -> Iterator[ReportTable]:
     norms = gradient_norms(network, batch)
     listed = parameter_shapes(network)
     total = sum(int(np.prod(shape)) for _, shape in listed)
-    caption = f"{total:,} parameters. Every gradient is greater than zero: all of them are connected to the cost."
+    caption = f"{total:,} parameters. All gradients are non-zero: every parameter is connected to the loss."
     if min(norms) <= 0:
         apart = [name for (name, _), norm in zip(listed, norms, strict=True) if norm <= 0]
-        caption = f"{total:,} parameters. NOT connected to the cost: {', '.join(apart)}"
+        caption = f"{total:,} parameters. NOT connected to the loss: {', '.join(apart)}"
     rows_of = [(name, str(shape), f"{norm:.2e}") for (name, shape), norm in zip(listed, norms, strict=True)]
-    yield ReportTable(title, caption, ("parameter", "shape", "norm of its gradient"), rows_of)
+    yield ReportTable(title, caption, ("parameter", "shape", "gradient norm"), rows_of)
 
 
 def layer_shapes(network: DigitsNetwork, batch: Digits) -> Sequence[LayerShape]:
@@ -205,14 +205,14 @@ POSITION_STUDIES = (
     ),
 )
 POSITIONS_INTRODUCTION = """\
-Under its plots of accuracy by position the notebook asks why. Four trainings answer. The first
-network twice, once on inputs that are read backwards: if it is the distance from the letters to the code that
-decides, the shape must turn round with them. The attention network twice, once blind to the padding: the notebook's
-looks at it, and what stands there is the encoder's last state over and over, which is also what the last words leave
-behind. If that is what blurs the late positions, the slope and the dip before the end must go with it.
+The notebook asks why accuracy depends on position as it does. Four trainings test two explanations. The network
+without attention is trained twice, once on reversed inputs: if the distance from the letters to the code is the
+cause, the shape must reverse, too. The attention network is trained twice, once with masked padding. Padding holds
+copies of the encoder's last state, which also encodes the last words: if it blurs the late positions, the slope and
+the dip before the end must vanish without it.
 
-A probe asks what the code holds, whatever the decoder makes of it: a softmax regression from the ten numbers of the
-code to the digit at each place."""
+A probe measures the content of the code independently of the decoder: a softmax regression from the ten numbers of
+the code to the digit at each position."""
 
 
 class PositionResult(NamedTuple):
@@ -241,7 +241,7 @@ def run_positions(request: RecipeRequest) -> Iterator[str]:
     numbers = {"probes": {_result_name(each): each.probed for each in found if each.probed}}
     numbers["spread_of_starts"] = {_result_name(each): each.spread for each in found}
     lesson = LessonReport(
-        "digits-positions", "Why accuracy goes by position", POSITIONS_INTRODUCTION, groups, (), POSITIONS_REPEAT
+        "digits-positions", "Accuracy by position", POSITIONS_INTRODUCTION, groups, (), POSITIONS_REPEAT
     )
     yield write_lesson_report(request, lesson._replace(parts=parts, numbers=numbers))
 
@@ -297,7 +297,7 @@ def encode_codes(network: DigitsNetwork, samples: Digits) -> tuple[Float[Tensor,
 def _probe_parts(found: Sequence[PositionResult]) -> Iterator[ReportPart]:
     """Yield accuracy of decoder and probe by position."""
     probed = [each for each in found if each.probed and each.outcome.seed == 1]
-    title = "What the code holds"
+    title = "Content of the code"
     for each in probed:
         reading = each.outcome._replace(final=each.outcome.final._replace(per_position=each.probed))
         groups = [
@@ -319,7 +319,7 @@ def _probe_parts(found: Sequence[PositionResult]) -> Iterator[ReportPart]:
 
 def _padding_parts(found: Sequence[PositionResult]) -> Iterator[ReportPart]:
     """Yield accuracy of attention, with and without padding, and the spread of word starts."""
-    title = "What padding does to attention"
+    title = "Effect of padding on attention"
     looked = [each for each in found if each.study.design.decoder == "attention" and each.outcome.seed == 1]
     rows = [
         [str(place + 1), *(f"{value:.3f}" for each in looked for value in _accuracy_and_spread(each, place))]
@@ -328,7 +328,9 @@ def _padding_parts(found: Sequence[PositionResult]) -> Iterator[ReportPart]:
     heads = ["position"]
     for each in looked:
         heads += [f"{each.outcome.name}: right", "letters of spread"]
-    yield ReportTable(title, "Spread: the standard deviation of the place where the word begins. Seed 1.", heads, rows)
+    yield ReportTable(
+        title, "Spread: standard deviation of the position at which the word begins. Seed 1.", heads, rows
+    )
     lines = []
     for each in looked:
         right = np.array(each.outcome.final.per_position[:-1])

@@ -162,12 +162,11 @@ DEMO_NUMBERS = ("31415926535897932384", "27182818284590452353", "111111111122222
 """
 DEMO_NAME, DEMO_TITLE = "digits-attention", "Spelled digits to digits, with attention"
 DEMO_INTRODUCTION = """\
-A bidirectional GRU encoder of 5 + 5 units reads twenty digits spelled out, about 99 characters; a GRU
-decoder of 10 units with additive attention writes them as digits. Every training pair was seen once; the pairs it is
-judged on are fresh.
+A bidirectional GRU encoder of 5 + 5 units reads twenty spelled digits, about 99 characters. A GRU decoder of 10 units
+with additive attention writes them as digits. Every training pair is seen once; the test pairs are new.
 
-The 2016 notebook this repeats reached 89.2 % of the symbols at best, with twice the samples and more parameters;
-without attention its encoder-decoder stayed at a quarter."""
+The 2016 notebook reached at most 89.2 % symbol accuracy, with twice the samples and more parameters; its
+encoder-decoder without attention reached a quarter."""
 
 
 def run_attention(request: RecipeRequest) -> Iterator[str]:
@@ -237,9 +236,10 @@ ADDITIONS: Mapping[str, tuple[DigitsArchitecture, DigitsTrainingPlan]] = {
 }
 """Changes to the notebook's network, each adds one ingredient."""
 FEWEST_INTRODUCTION = """\
-How many samples does it take to get 99 % of the symbols right? The notebook's network did not get
-there in 150,000. Ours does in a fraction, with fewer parameters. To see what does it, each ingredient is taken away
-from ours by itself, and each is added by itself to the network of 2016; all with the same number of samples."""
+This recipe measures the number of samples needed for 99 % symbol accuracy. The notebook's network did not reach it
+with 150,000 samples. Pellucid's model reaches it with a fraction of them and fewer parameters. Each of its
+ingredients is removed from it by itself, and each is added by itself to the network of 2016; all trainings have the
+same number of samples."""
 
 
 def run_fewest(request: RecipeRequest) -> Iterator[str]:
@@ -271,7 +271,12 @@ def run_fewest(request: RecipeRequest) -> Iterator[str]:
     references = load_reference_curves(request.data, "attention")
     shown = [groups[0], *groups[len(ABLATIONS) : len(ABLATIONS) + 1]]
     lesson = LessonReport(
-        "digits-fewest", "How few samples are enough", FEWEST_INTRODUCTION, shown, references, POSITIONS_ATTENTION
+        "digits-fewest",
+        "Samples needed for 99 % symbol accuracy",
+        FEWEST_INTRODUCTION,
+        shown,
+        references,
+        POSITIONS_ATTENTION,
     )
     numbers = {
         "samples_to_99": {
@@ -303,7 +308,7 @@ def _samples_table(groups: list[DigitsRuns]) -> ReportTable:
             )
         )
     heads = ("network", "samples to 99 % of the symbols", "symbols right, %", "sequences right, %", "parameters")
-    return ReportTable("Each ingredient by itself", "One number a seed; – never reached.", heads, rows)
+    return ReportTable("Ablations and additions", "One number per seed; –: not reached.", heads, rows)
 
 
 EXTRAPOLATION_SAMPLES, EXTRAPOLATION_DEV_PAIRS, EXTRAPOLATION_TEST_PAIRS = 100_000, 300, 1_000
@@ -316,17 +321,17 @@ With it location-sensitive attention does not end long rows too early in any of 
 nearly half of its symbols to it at the training lengths.
 """
 EXTRAPOLATION_INTRODUCTION = """\
-Every network here has seen rows of one to twenty digits and nothing longer; then it is asked for up
-to a hundred. Where do they break, and why?
+The training rows have one to twenty digits, the test rows up to a hundred. The recipe shows where each type of
+attention fails.
 
-Additive attention finds the next word by what the encoder's states say, so the states must count the words, and they
-have never counted beyond twenty. Location-sensitive attention also sees where it looked last, through filters that
-slide over its own weights: from there the next word is a few letters on, whatever the length. Monotonic attention
-never goes back, but begins each scan at the very position where the last one stopped (Raffel et al. 2017, section
-2.2): to go on it must no longer like what it liked a step before, and where a word comes twice it may stay for good.
+Additive attention finds the next word by the content of the encoder states, so the states must count the words, and
+they have never counted beyond twenty. Location-sensitive attention also sees its previous weights through
+convolutions: from there the next word is a few letters on, at any length. Monotonic attention never moves back, but
+starts each scan at the position where the last one stopped (Raffel et al. 2017, section 2.2): to move on it must
+reject the position that it selected one step before, and after a repeated word it may stay forever.
 
-All three start from nothing and write from the context alone: a decoder that begins with the encoder's summary, or
-may guess the end from its own state, learns to count there instead."""
+All decoders start from zero and compute the output from the context alone: a decoder that starts with the encoder's
+summary, or predicts the end from its own state, would learn to count there."""
 
 
 class LengthAccuracy(NamedTuple):
@@ -374,10 +379,10 @@ def run_extrapolate(request: RecipeRequest) -> Iterator[str]:
         yield (
             f"{_result_name(each)}, {last.digits} digits: {100 * last.symbol_accuracy:.2f} % of the symbols, "
             f"{100 * last.exact_match:.1f} % of the sequences, alignment error {100 * last.agreement.error:.2f} %, "
-            f"{100 * last.stays:.1f} % of the looks do not move"
+            f"{100 * last.stays:.1f} % of the steps do not move"
         )
     numbers = {"lengths": {_result_name(each): [length._asdict() for length in each.lengths] for each in reached}}
-    lesson = LessonReport("digits-extrapolate", "Five times as long as any seen", EXTRAPOLATION_INTRODUCTION, groups)
+    lesson = LessonReport("digits-extrapolate", "Extrapolation to longer inputs", EXTRAPOLATION_INTRODUCTION, groups)
     yield write_lesson_report(request, lesson._replace(parts=_length_parts(reached), numbers=numbers))
 
 
@@ -418,7 +423,7 @@ def _length_parts(reached: Sequence[ExtrapolationResult]) -> list[ReportPart]:
     )
     heads = (
         "digits",
-        *(f"{_result_name(each)}: symbols, sequences, alignment error, looks that stay" for each in reached),
+        *(f"{_result_name(each)}: symbols, sequences, alignment error, stationary steps" for each in reached),
     )
     rows = [
         (
@@ -431,10 +436,10 @@ def _length_parts(reached: Sequence[ExtrapolationResult]) -> list[ReportPart]:
         )
         for at, digits in enumerate(TEST_LENGTHS)
     ]
-    title = "How far each reaches"
+    title = "Accuracy by length"
     return [
         ReportFigure(title, caption, svg(_length_figure(reached))),
-        ReportTable(title, "All in per cent.", heads, rows),
+        ReportTable(title, "All in percent.", heads, rows),
     ]
 
 

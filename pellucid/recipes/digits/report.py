@@ -78,7 +78,7 @@ def load_reference_curves(data: Path, kind: str) -> list[ReferenceCurve]:
         return [ReferenceCurve(name, stored[key]) for key, name in STORED_CURVES[kind].items()]
     except FileNotFoundError:
         raise DataError(
-            f"{path} is not there: the authors' curves stand in the folder given with --data, or in PELLUCID_DATA"
+            f"{path} does not exist: give the folder that holds digits-curves with --data or in PELLUCID_DATA"
         ) from None
     except (OSError, msgspec.DecodeError, KeyError) as error:
         raise DataError(f"{path} does not hold the authors' curves: {error}") from None
@@ -154,7 +154,7 @@ def position_figure(groups: Sequence[DigitsRuns], reference: Sequence[float] = (
             "--",
             color=REFERENCE_COLORS[0],
             linewidth=1.3,
-            label=f"{reference_name}, read off its plot",
+            label=f"{reference_name}, read from the plot",
         )
     _style_axes(axes, "target position (the last is the end)")
     axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
@@ -282,18 +282,18 @@ def _report_page(lesson: LessonReport, request: RecipeRequest) -> Report:
 def report_parts(lesson: LessonReport) -> list[ReportPart]:
     """Return the figures and tables of a lesson."""
     longest = max(outcome.curve[-1].samples for group in lesson.groups for outcome in group.outcomes)
-    theirs = " Dashed: the authors' own runs, from their stored plots." if lesson.references else ""
+    theirs = " Dashed: the authors' runs, from their stored plots." if lesson.references else ""
     return [
         ReportFigure(
             "Validation while training",
-            "Symbols right of samples that no training sees. A thick line is the run whose final accuracy is the "
-            f"median, a thin one another seed.{theirs}",
+            "Symbol accuracy on the validation samples. A thick line is the run with the median final accuracy, a "
+            f"thin line another seed.{theirs}",
             svg(curve_figure(lesson.groups, lesson.references, longest)),
         ),
         _run_table(lesson.groups),
         ReportFigure(
             "By position",
-            "Symbols right at each place of the target; the band spans the seeds.",
+            "Symbol accuracy at each target position; the band is the range of the seeds.",
             svg(position_figure(lesson.groups, lesson.positions, "the authors' plot")),
         ),
         *_attention_figures(lesson.groups),
@@ -307,8 +307,8 @@ def _attention_figures(groups: Sequence[DigitsRuns]) -> Iterator[ReportPart]:
         mean = group.median.final.attention_mean
         if mean is not None:
             yield ReportFigure(
-                "Where it looks on average",
-                f"{group.name}, seed {group.median.seed}: mean weights over all samples it is judged on, a line for "
+                "Mean attention weights",
+                f"{group.name}, seed {group.median.seed}: mean weights over the validation samples, a line for "
                 "each target position; below, the same as an image.",
                 svg(mean_weights_figure(np.array(mean))),
             )
@@ -324,8 +324,8 @@ def _run_table(groups: Sequence[DigitsRuns]) -> ReportTable:
 
 
 _ATTENTION_CAPTION = (
-    "Alignment error: digits whose greatest weight lies outside their own word and the space behind it. Weight on the "
-    "word: the mean weight inside. Both against the generator's own record of where each word stands."
+    "Alignment error: share of digits whose greatest weight lies outside their own word and the space after it. Weight "
+    "on the word: mean weight inside. Both use the generator's record of the word positions."
 )
 
 

@@ -20,13 +20,11 @@ from pellucid.recipes.recipe import RecipeRequest
 from pellucid.viewer.report_schema import ReportTable, ReportText
 
 REPEAT_INTRODUCTION = """\
-A GRU of 10 units reads twenty spelled digits, some 99 letters, one-hot. Its last state, ten
-numbers, is the code: all that a second GRU of 10 units gets to see, as its input at each of 21 steps. No symbol is
-fed back.
+A GRU of 10 units reads twenty spelled digits, about 99 one-hot letters. Its last state, ten numbers, is the code. It
+is the only input of a second GRU of 10 units at each of 21 steps. No output symbol is fed back.
 
-Ten numbers cannot hold twenty digits. A quarter of the symbols is right after 300,000 samples, of which the end (#)
-and the last digits are the largest part; guessing gives a seventh. The authors' stored runs reached 0.242, 0.249 and
-0.250 at this point."""
+Ten numbers cannot hold twenty digits. A quarter of the symbols is correct after 300,000 samples, mostly the end (#)
+and the last digits; guessing gives a seventh. The authors' stored runs reached 0.242, 0.249 and 0.250 at this point."""
 
 
 def run_repeat(request: RecipeRequest) -> Iterator[str]:
@@ -42,10 +40,9 @@ def run_repeat(request: RecipeRequest) -> Iterator[str]:
 
 
 INIT_INTRODUCTION = """\
-The notebook names two ways to hand the code to the decoder and builds the first, the code as the
-input of every step. Here is the second beside it: the decoder starts from the code and then runs without any input.
-It has 300 parameters fewer, and nothing reminds it of the code: what it writes last has passed through twenty of its
-own steps."""
+The notebook names two ways to pass the code to the decoder and builds the first one, the code as the input of every
+step. This recipe compares it with the second: the decoder starts from the code and then runs without any input. It
+has 300 parameters fewer. Its last outputs depend on the code through twenty of its own steps."""
 
 
 def run_init(request: RecipeRequest) -> Iterator[str]:
@@ -61,13 +58,12 @@ def run_init(request: RecipeRequest) -> Iterator[str]:
 
 
 FAITHFUL_INTRODUCTION = """\
-The encoder of the first lesson, and on top of it an LSTM of 10 units that looks at all states of
-the encoder at each of 21 steps: additive attention with 20 units, from the LSTM's previous state. Half the samples of
-the first lesson bring three times its accuracy.
+An LSTM of 10 units with additive attention of 20 units reads the states of the first lesson's encoder at each of 21
+steps. The query is the LSTM's previous state. Half the samples of the first lesson give three times its accuracy.
 
-Kept as they were: padding is looked at like letters; the softmax over symbols reads the context alone; the output
-gate's peephole is added after the sigmoid; nothing that is written is fed back. Two complete runs are stored; they
-reached 0.731 and 0.892, and no seed was set."""
+Kept from the notebook: attention includes padding; the softmax over symbols reads the context alone; the output
+gate's peephole is added after the sigmoid; no output is fed back. Two complete runs are stored, which reached 0.731
+and 0.892 without a fixed seed."""
 FIRST_VALIDATION = 5_000
 
 
@@ -111,13 +107,13 @@ def _enclosed_line(reference: ReferenceCurve, share: float) -> str:
 
 
 BIDIRECTIONAL_INTRODUCTION = """\
-A second GRU reads the input from its end, each input within its own length, and its states join
-those of the first: end to end (20 numbers), added, or multiplied (10 numbers each). Without attention the code is
-what the forward GRU knows at the end and the backward GRU at the beginning, so both ends of the input are fresh. With
-attention (of 2016, but blind to padding) each state knows what stands before its letter and after it.
+A second GRU reads the input backwards, each input within its own length. Its states are concatenated with those of
+the first GRU (20 numbers), added, or multiplied (10 numbers each). Without attention the code joins the forward state
+at the end and the backward state at the beginning, so both ends of the input are recent. With attention (of 2016, but
+with masked padding) each state encodes the letters before and after its own.
 
-The notebook's snippet takes the last position of the backward GRU, which has read one letter there; its answer stands
-at the first."""
+The notebook's snippet takes the last position of the backward GRU, which has read one letter there; its final state
+is at the first position."""
 BIDIRECTIONAL = {
     f"both, {merge}": DigitsArchitecture(bidirectional=True, merge=merge) for merge in ("concatenate", "sum", "product")
 }
@@ -136,17 +132,16 @@ def run_bidirectional(request: RecipeRequest) -> Iterator[str]:
         for name, design in {**BIDIRECTIONAL, "forward": DigitsArchitecture()}.items()
     ]
     groups = yield from run_studies(studies, request)
-    title = "Reading both ways"
+    title = "Bidirectional encoders"
     yield write_lesson_report(request, LessonReport("digits-bidirectional", title, BIDIRECTIONAL_INTRODUCTION, groups))
 
 
 VARYING_INTRODUCTION = """\
-Inputs of one to twenty digits. Targets are padded with 0, which is also the digit 0: a cost that
-counts the padding teaches the network to write zeros behind the end, and spends its effort there. With the mask in
-the cost only symbols that are there count. Accuracies here count only those in any case.
+Inputs have one to twenty digits. Targets are padded with 0, which is also the digit 0: a loss that includes padding
+trains the network to write zeros after the end. A masked loss includes real symbols only. All accuracies exclude
+padding.
 
-The attention of 2016 looks at padding, too, and of inputs of one to twenty digits half is padding. The last network
-is blind to it."""
+The attention of 2016 also covers padding, which is half of the positions here. The last network masks it."""
 MASKED_ATTENTION = DigitsArchitecture("attention", attends_padding=False)
 
 
@@ -170,10 +165,10 @@ def run_varying(request: RecipeRequest) -> Iterator[str]:
 
 
 EMBEDDING_INTRODUCTION = """\
-"You can experiment with removing this line", says the notebook of the one that freezes its
-embedding at the identity. Without it the 27 × 27 numbers are trained, from the same start. A matrix before a matrix
-can say nothing new (W x with x one-hot is any table already), so what changes is the path that training takes:
-products of two matrices move faster where both grow."""
+The notebook freezes its embedding at the identity and suggests: "You can experiment with removing this line". Without
+it the 27 × 27 numbers are trained from the same start. A matrix before a matrix adds no capacity (W x with one-hot x
+is any table already), but it changes the optimization: a product of two matrices changes faster where both are
+large."""
 
 
 def run_embedding(request: RecipeRequest) -> Iterator[str]:
@@ -186,17 +181,17 @@ def run_embedding(request: RecipeRequest) -> Iterator[str]:
         for embedding in ("learned", "one-hot")
     ]
     groups = yield from run_studies(studies, request)
-    title = "Symbols: given or learned"
+    title = "One-hot and learned embeddings"
     yield write_lesson_report(request, LessonReport("digits-embedding", title, EMBEDDING_INTRODUCTION, groups))
 
 
 OPTIMIZERS_INTRODUCTION = """\
-The notebook uses Adam with a rate of 0.005 and suggests to try others. Here is its network without
-attention under six of them. Each is tried with three rates over a third of the samples; the rate that got furthest is
-given all of them. Gradients are clipped in the same way for all.
+The notebook uses Adam with a learning rate of 0.005 and suggests trying others. Its network without attention is
+trained with six optimizers. Each is tried with three rates over a third of the samples; the best rate gets all
+samples. Gradients are clipped in the same way for all.
 
-What to look for: the gradients of the encoder and of the output differ in size by orders of magnitude (lesson 1).
-Rules that divide each gradient by the size of its own past do not mind; plain steps must serve both with one rate."""
+The gradients of encoder and output layer differ by orders of magnitude (lesson 1). Optimizers that divide each
+gradient by its own running size are insensitive to this; plain gradient descent has one rate for both."""
 LEARNING_RATES: Mapping[str, tuple[float, float, float]] = {
     "adam": (0.015, 0.005, 0.002),
     "rmsprop": (0.02, 0.01, 0.005),
@@ -220,13 +215,13 @@ def run_optimizers(request: RecipeRequest) -> Iterator[str]:
         tried[name] = list(zip(rates, groups, strict=True))
     best = {name: max(each, key=lambda pair: pair[1].median.accuracy)[0] for name, each in tried.items()}
     groups = yield from run_studies([optimizer_study(name, rate) for name, rate in best.items()], request)
-    heads = ("optimiser", *("rate, symbols right" for _ in range(3)))
+    heads = ("optimizer", *("rate, symbols right" for _ in range(3)))
     rows = [
         (name, *(f"{rate:g}: {100 * group.median.accuracy:.2f} %" for rate, group in sorted(each, key=lambda p: p[0])))
         for name, each in tried.items()
     ]
-    table = ReportTable("The rates tried", f"After {short.samples:,} samples; the median of the seeds.", heads, rows)
-    lesson = LessonReport("digits-optimizers", "Other optimisers", OPTIMIZERS_INTRODUCTION, groups, parts=[table])
+    table = ReportTable("Learning rates", f"After {short.samples:,} samples; median of the seeds.", heads, rows)
+    lesson = LessonReport("digits-optimizers", "Optimizers", OPTIMIZERS_INTRODUCTION, groups, parts=[table])
     accuracies = {name: {str(rate): group.median.accuracy for rate, group in each} for name, each in tried.items()}
     yield write_lesson_report(request, lesson._replace(numbers={"rates_tried": accuracies}))
 
@@ -239,9 +234,8 @@ def optimizer_study(name: str, rate: float) -> DigitsStudy:
 
 
 CELLS_INTRODUCTION = """\
-The lessons take a GRU because it has one state and is faster. Here are both as encoders of ten
-units, without attention and with it. The seconds are those of training alone, on one thread; runs share the machine
-two at a time."""
+The lessons use a GRU because it has one state and is faster. This recipe compares GRU and LSTM encoders of ten units,
+without and with attention. Seconds are training time on one thread; two runs share the machine at a time."""
 
 
 def run_cells(request: RecipeRequest) -> Iterator[str]:
@@ -257,13 +251,13 @@ def run_cells(request: RecipeRequest) -> Iterator[str]:
 
 JIGSAW_SAMPLES = 900_000
 JIGSAW_INTRODUCTION = """\
-After some hundred thousand samples the accuracy of the first network no longer rises but jumps up
-and down (the stored run between 0.185 and 0.26). The 5,000 validation samples are the same each time, 105,000
-symbols, so chance in judging them accounts for a thousandth. What moves is the network: at a rate of 0.005 an update
-overshoots, and the accuracy falls by more than hundreds of updates before it had won.
+After some hundred thousand samples the accuracy of the first network oscillates (the stored run between 0.185 and
+0.26). The 5,000 validation samples are always the same 105,000 symbols, so evaluation noise is about a thousandth.
+The network itself changes: at a learning rate of 0.005 an update overshoots, and the accuracy falls by more than
+hundreds of updates had gained.
 
-The evidence is the same run, same seed, same samples, with a rate that falls along half a cosine to zero: if the rate
-is the cause, the teeth must shrink with it."""
+The test is the same run, same seed and samples, with cosine decay of the rate to zero: if the rate is the cause, the
+oscillation must shrink with it."""
 
 
 def run_jigsaw(request: RecipeRequest) -> Iterator[str]:
@@ -277,8 +271,10 @@ def run_jigsaw(request: RecipeRequest) -> Iterator[str]:
     rough = {group.name: fmean(map(roughness, group.outcomes)) for group in groups}
     lines = [_roughness_line(group, rough[group.name]) for group in groups]
     yield from lines
-    parts = [ReportText("How rough is the last third?", "\n\n".join(lines))]
-    lesson = LessonReport("digits-jigsaw", "The jig-saw", JIGSAW_INTRODUCTION, groups, references, parts=parts)
+    parts = [ReportText("Roughness of the last third", "\n\n".join(lines))]
+    lesson = LessonReport(
+        "digits-jigsaw", "Sawtooth in the validation curve", JIGSAW_INTRODUCTION, groups, references, parts=parts
+    )
     yield write_lesson_report(request, lesson._replace(numbers={"roughness": rough}))
 
 
@@ -291,4 +287,4 @@ def roughness(outcome: DigitsResult) -> float:
 
 def _roughness_line(group: DigitsRuns, rough: float) -> str:
     """Return the roughness as a line."""
-    return f"{group.name}: from one validation to the next the accuracy changes by {rough:.4f} on average"
+    return f"{group.name}: the accuracy changes by {rough:.4f} on average between validations"

@@ -127,7 +127,7 @@ def read_fasta(path: Path) -> Iterator[str]:
     try:
         text = gzip.decompress(read_bytes(path, DataError)).decode("ascii")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is no FASTA file packed with gzip: {error}") from error
+        raise DataError(f"{path} is no FASTA file with gzip compression: {error}") from error
     lines = list[str]()
     for number, line in enumerate([*text.splitlines(), ">"], start=1):
         if line.startswith(">"):
@@ -275,7 +275,7 @@ def profile_figure(profiles: Mapping[str, Mapping[str, Any]]) -> Figure:
         middles = (np.arange(PROFILE_BINS) + 0.5) * 100 / PROFILE_BINS
         right.plot(middles, profile["along"], "o-", color=color, markersize=3, linewidth=1.6)
     _style_axes(left, 1.0, ("residue", "weight × length"))
-    _style_axes(right, 100 / PROFILE_BINS, ("place along the protein, %", "share of attention, %"))
+    _style_axes(right, 100 / PROFILE_BINS, ("position along the protein, %", "share of attention, %"))
     left.legend(frameon=False, labelcolor="linecolor", fontsize=8.5)
     return settled(figure)
 
@@ -296,9 +296,9 @@ def profile_table(profiles: Mapping[str, Mapping[str, Any]]) -> ReportTable:
         for place, profile in profiles.items()
         for share in profile["shares"]
     ]
-    heads = ["place", "proteins", "first residues", "attention, %", "equal weights, %", "times"]
-    caption = "Means over the proteins of the test set, by their true place; in brackets 95 % intervals of the mean."
-    return ReportTable("Where attention lies", caption, heads, rows)
+    heads = ["place", "proteins", "first residues", "attention, %", "uniform, %", "ratio"]
+    caption = "Means over the proteins of the test set by true location; 95 % intervals of the mean in brackets."
+    return ReportTable("Attention by position", caption, heads, rows)
 
 
 def _share_cell(share: Mapping[str, Any]) -> str:
@@ -320,19 +320,19 @@ READERS: Mapping[str, Mapping[str, Any]] = {
 }
 """Input of the classifier: the contexts of one attention step with four heads, or the last encoder states."""
 PLACE_INTRODUCTION = """\
-9,222 proteins of Swiss-Prot in four places: cytosol, mitochondrion, nucleus, secreted. Convolutions
-of 3, 5 and 9 residues, an LSTM both ways, and then either one look of attention with four heads, from whose contexts
-alone the place is told, or the LSTM's last states. Of a protein of more than 1,000 residues the first 500 and the last
-500 are read.
+9,222 proteins of Swiss-Prot in four locations: cytosol, mitochondrion, nucleus, secreted. Convolutions of 3, 5 and 9
+residues and a bidirectional LSTM encode a protein; the classifier reads either one attention step with four heads,
+whose contexts alone predict the location, or the LSTM's last states. Of a protein of more than 1,000 residues the
+first 500 and the last 500 are read.
 
-The set has no split, and its proteins are not chosen to be unlike: near-copies of a protein, of other species or from
-the same gene family, stand beside it. A random split puts some of them on both sides, and what is measured on it looks
-too good. So there are two splits, each 80 : 10 : 10 with a fixed seed. "random" draws proteins. "families" draws
-families: proteins that share at least 2 % of the shorter one's stretches of eight residues, and at least two of them,
-or begin with the same thirty residues, are of one family, and so are near-copies of near-copies. Distant relatives,
-which share no such stretches, are still on both sides.
+The data set has no split, and it is redundant: it holds near-copies of proteins from other species or from the same
+gene family. A random split puts some of them on both sides, and its scores are too high. So there are two splits, each
+80 : 10 : 10 with a fixed seed. "random" draws proteins. "families" draws families: proteins belong to one family if
+they share at least 2 % of the shorter one's stretches of eight residues, and at least two of them, or begin with the
+same thirty residues; near-copies of near-copies belong to it, too. Distant relatives, which share no such stretches,
+are still on both sides.
 
-The proteins come from github.com/dannyfriar/protein-localization-prediction. Nothing reviewed is published on them.
+The proteins come from github.com/dannyfriar/protein-localization-prediction. No reviewed result is published on them.
 MCC is the correlation of Gorodkin (2004) for several classes."""
 
 
@@ -345,9 +345,9 @@ def place_suite() -> LabelSuite:
     """Return the experiments of protein-place."""
     reference = ExperimentSuite(
         name="protein-place",
-        title="The place of a protein",
+        title="Subcellular localization of proteins",
         introduction=PLACE_INTRODUCTION,
-        origin="four FASTA files (github.com/dannyfriar/protein-localization-prediction, data), packed with gzip",
+        origin="four FASTA files (github.com/dannyfriar/protein-localization-prediction, data), compressed with gzip",
         measure="exact_match",
         experiments=[
             Experiment(f"{split}-{reader}", partial(read_split, made), settings=settings)
@@ -381,6 +381,6 @@ def profile_parts(runs: Sequence[LabelRun]) -> Iterator[ReportPart]:
             told.add(run.experiment)
             table = profile_table(profiles)
             title = f"{table.title}: {run.experiment}, {run.label}"
-            caption = "The dashed line is what equal weights would give."
+            caption = "The dashed line is uniform attention."
             yield ReportFigure(title, caption, svg(profile_figure(profiles)))
             yield msgspec.structs.replace(table, title=title)

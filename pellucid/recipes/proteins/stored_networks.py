@@ -172,16 +172,16 @@ LOCATION_NAMES = (
 """Locations by class; the last two are inferred from the confusion matrix."""
 ORIGIN = "github.com/JJAlmagro/subcellular_localization: reduced_val.npz and the four files *_params.npz"
 INTRODUCTION = """\
-In 2016 the attention decoder of the third digit lesson was trained on proteins: from the profile of
-a protein, how often each amino acid stands at each of at most 400 positions in its relatives, to the one of ten places
-in the cell where it works. The weights of four networks were kept, and the 635 proteins they were judged on.
+In 2016 the attention decoder of the third digit lesson was trained on proteins. Its input is the profile of a
+protein: the frequency of each amino acid in related proteins, at each of at most 400 positions. Its output is one of
+ten subcellular locations. The weights of four networks are stored, with the 635 proteins of their evaluation.
 
-Here Pellucid's own layers take those weights: convolutions, LSTMs with peepholes that stand still over padding, the
-attention decoder with two looks, dense layers, in double precision. Nothing is trained. If the layers are what they
-are said to be, the published numbers come out; where one does not, the recipe fails.
+Here Pellucid's own layers take those weights: convolutions, LSTMs with peepholes whose states are copied over padding,
+the attention decoder with two steps, dense layers, in double precision. Nothing is trained. If the layers are correct,
+they reproduce the published numbers; where one differs, the recipe fails.
 
-In the decoder the output gate's peephole is added after the sigmoid. That was a mistake of the library then, and the
-weights were trained with it: with the peephole in its right place the loss is another."""
+In the decoder the output gate's peephole is added after the sigmoid. That was a bug of the library, and the weights
+were trained with it: with the corrected peephole the loss differs."""
 PUBLISHED = {
     "FFN": ("0.825", "0.757"),
     "CNN": ("0.715", "0.783"),
@@ -395,7 +395,7 @@ def _load_arrays(path: Path, names: Sequence[str] = ()) -> list[np.ndarray]:
     """
     if not path.exists():
         raise DataError(
-            f"{path} is not there: the weights are those of {ORIGIN}; give the folder that holds them as {NAME} with "
+            f"{path} does not exist: the weights are those of {ORIGIN}; give the folder that holds them as {NAME} with "
             "--data, or in PELLUCID_DATA"
         )
     try:

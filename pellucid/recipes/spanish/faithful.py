@@ -44,15 +44,15 @@ STUDIES = (
 )
 """The author's network first, then the variants that the post names, each changed in one respect."""
 INTRODUCTION = """\
-Twenty English sentences with their Spanish translations, written for this recipe in the shape of
-the author's own: 11 to 31 words and signs of English, 12 to 32 of Spanish with the end. The first sixteen are trained
-on, the last four are for validation. A GRU of 300 units reads a sentence; a GRU of 300 units with TensorFlow's
-attention_decoder writes the translation: the last context is merged with the input, the new state asks, a 1×1
-projection makes the keys, a projection of output and context goes to the softmax.
+Twenty English sentences with Spanish translations, written for this recipe in the form of the author's: 11 to 31
+tokens of English, 12 to 32 of Spanish including the end. The first sixteen are the training set, the last four the
+validation set. A GRU of 300 units encodes a sentence; a GRU of 300 units with TensorFlow's attention_decoder writes
+the translation: the last context is merged with the input, the new state is the query, a 1×1 convolution computes the
+keys, a projection of output and context is the input of the softmax.
 
-Kept as they were: padding is looked at like words, though the encoder's outputs there are zero; dropout of 0.5 on the
-outputs of both cells; Adam at 0.001 × 0.99^epoch, gradients together no longer than 5, four sentences an update, 100
-epochs without shuffling; the loss is the mean over sentences of the sum over their words."""
+Kept from the post: attention includes padding, where the encoder's outputs are zero; dropout of 0.5 on the outputs of
+both cells; Adam at 0.001 × 0.99^epoch, gradient norm at most 5, four sentences per update, 100 epochs without
+shuffling; the loss is the mean over sentences of the sum over words."""
 
 
 class FaithfulReport(NamedTuple):
@@ -186,12 +186,12 @@ def _report_parts(report: FaithfulReport) -> Iterator[ReportPart]:
 
 
 SHAPE_NOTES = """\
-The post writes the features' shape as [N, height', 3, H], adding a padding of one on either side of a width
-of one. TensorFlow's padding SAME pads nothing for a filter of 1×1: the shape stays [N, max_len, 1, H], and the
-convolution is a product of each state with one matrix.
+The post writes the shape of the features as [N, height', 3, H], with a padding of one on either side of a width of
+one. TensorFlow's padding SAME adds nothing for a 1×1 filter: the shape stays [N, max_len, 1, H], and the convolution
+is a product of each state with one matrix.
 
-The post's equations ask with the decoder's previous state; its listing, as TensorFlow's code, asks with the new one,
-and so does this network."""
+In the post's equations the query is the decoder's previous state; in its listing and in TensorFlow's code it is the
+new one, as in this network."""
 
 
 def _result_row(run: SpanishResult) -> list[str]:

@@ -76,7 +76,7 @@ def draw_distinct_words(generator: np.random.Generator, count: int, vocabulary: 
         ValueError: `count` is not between 1 and the size of the vocabulary.
     """
     if not 0 < count < vocabulary:
-        raise ValueError(f"of {vocabulary} words {count} different ones cannot be a sample")
+        raise ValueError(f"expected a sample of 1 to {vocabulary - 1} distinct words of {vocabulary}, got {count}")
     drawn = np.zeros(0, dtype=np.int64)
     while True:
         drawn = np.concatenate([drawn, draw_words(generator, 2 * count, vocabulary)])
@@ -347,16 +347,16 @@ NAME, TITLE = "spanish-studies", "Sampled softmax, buckets and padding"
 FULL_UPDATES, SAMPLED_UPDATE_RATIO, NUM_SENTENCES = 200, 5, 2_000
 """Updates with the full softmax; ratio of updates with the sampled one; sentences for the batching study."""
 INTRODUCTION = """\
-The post of 2016 names two things for larger data than its own. Sampled softmax: in training, the
-loss of each word among itself and 512 drawn words in place of all 50,000, corrected by how probable each was to be
-drawn; what is written is always chosen among all. Measured with a network of 128 units on made-up sentences, whose
-words are drawn by Zipf's law and translated by a dictionary; both trainings are judged by the full softmax.
+The post of 2016 names two techniques for larger data. Sampled softmax: in training, the loss of each word is computed
+among itself and 512 sampled words instead of all 50,000, corrected by their sampling probabilities; decoding always
+uses all words. It is measured with a network of 128 units on generated sentences, whose words follow Zipf's law and
+are translated by a dictionary; both trainings are validated with the full softmax.
 
-Buckets: sentences of like lengths together at four fixed sizes, one model with the same parameters for each. Beside
-them: all sentences as long as the longest, as the post has it, and batches of like lengths; and with padding looked at,
-or masked. Measured on sentences of Tatoeba, one pass with the same network of 128 units.
+Buckets: sentences of similar lengths share one of four fixed sizes, with one set of parameters. They are compared
+with full padding (all sentences as long as the longest, as in the post) and with batches of similar lengths; and with
+padding attended or masked. They are measured on sentences of Tatoeba, one pass with the same network of 128 units.
 
-Seconds are those of a processor, on one thread: the machine had other work."""
+Seconds are CPU time on one thread; the machine had other work."""
 SCHEME_NAMES = {"longest": "all as long as the longest", "buckets": "buckets", "alike": "like lengths"}
 
 
@@ -462,7 +462,7 @@ def _report_parts(
 ) -> Iterator[ReportPart]:
     """Yield figures, tables and conclusions."""
     title = "Sampled softmax"
-    caption = "Loss of held-out words over all 50,000, over the seconds of training: full, and 512 sampled."
+    caption = "Validation loss by the full softmax over seconds of training: full softmax, and 512 sampled words."
     yield ReportFigure(title, caption, svg(sampled_figure(outcomes)))
     yield ReportText(title, describe_softmax(outcomes))
     rows = [
@@ -478,12 +478,12 @@ def _report_parts(
         for each in outcomes
     ]
     heads = ["softmax", "updates", "seconds", "ms an update", "ms of it the loss", "loss at first", "at last"]
-    yield ReportTable(title, "Medians, on one thread.", heads, rows)
+    yield ReportTable(title, "Medians on one thread.", heads, rows)
     title, (held, left_out) = "Buckets, like lengths, masking", pairs
     caption = (
         f"One pass over {held:,} sentences, buckets {', '.join(f'{s}×{t}' for s, t in BUCKETS)}; {left_out} drawn "
-        "sentences fit in none. Off: the greatest difference of a sentence's loss, and that of the gradient, from the "
-        "first row with the same padding."
+        "sentences fit in none. Off: maximum relative difference of a sentence's loss, and relative difference of the "
+        "gradient, from the first row with the same padding."
     )
     heads = ["batches", "padding is", "source padding", "target padding", "batches of 64 or less", "seconds"]
     yield ReportTable(
@@ -493,11 +493,10 @@ def _report_parts(
 
 
 BATCHING_CONCLUSION = """\
-Where padding is masked, the way to batch changes the time and nothing else: loss and gradient are the
-same but for rounding, so that buckets, like lengths and full width are one model. Where padding is looked at, as in
-the post, what is made of a sentence depends on how wide the batch is that it came in: buckets leave less
-padding to look at, masking none. Batches of like lengths need no sizes chosen beforehand; Pellucid masks, and batches
-so."""
+With masked padding the batching scheme changes the time only: loss and gradient are equal up to rounding, so buckets,
+similar lengths and full padding are the same model. With attended padding, as in the post, the result for a sentence
+depends on the width of its batch: buckets leave less padding to attend, masking none. Batches of similar lengths need
+no predefined sizes; Pellucid masks padding and batches in this way."""
 
 
 def _batching_rows(compared: Sequence[BatchingComparison]) -> Iterator[list[str]]:
@@ -525,7 +524,7 @@ def sampled_figure(outcomes: Sequence[SoftmaxResult]) -> Figure:
         seconds, losses = [point.seconds for point in outcome.curve], [point.loss for point in outcome.curve]
         axes.plot(seconds, losses, "o-", color=color, markersize=3, linewidth=1.6, label=f"{outcome.plan.cost} softmax")
     tidy(axes)
-    axes.set_ylabel("loss a word, by all words", color=MUTED)
+    axes.set_ylabel("loss per word, full softmax", color=MUTED)
     axes.set_xlabel("seconds of training", color=MUTED)
     axes.legend(frameon=False, labelcolor="linecolor", fontsize=8.5)
     return settled(figure)

@@ -67,7 +67,7 @@ def read_tatoeba(data: Path, samples: int) -> TatoebaPairs:
     if not all(path.exists() for path in paths):
         raise DataError(
             f"{data / FOLDER} lacks train.tsv.gz, dev.tsv.gz or test.tsv.gz: the sentences are those of "
-            "manythings.org/anki (spa-eng), split so that none is in two parts; give their folder with --data"
+            "manythings.org/anki (spa-eng), split so that none is in two sets; give the data folder with --data"
         )
     every = [read_examples(path, DataConfig()).examples for path in paths]
     if samples:
@@ -190,7 +190,7 @@ class TranslationResult(NamedTuple):
 def train_system(system: TranslationSystem, tell: ProgressCallback) -> TranslationResult:
     """Train on one thread and score; resume or reuse an existing run."""
     train_with_progress(Files(system.train, system.dev), system.folder, system.config, tell)
-    tell("decoding, to judge it")
+    tell("decoding for evaluation")
     use_threads(system.config.threads)
     predictor = load(system.folder)
     log = read_log(system.folder)
@@ -284,16 +284,16 @@ NAME, TITLE = "spanish-tatoeba", "English to Spanish, with words and with subwor
 SYSTEMS = ("words", "subwords")
 NUM_EXAMPLES = 12
 INTRODUCTION = """\
-Sentences of Tatoeba (manythings.org/anki, CC BY 2.0), split so that no English and no Spanish
-sentence stands in two sets. Pellucid's own network, once with words and signs as symbols (those that stand five times
-or more; the others are unknown to it), once with 4,000 subwords of either side, learned by byte-pair encoding from the
-training file. All else is the same for both: sizes, passes, rate.
+Sentences of Tatoeba (manythings.org/anki, CC BY 2.0), split so that no English and no Spanish sentence occurs in two
+sets. Pellucid's model is trained twice: with words and punctuation as symbols (frequency five or more; others are
+unknown), and with 4,000 subwords per side, learned by byte-pair encoding from the training file. All other settings
+are equal: sizes, epochs, learning rate.
 
-Judged with a beam of 5. Each different English sentence of a set is translated once and scored against all Spanish
-sentences that the set has for it; BLEU and chrF are sacrebleu's, of the text as a person writes it. There is no
-published number for this split.
+Scores are with beam size 5. Each distinct English sentence of a set is translated once and scored against all its
+Spanish translations in the set; BLEU and chrF are sacrebleu's, on plain text. There is no published number for this
+split.
 
-The budget is two hours on two cores; either system trains on one thread."""
+The budget is two hours on two cores; each system trains on one thread."""
 
 
 def run_tatoeba(request: RecipeRequest) -> Iterator[str]:
@@ -310,7 +310,9 @@ def run_tatoeba(request: RecipeRequest) -> Iterator[str]:
         yield _result_line(outcome)
     write_json(request.out / "report.json", {"name": NAME, "runs": [_result_json(outcome) for outcome in outcomes]})
     last = outcomes[-1]
-    page = report_on(last.system.folder, last.judgement, TITLE, f"{INTRODUCTION}\n\nDrawn below: {_result_name(last)}.")
+    page = report_on(
+        last.system.folder, last.judgement, TITLE, f"{INTRODUCTION}\n\nExamples below: {_result_name(last)}."
+    )
     summary = [
         (f"BLEU, {_result_name(each)}", f"{each.test.bleu.score:.2f} (test, beam {BEAM_SIZE})") for each in outcomes
     ]
@@ -391,9 +393,7 @@ def _system_table(outcomes: Sequence[TranslationResult]) -> ReportTable:
     heads = ["system", "set", "BLEU", "chrF", "exact match", "sentences", "translations"]
     more = ["symbols", "unknown in the test set", "parameters", "seconds"]
     signatures = f"{outcomes[0].test.bleu.signature}; {outcomes[0].test.chrf.signature}"
-    return ReportTable(
-        "Both systems", f"Of source and target where two numbers stand. {signatures}", [*heads, *more], rows
-    )
+    return ReportTable("Both systems", f"Two numbers are for source and target. {signatures}", [*heads, *more], rows)
 
 
 def _score_cells(scores: TranslationScores) -> list[str]:
@@ -424,7 +424,7 @@ def _report_parts(outcome: TranslationResult) -> Iterator[ReportPart]:
     title = f"Attention as alignment: {_result_name(outcome)}"
     mean = mean_map(outcome.judgement.traces)
     if mean is not None:
-        caption = "Mean weights over the test set, every source and every target stretched to ten parts."
+        caption = "Mean weights over the test set; every source and every target is scaled to ten bins."
         yield ReportFigure(title, caption, svg(mean_weights_figure(mean)))
     told = [
         f"{each.name}: {each.value:.3f} {each.unit} ({each.low:.3f} to {each.high:.3f})"
@@ -432,7 +432,9 @@ def _report_parts(outcome: TranslationResult) -> Iterator[ReportPart]:
     ]
     yield ReportText(title, "; ".join(told) + ".")
     rows = [[each.written, f"{each.times:,}", each.read, f"{100 * each.share:.0f} %"] for each in outcome.links]
-    caption = "The commonest written symbols, and the source symbol with the most weight, summed over the test set."
+    caption = (
+        "The most frequent output symbols, each with the source symbol of greatest weight, summed over the test set."
+    )
     yield ReportTable(title, caption, ["written", "times", "looked at", "share of the weight"], rows)
     asked = group_references(outcome.system.tested)
     every = max(1, len(asked.sources) // NUM_EXAMPLES)

@@ -50,27 +50,26 @@ from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import Report, write_report
 from pellucid.worker_pool import ProgressCallback
 
-FAITHFUL_NAME, FAITHFUL_TITLE = "typo-faithful", "The wrong letter, as the post of 2017 finds it"
+FAITHFUL_NAME, FAITHFUL_TITLE = "typo-faithful", "The wrong letter: the network of 2017"
 FAITHFUL_SIZES, FAITHFUL_PLAN = TypoNetworkSizes(), TypoTrainingPlan()
 FAITHFUL_INTRODUCTION = """\
-A word with one wrong letter is read by three layers of LSTM, letter by letter, each letter two
-numbers. A fixed linear read-out of all their outputs makes one number, which the post calls attention and "sort of a
-cheat"; three more layers of LSTM take one step on it from the state in which the first three ended, and a softmax
-says which position is wrong.
+A word with one wrong letter is read by three layers of LSTM, letter by letter, with two-dimensional letter
+embeddings. A fixed linear read-out of all outputs yields one number, which the post calls attention and "sort of a
+cheat". Three more layers of LSTM take one step on it, starting from the final states of the first three, and a
+softmax predicts the wrong position.
 
-Kept as they were: TensorFlow's LSTM; padding read like letters; the read-out not a softmax, not dependent on the
-decoder, a single number. The post tells neither sizes nor training nor any accuracy. Chosen here: {hidden} units a
-layer, words of 3 to {longest} letters, Adam with a rate of {rate:g} that falls along half a cosine to zero, gradients
-shortened to a length of {norm:g}, {batch} typos an update, {samples:,} in all.
+Kept from the post: TensorFlow's LSTM; padding read like letters; the read-out is no softmax, independent of the
+decoder, a single number. The post gives neither sizes nor training nor any accuracy. Chosen here: {hidden} units a
+layer, words of 3 to {longest} letters, Adam with a learning rate of {rate:g} and cosine decay to zero, gradient norm
+at most {norm:g}, {batch} typos an update, {samples:,} in all.
 
-The typos are made from a list of words: a position, and a letter there that makes no word of the list. Words that are
-tested, one typo each, were not trained on."""
+The typos are made from a word list: a random position, and a letter there that makes no word of the list. Test words,
+one typo each, are not in the training set."""
 CLAIMS_CAPTION = """\
-The post says of its picture that the embedding separates the vowels, and the commonest letter. Ratio:
-the mean distance from a vowel to a consonant over that between two vowels; p: of all 65,780 ways to
-choose five letters, the share with at least that ratio. Nearest: vowels whose nearest letter is a vowel
-(by chance 16 %). Alone: the rank of the commonest letter by the distance to its nearest neighbour, 1 of
-26 being the most alone."""
+The post says of its picture that the embedding separates the vowels, and the most frequent letter. Ratio: mean
+distance from a vowel to a consonant divided by that between two vowels; p: of all 65,780 ways to choose five letters,
+the share with at least that ratio. Nearest: share of vowels whose nearest letter is a vowel (by chance 16 %). Alone:
+rank of the most frequent letter by the distance to its nearest neighbor; 1 of 26 is the most isolated."""
 
 
 def run_faithful(request: RecipeRequest) -> Iterator[str]:
@@ -147,7 +146,7 @@ def _embedding_parts(
     outcomes: Sequence[TypoResult], measured: Sequence[dict[str, Any]], films: Sequence[str]
 ) -> list[ReportPart]:
     """Return pictures of the letter embedding and the table of the claims."""
-    title = "The two numbers of each letter"
+    title = "Letter embedding"
     heads = ("seed", "when", "ratio", "p", "nearest", "commonest", "alone: rank", "most alone")
     rows = [
         (
@@ -160,8 +159,8 @@ def _embedding_parts(
     ]
     ends = [(f"seed {outcome.seed}", outcome.film[-1]) for outcome in outcomes[:3]]
     return [
-        ReportFigure(title, "After training; vowels red, pad the padding.", svg(embedding_figure(ends))),
-        ReportFigure(title, "From the first update to the last, seed 1; the bar below is the time.", films[0]),
+        ReportFigure(title, "After training; vowels are red, pad is the padding.", svg(embedding_figure(ends))),
+        ReportFigure(title, "From the first update to the last, seed 1; the bar below shows the time.", films[0]),
         ReportTable(title, " ".join(CLAIMS_CAPTION.split()), heads, rows),
     ]
 
@@ -171,16 +170,17 @@ def _without_film(outcome: TypoResult) -> TypoRun:
     return TypoRun(*outcome[:7])
 
 
-ATTENTION_NAME, ATTENTION_TITLE = "typo-attention", "The wrong letter, by attention that points"
+ATTENTION_NAME, ATTENTION_TITLE = "typo-attention", "The wrong letter: pointer attention"
 MAX_LETTERS = TypoNetworkSizes().longest
 ATTENTION_INTRODUCTION = """\
-The same words, typos and tables as in typo-faithful, for the network that pellucid train --task point
-trains: two layers of GRU read the word both ways; a query made of their last states is compared with the state at each
-letter (additive attention, Bahdanau et al. 2015), and the softmax over the letters is the answer itself, the weight of
-each being its probability of being wrong (Vinyals et al. 2015). Padding cannot be pointed at, and each letter's state
-knows what stands before and behind it.
+The same words, typos and tables as in typo-faithful, for the network of pellucid train --task point: two layers of
+bidirectional GRU read the word; a query computed from their last states is compared with the state at each letter
+(additive attention, Bahdanau et al. 2015), and the softmax over the letters is the prediction itself: the weight of a
+letter is the probability that it is wrong (Vinyals et al. 2015). Padding is masked, and each letter's state encodes
+the letters before and after it.
 
-The post calls its own fixed read-out "sort of a cheat" and names real attention as what to try next: this is that."""
+The post calls its own fixed read-out "sort of a cheat" and names real attention as the next step: this recipe takes
+it."""
 
 
 class TypoAttentionJob(NamedTuple):
@@ -227,7 +227,7 @@ def train_attention_model(job: TypoAttentionJob, tell: ProgressCallback) -> Typo
     data = _draw_data(read_words(job.words, longest=MAX_LETTERS), job, tell)
     files, folder = _write_data(data, job.folder / "data" / tag), job.folder / "runs" / tag
     train_with_progress(files, folder, job.config, tell)
-    tell("answering, to judge it")
+    tell("predicting for evaluation")
     predictor, log = load(folder), read_log(folder)
     chances = partial(attention_probabilities, predictor)
     return TypoRun(
@@ -275,18 +275,18 @@ def _typo_line(typo: Typo) -> str:
     return f"{typo.wrong}\t{typo.position}\t{typo.right}\n"
 
 
-FORETOLD_NAME, FORETOLD_TITLE = "typo-foretold", "The wrong letter, by what its neighbours foretell"
+FORETOLD_NAME, FORETOLD_TITLE = "typo-foretold", "The wrong letter: pointer attention over language models"
 FORETOLD_SIZES, FORETOLD_PLAN = PointerSizes(), PointerTrainingPlan()
 FORETOLD_INTRODUCTION = """\
-The same words, typos and tables as in typo-faithful and typo-attention. Typos alone teach attention
-little: each says of one letter that it is wrong, and that {samples:,} times over. So the network first reads the words
-they are made of, {passes} times, and learns to foretell each letter from those before it and from those behind it. Then
-it sees typos. The energy of a letter is that of additive attention over a second reading, of what both sides foretell,
-plus what the two language models say themselves: how likely the letters before it are, how likely those behind it, how
-likely what stands there, and how likely each letter that might stand there instead.
+The same words, typos and tables as in typo-faithful and typo-attention. Typos alone teach attention slowly: each says
+of one letter that it is wrong, {samples:,} times in all. So the network first reads the words from which they are
+made, for {passes} epochs, and learns two language models that predict each letter from those before it and from those
+after it. Then it is trained on typos. The energy of a letter is that of additive attention over an LSTM that reads the
+states of both language models, plus weighted log-probabilities of the language models: of the letters before it, of
+the letters after it, of the letter itself, and of each candidate letter in its place.
 
-What is learned of a typo is both its position and the letter that was meant, out of all letters of all positions; the
-weight on a position is the sum over its letters. No word that is tested is among those read."""
+The target of a typo is both its position and the right letter, among all letters at all positions; the attention
+weight of a position is the sum over its letters. Test words are not in the training set of the language models."""
 
 
 def run_foretold(request: RecipeRequest) -> Iterator[str]:

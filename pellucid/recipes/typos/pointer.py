@@ -295,11 +295,7 @@ def train_language_models(
         costs.append(cost.item())
         if update % once == 0:
             bits = float(np.mean(costs)) / 2 / math.log(2)
-            tell(
-                SampleProgress(
-                    update * plan.batch, updates * plan.batch, f"a letter is predictions with {bits:.3f} bits"
-                )
-            )
+            tell(SampleProgress(update * plan.batch, updates * plan.batch, f"language models {bits:.3f} bits a letter"))
             costs = []
 
 

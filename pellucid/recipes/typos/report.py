@@ -289,9 +289,9 @@ def _symbol_labels() -> list[str]:
 
 
 AMBIGUITY_CAPTION = (
-    "Several words fit: other words of the list are one letter away from the form too. Several positions fit: not all "
-    "of them at the same position. Best possible: what one who knows the whole list can reach on average. Top 3: the "
-    "wrong position is among the three likeliest."
+    "Several words fit: several words of the list differ from the form in one letter. Several positions fit: they do "
+    "not all differ at the same position. Best possible: mean accuracy of an optimal guess with knowledge of the list. "
+    "Top 3: the wrong position is among the three most probable."
 )
 
 
@@ -368,13 +368,13 @@ def report_parts(every: TypoRuns) -> list[ReportPart]:
     which = "All seeds together. " if len(every.runs) > 1 else ""
     return [
         ReportFigure(
-            "How it learned",
-            "Positions right of the development words, of which none is trained on.",
+            "Validation while training",
+            "Position accuracy on the validation words, which are not in the training set.",
             svg(validation_figure(series, line_colors(len(series)))),
         ),
         accuracy_table("By length", f"{which}{AMBIGUITY_CAPTION}", "word", rows_by_length(pooled)),
         accuracy_table("By letter", f"{which}Vowels: a, e, i, o, u.", "letter", rows_by_letter(pooled)),
-        accuracy_table("Is there one answer?", f"{which}Short: up to 5 letters.", "form", rows_by_ambiguity(pooled)),
+        accuracy_table("Ambiguity", f"{which}Short: up to 5 letters.", "form", rows_by_ambiguity(pooled)),
         *_post_parts(every),
     ]
 
@@ -429,9 +429,9 @@ def _post_parts(every: TypoRuns) -> Iterator[ReportPart]:
         highlighted.append((f"here, seed {run.seed}", [HighlightedWord(*each) for each in own]))
     yield ReportFigure(
         title,
-        "The more yellow a letter, the likelier it is the wrong one. Of the post's figure only the letters in black "
-        "were read off. A red line: with another letter there, it is a word of the list. No word that is one letter "
-        "away from one of these was trained on.",
+        "Yellow is the probability that a letter is wrong. Of the post's figure only the letters in black were read "
+        "from the image. A red line marks positions where another letter makes a word of the list. No word at a "
+        "distance of one letter from these is in the training set.",
         svg(highlight_figure(highlighted)),
     )
     heads = ("typed", "may be wrong at", "the post's figure", *(f"seed {run.seed}" for run in every.runs))
@@ -445,7 +445,7 @@ def _post_parts(every: TypoRuns) -> Iterator[ReportPart]:
         ]
         rows.append((word, places, *cells))
     yield ReportTable(
-        title, "The likeliest position and its probability; the post's: the strongest yellow.", heads, rows
+        title, "The most probable position with its probability; for the post, the strongest yellow.", heads, rows
     )
 
 
