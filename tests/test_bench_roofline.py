@@ -1,13 +1,18 @@
-"""Operations counted from shapes: against a count by hand, and against PyTorch's own."""
+"""The lower bound of the time of a step: work, rates, floor."""
+
+import math
 
 import msgspec
+import numpy as np
 import pytest
 import torch
-from bench_cases import GRU
+from bench_cases import GRU, RATES
 from small import config_of, network_of, padded, vocabularies
 from torch.utils.flop_counter import FlopCounterMode
 
-from pellucid.bench.roofline import StepShape, StepWork, search_work, training_work
+from pellucid.bench import loops
+from pellucid.bench import roofline as rates
+from pellucid.bench.roofline import StepShape, StepWork, compute_floor, search_work, training_work
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.network import writing
 from pellucid.tasks.registry import build_network
@@ -86,3 +91,66 @@ def test_the_encoder_and_the_keys_are_counted_as_they_are_built() -> None:
     assert bridge is not None
     keys = 9 * 6 * 32
     assert training_work(shape).multiply_adds == 3 * (recurrent + bridge.weight.numel() + keys)
+
+
+VALUES = np.linspace(0.5, 1.5, 64, dtype=np.float32)
+
+
+def test_the_loops_compute_what_they_stand_for() -> None:
+    shifted = VALUES[:, None] + np.arange(2)
+    assert loops.sum_tanh(VALUES, 2) == pytest.approx(np.tanh(shifted).sum(), rel=1e-5)
+    assert loops.sum_exponential(VALUES, 2) == pytest.approx(np.exp(shifted).sum(), rel=1e-5)
+    quotients = (1 / (1 + VALUES[:, None] * (1 + np.arange(2)))).sum()
+    assert loops.sum_energies(VALUES, 2) == pytest.approx(quotients, rel=1e-5)
+    assert loops.sum_paired_energies(VALUES, 2) == pytest.approx(quotients, rel=1e-5)
+    assert loops.sum_values(VALUES, 2) == pytest.approx(2 * VALUES.sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_rates_are_those_of_a_processor(compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiles:
+        monkeypatch.setattr(rates, "is_numba_available", lambda: False)
+    measured = rates.measure_rates(GRU, 0.4)
+    assert 1e9 < measured.operations < 1e13
+    for seconds in (measured.bend_seconds, measured.energy_seconds, measured.exponential_seconds):
+        assert 1e-12 < seconds < 1e-6
+    for read in (measured.row_bytes, measured.update_bytes):
+        assert math.isfinite(read) and read > 1e6
+
+
+def test_the_number_of_threads_is_as_it_was() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        rates.measure_rates(GRU, 0.04)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+WORK = StepWork(
+    multiply_adds=3e9,
+    bends=1_000,
+    energies=2_000,
+    exponentials=4_000,
+    look_multiply_adds=1e6,
+    look_bytes=1_000,
+    update_bytes=5_000,
+)
+
+
+def test_each_part_is_its_work_over_its_rate() -> None:
+    floor = compute_floor(WORK, RATES)
+    parts = (floor.products_ms, floor.bends_ms, floor.look_ms, floor.softmax_ms, floor.update_ms)
+    assert parts == pytest.approx((3000, 1, 2 + 1, 4, 5))
+    assert floor.total_ms == pytest.approx(sum(parts))
+
+
+def test_reading_counts_only_where_it_takes_longer_than_computing() -> None:
+    slow = msgspec.structs.replace(RATES, row_bytes=1e5)
+    assert compute_floor(WORK, slow).look_ms == pytest.approx(10)
+    assert compute_floor(WORK, slow).total_ms == pytest.approx(compute_floor(WORK, RATES).total_ms + 7)
+
+
+def test_no_work_takes_no_time() -> None:
+    assert compute_floor(StepWork(0, 0, 0, 0, 0, 0, 0), RATES).total_ms == 0
