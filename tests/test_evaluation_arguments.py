@@ -161,86 +161,319 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("function", "given", "message"),
     [
-        (lambda: alignment.row_entropy([[0.5, -0.5]]), "weights[0, 1]: expected a number from 0 to 1.001, got -0.5"),
-        (lambda: alignment.row_entropy([0.5]), "weights: expected an array of numbers of shape (T, S), got [0.5]"),
+        (alignment.row_entropy, ([[0.5, -0.5]],), "weights[0, 1]: expected a number from 0 to 1.001, got -0.5"),
+        (alignment.row_entropy, ([0.5],), "weights: expected an array of numbers of shape (T, S), got [0.5]"),
         (
-            lambda: alignment.agreement([ATTENTION], SPANS._replace(known=SPANS.known[:, :1])),
+            alignment.agreement,
+            (
+                [ATTENTION],
+                SPANS._replace(known=SPANS.known[:, :1]),
+            ),
             "spans.known: expected an array of shape (1, 2)",
         ),
         (
-            lambda: alignment.agreement([ATTENTION], SPANS._replace(known=~SPANS.known)),
+            alignment.agreement,
+            (
+                [ATTENTION],
+                SPANS._replace(known=~SPANS.known),
+            ),
             "spans: expected at least one symbol whose span",
         ),
-        (lambda: alignment.agreement(np.zeros((1, 2, 0)), SPANS), "weights: expected at least one source position"),
-        (lambda: alignment.summary(TRACE), "traces: expected a list of Trace objects, got Trace("),
-        (lambda: alignment.summary([TRACE], []), "gold: expected as many as traces has (1), got 0"),
         (
-            lambda: alignment.summary([TRACE], [[(0, 9)]]),
+            alignment.agreement,
+            (
+                np.zeros((1, 2, 0)),
+                SPANS,
+            ),
+            "weights: expected at least one source position",
+        ),
+        (alignment.summary, (TRACE,), "traces: expected a list of Trace objects, got Trace("),
+        (
+            alignment.summary,
+            (
+                [TRACE],
+                [],
+            ),
+            "gold: expected as many as traces has (1), got 0",
+        ),
+        (
+            alignment.summary,
+            (
+                [TRACE],
+                [[(0, 9)]],
+            ),
             "gold[0][0]: expected source positions",
         ),
-        (lambda: alignment.summary([TRACE], [[(2, 1)]]), "gold[0][0]: expected source positions"),
-        (lambda: alignment.summary([TRACE], [[(0, 1.5)]]), "gold[0][0][1]: expected a whole number, got 1.5"),
-        (lambda: alignment.summary([TRACE], seed=-1), "seed: expected a whole number of at least 0, got -1"),
         (
-            lambda: alignment.summary([TRACE, bad(np.full((2, 3), np.nan))]),
+            alignment.summary,
+            (
+                [TRACE],
+                [[(2, 1)]],
+            ),
+            "gold[0][0]: expected source positions",
+        ),
+        (
+            alignment.summary,
+            (
+                [TRACE],
+                [[(0, 1.5)]],
+            ),
+            "gold[0][0][1]: expected a whole number, got 1.5",
+        ),
+        (
+            alignment.summary,
+            (
+                [TRACE],
+                None,
+                -1,
+            ),
+            "seed: expected a whole number of at least 0, got -1",
+        ),
+        (
+            alignment.summary,
+            ([TRACE, bad(np.full((2, 3), np.nan))],),
             "traces[1]: expected a trace whose attention",
         ),
-        (lambda: alignment.mean_map([bad(np.zeros((2, 2)))]), "traces[0]: expected a trace whose attention"),
-        (lambda: alignment.jumps(bad(np.zeros((2, 2)))), "trace: expected a trace whose attention"),
-        (lambda: calibration([], []), "log_probabilities: expected at least one output, got []"),
-        (lambda: calibration([-1.0], []), "right: expected as many as log_probabilities has (1), got 0"),
-        (lambda: calibration([math.nan], [True]), "log_probabilities[0]: expected a number of at most 0.001, got nan"),
-        (lambda: calibration([0.5], [True]), "log_probabilities[0]: expected a number of at most 0.001, got 0.5"),
-        (lambda: calibration([-1.0], [1]), "right[0]: expected true or false, got 1"),
-        (lambda: wilson(3, 2), "right: expected at most total (2), got 3"),
-        (lambda: wilson(-1, 2), "right: expected a whole number of at least 0, got -1"),
-        (lambda: wilson(1, 2**80), "total: expected a whole number of at most"),
-        (lambda: bootstrap_ratio([], []), "numerators: expected at least one example, got []"),
-        (lambda: bootstrap_ratio([1], [1, 2]), "denominators: expected as many as numerators has (1), got 2"),
-        (lambda: edit_distance("ab", ["a"]), "output: expected a list of texts, got 'ab'"),
-        (lambda: evaluate(SCORED[0]), "scored: expected a list of Scored objects, got Scored("),
+        (alignment.mean_map, ([bad(np.zeros((2, 2)))],), "traces[0]: expected a trace whose attention"),
+        (alignment.jumps, (bad(np.zeros((2, 2))),), "trace: expected a trace whose attention"),
         (
-            lambda: evaluate([SCORED[0]._replace(source_length=-1)]),
+            calibration,
+            (
+                [],
+                [],
+            ),
+            "log_probabilities: expected at least one output, got []",
+        ),
+        (
+            calibration,
+            (
+                [-1.0],
+                [],
+            ),
+            "right: expected as many as log_probabilities has (1), got 0",
+        ),
+        (
+            calibration,
+            (
+                [math.nan],
+                [True],
+            ),
+            "log_probabilities[0]: expected a number of at most 0.001, got nan",
+        ),
+        (
+            calibration,
+            (
+                [0.5],
+                [True],
+            ),
+            "log_probabilities[0]: expected a number of at most 0.001, got 0.5",
+        ),
+        (
+            calibration,
+            (
+                [-1.0],
+                [1],
+            ),
+            "right[0]: expected true or false, got 1",
+        ),
+        (
+            wilson,
+            (
+                3,
+                2,
+            ),
+            "right: expected at most total (2), got 3",
+        ),
+        (
+            wilson,
+            (
+                -1,
+                2,
+            ),
+            "right: expected a whole number of at least 0, got -1",
+        ),
+        (
+            wilson,
+            (
+                1,
+                2**80,
+            ),
+            "total: expected a whole number of at most",
+        ),
+        (
+            bootstrap_ratio,
+            (
+                [],
+                [],
+            ),
+            "numerators: expected at least one example, got []",
+        ),
+        (
+            bootstrap_ratio,
+            (
+                [1],
+                [1, 2],
+            ),
+            "denominators: expected as many as numerators has (1), got 2",
+        ),
+        (
+            edit_distance,
+            (
+                "ab",
+                ["a"],
+            ),
+            "output: expected a list of texts, got 'ab'",
+        ),
+        (evaluate, (SCORED[0],), "scored: expected a list of Scored objects, got Scored("),
+        (
+            evaluate,
+            ([SCORED[0]._replace(source_length=-1)],),
             "scored[0].source_length: expected a whole number of at least 0",
         ),
-        (lambda: worst(SCORED, -1), "count: expected a whole number of at least 0, got -1"),
-        (lambda: text_scores(["a"], []), "references: expected as many as outputs has (1), got 0"),
-        (lambda: bleu(["a"], ["a"]), "references[0]: expected a list of texts, got 'a'"),
-        (lambda: correlation(np.zeros((2, 3), int)), "confusion: expected an array of shape (2, 2), got"),
-        (lambda: correlation([[-1]]), "confusion[0, 0]: expected a number from 0 to 9.0072e+15, got -1"),
-        (lambda: macro_f1(np.zeros((0, 0), int)), "confusion: expected at least one label"),
-        (lambda: score_labels([], []), "scored: expected at least one example, got []"),
-        (lambda: score_labels(TAGS, []), "traces: expected as many as scored has (1), got 0"),
-        (lambda: score_labels([Scored((), ((),), 0)], TAGGED), "scored: expected at least one label"),
-        (lambda: score_positions([], []), "scored: expected at least one example, got []"),
-        (lambda: spans([]), "scored: expected at least one example, got []"),
-        (lambda: compare([], []), "a: expected at least one group, got []"),
-        (lambda: compare([TABLE[:0]], [TABLE[:0]]), "a[0]: expected at least one example"),
-        (lambda: compare([TABLE], [TABLE * 9]), "b[0]: expected a first column of 0 and 1"),
-        (lambda: compare([TABLE[:, :2]], [TABLE]), "a[0]: expected an array of whole numbers of shape (…, 3)"),
-        (lambda: mean_of_groups([]), "tables: expected at least one group, got []"),
-        (lambda: oracle([], 1), "candidates: expected at least one example, got []"),
-        (lambda: reciprocal_rank([]), "candidates: expected at least one example, got []"),
-        (lambda: score([TRACE], [], segmenters()), "references: expected as many as traces has (1), got 0"),
-        (lambda: score([TRACE], ["x"], segmenters()), "references[0]: expected a list of texts, got 'x'"),
-        (lambda: join([]), "parts: expected at least one assessment, got []"),
         (
-            lambda: assessed(GIVEN._replace(groups=[])),
+            worst,
+            (
+                SCORED,
+                -1,
+            ),
+            "count: expected a whole number of at least 0, got -1",
+        ),
+        (
+            text_scores,
+            (
+                ["a"],
+                [],
+            ),
+            "references: expected as many as outputs has (1), got 0",
+        ),
+        (
+            bleu,
+            (
+                ["a"],
+                ["a"],
+            ),
+            "references[0]: expected a list of texts, got 'a'",
+        ),
+        (correlation, (np.zeros((2, 3), int),), "confusion: expected an array of shape (2, 2), got"),
+        (correlation, ([[-1]],), "confusion[0, 0]: expected a number from 0 to 9.0072e+15, got -1"),
+        (macro_f1, (np.zeros((0, 0), int),), "confusion: expected at least one label"),
+        (
+            score_labels,
+            (
+                [],
+                [],
+            ),
+            "scored: expected at least one example, got []",
+        ),
+        (
+            score_labels,
+            (
+                TAGS,
+                [],
+            ),
+            "traces: expected as many as scored has (1), got 0",
+        ),
+        (
+            score_labels,
+            (
+                [Scored((), ((),), 0)],
+                TAGGED,
+            ),
+            "scored: expected at least one label",
+        ),
+        (
+            score_positions,
+            (
+                [],
+                [],
+            ),
+            "scored: expected at least one example, got []",
+        ),
+        (spans, ([],), "scored: expected at least one example, got []"),
+        (
+            compare,
+            (
+                [],
+                [],
+            ),
+            "a: expected at least one group, got []",
+        ),
+        (
+            compare,
+            (
+                [TABLE[:0]],
+                [TABLE[:0]],
+            ),
+            "a[0]: expected at least one example",
+        ),
+        (
+            compare,
+            (
+                [TABLE],
+                [TABLE * 9],
+            ),
+            "b[0]: expected a first column of 0 and 1",
+        ),
+        (
+            compare,
+            (
+                [TABLE[:, :2]],
+                [TABLE],
+            ),
+            "a[0]: expected an array of whole numbers of shape (…, 3)",
+        ),
+        (mean_of_groups, ([],), "tables: expected at least one group, got []"),
+        (
+            oracle,
+            (
+                [],
+                1,
+            ),
+            "candidates: expected at least one example, got []",
+        ),
+        (reciprocal_rank, ([],), "candidates: expected at least one example, got []"),
+        (
+            score,
+            (
+                [TRACE],
+                [],
+                segmenters(),
+            ),
+            "references: expected as many as traces has (1), got 0",
+        ),
+        (
+            score,
+            (
+                [TRACE],
+                ["x"],
+                segmenters(),
+            ),
+            "references[0]: expected a list of texts, got 'x'",
+        ),
+        (join, ([],), "parts: expected at least one assessment, got []"),
+        (
+            assessed,
+            (GIVEN._replace(groups=[]),),
             "answered.groups: expected as many as",
         ),
         (
-            lambda: assess(
-                "", Answered([Example("a", "b")], [("b",)], [""], [[]]), segmenters(), segmenters(), ERROR_RATES
+            assess,
+            (
+                "",
+                Answered([Example("a", "b")], [("b",)], [""], [[]]),
+                segmenters(),
+                segmenters(),
+                ERROR_RATES,
             ),
             "answered.outputs[0]: expected at least one output",
         ),
     ],
 )
-def test_messages_say_what_was_expected(call: Callable[[], Any], message: str) -> None:
+def test_messages_say_what_was_expected(function: Callable[..., Any], given: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ArgumentError) as caught:
-        call()
+        function(*given)
     assert str(caught.value).startswith(message)
 
 

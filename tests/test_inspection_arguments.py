@@ -77,52 +77,171 @@ def test_planes_refuse_what_they_cannot_project() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("function", "given", "message"),
     [
         (
-            lambda: plane([1.0, 2.0]),
+            plane,
+            ([1.0, 2.0],),
             "vectors: expected an array of numbers of shape (n, D), got [1.0, 2.0] of",
         ),
-        (lambda: plane([[1.0, math.nan]]), "vectors[0, 1]: expected a finite number, got nan"),
-        (lambda: plane([[1e200]]), "vectors[0, 0]: expected a number from -1e+100 to 1e+100, got 1e+200"),
-        (lambda: plane(np.zeros((0, 3))), "vectors: expected at least one vector, got array([], shape=(0, 3)"),
-        (lambda: plane(["ab"]), "vectors: expected an array of numbers of shape (n, D), got ['ab']"),
-        (lambda: turned(POINTS, POINTS[:2]), "onto: expected an array of shape (3, 2), got array("),
-        (lambda: divergence(LIKELY, LIKELY[:, :1]), "after: expected an array of shape (2, 2), got array("),
-        (lambda: entropy([0.5]), "log_probabilities[0]: expected a number from -1e+100 to 0.001, got 0.5"),
+        (plane, ([[1.0, math.nan]],), "vectors[0, 1]: expected a finite number, got nan"),
+        (plane, ([[1e200]],), "vectors[0, 0]: expected a number from -1e+100 to 1e+100, got 1e+200"),
+        (plane, (np.zeros((0, 3)),), "vectors: expected at least one vector, got array([], shape=(0, 3)"),
+        (plane, (["ab"],), "vectors: expected an array of numbers of shape (n, D), got ['ab']"),
         (
-            lambda: nearest(GATHERED.encoder, [1.0], 1),
+            turned,
+            (
+                POINTS,
+                POINTS[:2],
+            ),
+            "onto: expected an array of shape (3, 2), got array(",
+        ),
+        (
+            divergence,
+            (
+                LIKELY,
+                LIKELY[:, :1],
+            ),
+            "after: expected an array of shape (2, 2), got array(",
+        ),
+        (entropy, ([0.5],), "log_probabilities[0]: expected a number from -1e+100 to 0.001, got 0.5"),
+        (
+            nearest,
+            (
+                GATHERED.encoder,
+                [1.0],
+                1,
+            ),
             f"vector: expected an array of shape ({SIZE})",
         ),
-        (lambda: nearest(GATHERED.encoder, np.ones(SIZE), -1), "count: expected a whole number of at least 0, got -1"),
-        (lambda: separation(POINTS, [True, False, False]), "members: expected at least 2 members"),
         (
-            lambda: separation(POINTS, [True, False]),
+            nearest,
+            (
+                GATHERED.encoder,
+                np.ones(SIZE),
+                -1,
+            ),
+            "count: expected a whole number of at least 0, got -1",
+        ),
+        (
+            separation,
+            (
+                POINTS,
+                [True, False, False],
+            ),
+            "members: expected at least 2 members",
+        ),
+        (
+            separation,
+            (
+                POINTS,
+                [True, False],
+            ),
             "members: expected an array of shape (3), got array([ True, False])",
         ),
         (
-            lambda: separation(POINTS, [1, 1, 0]),
+            separation,
+            (
+                POINTS,
+                [1, 1, 0],
+            ),
             "members: expected an array of booleans of shape (n), got array(",
         ),
         (
-            lambda: isolation(POINTS[:1]),
+            isolation,
+            (POINTS[:1],),
             "vectors: expected at least two vectors, got array([[0., 1.]]) of",
         ),
-        (lambda: distributions(MODEL, TRACES[0]), "traces: expected a list of Trace objects, got Trace("),
-        (lambda: distributions(MODEL, [None]), "traces[0]: expected a Trace, got None"),
-        (lambda: evidence(None, TRACES[0]), "transducer: expected a Predictor, got None"),
-        (lambda: permutation(MODEL, TRACES[0], 0), "permutations: expected a whole number of at least 1, got 0"),
-        (lambda: permutation(MODEL, TRACES[0], seed=-1), "seed: expected a whole number of at least 0, got -1"),
-        (lambda: permutation(made("none"), TRACES[0]), "transducer: expected a model with attention"),
-        (lambda: drive(made("none"), TRACES), "transducer: expected a model with attention by a softmax"),
-        (lambda: drive(MODEL, []), "traces: expected attention that varies"),
-        (lambda: states(MODEL, TRACES, gates="yes"), "gates: expected true or false, got 'yes'"),
-        (lambda: gather(MODEL, TRACES, 0), "most: expected a whole number of at least 1, got 0"),
+        (
+            distributions,
+            (
+                MODEL,
+                TRACES[0],
+            ),
+            "traces: expected a list of Trace objects, got Trace(",
+        ),
+        (
+            distributions,
+            (
+                MODEL,
+                [None],
+            ),
+            "traces[0]: expected a Trace, got None",
+        ),
+        (
+            evidence,
+            (
+                None,
+                TRACES[0],
+            ),
+            "transducer: expected a Predictor, got None",
+        ),
+        (
+            permutation,
+            (
+                MODEL,
+                TRACES[0],
+                0,
+            ),
+            "permutations: expected a whole number of at least 1, got 0",
+        ),
+        (
+            permutation,
+            (
+                MODEL,
+                TRACES[0],
+                100,
+                -1,
+            ),
+            "seed: expected a whole number of at least 0, got -1",
+        ),
+        (
+            permutation,
+            (
+                made("none"),
+                TRACES[0],
+            ),
+            "transducer: expected a model with attention",
+        ),
+        (
+            drive,
+            (
+                made("none"),
+                TRACES,
+            ),
+            "transducer: expected a model with attention by a softmax",
+        ),
+        (
+            drive,
+            (
+                MODEL,
+                [],
+            ),
+            "traces: expected attention that varies",
+        ),
+        (
+            states,
+            (
+                MODEL,
+                TRACES,
+                "yes",
+            ),
+            "gates: expected true or false, got 'yes'",
+        ),
+        (
+            gather,
+            (
+                MODEL,
+                TRACES,
+                0,
+            ),
+            "most: expected a whole number of at least 1, got 0",
+        ),
     ],
 )
-def test_messages_say_what_was_expected(call: Callable[[], Any], message: str) -> None:
+def test_messages_say_what_was_expected(function: Callable[..., Any], given: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ArgumentError) as caught:
-        call()
+        function(*given)
     assert str(caught.value).startswith(message)
 
 

@@ -28,9 +28,9 @@ from pellucid.evaluation.metrics import (
     wilson,
     worst,
 )
-from pellucid.evaluation.outcomes import Mean, mean_of_groups, outcomes, rates
+from pellucid.evaluation.outcomes import Mean, Table, mean_of_groups, outcomes, rates
 from pellucid.evaluation.scoring import GroupScores, TaskMetrics
-from pellucid.evaluation.significance import Comparison, Table, compare
+from pellucid.evaluation.significance import Comparison, compare
 
 
 @check_arguments

@@ -263,7 +263,9 @@ def separation(vectors: Float[np.ndarray, "n D"], members: Bool[np.ndarray, " n"
 def _ratios(means: Float[np.ndarray, "m 2"]) -> Float[np.ndarray, " m"]:
     """The first over the second; infinite over zero, and 1 where both are zero."""
     between, within = means.T
-    return np.divide(between, within, out=np.where(between > 0, np.inf, 1.0), where=within > 0)
+    otherwise = np.where(between > 0, np.inf, 1.0)
+    ratios: Float[np.ndarray, " m"] = np.divide(between, within, out=otherwise, where=within > 0)
+    return ratios
 
 
 @check_arguments
