@@ -36,7 +36,7 @@ def distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[
     if isinstance(transducer, ClassificationPredictor):
         return transducer.distributions(examples_of(transducer, traces))
     size = len(transducer.vocabularies.target)
-    columns = size + transducer.config.decoder.copying
+    columns = size + transducer.config.decoder.pointer_generator
     found = [np.zeros((0, columns)) for _ in traces]
     with torch.inference_mode(), answering(transducer, len(traces)):
         for replay in replays(transducer, traces):
