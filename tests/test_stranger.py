@@ -205,6 +205,21 @@ def test_settings_that_cannot_be(run: Path, content: str, told: str) -> None:
         load_config(run / "config.toml")
 
 
+@pytest.mark.parametrize("minimum", [0, 2**20])
+def test_outputs_far_beyond_the_training_targets_are_refused(run: Path, minimum: int) -> None:
+    """Decoding would take minutes a source: the network need never end an output."""
+    settings = (run / "config.toml").read_text("utf-8")
+    for name, value in (("minimum_length", minimum), ("maximum_length", 2**20)):
+        settings = settings.replace(f"\n{name} = 0\n", f"\n{name} = {value}\n")
+    (run / "config.toml").write_text(settings, "utf-8")
+    assert refusal(lambda: load(run)) == (
+        f"{run / 'config.toml'}: search.{'minimum' if minimum else 'maximum'}_length: expected at most 1000 (10 times "
+        "the longest training target, which has 3 symbols, or 1000 where that is more), got 1048576"
+    )
+    (run / "config.toml").write_text(settings.replace(str(2**20), "1000"), "utf-8")
+    assert load(run).maximum_length == 1000
+
+
 @pytest.mark.parametrize("key", ["encoder.hidden_size", "encoder.layers", "encoder.embedding_size", "attention.units"])
 @pytest.mark.parametrize("size", [20_000, 2**20])
 def test_sizes_that_the_parameters_do_not_have_take_no_memory(run: Path, key: str, size: int) -> None:
