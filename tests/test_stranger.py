@@ -205,6 +205,15 @@ def test_settings_that_cannot_be(run: Path, content: str, told: str) -> None:
         load_config(run / "config.toml")
 
 
+@pytest.mark.parametrize("key", ["longest_source", "longest_target"])
+def test_a_vocabulary_tells_of_no_text_that_is_longer_than_the_run_allows(run: Path, key: str) -> None:
+    told = json.loads((run / "vocabulary.json").read_text("utf-8")) | {key: 1001}
+    (run / "vocabulary.json").write_text(json.dumps(told), "utf-8")
+    assert refusal(lambda: load(run)) == (
+        f"{run / 'vocabulary.json'}: {key}: expected at most 1000 (data.maximum_length of the run), got 1001"
+    )
+
+
 @pytest.mark.parametrize("minimum", [0, 2**20])
 def test_outputs_far_beyond_the_training_targets_are_refused(run: Path, minimum: int) -> None:
     """Decoding would take minutes a source: the network need never end an output."""

@@ -112,13 +112,20 @@ def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
         config: How the run cuts texts into symbols.
 
     Raises:
-        RunError: The file is missing or no vocabulary, or it holds a symbol that the run cuts no text into.
+        RunError: The file is missing or no vocabulary, it holds a symbol that the run cuts no text into, or it tells of
+            a text that is longer than the run allows.
     """
     content = read_bytes(path)
     try:
         vocabularies = decode_json(content, Vocabularies)
     except ValueError as error:
         raise RunError(f"{path} is not a vocabulary: {error}") from error
+    for name in ("longest_source", "longest_target"):
+        if getattr(vocabularies, name) > config.maximum_length:
+            raise RunError(
+                f"{path}: {name}: expected at most {config.maximum_length} (data.maximum_length of the run), got "
+                f"{getattr(vocabularies, name)}"
+            )
     cuts = segmenters(config, vocabularies.pieces)
     for name in Segmenters._fields:
         kept: Vocabulary = getattr(vocabularies, name)
