@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import DataError, nearest
+from pellucid.errors import DataError, abbreviate_reason, nearest
 from pellucid.files import reason, refusals
 
 LONGEST_LINE = 2**28
@@ -136,7 +136,9 @@ def _gzip_errors(name: str) -> Iterator[None]:
     try:
         yield
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"cannot read {name}: the gzip file is damaged or cut short ({error})") from error
+        raise DataError(
+            f"cannot read {name}: the gzip file is damaged or cut short ({abbreviate_reason(error)})"
+        ) from error
 
 
 def checked_lines(lines: Iterable[bytes], name: str) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ from pellucid.data.lines import (
     opened,
     without_end,
 )
-from pellucid.errors import ConfigError, DataError, abbreviate, nearest, parse_whole_number, quote
+from pellucid.errors import ConfigError, DataError, abbreviate_reason, nearest, parse_whole_number, quote
 
 MOST_COLUMNS = 2**20
 """The greatest number of a column that a setting may name."""
@@ -287,8 +287,7 @@ def parquet_records(path: Path, columns: Columns) -> Records:
                     f"{first - 1:,} are there"
                 )
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
-            told = abbreviate(str(error).partition("\n")[0] or type(error).__name__, 200)
-            raise DataError(f"cannot read {path} as Parquet: {told}") from error
+            raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
 
 
 def _rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str]]) -> Records:
@@ -318,7 +317,7 @@ def _csv_rows(lines: Iterable[bytes], name: str) -> Records:
         except StopIteration:
             return
         except csv.Error as error:
-            record.fault = record.fault or _csv_reason(str(error), start, reader.line_num)
+            record.fault = record.fault or _csv_reason(abbreviate_reason(error), start, reader.line_num)
         finally:
             csv.field_size_limit(limit)
         if record.fault:
@@ -385,7 +384,7 @@ def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]],
             fields.append(msgspec.json.decode(value, type=str))
         return fields
     except (msgspec.DecodeError, RecursionError) as error:
-        raise RecordError(f"not valid JSON: {str(error).removeprefix('JSON is malformed: ')}") from error
+        raise RecordError(f"not valid JSON: {abbreviate_reason(error).removeprefix('JSON is malformed: ')}") from error
 
 
 def _json_object(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]]) -> dict[str, msgspec.Raw]:

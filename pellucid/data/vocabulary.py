@@ -15,7 +15,7 @@ from msgspec import Meta
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import KINDS, NO_PIECES, Pieces, Segmenter, Segmenters, learn_subwords, segmenters
-from pellucid.errors import DataError, RunError, quote
+from pellucid.errors import DataError, RunError, abbreviate_reason, quote
 from pellucid.files import decode_json, read_bytes, write_atomic
 
 PAD, BOS, EOS, UNK = range(4)
@@ -119,7 +119,7 @@ def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
     try:
         vocabularies = decode_json(content, Vocabularies)
     except ValueError as error:
-        raise RunError(f"{path} is not a vocabulary: {error}") from error
+        raise RunError(f"{path} is not a vocabulary: {abbreviate_reason(error)}") from error
     for name in ("longest_source", "longest_target"):
         if getattr(vocabularies, name) > config.maximum_length:
             raise RunError(
@@ -189,7 +189,7 @@ def _ranked(counts: Counter[str], minimum_count: int) -> Vocabulary:
     try:
         return Vocabulary(tuple(kept), tuple(counts[symbol] for symbol in kept))
     except ValueError as error:
-        raise DataError(f"the training data: {error}") from error
+        raise DataError(f"the training data: {abbreviate_reason(error)}") from error
 
 
 def _counted(texts: Sequence[str], segmenter: Segmenter) -> tuple[Counter[str], int]:

@@ -29,7 +29,7 @@ from pellucid.config.toml import differences, load_config, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import greatest_length
-from pellucid.errors import ArgumentError, ConfigError, RunError, quote
+from pellucid.errors import ArgumentError, ConfigError, RunError, abbreviate_reason, quote
 from pellucid.files import (
     MAX_SETTINGS,
     decode_json,
@@ -152,7 +152,8 @@ def members(folder: Path) -> list[Path]:
     try:
         return [folder / name for name in decode_json(content, _EnsembleList).members]
     except ValueError as error:
-        raise RunError(f"{path} does not list the members of an ensemble by their folders' names: {error}") from error
+        told = abbreviate_reason(error)
+        raise RunError(f"{path} does not list the members of an ensemble by their folders' names: {told}") from error
 
 
 def has_run(folder: Path) -> bool:
