@@ -110,7 +110,7 @@ def test_whole_numbers_have_eighteen_digits_at_most(text: str, number: int | Non
         ("\n the first line\nmore", "the first line"),
         ("x\x1b[31m\u202e", "x␛[31m⟨U+202E⟩"),
         ("y" * 900 + " - at `$.key`", "y" * 199 + "… - at `$.key`"),
-        ("bad - at `$." + "k" * 900, "bad - at `$." + "k" * 191 + "…"),
+        ("bad - at `$." + "k" * 900, "bad - at `$." + "k" * 190 + "…"),
     ],
 )
 def test_the_words_of_a_library_are_one_short_line_that_acts_on_nothing(words: str, shown: str) -> None:

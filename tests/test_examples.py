@@ -515,6 +515,9 @@ def test_json_keys_by_name_or_number(write: Write) -> None:
         ('{"s": "", "t": "b"}', "the source is empty"),
         ('{"s": ' + "1" * 5000 + ', "t": "b"}', "the value of 's' is a number, not a string"),
         ("[" * 5000, "not valid JSON: maximum recursion depth exceeded while deserializing an object"),
+        ('{"s": "a", "t": "b", "s": "c"}', "the key 's' stands twice"),
+        ('{"s": "a", "t": "b", "n": 1, "n": ' + "1" * 5000 + "}", "the key 'n' stands twice"),
+        (r'{"s": "a", "t": "b", "q\"": [], "\u0073": "c"}', "the key 's' stands twice"),
         ('{"s": "\0", "t": "b"}', "a NUL byte at byte 8: is this a binary or UTF-16 file?"),
     ],
 )
@@ -523,6 +526,15 @@ def test_json_that_is_not_a_pair(write: Write, line: str, reason: str) -> None:
     reading = read_examples(path, SKIPPING)
     assert (pairs(path, SKIPPING), reading.lines, reading.blank) == ([("a", "b"), ("c", "d")], [1, 4], 1)
     assert reasons(path) == [(2, reason)]
+
+
+@pytest.mark.parametrize(
+    "line", [r'{"s": "\"", "t": "b", "q\"": 1}', r'{"s": "\"", "t": "b", "o": {"s": 1, "t": {"s": 2}}}']
+)
+def test_a_key_that_holds_a_quotation_mark_or_stands_in_another_object_too_is_no_key_twice(
+    write: Write, line: str
+) -> None:
+    assert pairs(write(line, "x.jsonl"), SKIPPING) == [('"', "b")]
 
 
 @pytest.mark.parametrize("value", ["1" * 5000, "-" + "1" * 5000, "1" * 5000 + ".5", "1e9999"])

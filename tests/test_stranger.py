@@ -273,6 +273,24 @@ def test_a_vocabulary_that_cannot_be(run: Path, kind: str) -> None:
     ) in message
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "told"),
+    [
+        ("vocabulary.json", "longest_target", "is not a vocabulary: "),
+        ("vocabulary.json", "counts", "is not a vocabulary: "),
+        ("ensemble.json", "members", "does not list the members of an ensemble by their folders' names: "),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(run: Path, name: str, key: str, told: str) -> None:
+    """Readers of JSON take one of the two values, and not all of them the same."""
+    if name == "ensemble.json":
+        (run / name).write_text(f'{{"{key}": ["a"]}}')
+    content = (run / name).read_text("utf-8")
+    value = {"longest_target": "3", "counts": "[]", "members": '["b"]'}[key]
+    (run / name).write_text(content.replace(f'"{key}"', f'"{key}": {value}, "{key}"', 1), "utf-8")
+    assert refusal(lambda: load(run)) == f"{run / name} {told}the key '{key}' stands twice in an object"
+
+
 def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """A safetensors file with another header."""
     content = path.read_bytes()
@@ -348,6 +366,7 @@ LINES = [
         DEEP,
     ),
     *('{"event":"read","update":5,"path":"a","examples":1,"blank_lines":0,"bad_lines":[]}', '{"event":"compil'),
+    '{"event":"stopped","update":1,"update":2,"samples":1,"epoch":1,"seconds":1}',
     '{"event":"read","path":5,"examples":1,"blank_lines":0,"bad_lines":[]}',
     '{"event":"read","path":"a","examples":"many","blank_lines":0,"bad_lines":[]}',
     '{"event":"stopped","update":1e400,"samples":1,"epoch":1,"seconds":1}',

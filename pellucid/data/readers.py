@@ -25,6 +25,7 @@ from pellucid.data.lines import (
     without_end,
 )
 from pellucid.errors import ConfigError, DataError, abbreviate_reason, nearest, parse_whole_number, quote
+from pellucid.files import repeated_key
 
 MOST_COLUMNS = 2**20
 """The greatest number of a column that a setting may name."""
@@ -374,6 +375,7 @@ def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]],
     decoded(line)
     try:
         values = _json_object(line, decode)
+        _check_keys(line, values)
         keys = list(values)
         fields = []
         for role, column in columns.wanted.items():
@@ -385,6 +387,18 @@ def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]],
         return fields
     except (msgspec.DecodeError, RecursionError) as error:
         raise RecordError(f"not valid JSON: {abbreviate_reason(error).removeprefix('JSON is malformed: ')}") from error
+
+
+def _check_keys(line: bytes, values: dict[str, msgspec.Raw]) -> None:
+    """`RecordError` for a key that stands twice: msgspec takes the last value, and says nothing.
+
+    A line has more quotation marks than its keys and values where a key stands twice, or has such a mark in it.
+    """
+    if line.count(b'"') == 2 * len(values) + sum(bytes(value).count(b'"') for value in values.values()):
+        return
+    key = repeated_key(line)
+    if key is not None:
+        raise RecordError(f"the key {quote(key)} stands twice")
 
 
 def _json_object(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]]) -> dict[str, msgspec.Raw]:
