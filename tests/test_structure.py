@@ -68,7 +68,7 @@ OWN_ERRORS = {
     *("CorpusError", "RunError", "NotFiniteError", "DivergenceError"),
 }
 """Errors whose words are Pellucid's own, and quote nothing at length."""
-QUOTING = {"abbreviate_reason", "reason", "_expectation", "isinstance", "type"}
+QUOTING = {"abbreviate_reason", "reason", "_expectation", "_damaged", "isinstance", "type"}
 """What may be called with an error of another library: what it returns is short, and acts on no terminal."""
 
 

@@ -15,14 +15,13 @@ from pellucid.data.headers import check_names
 from pellucid.data.lines import (
     LONGEST_LINE,
     RecordError,
-    check_ends,
     checked_lines,
     decoded,
     decoded_value,
     file_lines,
     is_blank,
+    line_text,
     opened,
-    without_end,
 )
 from pellucid.errors import ConfigError, DataError, abbreviate_reason, nearest, parse_whole_number, quote
 from pellucid.files import repeated_key
@@ -298,9 +297,7 @@ def _rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str]]) ->
             yield Record(number, ())
             continue
         try:
-            if number == 1:
-                check_ends(line)
-            yield Record(number, cut(without_end(decoded(line))))
+            yield Record(number, cut(line_text(line)))
         except RecordError as error:
             yield BadLine(name, number, str(error))
 
