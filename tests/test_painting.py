@@ -80,7 +80,7 @@ def test_a_painted_row_is_shown_as_it_was_given_in_every_decoding(kind: str) -> 
 @pytest.mark.parametrize("score", ["additive", "location", "monotonic", "none"])
 def test_features_that_are_added_to_the_symbols_have_no_painted_weights(score: str) -> None:
     data = {"features_column": "3", "features_symbols": "characters"}
-    settings = {"data": data, "encoder": {"features": "sum"}, "attention": {"score": score}, "search": SEARCH}
+    settings = {"data": data, "encoder": {"features": "sum"}, "attention": {"type": score}, "search": SEARCH}
     tagged = transducer_of(settings, features="VN")
     given = tagged.with_options(Options(painted=(ONE_HOT,)))
     sources, features = ["abc", "cab", "bca"], ["V", "VN", ""]

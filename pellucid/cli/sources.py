@@ -11,7 +11,7 @@ from pellucid.cli.messages import say
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import BadLine, Example, Input
 from pellucid.data.headers import of_another_file
-from pellucid.data.lines import ArrivingLines, RecordError, decoded, file_lines, without_end
+from pellucid.data.lines import ArrivingLines, RecordError, file_lines, line_text
 from pellucid.decoding.streaming import PartSize, characters_of, chunked
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
@@ -49,7 +49,7 @@ class Prefixes:
 def _text(line: bytes, path: Path, number: int) -> str:
     """One line; `DataError` for one that is no text."""
     try:
-        return without_end(decoded(line))
+        return line_text(line)
     except RecordError as error:
         raise DataError(f"{path}:{number}: {error}") from error
 

@@ -17,7 +17,7 @@ from pellucid.arguments import convert_argument, convert_setting
 from pellucid.config.presets import EVERY_SIZE, PRESETS
 from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, Task
 from pellucid.config.validation import check_agreement
-from pellucid.errors import ConfigError, abbreviate, nearest, quote
+from pellucid.errors import ConfigError, abbreviate_reason, nearest, quote
 from pellucid.files import MAX_SETTINGS, TOO_DEEP, read_bytes
 from pellucid.tasks.task_settings import is_task, settings_of, task_names
 from pellucid.wording import abbreviated
@@ -71,7 +71,7 @@ def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
     try:
         settings = tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {abbreviate(str(error), 200)}") from error
+        raise ConfigError(f"{path} is not TOML: {abbreviate_reason(error)}") from error
     except ValueError as error:
         raise ConfigError(f"{path} is not TOML: it holds a number of thousands of digits") from error
     except RecursionError:

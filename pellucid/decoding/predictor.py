@@ -285,7 +285,7 @@ class Predictor(ABC):
         """Decode a list into a list, or a stream into a stream, of which each example has so many outputs."""
         given: list[Example] | Iterator[Example] = convert_argument("examples", examples, Iterable[Example])
         if self.options.lattice:  # which holds every hypothesis
-            outputs = max(outputs, self.config.search.beam_width)
+            outputs = max(outputs, self.config.search.beam_size)
         return decode_parts(decode, given, convert_argument("prefixes", prefixes, Prefixes), outputs, first)
 
     def _lists(self, part: Part, asked: Asked, decode: Callable[[Work], list[list[Found]]]) -> list[list[Trace]]:

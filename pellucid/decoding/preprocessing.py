@@ -154,10 +154,17 @@ def with_added(read: Read) -> Read:
     return Read(read.text, read.source[read.features :], 0, unknown, read.source[: read.features])
 
 
+LONGER = 10
+"""No output is longer than so many times the longest training target, or than `ALWAYS_ALLOWED` symbols."""
+ALWAYS_ALLOWED = 1000
+
+
 def greatest_length(search: SearchConfig, known: Vocabularies) -> int:
     """The greatest output length, in symbols: as set, or half as much again as the longest training target.
 
-    `ConfigError` where the shortest output is to be longer than what is derived.
+    Raises:
+        ConfigError: The shortest output is to be longer than what is derived, or a limit is far beyond the targets
+            that the model was trained on: decoding would take hours, and write nothing of use.
     """
     derived = math.ceil(1.5 * known.longest_target) + 10
     if not search.max_length and search.min_length > derived:
@@ -165,6 +172,13 @@ def greatest_length(search: SearchConfig, known: Vocabularies) -> int:
             f"search.min_length = {search.min_length} is beyond the greatest length, {derived} (half as much "
             f"again as the longest training target and ten): set search.max_length too"
         )
+    bound = max(ALWAYS_ALLOWED, LONGER * known.longest_target)
+    for name in ("min_length", "max_length"):
+        if getattr(search, name) > bound:
+            raise ConfigError(
+                f"search.{name}: expected at most {bound} ({LONGER} times the longest training target, which has "
+                f"{known.longest_target} symbols, or {ALWAYS_ALLOWED} where that is more), got {getattr(search, name)}"
+            )
     return search.max_length or derived
 
 
