@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+import shape_checks  # noqa: F401 (before anything of the package)
 import torch
 from hypothesis import settings
 
