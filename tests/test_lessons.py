@@ -69,7 +69,7 @@ def request_(tmp_path: Path) -> Request:
         (Design("repeat"), 1891),
         (Design("attention"), 2551),
         (Design("initialise"), 1591),
-        (Design(embedding="learnt"), 1891 + 27 * 27),
+        (Design(embedding="learned"), 1891 + 27 * 27),
     ],
 )
 def test_networks_have_as_many_parameters_as_the_authors_count(design: Design, count: int) -> None:

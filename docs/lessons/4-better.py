@@ -52,8 +52,8 @@ def trained(name: str, changes: dict) -> Result:
 
 
 config = recipe_config("digits-fewest", {})
-print(f"encoder: {config.encoder.cell}, {config.encoder.hidden_size} units, reads {config.encoder.directions} ways")
-print(f"attention: {config.attention.score}, {config.attention.units} units")
+print(f"encoder: {config.encoder.cell}, {config.encoder.hidden_size} units, reads {config.encoder.bidirectional} ways")
+print(f"attention: {config.attention.type}, {config.attention.size} units")
 print(f"decoder: {config.decoder.cell}, {config.decoder.hidden_size} units, output from {config.decoder.output}")
 print(f"training: batches of {config.training.batch_size}, rate {config.training.learning_rate}")
 

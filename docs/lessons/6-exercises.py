@@ -88,17 +88,17 @@ Image(png(figure, 100), alt="Accuracy by position of targets of unequal length, 
 # writing zeros behind the end: late places of the target are mostly padding, and it writes 0 there where a digit should
 # stand. With the mask it is paid for digits alone.
 #
-# ## 3. Symbols given or learnt
+# ## 3. Symbols given or learned
 #
 # *The notebook freezes its embedding at one-hot and suggests to remove that line. What can 27 × 27 more parameters
 # add?*
 
 # %%
-learnt = trained("learnt embedding", Design(embedding="learnt"))
+learned = trained("learned embedding", Design(embedding="learned"))
 
 # %%
-figure = curve_figure(groups(forward, learnt), [], SAMPLES)
-Image(png(figure, 100), alt="Accuracy over the samples: one-hot and learnt embedding")
+figure = curve_figure(groups(forward, learned), [], SAMPLES)
+Image(png(figure, 100), alt="Accuracy over the samples: one-hot and learned embedding")
 
 # %% [markdown]
 # Nothing that could not be said before: the GRU's own matrix already gives each letter any row it likes, and a product
