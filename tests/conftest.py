@@ -8,7 +8,6 @@ import shape_checks  # noqa: F401 (before anything of the package)
 import torch
 from hypothesis import settings
 
-
 # The networks of tests are so small that a second thread would only wait for the first; also in processes of their own.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

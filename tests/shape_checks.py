@@ -1,4 +1,4 @@
-"""Types and shapes of every call within the package are checked in tests: jaxtyping's checks, at a third of their cost.
+"""Types and shapes of every call within the package are checked in tests: jaxtyping's checks, at a fraction of their cost.
 
 `--jaxtyping-packages` puts `jaxtyping.jaxtyped(typechecker=...)` before every function of the package. That decorator
 binds the arguments of each call to the signature, and checks them once before the call and once more together with
@@ -31,7 +31,7 @@ def jaxtyped(decorated: Any = None, *, typechecker: Any) -> Any:  # noqa: ANN401
         return property(*(part and jaxtyped(part, typechecker=typechecker) for part in parts))
     if inspect.isclass(decorated):
         if is_dataclass(decorated) and not hasattr(decorated.__init__, "__wrapped__"):
-            decorated.__init__ = jaxtyped(decorated.__init__, typechecker=typechecker)
+            decorated.__init__ = jaxtyped(decorated.__init__, typechecker=typechecker)  # type: ignore[method-assign]
         return decorated
     try:
         checked = None if _is_lazy(decorated) else typechecker(decorated)
@@ -69,4 +69,4 @@ def _scoped(checked: Callable[..., object]) -> Callable[..., object]:
     return call
 
 
-jaxtyping.jaxtyped = jaxtyped
+jaxtyping.jaxtyped = jaxtyped  # type: ignore[assignment]

@@ -153,7 +153,12 @@ def test_methods_of_every_kind_are_checked(by: Callable[..., Any]) -> None:
     parts = {name: by(part, typechecker=beartype) for name, part in vars(Table).items() if name in KINDS}
     checked: Any = type("Table", (Table,), parts)
     assert checked.of(3).first.shape == (2,) and checked.width(zeros(3, 2)) == 2
-    wrong = [lambda: checked(zeros(3)), lambda: checked.of("3"), lambda: checked.width(3), lambda: checked.of(1).first]
+    wrong: list[Callable[[], object]] = [
+        lambda: checked(zeros(3)),
+        lambda: checked.of("3"),
+        lambda: checked.width(3),
+        lambda: checked.of(1).first,
+    ]
     for call in wrong:
         with pytest.raises(Exception, match=r"(?s)violates type hint|[Tt]ype-check error"):
             call()
