@@ -1,4 +1,4 @@
-"""Types and shapes of every call within the package are checked in tests: jaxtyping's checks, at a fraction of their cost.
+"""Types and shapes of every call within the package are checked in tests, as jaxtyping does, at a fraction of the cost.
 
 `--jaxtyping-packages` puts `jaxtyping.jaxtyped(typechecker=...)` before every function of the package. That decorator
 binds the arguments of each call to the signature, and checks them once before the call and once more together with
