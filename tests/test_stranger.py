@@ -229,7 +229,9 @@ def test_outputs_far_beyond_the_training_targets_are_refused(run: Path, minimum:
     assert load(run).max_length == 1000
 
 
-@pytest.mark.parametrize("key", ["encoder.hidden_size", "encoder.num_layers", "encoder.embedding_size", "attention.size"])
+@pytest.mark.parametrize(
+    "key", ["encoder.hidden_size", "encoder.num_layers", "encoder.embedding_size", "attention.size"]
+)
 @pytest.mark.parametrize("size", [20_000, 2**20])
 def test_sizes_that_the_parameters_do_not_have_take_no_memory(run: Path, key: str, size: int) -> None:
     section, _, name = key.partition(".")

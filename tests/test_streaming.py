@@ -81,6 +81,7 @@ def test_fewer_sources_are_read_ahead_where_they_are_long_or_have_many_outputs(
             taken += 1
             yield Example("abcabcabca", "", "")
 
+    stream: Iterator[object]
     match asked:
         case "predict":
             stream, most = PLAIN.trace(examples()), 12
