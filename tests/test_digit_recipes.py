@@ -61,7 +61,7 @@ def request_(tmp_path: Path) -> RecipeRequest:
     [
         (DigitsArchitecture("repeat"), 1891),
         (DigitsArchitecture("attention"), 2551),
-        (DigitsArchitecture("initialise"), 1591),
+        (DigitsArchitecture("initialize"), 1591),
         (DigitsArchitecture(embedding="learned"), 1891 + 27 * 27),
     ],
 )
@@ -84,7 +84,7 @@ def test_weights_start_as_the_authors_drew_them() -> None:
     "design",
     [
         DigitsArchitecture("repeat"),
-        DigitsArchitecture("initialise"),
+        DigitsArchitecture("initialize"),
         DigitsArchitecture("attention"),
         DigitsArchitecture("attention", "lstm"),
     ],

@@ -234,7 +234,7 @@ def test_residues_that_were_not_resolved_are_not_scored(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"x\.tsv\.gz, line 1: expected id, residues, structure and mask"):
         list(tagging.read_structure_part(path))
     path.write_bytes(b"plain")
-    with pytest.raises(DataError, match="is no table packed with gzip"):
+    with pytest.raises(DataError, match="is no table with gzip compression"):
         list(tagging.read_structure_part(path))
 
 

@@ -50,7 +50,7 @@ from pellucid.reporting.figures import png
 # %%
 plan = DigitsTrainingPlan(SAMPLES, eval_interval=EVERY, validation_samples=VALIDATION)
 network, repeated = train_network(DigitsStudy("repeated", DigitsArchitecture("repeat"), plan, seed=1))
-first_state = run_study(DigitsStudy("first state", DigitsArchitecture("initialise"), plan, seed=1))
+first_state = run_study(DigitsStudy("first state", DigitsArchitecture("initialize"), plan, seed=1))
 for run in (repeated, first_state):
     print(
         f"{run.name}: {run.parameters:,} parameters, {100 * run.accuracy:.1f} % of the symbols, "
@@ -86,7 +86,7 @@ for run in (repeated, first_state):
     )
 
 # %% [markdown]
-# The `#` always stands in the same place and is easy. With the repeated code the last digits come next: they were read
+# The `#` is always in the same place and is easy. With the repeated code the last digits come next: they were read
 # last, and the code still holds them. The other arm of the blog's U, the first digits, came only with ten times the
 # samples. With the code as first state it is the first digits that are best: they are written while the decoder's
 # state is still close to the code.

@@ -22,7 +22,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from pellucid.config.settings import Metric
-from pellucid.errors import RunError
+from pellucid.errors import RunError, abbreviate_reason
 from pellucid.files import read_bytes, write_atomic
 from pellucid.tuning.space import ChoiceDimension, RangeDimension, SearchSpace, Value
 
@@ -103,7 +103,8 @@ class TuningStudy:
                 way = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
                 self.study = optuna.create_study(study_name=STUDY_NAME, storage=storage, pruner=pruner, direction=way)
         except (KeyError, ValueError, TypeError) as error:
-            raise RunError(f"{journal} is not a study of Pellucid's in Optuna's format: {error}") from error
+            told = abbreviate_reason(error)
+            raise RunError(f"{journal} is not a study of Pellucid's in Optuna's format: {told}") from error
 
     def check_terms(self, told: Mapping[str, Any]) -> list[str]:
         """Store the terms of a new study; for an existing one return the names of the terms that differ."""

@@ -22,7 +22,7 @@ from pellucid.model.memory import Memory
 from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step
 from pellucid.model.recurrence import RecurrentCell
 
-DecoderKind = Literal["repeat", "initialise", "attention"]
+DecoderKind = Literal["repeat", "initialize", "attention"]
 """Code as input of every step, code as initial state, or attention."""
 HIDDEN_SIZE, ATTENTION_SIZE, INIT_STD = 10, 20, 0.1
 
@@ -63,7 +63,7 @@ class DigitsNetwork(nn.Module):
         match design.decoder:
             case "repeat":
                 self.decoder = RepeatedCode(size, HIDDEN_SIZE)
-            case "initialise":
+            case "initialize":
                 self.decoder = InitialisedByCode(size, HIDDEN_SIZE)
             case "attention":
                 self.decoder = ContextDecoder(size, HIDDEN_SIZE, ATTENTION_SIZE)

@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pellucid.errors import DataError
+from pellucid.errors import DataError, abbreviate_reason
 from pellucid.files import make_folder, write_json
 from pellucid.recipes.digits.training import DigitsResult, DigitsStudy, run_study
 from pellucid.recipes.jobs import run_jobs
@@ -81,7 +81,7 @@ def load_reference_curves(data: Path, kind: str) -> list[ReferenceCurve]:
             f"{path} does not exist: give the folder that holds digits-curves with --data or in PELLUCID_DATA"
         ) from None
     except (OSError, msgspec.DecodeError, KeyError) as error:
-        raise DataError(f"{path} does not hold the authors' curves: {error}") from None
+        raise DataError(f"{path} does not hold the authors' curves: {abbreviate_reason(error)}") from None
 
 
 REFERENCE_COLORS = ("#b4530a", "#8a3ffc", "#0f766e")

@@ -49,7 +49,7 @@ def run_init(request: RecipeRequest) -> Iterator[str]:
     """Train both uses of the code on the same samples and seeds."""
     references = load_reference_curves(request.data, "repeat")
     studies = [
-        DigitsStudy("code as first state", DigitsArchitecture("initialise"), DigitsTrainingPlan(), 1),
+        DigitsStudy("code as first state", DigitsArchitecture("initialize"), DigitsTrainingPlan(), 1),
         DigitsStudy("code at every step", DigitsArchitecture("repeat"), DigitsTrainingPlan(), 1),
     ]
     groups = yield from run_studies(studies, request)

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pellucid.data.examples import Example
-from pellucid.errors import DataError, quote
+from pellucid.errors import DataError, abbreviate_reason, quote
 from pellucid.evaluation.metrics import Z95, Interval, wilson
 from pellucid.files import read_bytes
 from pellucid.recipes.digits.report import line_colors
@@ -127,7 +127,7 @@ def read_fasta(path: Path) -> Iterator[str]:
     try:
         text = gzip.decompress(read_bytes(path, DataError)).decode("ascii")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is no FASTA file with gzip compression: {error}") from error
+        raise DataError(f"{path} is no FASTA file with gzip compression: {abbreviate_reason(error)}") from error
     lines = list[str]()
     for number, line in enumerate([*text.splitlines(), ">"], start=1):
         if line.startswith(">"):
