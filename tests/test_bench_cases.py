@@ -1,4 +1,4 @@
-"""What is measured, and which words name it."""
+"""Selection of benchmark cases and their configurations."""
 
 import pytest
 from bench_cases import small
@@ -21,7 +21,7 @@ def test_all_is_every_task_case_and_cell() -> None:
         (("train", (), ("rnn",)), "there is no cell 'rnn' (gru, lstm)"),
     ],
 )
-def test_other_words_are_refused(words: tuple[str, tuple[str, ...], tuple[str, ...]], message: str) -> None:
+def test_unknown_names_are_refused(words: tuple[str, tuple[str, ...], tuple[str, ...]], message: str) -> None:
     with pytest.raises(InputError) as refused:
         select_cases(*words)
     assert str(refused.value).startswith(message)

@@ -1,4 +1,4 @@
-"""Measurements in processes of their own."""
+"""Measurements in worker processes."""
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ def test_stages_come_from_a_process_too() -> None:
     assert sum(stage.wall_share for stage in run_profile(small())) == pytest.approx(1)
 
 
-def test_what_fails_there_is_told_here() -> None:
+def test_failure_of_the_child_is_reported() -> None:
     broken = msgspec.structs.replace(small(), case=msgspec.structs.replace(small().case, units=0))
     with pytest.raises(RunError, match=r"measuring train tiny gru failed: .*attention\.size"):
         run_measurement(broken)

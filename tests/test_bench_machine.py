@@ -1,4 +1,4 @@
-"""The machine's name, and the memory of a process."""
+"""Description of the machine and peak memory of a process."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def test_the_peak_is_the_most_there_was_even_when_it_is_gone() -> None:
 
 
 def test_the_peak_is_that_of_the_program_alone() -> None:
-    """Not that of the process which started it, even where that is larger."""
+    """The peak excludes that of the parent process, even if it is larger."""
     program = f"import subprocess, sys\nkept = b'x' * (300 << 20)\nsubprocess.run([sys.executable, '-c', {PROGRAM!r}])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert float(done.stdout.split()[0]) < 200

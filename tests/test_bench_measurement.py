@@ -26,7 +26,7 @@ from pellucid.config.settings import Cell
 
 
 @pytest.mark.parametrize(("task", "cell"), [("train", "lstm"), ("greedy", "gru"), ("beam", "lstm")])
-def test_the_figures_of_a_measurement_agree(task: BenchTask, cell: Cell) -> None:
+def test_numbers_of_a_measurement_agree(task: BenchTask, cell: Cell) -> None:
     result = measure_case(small(task, cell))
     rows, shape = 4, result.shape
     assert (result.task, result.cell, result.threads, result.plain) == (task, cell, 1, False)
@@ -54,7 +54,7 @@ def test_every_output_has_as_many_symbols_as_were_asked_for(task: BenchTask) -> 
     assert shape.beam == (5 if task == "beam" else 1)
 
 
-def test_plain_pytorch_is_measured_where_it_is_asked_for() -> None:
+def test_plain_pytorch_is_measured_on_request() -> None:
     result = measure_case(msgspec.structs.replace(small("train"), plain=True))
     assert result.plain and result.first_call == "plain"
 
@@ -73,7 +73,7 @@ def test_the_start_ends_with_the_first_update() -> None:
     assert 100 < start.seconds < 160 and start.cpu_seconds > 0
 
 
-def test_every_moment_counts_for_one_stage() -> None:
+def test_all_time_is_charged_to_one_stage() -> None:
     began = time.perf_counter()
     clock = StageClock()
     for stage in (STAGES[0], STAGES[1], STAGES[0]):

@@ -1,4 +1,4 @@
-"""Steps timed: medians of repeats, the first steps apart."""
+"""Timing of steps: medians of repeats without the first steps."""
 
 import time
 

@@ -96,7 +96,7 @@ def test_the_encoder_and_the_keys_are_counted_as_they_are_built() -> None:
 VALUES = np.linspace(0.5, 1.5, 64, dtype=np.float32)
 
 
-def test_the_loops_compute_what_they_stand_for() -> None:
+def test_loops_compute_their_sums() -> None:
     shifted = VALUES[:, None] + np.arange(2)
     assert loops.sum_tanh(VALUES, 2) == pytest.approx(np.tanh(shifted).sum(), rel=1e-5)
     assert loops.sum_exponential(VALUES, 2) == pytest.approx(np.exp(shifted).sum(), rel=1e-5)

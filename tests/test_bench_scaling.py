@@ -70,7 +70,7 @@ def test_axes_are_labelled_and_columns_titled() -> None:
     assert all("operations" in one.get_xlabel() for one in axes[3:])
 
 
-def test_time_stands_beside_its_floor_and_memory_below() -> None:
+def test_time_and_lower_bound_share_axes_above_memory() -> None:
     axes = scaling_figure(CURVES).axes
     floor, time = axes[1].get_lines()
     assert (heights(time), heights(floor)) == ([10, 40, 160], [5, 20, 80])

@@ -1,4 +1,4 @@
-"""The digit lessons, made small: what they train, what they tell, and what they write."""
+"""The digit recipes at small size: networks, training, analyses and reports."""
 
 import json
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ DATA = {
 
 @pytest.fixture
 def request_(tmp_path: Path) -> RecipeRequest:
-    """A request of few samples, with authors' curves at hand."""
+    """A request of few samples, with authors' curves."""
     folder = tmp_path / "data" / "digits-curves"
     folder.mkdir(parents=True)
     (folder / "curves.json").write_text(json.dumps(DATA))
@@ -70,7 +70,7 @@ def test_networks_have_as_many_parameters_as_the_authors_count(design: DigitsArc
     assert sum(int(np.prod(shape)) for _, shape in parameter_shapes(DigitsNetwork(design))) == count
 
 
-def test_weights_start_as_the_authors_drew_them() -> None:
+def test_initial_weights_are_those_of_the_authors() -> None:
     torch.manual_seed(1)
     network = DigitsNetwork(DigitsArchitecture("attention"))
     for name, parameter in network.named_parameters():
@@ -124,7 +124,7 @@ def test_gradients_are_clipped_by_value_then_by_norm() -> None:
 
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("decoder", ["repeat", "attention"])
-def test_a_study_is_a_function_of_itself(decoder: Any, masked: bool) -> None:  # noqa: ANN401
+def test_study_is_reproducible(decoder: Any, masked: bool) -> None:  # noqa: ANN401
     study = DigitsStudy("small", DigitsArchitecture(decoder), SMALL._replace(masked=masked), 3)
     first, second = run_study(study), run_study(study)
     assert first._replace(seconds=0) == second._replace(seconds=0)
@@ -146,7 +146,7 @@ def test_another_seed_and_another_optimizer_change_the_outcome() -> None:
     assert costs[0] != costs[1] != costs[2] != costs[0]
 
 
-def test_judging_counts_what_is_there_and_nothing_else() -> None:
+def test_evaluation_excludes_padding() -> None:
     torch.manual_seed(4)
     network = DigitsNetwork(DigitsArchitecture("attention"))
     samples = draw(30, 1, 3, np.random.default_rng(2))
@@ -163,7 +163,7 @@ def test_judging_counts_what_is_there_and_nothing_else() -> None:
     assert judged.exact_match == pytest.approx(1 - len(wrong) / 30)
 
 
-def test_spans_are_words_with_the_space_behind() -> None:
+def test_spans_are_words_with_the_following_space() -> None:
     samples = draw(5, 2, 4, np.random.default_rng(3))
     known = word_spans(samples)
     for row, (source, target) in enumerate(samples.texts()):
@@ -191,7 +191,7 @@ def test_a_lesson_writes_its_page_and_its_numbers(
 
 
 def _short(study: DigitsStudy) -> DigitsStudy:
-    """The same with few short samples."""
+    """Return the study with few short samples."""
     return study._replace(plan=study.plan._replace(digits=(2, 3), validation_samples=20))
 
 
@@ -201,12 +201,12 @@ def test_the_data_lesson_shows_samples_and_shapes(request_: RecipeRequest) -> No
     assert "(100, 21, 11)" in lines and "NOT" not in lines
 
 
-def test_curves_that_are_not_there_are_told(tmp_path: Path) -> None:
+def test_missing_curves_raise_data_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"curves.json does not exist: .* PELLUCID_DATA"):
         load_reference_curves(tmp_path, "repeat")
 
 
-def test_damaged_curves_are_told(request_: RecipeRequest) -> None:
+def test_damaged_curves_raise_data_error(request_: RecipeRequest) -> None:
     (request_.data / "digits-curves" / "curves.json").write_text("{")
     with pytest.raises(DataError, match="does not hold the authors' curves"):
         load_reference_curves(request_.data, "repeat")
@@ -219,7 +219,7 @@ def outcome(*accuracies: float, name: str = "x", seed: int = 1) -> DigitsResult:
 
 
 def test_the_notebooks_adam_adds_its_epsilon_before_the_correction() -> None:
-    """By its equation, for gradients far below ε, where PyTorch's own form would take other steps."""
+    """Compare with the equation for gradients far below ε, where PyTorch's Adam takes other steps."""
     parameter = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
     optimizer, expected = LasagneAdam([parameter], 0.1), parameter.tolist()
     moments = [[0.0, 0.0], [0.0, 0.0]]
@@ -257,7 +257,7 @@ def test_roughness_is_the_mean_step_of_the_last_third() -> None:
     assert rough == pytest.approx(0.2)
 
 
-def test_a_probe_reads_what_the_code_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_reads_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "PROBE_SAMPLES", 400)
     found = analysis.train_and_probe(
         DigitsStudy("small", DigitsArchitecture(), SMALL._replace(digits=(1, 1), samples=4_000), 1)
@@ -266,7 +266,7 @@ def test_a_probe_reads_what_the_code_holds(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.probed[0] >= found.outcome.final.per_position[0] - 0.1
 
 
-def test_reach_is_measured_at_every_length(request_: RecipeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extrapolation_is_measured_at_every_length(request_: RecipeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"EXTRAPOLATION_DEV_PAIRS": 10, "EXTRAPOLATION_TEST_PAIRS": 10, "PAIRS_PER_LENGTH": 4}
     for name, value in {**small, "TEST_LENGTHS": (1, 3), "ATTENTION_TYPES": ("location",)}.items():
         monkeypatch.setattr(attention_models, name, value)
@@ -277,20 +277,18 @@ def test_reach_is_measured_at_every_length(request_: RecipeRequest, monkeypatch:
 
 
 def _trace(weights: np.ndarray) -> Trace:
-    """A trace of which the weights alone matter."""
+    """Return a trace with these attention weights."""
     steps = len(weights)
     zeros, none = np.zeros(steps, np.float32), np.zeros((steps, 0), np.float32)
     return Trace("one", ("o", "n", "e"), 0, (), ("1",) * steps, "1", False, zeros, weights, ((),) * steps, none)
 
 
-def test_a_look_that_does_not_move_is_counted() -> None:
+def test_stationary_steps_are_counted() -> None:
     rows = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]], np.float32)
     assert attention_models.stationary_share([_trace(rows), _trace(rows[:1])]) == 0.5
 
 
-def test_the_rate_that_gets_furthest_is_given_all_samples(
-    request_: RecipeRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_best_learning_rate_gets_all_samples(request_: RecipeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lesson, "run_jobs", lambda task, jobs, request: iter([task(job) for _, job in jobs]))
     monkeypatch.setattr(studies, "LEARNING_RATES", {"adam": (0.005, 0.0001, 10.0), "sgd": (0.3, 0.1, 0.01)})
     list(studies.run_optimizers(request_._replace(samples=3_000)))
@@ -301,7 +299,7 @@ def test_the_rate_that_gets_furthest_is_given_all_samples(
         assert tried[str(float(rate))] == max(tried.values())
 
 
-def test_the_fewest_samples_are_read_off_the_curve(request_: RecipeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewest_samples_are_those_of_the_curve(request_: RecipeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_models, "FEWEST_DEV_PAIRS", 10)
     monkeypatch.setattr(attention_models, "FEWEST_TEST_PAIRS", 10)
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""The recipes of tags and classes, on made-up sets of the same layout: trained, judged, told."""
+"""Recipes with tags and classes on generated data of the same format: training, scores and reports."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ SEEDS = {"snips": 2, "protein-structure": 1, "protein-place": 1}
 
 
 class Made(NamedTuple):
-    """A recipe that has run on a made-up set."""
+    """A recipe that has run on generated data."""
 
     name: str
     request: RecipeRequest
@@ -162,7 +162,7 @@ def test_the_page_has_the_table_of_all_runs(made: Made) -> None:
     assert "Confusion matrix" in titles
 
 
-def test_attention_is_told_where_there_is_any(made: Made) -> None:
+def test_attention_is_reported_if_present(made: Made) -> None:
     for each in made.report["experiments"]:
         found = each["runs"][0]["test"].get("attention")
         assert (found is not None) == each["name"].endswith("-attention")
@@ -172,7 +172,7 @@ def test_attention_is_told_where_there_is_any(made: Made) -> None:
             assert all(0 <= share["attention"] <= 100.001 for one in found.values() for share in one["shares"])
 
 
-def test_a_second_call_trains_nothing_and_says_the_same(made: Made) -> None:
+def test_second_call_trains_nothing_and_repeats_the_report(made: Made) -> None:
     def kept() -> dict[str, tuple[bytes, int]]:
         """All files but the report and its pictures, which are written anew."""
         found = contents(made.request.out)
@@ -183,7 +183,7 @@ def test_a_second_call_trains_nothing_and_says_the_same(made: Made) -> None:
     assert kept() == before
 
 
-def test_what_is_cut_and_how_training_goes_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reduction_and_progress_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_snips(tmp_path / "data" / FOLDERS["snips"])
     with rows() as seen:
         asked = RecipeRequest(tmp_path / "out", seeds=2, samples=12, data=tmp_path / "data", progress=seen)
@@ -198,7 +198,7 @@ def test_what_is_cut_and_how_training_goes_is_told(tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_data_that_is_not_there_is_told_with_its_source(name: str, tmp_path: Path) -> None:
+def test_missing_data_error_names_source(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"{FOLDERS[name]} does not exist: the data is .*github\.com"):
         list(find_recipe(name)(RecipeRequest(tmp_path / "out", data=tmp_path)))
     assert not (tmp_path / "out").exists()
@@ -216,7 +216,7 @@ def test_rare_words_are_read_as_their_signature(tmp_path: Path) -> None:
     assert all("berlin" not in example.source for example in (*found.dev, *found.test))
 
 
-def test_lines_that_do_not_match_are_told(tmp_path: Path) -> None:
+def test_mismatched_lines_raise_data_error(tmp_path: Path) -> None:
     write_snips(tmp_path)
     write(tmp_path / "valid" / "label", ["Play"])
     with pytest.raises(DataError, match=r"valid: seq\.in, seq\.out and label have 8, 8, 1 lines"):
@@ -238,6 +238,6 @@ def test_residues_that_were_not_resolved_are_not_scored(tmp_path: Path) -> None:
         list(tagging.read_structure_part(path))
 
 
-def test_scores_are_told_as_what_they_are() -> None:
+def test_scores_are_formatted_by_kind() -> None:
     assert LabelScore(71.234, Interval(70.0, 72.5)).text == "71.23 (70.00 to 72.50)"
     assert LabelScore(0.81234).text == "0.812" and LabelScore(81.234).text == "81.23"

@@ -61,7 +61,7 @@ def test_near_copies_of_near_copies_are_of_one_family() -> None:
     assert assign_families([one + protein(3), middle, two + protein(4)]).tolist() == [0, 0, 0]
 
 
-def test_one_stretch_in_common_is_too_little() -> None:
+def test_one_common_stretch_is_no_evidence() -> None:
     stretch = protein(1, STRETCH_LENGTH + MIN_SHARED_STRETCHES - 2)
     assert not list(near_copy_pairs([protein(2) + stretch, protein(3) + stretch]))
     longer = protein(1, STRETCH_LENGTH + 10)
@@ -74,7 +74,7 @@ def test_the_same_beginning_is_enough() -> None:
     assert assign_families(others).tolist() == [0, 0, 0]
 
 
-def test_stretches_of_very_many_proteins_tell_nothing() -> None:
+def test_stretches_of_many_proteins_are_ignored() -> None:
     repeat = protein(1, 40)
     texts = [protein(seed, 60) + repeat for seed in range(10, 11 + MAX_STRETCH_PROTEINS)]
     assert set(assign_families(texts[:-1]).tolist()) == {0}
@@ -114,18 +114,18 @@ def test_sequences_are_joined_from_their_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"not packed", gzip.compress("é".encode(), mtime=0)], ids=["plain", "packed"])
-def test_what_is_no_packed_fasta_is_told(content: bytes, tmp_path: Path) -> None:
+def test_invalid_fasta_raises_data_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.fasta.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"x\.fasta\.gz is no FASTA file with gzip compression"):
         list(read_fasta(tmp_path / "x.fasta.gz"))
 
 
-def test_a_sequence_without_a_header_is_told_with_its_line(tmp_path: Path) -> None:
+def test_missing_header_error_names_the_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"line 1: expected a header .*'MKL'"):
         list(read_fasta(fasta(tmp_path / "x.fasta.gz", "MKL\n>a\nM\n")))
 
 
-def test_places_are_the_files_and_the_same_protein_stands_once(tmp_path: Path) -> None:
+def test_locations_are_files_and_duplicates_are_removed(tmp_path: Path) -> None:
     for name in LOCATIONS:
         fasta(tmp_path / f"{name}.fasta.gz", f">a\nM{name.upper()}\n>b\nMK\n>c\nMK\n")
     found = read_proteins(tmp_path)
@@ -152,7 +152,7 @@ def test_splits_hold_every_protein_once_and_do_not_change(split: type) -> None:
     assert split(given) == pairs
 
 
-def test_no_family_stands_on_both_sides() -> None:
+def test_no_family_is_in_two_splits() -> None:
     given = proteins()
     pairs = family_split(given)
     of = dict(zip((p.example for p in given), assign_families([p.residues for p in given]).tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Reference experiments, made small: data, training, report, and the numbers in it."""
+"""Recipes at small size: catalog, data, training, report and its numbers."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def patched() -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory, patched: pytest.MonkeyPatch) -> tuple[Path, list[str]]:
-    """The digits recipe on three digits and few samples, with two seeds: its folder and what it said."""
+    """Output folder and lines of digits-attention with three digits, few samples and two seeds."""
     small = {"DEMO_DIGITS": 3, "DEMO_DEV_PAIRS": 20, "DEMO_TEST_PAIRS": 30, "DEMO_NUMBERS": ("314",)}
     for name, value in small.items():
         patched.setattr(attention_models, name, value)
@@ -47,7 +47,7 @@ def test_the_list_names_every_recipe() -> None:
     assert [line.split()[0] for line in done.out.splitlines()] == list(RECIPES)
 
 
-def test_a_misspelt_recipe_is_told_the_nearest(tmp_path: Path) -> None:
+def test_error_for_misspelled_recipe_suggests_nearest(tmp_path: Path) -> None:
     message = complaint(pellucid("recipe", "digits-atention", "--out", tmp_path / "out"))
     assert message.startswith("there is no recipe 'digits-atention'; did you mean 'digits-attention'?")
     assert not (tmp_path / "out").exists()
@@ -61,7 +61,7 @@ def test_every_recipe_has_a_function(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["digits-attention", "digits-fewest", *TRANSDUCTION_RECIPES, "snips", "protein-structure", "protein-place"]
 )
-def test_settings_of_a_recipe_can_be_overlaid(name: str) -> None:
+def test_recipe_settings_can_be_overridden(name: str) -> None:
     assert isinstance(load_recipe_config(name, {}), Config)
     assert load_recipe_config(name, {"seed": 9, "training": {"patience": 3}}).training.patience == 3
 
@@ -71,7 +71,7 @@ def test_an_unknown_recipe_is_an_input_error() -> None:
         find_recipe("x")
 
 
-def test_the_digits_are_told_apart_by_seed_and_purpose(digits: tuple[Path, list[str]]) -> None:
+def test_digit_data_differ_by_seed_and_split(digits: tuple[Path, list[str]]) -> None:
     out, _ = digits
     texts = [(out / "data" / f"seed-{seed}" / name).read_text() for seed in (1, 2) for name in SIZES]
     assert len(set(texts)) == 6
@@ -81,7 +81,7 @@ def test_the_digits_are_told_apart_by_seed_and_purpose(digits: tuple[Path, list[
 SIZES = {"train.tsv": 120, "dev.tsv": 20, "test.tsv": 30}
 
 
-def test_the_report_of_the_digits_tells_what_the_runs_say(digits: tuple[Path, list[str]]) -> None:
+def test_digits_report_agrees_with_the_runs(digits: tuple[Path, list[str]]) -> None:
     out, _ = digits
     report: dict[str, Any] = json.loads((out / "report.json").read_text())
     assert report["name"] == "digits-attention" and [run["seed"] for run in report["runs"]] == [1, 2]
@@ -100,7 +100,7 @@ def test_the_report_of_the_digits_tells_what_the_runs_say(digits: tuple[Path, li
     assert len(parts_of(document, ReportFigure)) >= 2 and len(parts_of(document, ReportExamples)) >= 1
 
 
-def test_what_the_digits_recipe_says(digits: tuple[Path, list[str]]) -> None:
+def test_lines_of_the_digits_recipe(digits: tuple[Path, list[str]]) -> None:
     lines = digits[1]
     assert "three one four →" in lines[0]
     assert [line.split(":")[0] for line in lines[-3:]] == ["attention, seed 1", "attention, seed 2", "report"]
@@ -120,20 +120,20 @@ def test_the_data_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyPa
 
 
 class Count(NamedTuple):
-    """A job that tells of its way to a number."""
+    """A job that counts to a number."""
 
     to: int
 
 
 def climb(job: Count, tell: ProgressCallback) -> int:
-    """ProgressCallback of half the way, and of its end."""
+    """Report half of the count and its end."""
     tell(SampleProgress(job.to // 2, job.to, "half"))
     tell("there")
     return job.to
 
 
 @pytest.mark.parametrize("jobs", [[8], [4, 6, 8]])
-def test_what_jobs_say_is_told_with_their_place(jobs: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_of_jobs_is_reported_with_their_number(jobs: list[int], capsys: pytest.CaptureFixture[str]) -> None:
     with rows() as seen:
         request = RecipeRequest(Path("unused"), progress=seen)
         results = list(run_jobs(climb, [(f"to {each}", Count(each)) for each in jobs], request))
@@ -145,7 +145,7 @@ def test_what_jobs_say_is_told_with_their_place(jobs: list[int], capsys: pytest.
         assert told == "to 8: 4 of 8 samples · half\nto 8: there\n"
 
 
-def test_development_pairs_are_cut_in_proportion_and_it_is_said(tmp_path: Path) -> None:
+def test_validation_pairs_are_reduced_in_proportion_with_a_message(tmp_path: Path) -> None:
     whole, dev = copies(400, seed=1), copies(100, seed=2)
     experiment = Experiment("copies", lambda folder: DataSplits(whole, dev, dev))
     paths = write_splits(experiment, tmp_path, tmp_path / "pairs", 120)
@@ -160,7 +160,7 @@ def test_development_pairs_are_cut_in_proportion_and_it_is_said(tmp_path: Path) 
     assert sample_evenly(dev, 3) == [dev[0], dev[33], dev[66]] and sample_evenly(dev[:2], 9) == dev[:2]
 
 
-def test_a_recipe_tells_of_its_training(tmp_path: Path) -> None:
+def test_recipe_reports_progress_of_training(tmp_path: Path) -> None:
     for part, count in {"train": 3600, "dev": 30, "test": 8}.items():  # of so many pairs, 30 passes
         lines = "".join(f"{each.source}\t{each.target}\n" for each in copies(count, seed=count))
         (tmp_path / "spelling-codespell").mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The networks of the Spanish post: against numpy, against their formulae, and what each choice of the author does."""
+"""The networks of the Spanish post compared with NumPy and with their equations, and the recipe at small size."""
 
 import json
 from collections.abc import Callable
@@ -83,7 +83,7 @@ def numpy_gru(cell: TensorFlowGRU, x: np.ndarray, h: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("plain", "parameters"), [(False, 1_820_922), (True, 1_279_722)])
-def test_with_the_authors_vocabularies_there_are_his_parameters(plain: bool, parameters: int) -> None:
+def test_number_of_parameters_with_the_authors_vocabularies(plain: bool, parameters: int) -> None:
     assert (
         parameter_count(SpanishNetwork(SpanishArchitecture("plain" if plain else "attention"), 215, 222)) == parameters
     )
@@ -104,7 +104,7 @@ def test_ids_are_by_frequency_with_padding_go_end_and_unknown_first() -> None:
     assert (PAD, GO, EOS, UNK) == (0, 1, 2, 3)
 
 
-def test_signs_are_cut_off_and_case_is_kept() -> None:
+def test_punctuation_is_separated_and_case_is_kept() -> None:
     assert tokenize('He said: "Go, (now)!" Don\'t?') == [
         *("He", "said", ":", '"', "Go", ",", "(", "now", ")", "!", '"', "Don", "'", "t", "?"),
     ]
@@ -179,7 +179,7 @@ def test_padding_is_attended_or_not(weigh: Callable[[Tensor, Tensor], Tensor], b
     assert bool(weights[0, 2] > 0) == beyond
 
 
-def test_outputs_behind_the_end_are_zero_and_the_state_is_the_last_relevant_one() -> None:
+def test_outputs_after_the_end_are_zero_and_the_state_is_the_last_one() -> None:
     network, batch = small(), slice_rows(DATA, 0, 4)
     encoded = network.encode(batch.source, batch.lengths)
     alone = network.encode(batch.source[1:2, : int(batch.lengths[1])], batch.lengths[1:2])
@@ -208,7 +208,7 @@ def test_initial_state_attention_changes_what_the_first_step_is_given() -> None:
 
 
 @pytest.mark.parametrize("updating", [False, True])
-def test_what_is_fed_back_trains_the_embedding_only_where_asked(updating: bool) -> None:
+def test_fed_back_words_train_the_embedding_only_if_requested(updating: bool) -> None:
     network, batch = small(), slice_rows(DATA, 0, 4)
     written = network.feed_previous(network.encode(batch.source, batch.lengths), 6, updating)
     torch.autograd.backward(written.outputs.square().sum())
@@ -219,7 +219,7 @@ def test_what_is_fed_back_trains_the_embedding_only_where_asked(updating: bool) 
     assert len(fed) > 1 and trained == (fed if updating else {GO})
 
 
-def test_feeding_back_what_was_given_is_the_same() -> None:
+def test_feeding_back_the_given_words_equals_teacher_forcing() -> None:
     network, batch = small(), slice_rows(DATA, 0, 2)
     encoded = network.encode(batch.source, batch.lengths)
     alone = network.feed_previous(encoded, 5, False)
@@ -229,7 +229,7 @@ def test_feeding_back_what_was_given_is_the_same() -> None:
     assert torch.equal(alone.given[:, 1:], likeliest[:, :-1])
 
 
-def test_parameters_begin_as_in_tensorflow() -> None:
+def test_initial_parameters_are_those_of_tensorflow() -> None:
     network = SpanishNetwork(SpanishArchitecture(), 215, 222)
     assert network.attention is not None and isinstance(network.cell, TensorFlowGRU)
     bounds = {
@@ -267,7 +267,7 @@ def test_the_loss_is_summed_over_words_and_averaged_over_sentences() -> None:
 
 
 @pytest.mark.parametrize(("size", "after"), [(50.0, MAX_GRADIENT_NORM), (3.0, 3.0)])
-def test_gradients_together_are_no_longer_than_five(size: float, after: float) -> None:
+def test_global_gradient_norm_is_at_most_five(size: float, after: float) -> None:
     layer = nn.Linear(2, 2)
     for parameter in layer.parameters():
         parameter.grad = torch.ones_like(parameter) * size / 6**0.5
@@ -297,7 +297,7 @@ def test_a_short_training_learns_and_is_a_function_of_its_seed(design: SpanishAr
     assert (first.padding is None) == (design.decoder == "plain")
 
 
-def test_a_translation_shows_the_padding_that_it_looked_at() -> None:
+def test_translation_has_attention_on_padding() -> None:
     network = small()
     trace = translate(network, CORPUS, PAIRS[0][0])
     assert len(trace.source) == 32 and trace.source[-1] == SPECIAL[PAD]
@@ -316,7 +316,7 @@ def test_a_state_is_a_value() -> None:
     assert torch.equal(one.output, other.output)
 
 
-def test_the_recipe_tells_what_it_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipe_reports_its_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     two = (SpanishStudy("attention", SMALL), SpanishStudy("plain encoder-decoder", SMALL._replace(decoder="plain")))
     monkeypatch.setattr(faithful, "STUDIES", two)
     lines = list(find_recipe("spanish-faithful")(RecipeRequest(tmp_path / "out", samples=32)))

@@ -1,4 +1,4 @@
-"""Sampled softmax and ways to batch: against formulae, against brute force, and what must be equal."""
+"""Sampled softmax and batching schemes compared with equations and with brute force."""
 
 import json
 import math
@@ -90,7 +90,7 @@ def test_the_sampled_cost_is_its_formula() -> None:
     assert cost == pytest.approx(float(np.mean(costs)), rel=1e-4)
 
 
-def test_with_nearly_all_words_drawn_it_is_the_full_cost() -> None:
+def test_sampled_loss_of_nearly_all_words_is_the_full_loss() -> None:
     torch.manual_seed(2)
     softmax, outputs, targets = nn.Linear(4, 30), torch.randn(5, 4), torch.tensor([1, 4, 9, 0, 28])
     nearly = SampledWords(np.arange(30), 100_000)
@@ -105,12 +105,12 @@ def test_only_drawn_words_and_targets_are_trained() -> None:
     assert set(softmax.weight.grad.abs().sum(dim=1).nonzero().flatten().tolist()) == {1, 2, 3, 7, 8}
 
 
-def test_as_many_words_as_there_are_cannot_be_sampled() -> None:
+def test_sample_of_the_whole_vocabulary_is_refused() -> None:
     with pytest.raises(ValueError, match="of 9 words 9 different ones"):
         draw_distinct_words(np.random.default_rng(1), 9, 9)
 
 
-def test_made_up_sentences_are_translated_word_by_word() -> None:
+def test_generated_sentences_are_translated_word_by_word() -> None:
     made = generate_sentences(np.random.default_rng(1), 5, 60)
     assert torch.equal(made.given[:, 1:], made.source) and torch.equal(made.targets[:, :-1], made.source)
     assert (made.given[:, 0] == GO).all() and (made.targets[:, -1] == EOS).all()
@@ -134,7 +134,7 @@ def test_a_pair_falls_into_the_first_bucket_that_holds_it() -> None:
 
 
 @pytest.mark.parametrize("scheme", BATCHING_SCHEMES)
-def test_every_way_to_batch_has_each_pair_once_and_whole(scheme: BatchingScheme) -> None:
+def test_every_batching_scheme_has_each_pair_once_and_complete(scheme: BatchingScheme) -> None:
     data, seen = build_corpus(PAIRS).data, []
     for at, widths in plan_batches(data, scheme):
         batch = cut_batch(data, at, widths)
@@ -146,7 +146,7 @@ def test_every_way_to_batch_has_each_pair_once_and_whole(scheme: BatchingScheme)
     assert sorted(seen) == list(range(20))
 
 
-def test_masked_padding_makes_all_ways_to_batch_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batching_schemes_are_equal_with_masked_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(padding_module, "PASS_BATCH", 4)
     measured = [
         measure_batching(BatchingJob(PAIRS, scheme, padding, hidden=6))
@@ -164,7 +164,7 @@ def test_a_sequence_loss_is_a_mean_of_means() -> None:
     assert float(sequence_loss(torch.tensor([6.0, 4.0]), torch.tensor([3, 1]))) == pytest.approx((2 + 4) / 2)
 
 
-def test_the_recipe_tells_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipe_reports_its_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [Example(*pair) for pair in PAIRS]
     monkeypatch.setattr(studies, "read_tatoeba", lambda data, samples: TatoebaPairs(pairs, pairs, pairs))
     monkeypatch.setattr(studies, "NUM_SAMPLED", 20)

@@ -1,4 +1,4 @@
-"""Real sentences: words apart and together again, all translations of a sentence, and the recipe made small."""
+"""Sentences of Tatoeba: words, references, and the recipe at small size."""
 
 import gzip
 import json
@@ -33,7 +33,7 @@ pytest.importorskip("tokenizers")
 
 
 @given(st.text(st.characters(exclude_characters=JOINER, exclude_categories=["Cs"])))
-def test_words_together_are_the_text_but_for_the_width_of_spaces(text: str) -> None:
+def test_joined_words_are_the_text_up_to_width_of_spaces(text: str) -> None:
     assert join_words(split_words(text)) == " ".join(text.split())
 
 
@@ -46,11 +46,11 @@ def test_words_together_are_the_text_but_for_the_width_of_spaces(text: str) -> N
         ("", ""),
     ],
 )
-def test_a_sign_says_on_which_side_it_stands_close(text: str, words: str) -> None:
+def test_joiner_marks_sides_without_space(text: str, words: str) -> None:
     assert split_words(text) == words and join_words(words) == text
 
 
-def test_each_sentence_is_asked_once_with_all_its_translations() -> None:
+def test_each_source_occurs_once_with_all_translations() -> None:
     asked = group_references([Example("a", "x"), Example("b", "y"), Example("a", "z"), Example("a", "x")])
     assert asked.sources == ["a", "b"] and asked.references == [("x", "z"), ("y",)]
 
@@ -64,7 +64,7 @@ def test_unknown_symbols_are_counted() -> None:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of data with the twenty pairs as training set and some as the others."""
+    """A data folder with the twenty pairs as training set and some of them as the other sets."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "mt-tatoeba-spa-eng" / "derived-split").mkdir(parents=True)
     for part, pairs in zip(PARTS, (PAIRS[:14], PAIRS[14:17], PAIRS[17:]), strict=True):
@@ -75,7 +75,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_recipe_trains_judges_and_tells(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipe_trains_evaluates_and_reports(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = {
         "size": "tiny",
         "encoder": {"hidden_size": 4, "embedding_size": 4},
@@ -104,7 +104,7 @@ def test_the_recipe_trains_judges_and_tells(data: Path, tmp_path: Path, monkeypa
     assert {"Attention as alignment: words, seed 1", "Attention as alignment: subwords, seed 1"} <= set(titles)
 
 
-def test_one_system_can_be_asked_for_and_others_are_refused(data: Path, tmp_path: Path) -> None:
+def test_one_system_can_be_selected_and_unknown_ones_are_refused(data: Path, tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"has no system 'word'; did you mean 'words'\? \(there are: words, subwords\)"
     ):
@@ -118,6 +118,6 @@ def test_samples_are_the_same_each_time(data: Path) -> None:
     assert first == again and [len(part) for part in first] == [5, 3, 3]
 
 
-def test_without_its_data_it_says_where_they_are_from(tmp_path: Path) -> None:
+def test_missing_data_error_names_the_source(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"manythings\.org/anki"):
         read_tatoeba(tmp_path, 0)

@@ -1,4 +1,4 @@
-"""The protein networks of 2016: their published numbers again, and what happens where they do not come out."""
+"""The protein networks of 2016: published numbers, and errors for missing or wrong data."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ has_weights = pytest.mark.skipif(
 
 
 @has_weights
-def test_every_published_number_comes_out(tmp_path: Path) -> None:
+def test_every_published_number_is_reproduced(tmp_path: Path) -> None:
     done = pellucid("recipe", "protein-golden", "--out", tmp_path / "out", "--data", DATA)
     assert done.code == 0 and done.err == "" and done.out.count(" equal\n") == 28
     report = json.loads((tmp_path / "out" / "report.json").read_text())
@@ -53,7 +53,7 @@ def test_a_number_that_differs_is_named_and_fails(tmp_path: Path) -> None:
     assert "Traceback" not in done.err and (tmp_path / "out" / "report.html").exists()
 
 
-def test_without_the_weights_it_says_where_they_are(tmp_path: Path) -> None:
+def test_missing_weights_error_names_the_source(tmp_path: Path) -> None:
     message = complaint(pellucid("recipe", "protein-golden", "--out", tmp_path / "out", "--data", tmp_path))
     assert "reduced_val.npz does not exist: the weights are those of github.com/JJAlmagro" in message
 
@@ -77,7 +77,7 @@ def lstm_weights(inputs: int, units: int) -> list[torch.Tensor]:
     return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
 
 
-def test_the_lstm_stands_still_over_padding() -> None:
+def test_lstm_state_is_copied_over_padding() -> None:
     weights, lengths = lstm_weights(3, 4), torch.tensor([5, 2])
     inputs = torch.randn(2, 5, 3, dtype=torch.float64)
     states = run_masked_lstm(inputs, lengths, weights)

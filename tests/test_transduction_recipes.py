@@ -1,4 +1,4 @@
-"""The recipes of published sets, on made-up sets of the same layout: trained, resumed, judged, told."""
+"""Recipes for published transduction sets on generated data of the same format: training, scores and reports."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ SIZES = {"train": 24, "dev": 8, "test": 12}
 
 
 class Made(NamedTuple):
-    """A recipe that has run on a made-up set."""
+    """A recipe that has run on generated data."""
 
     name: str
     request: RecipeRequest
@@ -207,7 +207,7 @@ def test_samples_cut_the_training_set_alone(made: Made) -> None:
     assert counts == {"train": 16, "dev": 6 if made.name == "scan" else SIZES["dev"], "test": SIZES["test"]}
 
 
-def test_a_second_call_trains_nothing_and_says_the_same(made: Made) -> None:
+def test_second_call_trains_nothing_and_repeats_the_report(made: Made) -> None:
     def kept() -> dict[str, tuple[bytes, int]]:
         """All files but the pages, which are written anew."""
         found = contents(made.request.out)
@@ -220,12 +220,12 @@ def test_a_second_call_trains_nothing_and_says_the_same(made: Made) -> None:
         assert [record["event"] for record in read_log(run)].count("stopped") == 1
 
 
-def test_something_is_learnt(made: Made) -> None:
+def test_training_learns(made: Made) -> None:
     rates = [run["dev"]["symbol_error_rate"] for each in made.report["experiments"] for run in each["runs"]]
     assert min(rates) < 75
 
 
-def test_macros_are_means_over_the_sets_that_have_a_published_number(made: Made) -> None:
+def test_macro_averages_cover_sets_with_a_published_number(made: Made) -> None:
     setting, names = next(iter(settings_of(made).items()))
     own = [each for each in made.report["experiments"] if each["name"] in names]
     compared = [each for each in own if each["published"] and each["runs"][0]["test"]]
@@ -240,7 +240,7 @@ def test_macros_are_means_over_the_sets_that_have_a_published_number(made: Made)
     assert macro["published"] == (pytest.approx(sum(published) / len(published)) if published else None)
 
 
-def test_every_experiment_is_drawn_where_a_recipe_asks_for_it(made: Made) -> None:
+def test_attention_is_shown_for_every_experiment_if_requested(made: Made) -> None:
     document = written_document(made.request.out / "report.html")
     assert ("Attention: copying, seed 1" in titles_of(document)) == (names_of(made) == VARIANTS)
     assert ("macro" in str(document.summary)) == (names_of(made) != VARIANTS)
@@ -271,14 +271,14 @@ def test_settings_are_compared_output_by_output(made: Made) -> None:
 
 
 @pytest.mark.parametrize("name", TRANSDUCTION_RECIPES)
-def test_data_that_is_not_there_is_told_with_its_source(name: str, tmp_path: Path) -> None:
+def test_missing_data_error_names_source(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"does not exist: the data is .*github\.com") as caught:
         list(find_recipe(name)(RecipeRequest(tmp_path / "out", data=tmp_path)))
     assert str(caught.value).startswith(str(tmp_path / FOLDERS.get(name, name)))
     assert not (tmp_path / "out").exists()
 
 
-def test_an_unknown_experiment_is_told_with_all_there_are(tmp_path: Path) -> None:
+def test_error_for_unknown_experiment_lists_all(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"scan has no experiment 'lenght'; did you mean 'length'\? .*: simple, length"
     ):
@@ -306,9 +306,7 @@ def test_only_is_for_recipes_of_experiments(tmp_path: Path) -> None:
         ("zu gleich", "zugleich", Example("zu gleich", "zugleich")),
     ],
 )
-def test_tokens_are_prepared_as_those_of_the_published_numbers(
-    source: str, target: str, wanted: Example | None
-) -> None:
+def test_tokens_are_preprocessed_as_for_the_published_numbers(source: str, target: str, wanted: Example | None) -> None:
     assert transduction.normalize_pair(source, target) == wanted
 
 
@@ -323,7 +321,7 @@ def test_sizes_are_the_first_tokens_of_the_training_file(tmp_path: Path) -> None
     assert len(experiment.pairs(tmp_path).train) == 1000
 
 
-def test_pairs_that_scan_is_developed_on_are_not_trained_on(tmp_path: Path) -> None:
+def test_scan_validation_pairs_are_not_trained_on(tmp_path: Path) -> None:
     lines = [f"IN: run{number} OUT: I_RUN" for number in range(40)]
     for part in ("train", "test"):
         write(tmp_path / f"tasks_{part}_simple.txt", lines)
@@ -335,13 +333,13 @@ def test_pairs_that_scan_is_developed_on_are_not_trained_on(tmp_path: Path) -> N
         transduction.scan_suite().experiments[0].pairs(tmp_path)
 
 
-def test_the_macro_published_for_words_to_phones_is_the_goal() -> None:
+def test_published_macro_average_of_g2p() -> None:
     published = [next(iter(each.published.values())) for each in transduction.g2p_suite().experiments if each.published]
     assert len(published) == 8 and sum(published) / 8 == pytest.approx(14.92, abs=0.005)
     assert len(transduction.g2p_suite().experiments) == 15
 
 
-def test_further_candidates_are_judged_where_they_are_asked_for(made: Made) -> None:
+def test_further_candidates_are_scored_if_requested(made: Made) -> None:
     each, count = made.report["experiments"][0], 3 if made.name in ("translit-wikidata", "spelling-codespell") else 1
     transducer = load(made.request.out / "runs" / f"{each['name']}-seed-1")
     examples = read_examples(made.request.out / "data" / each["name"] / "test.tsv", transducer.config.data).examples

@@ -1,4 +1,4 @@
-"""What is searched: read from TOML, checked, and put into configurations."""
+"""The search space: parsing, validation and configurations."""
 
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def test_each_form_is_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_space_is_told(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_search_space_raises_config_error(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         space_of(tmp_path, text)
 
@@ -110,14 +110,14 @@ def test_any_number_in_a_space_is_a_value_or_a_mistake(tmp_path: Path, key: str)
                 assert len(str(error)) < 400 + len(str(path))
 
 
-def test_what_goes_along_follows_through_a_chain() -> None:
+def test_links_form_a_chain() -> None:
     space = default_space(BASE, ())
     config = apply_values(BASE, space, {"encoder.hidden_size": 24, "encoder.dropout": 0.2}, "a trial")
     assert (config.encoder.hidden_size, config.decoder.hidden_size, config.attention.size) == (24, 48, 48)
     assert (config.decoder.dropout, config.seed, config.training.epochs) == (0.2, BASE.seed, 10.0)
 
 
-def test_what_was_given_is_not_searched_and_what_goes_along_follows_it() -> None:
+def test_given_settings_are_not_searched_and_links_follow_them() -> None:
     base = config_of({"encoder": {"hidden_size": 20}, "training": {"epochs": 10.0}})
     space = default_space(base, {"encoder.hidden_size", "training.epochs"})
     assert not {"encoder.hidden_size", "training.epochs"} & {each.key for each in space.searched}

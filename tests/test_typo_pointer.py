@@ -1,4 +1,4 @@
-"""Attention over what neighbours foretell: what it may look at, what it is made of, and the recipe made small."""
+"""The pointer over language models: masks, energies, loss, and the recipe at small size."""
 
 import json
 from pathlib import Path
@@ -25,12 +25,12 @@ SMALL = PointerSizes(embedding=3, sides=5, around=4, longest=18)
 
 @pytest.fixture
 def network() -> LanguageModelPointer:
-    """A small one, as it begins."""
+    """A small untrained network."""
     torch.manual_seed(1)
     return LanguageModelPointer(SMALL).eval()
 
 
-def test_what_is_foretold_of_a_letter_does_not_know_it(network: LanguageModelPointer) -> None:
+def test_letter_prediction_is_independent_of_the_letter(network: LanguageModelPointer) -> None:
     one, two = (
         network.predict_letters(network.encode_contexts(*encode_rows([word], 18).take(torch.tensor([0]))))
         for word in ("cable", "cadle")
@@ -42,7 +42,7 @@ def test_what_is_foretold_of_a_letter_does_not_know_it(network: LanguageModelPoi
     assert not torch.equal(one.backwards[0, :2], two.backwards[0, :2])
 
 
-def test_neither_padding_nor_the_letter_itself_nor_no_letter_is_meant(network: LanguageModelPointer) -> None:
+def test_padding_and_the_letter_itself_have_probability_zero(network: LanguageModelPointer) -> None:
     rows = encode_rows(["cab", "tables"], 18).take(torch.tensor([0, 1]))
     with torch.no_grad():
         chances = network(*rows)[0].exp()
@@ -52,7 +52,7 @@ def test_neither_padding_nor_the_letter_itself_nor_no_letter_is_meant(network: L
     assert (chances[0, :3] > 0).sum() == 3 * 26
 
 
-def test_other_words_in_the_batch_change_nothing(network: LanguageModelPointer) -> None:
+def test_batch_composition_changes_nothing(network: LanguageModelPointer) -> None:
     words = ["cab", "tables", "downwtairs"]
     with torch.no_grad():
         together = network(*encode_rows(words, 18).take(torch.arange(3)))[0]
@@ -61,7 +61,7 @@ def test_other_words_in_the_batch_change_nothing(network: LanguageModelPointer) 
             assert torch.allclose(alone[0], together[row, : len(word)], atol=1e-5)
 
 
-def test_the_energy_is_what_the_docstring_says(network: LanguageModelPointer) -> None:
+def test_energy_equals_its_equation(network: LanguageModelPointer) -> None:
     """Recomputed letter by letter from the network's own parts."""
     rows = encode_rows(["bapk"], 18).take(torch.tensor([0]))
     with torch.no_grad():
@@ -98,7 +98,7 @@ def test_the_loss_counts_letters_alone(network: LanguageModelPointer) -> None:
     assert loss == pytest.approx(by_hand / 9, rel=1e-5)
 
 
-def test_the_recipe_learns_and_says_the_same_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipe_learns_and_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = tmp_path / "words"
     syllables = ["ba", "co", "di", "fer", "gu", "lan", "mo", "ne", "pis", "tor"]
     listed = {a + b + c for a in syllables for b in syllables for c in syllables[:3]}

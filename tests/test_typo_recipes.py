@@ -1,4 +1,4 @@
-"""The recipes about wrong letters, made small: networks, trainings, tables, pictures, and what their reports say."""
+"""The typo recipes at small size: networks, trainings, tables, figures and reports."""
 
 import itertools
 import json
@@ -51,7 +51,7 @@ State = tuple[torch.Tensor, torch.Tensor]
 
 @pytest.fixture(scope="module")
 def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A list of made-up words, with those that the post's words may have been meant as."""
+    """A word list with generated words and the possible meanings of the post's words."""
     syllables = ["ba", "co", "di", "fer", "gu", "lan", "mo", "ne", "pis", "tor"]
     draw = random.Random(1)
     made = {"".join(draw.choices(syllables, k=draw.randint(2, 6))) for _ in range(160)}
@@ -63,7 +63,7 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
-    """Small networks, short trainings, and no further processes."""
+    """Small networks, short trainings, no worker processes."""
 
     def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
         training = {"batch_size": 16, "epochs": 2, "learning_rate": 0.02}
@@ -80,27 +80,27 @@ def quick() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def faithful(listed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """typo-faithful with two seeds: its folder and what it said."""
+    """Output folder and lines of typo-faithful with two seeds."""
     out = tmp_path_factory.mktemp("faithful") / "out"
     return out, list(find_recipe("typo-faithful")(RecipeRequest(out, seeds=2, samples=640, words=listed)))
 
 
 @pytest.fixture(scope="module")
 def attention(listed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """typo-attention with one seed."""
+    """Output folder and lines of typo-attention with one seed."""
     out = tmp_path_factory.mktemp("attention") / "out"
     return out, list(find_recipe("typo-attention")(RecipeRequest(out, samples=200, words=listed)))
 
 
 def cell(weights: list[torch.Tensor], vector: torch.Tensor, state: State) -> State:
-    """TensorFlow's LSTMCell with forget bias one: gates i, j, f, o of one kernel; here from PyTorch's i, f, g, o."""
+    """Compute TensorFlow's LSTMCell with forget bias one (gates i, j, f, o) from PyTorch's weights (i, f, g, o)."""
     sums = weights[0] @ vector + weights[1] @ state[0] + weights[2]
     enter, forget, candidate, leave = sums.chunk(4)
     new = torch.sigmoid(forget) * state[1] + torch.sigmoid(enter) * torch.tanh(candidate)
     return torch.sigmoid(leave) * torch.tanh(new), new
 
 
-def test_the_network_is_the_posts_step_by_step() -> None:
+def test_network_equals_the_equations_of_the_post() -> None:
     torch.manual_seed(1)
     network = TypoNetwork(TypoNetworkSizes(hidden=3, longest=5))
 
@@ -121,7 +121,7 @@ def test_the_network_is_the_posts_step_by_step() -> None:
         assert torch.allclose(network(word[None])[0], logits, atol=1e-5)
 
 
-def test_parameters_begin_as_in_tensorflow() -> None:
+def test_initial_parameters_are_those_of_tensorflow() -> None:
     torch.manual_seed(1)
     network = TypoNetwork(TypoNetworkSizes(hidden=32, longest=16))
     first = dict(network.encoder.named_parameters())
@@ -133,7 +133,7 @@ def test_parameters_begin_as_in_tensorflow() -> None:
     assert float(network.bias.detach()) == 0 and not network.output.bias.any()
 
 
-def test_padding_is_read_and_may_be_pointed_at() -> None:
+def test_padding_is_read_and_may_be_predicted() -> None:
     torch.manual_seed(1)
     network = TypoNetwork(TypoNetworkSizes(hidden=8, longest=8))
     with torch.no_grad():
@@ -146,7 +146,7 @@ def test_padding_is_read_and_may_be_pointed_at() -> None:
     )
 
 
-def test_a_rank_counts_what_is_likelier() -> None:
+def test_rank_counts_more_probable_positions() -> None:
     chances = np.array([[0.5, 0.2, 0.3], [0.2, 0.4, 0.4]])
     assert rank_positions(chances, [Typo("abc", 2, ""), Typo("abc", 3, "")]).tolist() == [3, 1]
 
@@ -167,7 +167,7 @@ def test_cases_by_hand() -> None:
     assert rows["several words, one position"].total == 1 and rows["short: one word fits"].total == 0
 
 
-def test_no_tested_form_and_no_word_of_the_post_is_trained_on(listed: Path) -> None:
+def test_training_set_excludes_tested_forms_and_post_words(listed: Path) -> None:
     data = make_typo_data(read_words(listed, longest=18), 1)
     words = [{typo.right for typo in part} for part in data]
     assert all(not one & two for one, two in itertools.combinations(words, 2))
@@ -175,7 +175,7 @@ def test_no_tested_form_and_no_word_of_the_post_is_trained_on(listed: Path) -> N
     assert not {"bank", "table", "parental", "bookcase"} & set(itertools.chain(*words)) and len(data.test) > 30
 
 
-def test_what_typo_faithful_says(faithful: tuple[Path, list[str]]) -> None:
+def test_lines_of_typo_faithful(faithful: tuple[Path, list[str]]) -> None:
     lines = faithful[1]
     assert [line.split(":")[0] for line in lines[:2]] == [f"three layers of LSTM, seed {seed}" for seed in (1, 2)]
     assert "vowels apart by" in lines[2] and lines[2].startswith("seed 1") and lines[-1].startswith("report: ")
@@ -202,7 +202,7 @@ def test_the_report_has_every_table(name: str, request: pytest.FixtureRequest) -
     assert {"By length", "By letter", "Ambiguity", "The words of the post"} <= set(titles)
 
 
-def test_attention_points_at_letters_alone(attention: tuple[Path, list[str]]) -> None:
+def test_attention_excludes_padding(attention: tuple[Path, list[str]]) -> None:
     report = json.loads((attention[0] / "report.json").read_text())
     assert all(sum(row) == pytest.approx(1, abs=1e-3) for row in report["runs"][0]["examples"].values())
     written = (attention[0] / "data" / "seed-1" / "train.tsv").read_text().splitlines()
@@ -218,7 +218,7 @@ def test_attention_points_at_letters_alone(attention: tuple[Path, list[str]]) ->
         ("typo-faithful", 640, ["seed 1: 32 of 640 samples · positions right ", "seed 1: 640 of 640 samples"]),
     ],
 )
-def test_it_is_told_how_training_goes(
+def test_progress_of_training_is_reported(
     name: str, samples: int, told: list[str], listed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with rows() as seen:
@@ -248,7 +248,7 @@ def test_a_film_moves_every_symbol_without_a_script(faithful: tuple[Path, list[s
         assert len(each.attrib["values"].split(";")) == len(each.attrib["keyTimes"].split(";"))
 
 
-def test_a_film_keeps_its_points_in_sight() -> None:
+def test_film_points_are_inside_the_picture() -> None:
     film = np.random.default_rng(1).normal(size=(5, 28, 2)) * 9
     root = ET.fromstring(film_svg(film, "a < b"))
     points = [
@@ -261,19 +261,19 @@ def test_a_film_keeps_its_points_in_sight() -> None:
     assert min(points) > 0 and max(points) < 560
 
 
-def test_the_posts_figure_names_letters_that_are_there() -> None:
+def test_post_figure_positions_exist() -> None:
     assert list(POST_BLUES) == list(POST_WORDS)
     assert all(1 <= place <= len(word) for word, blues in POST_BLUES.items() for place in blues)
 
 
-def test_a_missing_list_is_told(tmp_path: Path) -> None:
+def test_missing_word_list_is_an_error(tmp_path: Path) -> None:
     message = complaint(pellucid("recipe", "typo-faithful", "--out", tmp_path / "out", "--words", tmp_path / "none"))
     assert "apt-get install wamerican" in message and not (tmp_path / "out").exists()
     message = complaint(pellucid("recipe", "digits-data", "--out", tmp_path / "out", "--words", tmp_path / "none"))
     assert "--words is for the recipes about typos" in message
 
 
-def test_typo_attention_reads_both_ways_and_drops_nothing() -> None:
+def test_typo_attention_is_bidirectional_without_dropout() -> None:
     config = load_recipe_config("typo-attention", {"seed": 7})
     assert config.task == "point" and config.encoder.bidirectional and config.seed == 7
     assert config.encoder.dropout == config.decoder.dropout == config.training.label_smoothing == 0
