@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 
 from pellucid.config.settings import Cell, Config
-from pellucid.config.toml import from_settings
-from pellucid.errors import InputError, nearest, quote
+from pellucid.config.toml import build_config
+from pellucid.errors import InputError, quote, suggest
 
 BenchTask = Literal["train", "greedy", "beam"]
 TASKS: tuple[BenchTask, ...] = get_args(BenchTask)
@@ -97,7 +97,7 @@ def bench_config(request: BenchRequest) -> Config:
         "training": {"batch_size": request.case.batch, "epochs": 1e6, "eval_interval": 1e9},
         "search": _search_settings(request),
     }
-    return from_settings(settings, origin="benchmark")
+    return build_config(settings, origin="benchmark")
 
 
 def batches_per_call(task: BenchTask) -> int:
@@ -115,5 +115,5 @@ def _choose(word: str, choices: Sequence[Any], what: str, more: Sequence[str] = 
     """Return the word if it is one of the choices."""
     if word not in choices:
         listed = ", ".join([*choices, *more])
-        raise InputError(f"there is no {what} {quote(word)}{nearest(word, [*choices, *more])} ({listed})")
+        raise InputError(f"there is no {what} {quote(word)}{suggest(word, [*choices, *more])} ({listed})")
     return word

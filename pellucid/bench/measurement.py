@@ -34,12 +34,12 @@ from pellucid.bench.results import (
     time_steps,
 )
 from pellucid.bench.roofline import MILLI, StepShape, compute_floor, measure_rates, search_work, training_work
-from pellucid.data.batches import Encoded, encode
-from pellucid.data.corpus import Corpus, Found, map_corpus, write_corpus
+from pellucid.data.batch_loaders import BatchLoader
+from pellucid.data.batches import EncodedExamples, encode_examples
+from pellucid.data.corpus import EncodedCorpus, ReadingReport, map_corpus, write_corpus
 from pellucid.data.examples import Example, read_examples
-from pellucid.data.prefetching import Feed
 from pellucid.data.synthetic import spelled_digits, write_pairs
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
@@ -63,7 +63,7 @@ class _TimedSteps(NamedTuple):
 
     advance: Callable[[], object]
     transducer: Predictor
-    encoded: Encoded
+    encoded: EncodedExamples
     written: Callable[[], float]
     """T, known after a step."""
 
@@ -123,15 +123,15 @@ def bench_examples(request: BenchRequest, count: int) -> list[Example]:
     return spelled_digits(count, request.digits, request.digits, seed=1)
 
 
-def encode_examples(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, Encoded]:
+def encode_examples(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, EncodedExamples]:
     """Return the vocabularies of examples and the encoded examples."""
     data = bench_config(request).data
-    vocabularies = learn_vocabularies(examples, segmenters(data), data.min_count)
-    return vocabularies, encode(examples, segmenters(data), vocabularies)
+    vocabularies = learn_vocabularies(examples, build_tokenizers(data), data.min_count)
+    return vocabularies, encode_examples(examples, build_tokenizers(data), vocabularies)
 
 
 def build_session(
-    request: BenchRequest, prepared: tuple[Vocabularies, Encoded], examples: Sequence[Example]
+    request: BenchRequest, prepared: tuple[Vocabularies, EncodedExamples], examples: Sequence[Example]
 ) -> Session:
     """Return a new training on these examples."""
     config, (vocabularies, encoded) = bench_config(request), prepared
@@ -290,9 +290,9 @@ def profile_training(request: BenchRequest) -> list[StageTime]:
     return stage_shares({stage: (tick, count) for stage, tick in updated.items()} | spent)
 
 
-def _map_corpus(folder: Path, vocabularies: Vocabularies, encoded: Encoded) -> Encoded:
+def _map_corpus(folder: Path, vocabularies: Vocabularies, encoded: EncodedExamples) -> EncodedExamples:
     """Write the examples as a corpus file and map it."""
-    write_corpus(folder / "corpus.arrow", Corpus("", Found((), 0, 0), vocabularies, encoded))
+    write_corpus(folder / "corpus.arrow", EncodedCorpus("", ReadingReport((), 0, 0), vocabularies, encoded))
     return map_corpus(folder / "corpus.arrow", "", tagged=False).encoded
 
 
@@ -342,7 +342,7 @@ def _attach_feed(session: Session, clock: StageClock) -> None:
             setattr(session, name, clock.within(BATCHING, WAITING, getattr(session, name)))
     feed_of = session.feed
 
-    def watched(plan: list[ndarray]) -> Feed:
+    def watched(plan: list[ndarray]) -> BatchLoader:
         feed = feed_of(plan)
         setattr(feed, "next", clock.within(WAITING, OTHER, feed.next))  # noqa: B010 (of this object alone)
         return feed

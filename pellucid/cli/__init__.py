@@ -17,8 +17,8 @@ from io import TextIOWrapper
 from typing import TextIO, cast
 
 from pellucid.cli.messages import abandon, optional, say, use_messages
-from pellucid.errors import InputError, nearest, quote
-from pellucid.files import reason
+from pellucid.errors import InputError, quote, suggest
+from pellucid.files import os_error_text
 from pellucid.version import __version__
 
 VERBS = {
@@ -65,7 +65,7 @@ def _run(given: list[str]) -> int:
         print(f"pellucid {__version__}")
         return 0
     if given[0] not in VERBS:
-        raise InputError(f"there is no verb {quote(given[0])}{nearest(given[0], VERBS)} (pellucid --help lists them)")
+        raise InputError(f"there is no verb {quote(given[0])}{suggest(given[0], VERBS)} (pellucid --help lists them)")
     if sys.stdout is None and given[0] != "train":
         raise InputError("standard output is closed: there is nowhere to write")
     for name in ("stdout", "stderr"):
@@ -97,7 +97,7 @@ def _guarded(given: list[str]) -> int:
     except OSError as error:
         _abandon_stdout()
         where = f" {error.filename}" if error.filename else ""
-        return _complain(f"the system refused{where}: {reason(error)}")
+        return _complain(f"the system refused{where}: {os_error_text(error)}")
     except RuntimeError as error:
         if not any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory")):
             raise

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pellucid.evaluation.metrics import Evaluation, Interval
-from pellucid.evaluation.outcomes import Mean, mean_of_groups
-from pellucid.evaluation.significance import Comparison, compare
+from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation
+from pellucid.evaluation.outcomes import MeanRates, macro_average
+from pellucid.evaluation.significance import RunComparison, compare_outcomes
 from pellucid.files import write_json
 from pellucid.model.network import parameter_count
 from pellucid.recipes.experiments import (
@@ -47,8 +47,8 @@ class SettingComparison(NamedTuple):
     """Name of the baseline setting."""
     label: str
     num_sets: int
-    dev: Comparison
-    test: Comparison | None
+    dev: RunComparison
+    test: RunComparison | None
     """None where an experiment has no test set."""
 
     def to_json(self) -> dict[str, Any]:
@@ -116,19 +116,19 @@ def _compare_runs(
     )
 
 
-def _compare_scores(scores: Sequence[tuple[TransductionScores, TransductionScores]]) -> Comparison:
+def _compare_scores(scores: Sequence[tuple[TransductionScores, TransductionScores]]) -> RunComparison:
     """Return the comparison over sets of equal weight."""
-    return compare([own.table for own, _ in scores], [other.table for _, other in scores])
+    return compare_outcomes([own.table for own, _ in scores], [other.table for _, other in scores])
 
 
-def _comparison_cell(suite: ExperimentSuite, comparison: Comparison | None) -> str:
+def _comparison_cell(suite: ExperimentSuite, comparison: RunComparison | None) -> str:
     """Return a table cell; a dash without comparison."""
     return _format_difference(suite.measure, comparison) if comparison is not None else "–"
 
 
-def _format_difference(measure: MetricName, comparison: Comparison) -> str:
+def _format_difference(measure: MetricName, comparison: RunComparison) -> str:
     """Return the difference of the main metric with its interval and p-value."""
-    found = comparison.exact_match.rest if measure == "wer" else comparison.exact_match
+    found = comparison.exact_match.complement if measure == "wer" else comparison.exact_match
     low, high = found.ci95
     return f"{found.difference:+z.2f} ({low:+z.2f} to {high:+z.2f}), p {found.p:.3f}"
 
@@ -139,10 +139,10 @@ class MacroAverage(NamedTuple):
     setting: str
     label: str
     """Setting, if any, then the seed or the size of the ensemble."""
-    dev: Mean
+    dev: MeanRates
     num_dev_sets: int
     """Number of validation sets."""
-    test: Mean | None
+    test: MeanRates | None
     num_test_sets: int
     """Number of test sets: those with a published number, if there are any."""
     published: float | None
@@ -249,15 +249,15 @@ def write_reports(
     return f"report: {request.out / 'report.html'}"
 
 
-def metric_value(measure: MetricName, scores: Evaluation | Mean) -> float:
+def metric_value(measure: MetricName, scores: Evaluation | MeanRates) -> float:
     """Return the main score in percent."""
     value: float = getattr(scores, measure)
     return value
 
 
-def _format_interval(measure: MetricName, scores: Evaluation | Mean) -> str:
+def _format_interval(measure: MetricName, scores: Evaluation | MeanRates) -> str:
     """Return the 95 % interval of the main score."""
-    interval: Interval = getattr(scores, f"{measure}_ci95")
+    interval: ConfidenceInterval = getattr(scores, f"{measure}_ci95")
     return f"{interval.low:.2f} to {interval.high:.2f}"
 
 
@@ -290,7 +290,7 @@ def _macro_average(
 ) -> MacroAverage:
     """Return the means over a group of runs or ensembles."""
     setting, who = named
-    dev = mean_of_groups([each.scores.dev.table for each in group])
+    dev = macro_average([each.scores.dev.table for each in group])
     tested = [(suite.experiment(each.experiment), each.scores.test) for each in group if each.scores.test]
     compared = [(experiment, set_scores) for experiment, set_scores in tested if experiment.published]
     numbers = [next(iter(experiment.published.values())) for experiment, _ in compared]
@@ -300,7 +300,7 @@ def _macro_average(
         label=f"{setting}, {who}" if setting else who,
         dev=dev,
         num_dev_sets=len(group),
-        test=mean_of_groups([set_scores.table for _, set_scores in used]) if used else None,
+        test=macro_average([set_scores.table for _, set_scores in used]) if used else None,
         num_test_sets=len(used),
         published=statistics.mean(numbers) if numbers else None,
     )

@@ -28,9 +28,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from pellucid.config.toml import flattened
+from pellucid.config.toml import flatten_config
 from pellucid.errors import ConfigError, DataError, DivergenceError, RunError
-from pellucid.files import refusals, remove, strangers
+from pellucid.files import remove_file, unexpected_files, wrap_os_errors
 from pellucid.kernels.dispatch import will_compile
 from pellucid.training import run_folder as run
 from pellucid.training.ensemble_training import Training, run_job, shutdown
@@ -259,7 +259,7 @@ class HyperparameterSearch:
     def events(self) -> Iterator[TuneEvent | None]:
         """Yield events until all trials have ended or the time is over."""
         while True:
-            while self.can_continue and self.pool.free:
+            while self.can_continue and self.pool.free_workers:
                 if not self.waiting and self.study.num_started >= self.request.trials:
                     break
                 yield from self.start_trial(self.waiting.pop(0) if self.waiting else self.study.ask())
@@ -342,7 +342,7 @@ class HyperparameterSearch:
             if best is None or trial.number != best.number:
                 for name in (run.MODEL, run.TRAINING, run.CORPUS):
                     if (self.folder(trial.number) / name).exists():
-                        remove(self.folder(trial.number) / name)
+                        remove_file(self.folder(trial.number) / name)
         config = self.config(best.values) if best else None
         write_results(self.request.out, self.request.config.training.metric, self.study, config)
 
@@ -356,16 +356,16 @@ def _study_terms(request: StudyRequest) -> dict[str, Any]:
     """Return what all trials of a study share: data, fixed settings and search space."""
     digest = hashlib.sha256()
     for path in filter(None, request.files):
-        with refusals("read", path), path.open("rb") as file:
+        with wrap_os_errors("read", path), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     searched = {each.key for each in (*request.space.searched, *request.space.linked)}
-    kept = {key: value for key, value in flattened(request.config).items() if key not in searched}
+    kept = {key: value for key, value in flatten_config(request.config).items() if key not in searched}
     settings = json.loads(json.dumps(kept))  # as read back from the study: lists, no tuples
     return {"data": digest.hexdigest(), "settings": settings, "space": described(request.space)}
 
 
 def _check_folder(folder: Path) -> None:
     """Raise `RunError` if a folder holds anything but a study."""
-    foreign = [] if (folder / JOURNAL).exists() else strangers(folder, STUDY_FILES)
+    foreign = [] if (folder / JOURNAL).exists() else unexpected_files(folder, STUDY_FILES)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no study ({', '.join(foreign[:3])}); name a new folder")

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.errors import DataError, abbreviate_reason
-from pellucid.evaluation.label_metrics import correlation
+from pellucid.evaluation.label_metrics import matthews_correlation
 from pellucid.files import make_folder, write_json
 from pellucid.model.device import use_threads
 from pellucid.model.memory import Memory, State
@@ -316,7 +316,7 @@ def check_numbers(judged: dict[str, StoredNetworkScores], moved: StoredNetworkSc
     best = judged[ATTENTION]
     checks += [
         NumberCheck(ATTENTION, "proteins right, port", best.right, NUM_CORRECT),
-        NumberCheck(ATTENTION, "correlation, port", correlation(best.counts.numpy()), CORRELATION),
+        NumberCheck(ATTENTION, "correlation, port", matthews_correlation(best.counts.numpy()), CORRELATION),
         NumberCheck(ATTENTION, "loss, peephole in its place", moved.loss, CORRECTED_LOSS),
         NumberCheck(ATTENTION, "right, peephole in its place", moved.right, NUM_CORRECT),
     ]
@@ -331,12 +331,12 @@ def _report_page(judged: dict[str, StoredNetworkScores], checks: Sequence[Number
         ("numbers equal", f"{equal} of {len(checks)}"),
         ("loss with attention", f"{best.loss:.6f}"),
         ("proteins right", f"{best.right} of {int(best.counts.sum())}"),
-        ("correlation", f"{correlation(best.counts.numpy()):.4f}"),
+        ("correlation", f"{matthews_correlation(best.counts.numpy()):.4f}"),
     ]
     rows = [
         (
             *(name, f"{each.loss:.6f}", PUBLISHED[name][0], f"{each.accuracy:.4f}", PUBLISHED[name][1]),
-            *(f"{correlation(each.counts.numpy()):.4f}", f"{each.parameters:,}"),
+            *(f"{matthews_correlation(each.counts.numpy()):.4f}", f"{each.parameters:,}"),
         )
         for name, each in judged.items()
     ]
@@ -371,7 +371,7 @@ def _report_json(judged: dict[str, StoredNetworkScores], checks: Sequence[Number
         name: {
             **{"loss": each.loss, "accuracy": each.accuracy, "right": each.right, "recalls": each.recalls},
             **{
-                "correlation": correlation(each.counts.numpy()),
+                "correlation": matthews_correlation(each.counts.numpy()),
                 "parameters": each.parameters,
                 "counts": each.counts.tolist(),
             },
