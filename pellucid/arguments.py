@@ -18,16 +18,23 @@ from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type
 
 import msgspec
 
+from pellucid.error_messages import (
+    UNION_TYPES,
+    describe_expectation,
+    describe_type,
+    describe_value,
+    join_choices,
+    suggest_choice,
+)
 from pellucid.errors import ArgumentError, ConfigError
-from pellucid.wording import UNIONS, abbreviated, choice_hint, expectation, listed, noun_of
 
 SURROGATES = re.compile("[\ud800-\udfff]")
 """Halves of characters, which no file in UTF-8 holds."""
-ONE_VALUE = (str, bytes, bytearray, memoryview, Mapping)
+SCALAR_TYPES = (str, bytes, bytearray, memoryview, Mapping)
 """Iterable types that are one value, not a list of items."""
 
 
-class MismatchError(Exception):
+class TypeMismatchError(Exception):
     """A value that is not what its annotation says."""
 
     def __init__(self, expected: str, value: object, hint: str = "", path: str = "") -> None:
@@ -38,16 +45,16 @@ class MismatchError(Exception):
         self.hint = hint
         self.path = path
 
-    def told(self, name: str) -> str:
+    def message(self, name: str) -> str:
         """Return the message about an argument of this name."""
-        return f"{name}{self.path}: expected {self.expected}, got {abbreviated(self.value)}{self.hint}"
+        return f"{name}{self.path}: expected {self.expected}, got {describe_value(self.value)}{self.hint}"
 
-    def below(self, place: str) -> "MismatchError":
+    def nested_in(self, place: str) -> "TypeMismatchError":
         """Return the same, of an item or a field of the value in question."""
-        return MismatchError(self.expected, self.value, self.hint, place + self.path)
+        return TypeMismatchError(self.expected, self.value, self.hint, place + self.path)
 
 
-class IteratorError(Exception):
+class ArgumentIteratorError(Exception):
     """An exception of an iterator that was given, which is its cause; it passes through."""
 
 
@@ -56,7 +63,7 @@ class CheckedFields:
 
     def __post_init__(self) -> None:
         """Check every field against its annotation; `ArgumentError` names the first that does not fit."""
-        kinds = _field_kinds(cast(Any, type(self)))
+        kinds = _field_types(cast(Any, type(self)))
         for field in fields(cast(Any, self)):
             value = convert_argument(field.name, getattr(self, field.name), kinds[field.name])
             object.__setattr__(self, field.name, value)
@@ -83,13 +90,13 @@ def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: AN
     """
     try:
         if _is_iterator(value):
-            for each in get_args(kind) if get_origin(kind) in UNIONS else (kind,):
+            for each in get_args(kind) if get_origin(kind) in UNION_TYPES else (kind,):
                 if get_origin(each) is Iterable:
                     return _convert_items(name, cast(Iterator[object], value), get_args(each)[0])
         return _convert(value, kind)
-    except MismatchError as error:
-        raise ArgumentError(error.told(name)) from None
-    except IteratorError as error:
+    except TypeMismatchError as error:
+        raise ArgumentError(error.message(name)) from None
+    except ArgumentIteratorError as error:
         raise cast(BaseException, error.__cause__) from None
 
 
@@ -104,10 +111,10 @@ def convert_setting(key: str, value: object, kind: object) -> Any:  # noqa: ANN4
     try:
         converted = _convert(str(value) if kind is str and issubclass(type(value), Path) else value, kind)
         if isinstance(converted, str) and SURROGATES.search(converted):
-            raise MismatchError("whole characters", converted)
-    except MismatchError as error:
-        raise ConfigError(error.told(key)) from None
-    except IteratorError as error:
+            raise TypeMismatchError("whole characters", converted)
+    except TypeMismatchError as error:
+        raise ConfigError(error.message(key)) from None
+    except ArgumentIteratorError as error:
         raise cast(BaseException, error.__cause__) from None
     return converted
 
@@ -129,7 +136,7 @@ def python_scalar(value: object) -> object:
 
 
 @cache
-def _field_kinds(owner: type) -> dict[str, Any]:
+def _field_types(owner: type) -> dict[str, Any]:
     """Return the annotations of a class's fields."""
     return get_type_hints(owner, include_extras=True)
 
@@ -148,30 +155,30 @@ def _is_iterator(value: object) -> bool:
         return False
 
 
-def _taken(items: Iterator[object]) -> Iterator[object]:
-    """Yield the items of an iterator; an exception of its own becomes the cause of an `IteratorError`."""
+def _iterate(items: Iterator[object]) -> Iterator[object]:
+    """Yield the items of an iterator; an exception of its own becomes the cause of an `ArgumentIteratorError`."""
     try:
         yield from items
     except Exception as error:
-        raise IteratorError from error
+        raise ArgumentIteratorError from error
 
 
 def _convert(value: object, kind: Any) -> Any:  # noqa: ANN401
-    """Return a value as an annotation's type, or raise `MismatchError`."""
+    """Return a value as an annotation's type, or raise `TypeMismatchError`."""
     if kind is Any or (kind is str and type(value) is str):
         return value
     try:
         return _convert_any(value, kind)
-    except (MismatchError, IteratorError, MemoryError):
+    except (TypeMismatchError, ArgumentIteratorError, MemoryError):
         raise
     except Exception as error:  # whatever a method of the value may raise
-        raise MismatchError(noun_of(kind), value, f", which raises {type(error).__name__}") from None
+        raise TypeMismatchError(describe_type(kind), value, f", which raises {type(error).__name__}") from None
 
 
 def _convert_any(value: object, kind: Any) -> Any:  # noqa: ANN401
-    """Return a value as an annotation's type, or raise `MismatchError`, or what its own methods raise."""
+    """Return a value as an annotation's type, or raise `TypeMismatchError`, or what its own methods raise."""
     origin = get_origin(kind)
-    if origin in UNIONS:
+    if origin in UNION_TYPES:
         return _convert_union(value, get_args(kind))
     if origin in (list, tuple, Sequence, Iterable):
         return _convert_list(value, kind)
@@ -184,90 +191,92 @@ def _convert_any(value: object, kind: Any) -> Any:  # noqa: ANN401
     if hasattr(kind, "_fields"):
         return _convert_named_tuple(value, kind)
     if not isinstance(value, kind):
-        raise MismatchError(noun_of(kind), value)
+        raise TypeMismatchError(describe_type(kind), value)
     return value
 
 
 def _convert_union(value: object, kinds: tuple[Any, ...]) -> Any:  # noqa: ANN401
     """Return a value as the first of several types that fits; the mismatch farthest into the value counts."""
-    mismatches = list[MismatchError]()
+    mismatches = list[TypeMismatchError]()
     for kind in kinds:
         if kind is str and Path in kinds:
             continue  # a text is a path
         try:
             return _convert(value, kind)
-        except MismatchError as error:
+        except TypeMismatchError as error:
             mismatches.append(error)
     deepest = max(mismatches, key=lambda each: len(each.path))
     if deepest.path:
         raise deepest
     if all(each is bool or get_origin(each) is Literal for each in kinds):
         words = [word for each in kinds for word in get_args(each)]
-        raise MismatchError(listed([*words, "true", "false"]), value, choice_hint(value, words))
+        raise TypeMismatchError(join_choices([*words, "true", "false"]), value, suggest_choice(value, words))
     hint = "" if Path in kinds else "".join(dict.fromkeys(each.hint for each in mismatches))
-    raise MismatchError(listed([each.expected for each in mismatches]), value, hint)
+    raise TypeMismatchError(join_choices([each.expected for each in mismatches]), value, hint)
 
 
 def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
     """Return a list or tuple of converted items."""
     origin, kinds = get_origin(kind), get_args(kind)
-    if isinstance(value, ONE_VALUE) or hasattr(value, "_fields"):
+    if isinstance(value, SCALAR_TYPES) or hasattr(value, "_fields"):
         fits = isinstance(value, str) and str in (kinds[0], *get_args(kinds[0]))
-        hint = f"; put one text into a list: [{abbreviated(value)}]" if fits else ""
-        raise MismatchError(noun_of(kind), value, hint)
+        hint = f"; put one text into a list: [{describe_value(value)}]" if fits else ""
+        raise TypeMismatchError(describe_type(kind), value, hint)
     if isinstance(value, Set):
-        raise MismatchError(noun_of(kind), value, ": a set has no order")
+        raise TypeMismatchError(describe_type(kind), value, ": a set has no order")
     if getattr(value, "ndim", None) == 0:  # a scalar of NumPy, of which some can be iterated over
-        raise MismatchError(noun_of(kind), value)
+        raise TypeMismatchError(describe_type(kind), value)
     try:
-        items = _taken(value) if isinstance(value, Iterator) else iter(cast(Iterable[object], value))
+        items = _iterate(value) if isinstance(value, Iterator) else iter(cast(Iterable[object], value))
     except TypeError:
-        raise MismatchError(noun_of(kind), value) from None
+        raise TypeMismatchError(describe_type(kind), value) from None
     if origin is tuple and kinds[-1] is not Ellipsis:
         given = list(items)
         if len(given) != len(kinds):
-            raise MismatchError(noun_of(kind), value)
-        return tuple(_convert_all(given, kinds))
-    converted = _convert_all(items, itertools.repeat(kinds[0]))
+            raise TypeMismatchError(describe_type(kind), value)
+        return tuple(_convert_sequence(given, kinds))
+    converted = _convert_sequence(items, itertools.repeat(kinds[0]))
     return tuple(converted) if origin is tuple else converted
 
 
-def _convert_all(values: Iterable[object], kinds: Iterable[object], places: Iterable[Any] = ()) -> list[Any]:
+def _convert_sequence(values: Iterable[object], kinds: Iterable[object], places: Iterable[Any] = ()) -> list[Any]:
     """Return items or fields as their types; `places` name them where numbers do not."""
     converted = list[Any]()
     for value, kind in zip(values, kinds, strict=False):
         try:
             converted.append(_convert(value, kind))
-        except MismatchError as error:
+        except TypeMismatchError as error:
             at = len(converted)
-            raise error.below(next(itertools.islice(places, at, None), f"[{at}]")) from None
+            raise error.nested_in(next(itertools.islice(places, at, None), f"[{at}]")) from None
     return converted
 
 
 def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN401
     """Return a dict of converted keys and values."""
     if not isinstance(value, Mapping):
-        raise MismatchError(noun_of(kind), value)
+        raise TypeMismatchError(describe_type(kind), value)
     keys, values = (itertools.repeat(each) for each in get_args(kind))
-    names = [f"[{abbreviated(key)}]" for key in value]
-    return dict(zip(_convert_all(value, keys, names), _convert_all(value.values(), values, names), strict=True))
+    names = [f"[{describe_value(key)}]" for key in value]
+    return dict(
+        zip(_convert_sequence(value, keys, names), _convert_sequence(value.values(), values, names), strict=True)
+    )
 
 
 def _convert_named_tuple(value: object, kind: Any) -> Any:  # noqa: ANN401
     """Return a named tuple of converted fields; a plain tuple of as many is one."""
-    if isinstance(value, tuple) and type(value) is kind and _holds_texts(kind) and {*map(type, value)} == {str}:
+    if isinstance(value, tuple) and type(value) is kind and _holds_only_strings(kind) and {*map(type, value)} == {str}:
         return value  # an example, of which there may be millions
-    names, kinds = kind._fields, _field_kinds(kind)
+    names, kinds = kind._fields, _field_types(kind)
     needed = len(names) - len(kind._field_defaults)
     if not isinstance(value, tuple) or not needed <= len(value) <= len(names):
-        raise MismatchError(f"{noun_of(kind)} ({', '.join(names)})", value)
-    return kind(*_convert_all(value, (kinds[name] for name in names), [f".{name}" for name in names]))
+        raise TypeMismatchError(f"{describe_type(kind)} ({', '.join(names)})", value)
+    return kind(*_convert_sequence(value, (kinds[name] for name in names), [f".{name}" for name in names]))
 
 
 @cache
-def _holds_texts(kind: Any) -> bool:  # noqa: ANN401
+def _holds_only_strings(kind: Any) -> bool:  # noqa: ANN401
     """Return whether all fields of a named tuple are texts."""
-    return set(_field_kinds(kind).values()) == {str}
+    return set(_field_types(kind).values()) == {str}
 
 
 def _convert_path(value: object) -> Path:
@@ -276,12 +285,12 @@ def _convert_path(value: object) -> Path:
         text = os.fspath(cast(str, value))
         os.stat(text)
     except (TypeError, ValueError):  # no path; a NUL character or half a character in it
-        raise MismatchError(noun_of(Path), value) from None
+        raise TypeMismatchError(describe_type(Path), value) from None
     except OSError as error:
         if error.errno == ENAMETOOLONG:
-            raise MismatchError("a path that is not too long for the system", value) from None
+            raise TypeMismatchError("a path that is not too long for the system", value) from None
     if isinstance(value, bytes) or not text:
-        raise MismatchError(noun_of(Path), value)
+        raise TypeMismatchError(describe_type(Path), value)
     return Path(str.__str__(text))
 
 
@@ -292,18 +301,22 @@ def _convert_scalar(value: object, kind: Any) -> Any:  # noqa: ANN401
         converted = msgspec.convert(value, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        hint = choice_hint(value, choices) if choices else ""
-        raise MismatchError(_expectation(error, value, kind), value, hint) from None
+        hint = suggest_choice(value, choices) if choices else ""
+        raise TypeMismatchError(_msgspec_expectation(error, value, kind), value, hint) from None
     if isinstance(converted, float) and not isfinite(converted):
-        raise MismatchError("a finite number", value)
+        raise TypeMismatchError("a finite number", value)
     return converted
 
 
-def _expectation(error: Exception, value: object, kind: Any) -> str:  # noqa: ANN401
+def _msgspec_expectation(error: Exception, value: object, kind: Any) -> str:  # noqa: ANN401
     """Return in words what msgspec expected."""
     if get_origin(kind) is Literal:
-        return listed(get_args(kind))
+        return join_choices(get_args(kind))
     if isinstance(error, UnicodeEncodeError):  # half a character where no text is expected
-        return noun_of(kind)
+        return describe_type(kind)
     told = str(error)
-    return expectation(told, value).removeprefix("expected ") if told.startswith("Expected") else "a finite number"
+    return (
+        describe_expectation(told, value).removeprefix("expected ")
+        if told.startswith("Expected")
+        else "a finite number"
+    )

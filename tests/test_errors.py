@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import pellucid
-from pellucid.errors import ConfigError, DataError, InputError, RunError, nearest, parse_whole_number, quote
+from pellucid.errors import ConfigError, DataError, InputError, RunError, parse_whole_number, quote, suggest
 
 
 @pytest.mark.parametrize("kind", [ConfigError, DataError, RunError])
@@ -15,12 +15,12 @@ def test_every_mistake_of_a_user_is_an_input_error(kind: type[InputError]) -> No
 
 
 def test_nearest_names_the_likeliest_meaning() -> None:
-    assert nearest("hiden_size", ["layers", "hidden_size"]) == "; did you mean 'hidden_size'?"
-    assert nearest("gur", iter(["lstm", "gru"])) == "; did you mean 'gru'?"
+    assert suggest("hiden_size", ["layers", "hidden_size"]) == "; did you mean 'hidden_size'?"
+    assert suggest("gur", iter(["lstm", "gru"])) == "; did you mean 'gru'?"
 
 
 def test_nearest_is_silent_where_nothing_is_near() -> None:
-    assert nearest("zzzz", ["layers", "hidden_size"]) == nearest("layers", []) == nearest("", ["layers"]) == ""
+    assert suggest("zzzz", ["layers", "hidden_size"]) == suggest("layers", []) == suggest("", ["layers"]) == ""
 
 
 class Lines:

@@ -17,7 +17,7 @@ from io import TextIOWrapper
 from typing import TextIO, cast
 
 from pellucid.cli.messages import abandon, optional, say, use_messages
-from pellucid.errors import InputError, nearest, quote
+from pellucid.errors import InputError, quote, suggest
 from pellucid.version import __version__
 
 VERBS = {
@@ -64,7 +64,7 @@ def _run(given: list[str]) -> int:
         print(f"pellucid {__version__}")
         return 0
     if given[0] not in VERBS:
-        raise InputError(f"there is no verb {quote(given[0])}{nearest(given[0], VERBS)} (pellucid --help lists them)")
+        raise InputError(f"there is no verb {quote(given[0])}{suggest(given[0], VERBS)} (pellucid --help lists them)")
     if sys.stdout is None and given[0] != "train":
         raise InputError("standard output is closed: there is nowhere to write")
     for name in ("stdout", "stderr"):

@@ -36,9 +36,9 @@ from pellucid.config.settings import (
     Threads,
     TrainingConfig,
 )
-from pellucid.config.toml import HEADERS, checked, choices_of, from_settings, load_config
-from pellucid.errors import MOST_DIGITS, InputError, abbreviate, nearest, quote
-from pellucid.wording import in_words
+from pellucid.config.toml import HEADER_CHOICES, build_config, load_config, setting_choices, validate_config
+from pellucid.error_messages import translate_expectation
+from pellucid.errors import MAX_DIGITS, InputError, abbreviate, quote, suggest
 
 KINDS: Mapping[type, tuple[str, str]] = {
     int: ("INT", "a whole number"),
@@ -99,7 +99,7 @@ def with_header_values(kind: type, arguments: Sequence[str]) -> list[str]:
     spelled = list[str]()
     for at, argument in enumerate(arguments):
         if argument in names:
-            given = at + 1 < len(arguments) and arguments[at + 1] in HEADERS
+            given = at + 1 < len(arguments) and arguments[at + 1] in HEADER_CHOICES
             spelled += [argument] if given else [argument, "true"]
         elif argument.startswith("--no-") and f"--{argument[5:]}" in names:
             spelled += [f"--{argument[5:]}", "false"]
@@ -129,7 +129,7 @@ def out_of_bounds(given: object) -> str:
             try:
                 msgspec.convert(value, annotated)
             except msgspec.ValidationError as error:
-                return f"--{name.replace('_', '-')}: {in_words(str(error))}, got {quote(value)}"
+                return f"--{name.replace('_', '-')}: {translate_expectation(str(error))}, got {quote(value)}"
     return ""
 
 
@@ -145,8 +145,8 @@ def converted(kind: type, text: str) -> Any:  # noqa: ANN401 (a value of the kin
         value = None
     if kind is float and value == 0 and re.search("[1-9]", re.split("[eE]", text)[0]):
         raise ValueError(f"expected a number that a float can hold, got {quote(text)}")
-    if value is None or (kind is int and abs(value) >= 10**MOST_DIGITS):
-        digits = f" of at most {MOST_DIGITS} digits" if kind is int and len(text) > MOST_DIGITS else ""
+    if value is None or (kind is int and abs(value) >= 10**MAX_DIGITS):
+        digits = f" of at most {MAX_DIGITS} digits" if kind is int and len(text) > MAX_DIGITS else ""
         raise ValueError(f"expected {KINDS[kind][1]}{digits}, got {quote(text)}")
     return value
 
@@ -190,11 +190,11 @@ def _without_value(written: str, after: Sequence[str]) -> str:
 
 def _misread(flag: Flag, written: str, text: str) -> str:
     """What is wrong with one value."""
-    choices = [str(each) for each in choices_of(flag.kind)]
+    choices = [str(each) for each in setting_choices(flag.kind)]
     if choices:
         if text in choices:
             return ""
-        return f"{written}: expected {_listed(choices, 'or')}, got {quote(text)}{nearest(text, choices)}"
+        return f"{written}: expected {_listed(choices, 'or')}, got {quote(text)}{suggest(text, choices)}"
     if flag.kind in KINDS:
         try:
             converted(flag.kind, text)
@@ -266,7 +266,7 @@ def _hint(written: str, names: Iterable[str]) -> str:
     """The flag that was meant, as it seems: by its whole name, else by its last part."""
     known = [name for name in names if name.startswith("--")]
     ends = {name.rpartition(".")[2].lstrip("-"): name for name in reversed(known)}
-    return nearest(written, known) or nearest(written.lstrip("-"), ends)
+    return suggest(written, known) or suggest(written.lstrip("-"), ends)
 
 
 def _listed(names: Sequence[str], word: str) -> str:
@@ -338,7 +338,7 @@ def _registry() -> ConstructorRegistry:
 def _told(field: StructFieldSpec) -> StructFieldSpec:
     """A field whose default is shown by `_default`; what is annotated to it stays, and counts for more."""
     own, *notes = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
-    own = Literal[choices_of(Task)] if field.type == Task else own
+    own = Literal[setting_choices(Task)] if field.type == Task else own
     told: Any = Annotated[(own, tyro.conf.arg(help_behavior_hint=_default), *notes)]
     return replace(field, type=told)
 
@@ -364,11 +364,11 @@ def _header_spec() -> PrimitiveConstructorSpec[Any]:
     values: dict[str, Header] = {"auto": "auto", "true": True, "false": False}
     return PrimitiveConstructorSpec(
         nargs=1,
-        metavar=f"{{{','.join(HEADERS)}}}",
+        metavar=f"{{{','.join(HEADER_CHOICES)}}}",
         instance_from_str=lambda texts: values[texts[0]],
         is_instance=lambda value: value in (True, False, "auto"),
         str_from_instance=lambda value: [str(value).lower()],
-        choices=HEADERS,
+        choices=HEADER_CHOICES,
     )
 
 
@@ -405,18 +405,20 @@ class SettingFlags:
 def config_of(given: SettingFlags) -> Config:
     """The configuration that the flags describe; `ConfigError` where they contradict each other."""
     names = [field.name for field in fields(SettingFlags) if field.name != "config"]
-    return checked(Config(**{name: getattr(given, name) for name in names}))
+    return validate_config(Config(**{name: getattr(given, name) for name in names}))
 
 
 def defaults_of(arguments: Sequence[str]) -> dict[str, Any]:
     """What the flags start from: the file of --config over the preset of --size and what --task sets."""
     file, told = _value(arguments, "--config"), {name: _value(arguments, f"--{name}") for name in ("size", "task")}
     # What is no size and no task is told of when the flags are read.
-    overrides = {name: told[name] for name, kind in (("size", Size), ("task", Task)) if told[name] in choices_of(kind)}
+    overrides = {
+        name: told[name] for name, kind in (("size", Size), ("task", Task)) if told[name] in setting_choices(kind)
+    }
     base = (
         load_config(Path(file), overrides, regular=False)
         if file is not None
-        else from_settings(overrides, origin="flags")
+        else build_config(overrides, origin="flags")
     )
     return {field.name: getattr(base, field.name) for field in fields(SettingFlags) if field.name != "config"}
 

@@ -18,14 +18,28 @@ from pellucid.cli.messages import say
 from pellucid.cli.search_flags import SearchFlags, lexicon_of, with_settings
 from pellucid.cli.sources import STANDARD_INPUT
 from pellucid.config.settings import DataConfig, Device, Format
-from pellucid.data.examples import BadLine, Example, Reading, columns_note, is_undecided, read_examples, read_grouped
-from pellucid.data.headers import header_note, of_another_file
-from pellucid.data.readers import column_number, has_known_name
+from pellucid.data.examples import (
+    BadLine,
+    Example,
+    ExampleFile,
+    column_note,
+    is_header_unknown,
+    read_examples,
+    read_grouped_examples,
+)
+from pellucid.data.headers import config_for_file, header_note
+from pellucid.data.readers import column_number, has_known_suffix
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
-from pellucid.evaluation.assessment import Answered, Assessment, assess, join, merge_references
+from pellucid.evaluation.assessment import (
+    Assessment,
+    DecodedExamples,
+    assess_outputs,
+    join_assessments,
+    merge_references,
+)
 from pellucid.reporting.tables import short_names
-from pellucid.tasks.task_settings import settings_of
+from pellucid.tasks.task_settings import get_task_settings
 
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
@@ -80,7 +94,7 @@ def assessed(runs: Sequence[Path], file: Path, how: How) -> Assessed:
         parts, lexicons = list(_parts(runs, stored, how.target)), Lexicons()
         results = [_part(part, how, lexicons) for part in parts]
     names = _names(runs)
-    joined = [join([result.runs[at] for result in results]) for at in range(len(runs))]
+    joined = [join_assessments([result.runs[at] for result in results]) for at in range(len(runs))]
     counts = [_summed([result.counts[at] for result in results]) for at in range(len(runs))]
     seconds = [sum(result.seconds[at] for result in results) for at in range(len(runs))]
     named = [replace(assessment, name=name) for assessment, name in zip(joined, short_names(names), strict=True)]
@@ -144,7 +158,7 @@ def _filled(path: Path, name: str) -> Path:
 def _part(part: Part, how: How, lexicons: Lexicons) -> Assessed:
     """Every run on the pairs of one part; the first run's settings say how the file is read and cut into symbols."""
     from pellucid.model.device import use_threads
-    from pellucid.tasks.registry import task_of
+    from pellucid.tasks.registry import configured_task
 
     transducers = [_loaded(path, how, lexicons) for path in part.runs]
     _check_tasks(part.runs, transducers)
@@ -158,8 +172,8 @@ def _part(part: Part, how: How, lexicons: Lexicons) -> Assessed:
         outputs = _outputs(transducer, answered.examples, how)
         found.seconds.append(time.perf_counter() - began)
         own = answered._replace(outputs=outputs)
-        cut, metrics = transducers[0].segmenters, task_of(transducer.config).metrics
-        found.runs.append(assess(path.name, own, transducer.segmenters, cut, metrics, how.texts))
+        cut, metrics = transducers[0].tokenizers, configured_task(transducer.config).metrics
+        found.runs.append(assess_outputs(path.name, own, transducer.tokenizers, cut, metrics, how.texts))
         found.counts.append(_counts(reading, own))
     return found
 
@@ -191,7 +205,7 @@ def _check_asked(transducer: "Predictor", how: How) -> None:
     task = transducer.config.task
     if how.texts and not transducer.autoregressive:
         raise InputError(f"--texts scores running texts, but the model's task is {quote(task)}")
-    if how.multi_reference and settings_of(task).per_position:
+    if how.multi_reference and get_task_settings(task).per_position:
         several = "outputs that may be right in several ways"
         raise InputError(f"--multi-reference is for {several}, but the task is {quote(task)}")
 
@@ -208,40 +222,40 @@ def _outputs(transducer: "Predictor", examples: Sequence[Example], how: How) -> 
 def _data_config(trained: DataConfig, file: Path, how: How) -> DataConfig:
     """How the file is read: as was asked, else as its name says, else as the training file was."""
     format = how.input_format
-    if format == "auto" and not has_known_name(file):
+    if format == "auto" and not has_known_suffix(file):
         format = trained.format
-    own = of_another_file(trained, how.search.header)
+    own = config_for_file(trained, how.search.header)
     return msgspec.structs.replace(own, on_bad_line=how.search.on_bad_line, format=format)
 
 
-def _read(part: Part, data: DataConfig, how: How) -> tuple[Reading, list[str]]:
+def _read(part: Part, data: DataConfig, how: How) -> tuple[ExampleFile, list[str]]:
     """The pairs of a part, with what stands in the column of groups."""
     if not how.group:
         reading = read_examples(part.file, data, part.target)
-        note = header_note(reading.examples) if is_undecided(part.file, data, part.target) else ""
+        note = header_note(reading.examples) if is_header_unknown(part.file, data, part.target) else ""
         if note:
             print(f"pellucid: note: {part.file}: {note}", file=sys.stderr)
-        if ignored := columns_note(part.file, data, part.target):
+        if ignored := column_note(part.file, data, part.target):
             say(f"note: {part.file}: {ignored}")
         return reading, [""] * len(reading.examples)
     if part.target is not None:
         raise InputError("--group names a column of FILE, but with --target FILE has whole lines only")
     try:
-        return read_grouped(part.file, data, how.group)
+        return read_grouped_examples(part.file, data, how.group)
     except InputError as error:
         if f"expected {column_number(how.group)} columns" in str(error):
             raise DataError(f"--group {how.group}: there is no such column ({str(error).splitlines()[0]})") from error
         raise type(error)(*(line.replace("data.group_column", "--group") for line in error.args)) from error
 
 
-def _asked(reading: Reading, names: Sequence[str], how: How) -> Answered:
+def _asked(reading: ExampleFile, names: Sequence[str], how: How) -> DecodedExamples:
     """The examples of a part with their references and groups, group by group, not yet answered."""
     groups: dict[str, list[Example]] = {}
     for example, group in zip(reading.examples, names, strict=True):
         groups.setdefault(group, []).append(example)
     if not how.multi_reference:
         _tell_of_several(reading.examples)
-    asked = Answered([], [], [], [])
+    asked = DecodedExamples([], [], [], [])
     for group, examples in groups.items():
         merged = merge_references(examples) if how.multi_reference else [(each, (each.target,)) for each in examples]
         asked.examples.extend(example for example, _ in merged)
@@ -261,7 +275,7 @@ def _tell_of_several(examples: Sequence[Example]) -> None:
         )
 
 
-def _counts(reading: Reading, answered: Answered) -> dict[str, int]:
+def _counts(reading: ExampleFile, answered: DecodedExamples) -> dict[str, int]:
     """What was read, and what a run met in it."""
     best = [outputs[0] for outputs in answered.outputs]
     return {

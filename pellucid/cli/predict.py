@@ -22,7 +22,7 @@ from pellucid.cli.search_flags import (
 )
 from pellucid.cli.sources import Item, Notes, Prefixes, apart, chunks, escaped, refused
 from pellucid.config.settings import Device, Format
-from pellucid.data.examples import BadLine, Example, Input, parse_sources, read_sources
+from pellucid.data.examples import BadLine, Example, InputFormat, parse_sources, read_sources
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import ConfigError, DataError
@@ -84,7 +84,7 @@ def run(arguments: list[str]) -> int:
     teller, data = Notes(given.require), transducer.config.data
     number = answered = 0  # lines, and the sources among them
     most = given.nbest or given.sample or transducer.config.search.beam_size
-    known = Input(given.input_format, given.header, transducer.vocabularies.columns)
+    known = InputFormat(given.input_format, given.header, transducer.vocabularies.columns)
     for chunk in chunks(file, data, known, (read_sources, parse_sources), most if listing else 1):
         stop = refused(chunk) if given.on_bad_line == "stop" else None
         examples = [item for item in chunk[:stop] if isinstance(item, Example)]

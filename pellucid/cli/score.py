@@ -8,7 +8,7 @@ from pellucid.cli.arguments import parsed
 from pellucid.cli.search_flags import More, Run
 from pellucid.cli.sources import Item, Notes, apart, chunks, escaped, refused
 from pellucid.config.settings import Device, Format, Header
-from pellucid.data.examples import Example, Input, parse_pairs, read_pairs
+from pellucid.data.examples import Example, InputFormat, parse_pairs, read_pairs
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import DataError
@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> int:
     transducer = load(runs[0] if len(runs) == 1 else runs, given.device)
     use_threads(transducer.config.threads)
     teller, data = Notes(), transducer.config.data
-    known = Input(given.input_format, given.header, transducer.vocabularies.columns)
+    known = InputFormat(given.input_format, given.header, transducer.vocabularies.columns)
     for chunk in chunks(file, data, known, (read_pairs, parse_pairs)):
         stop = refused(chunk) if given.on_bad_line == "stop" else None
         traces = iter(transducer.force([item for item in chunk[:stop] if _is_pair(item)]))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 from pellucid.cli.messages import say
 from pellucid.config.settings import DataConfig
-from pellucid.data.examples import BadLine, Example, Input
-from pellucid.data.headers import of_another_file
-from pellucid.data.lines import ArrivingLines, RecordError, decoded, file_lines, without_end
+from pellucid.data.examples import BadLine, Example, InputFormat
+from pellucid.data.headers import config_for_file
+from pellucid.data.lines import LineStream, RecordError, decode_line, read_lines, strip_newline
 from pellucid.decoding.streaming import chunked, sources_at_once
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
@@ -26,7 +26,7 @@ class Prefixes:
     def __init__(self, path: Path, transducer: "Predictor") -> None:
         """Read all; `InputError` names the line of one that no output can begin with."""
         self.path = path
-        self.texts = [_text(line, path, number) for number, line in enumerate(file_lines(path), 1)]
+        self.texts = [_text(line, path, number) for number, line in enumerate(read_lines(path), 1)]
         self.taken = 0
         first = {text: number for number, text in reversed(list(enumerate(self.texts, 1)))}
         for text, number in first.items():
@@ -49,7 +49,7 @@ class Prefixes:
 def _text(line: bytes, path: Path, number: int) -> str:
     """One line; `DataError` for one that is no text."""
     try:
-        return without_end(decoded(line))
+        return strip_newline(decode_line(line))
     except RecordError as error:
         raise DataError(f"{path}:{number}: {error}") from error
 
@@ -62,7 +62,7 @@ def _check(text: str, transducer: "Predictor", where: str) -> None:
     if transducer.config.decoder.pointer_generator:
         return  # what can be copied is known with the source
     try:
-        asked = constraints_of(transducer.options, [text], transducer.segmenters.target, target)
+        asked = constraints_of(transducer.options, [text], transducer.tokenizers.target, target)
     except InputError as error:
         raise type(error)(f"{where}: {error}") from error
     if asked.least(0) > transducer.max_length:
@@ -83,8 +83,8 @@ ESCAPES_BUT_TABS = {code: escape for code, escape in ESCAPES.items() if chr(code
 MARKS = ("config.toml", "ensemble.json")
 """Files that only folders of runs and of ensembles hold."""
 Item = Example | BadLine
-Reader = Callable[[Path, DataConfig, Input], Iterator[Item]]
-Parser = Callable[[Iterable[bytes], str, DataConfig, Input], Iterator[Item]]
+Reader = Callable[[Path, DataConfig, InputFormat], Iterator[Item]]
+Parser = Callable[[Iterable[bytes], str, DataConfig, InputFormat], Iterator[Item]]
 
 
 def is_run(path: Path) -> bool:
@@ -113,21 +113,21 @@ def apart(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path], Pat
     return [first, *rest], Path("-")
 
 
-def standard_input() -> ArrivingLines:
+def standard_input() -> LineStream:
     """The lines of standard input; `DataError` where it is closed."""
     if sys.stdin is None:
         raise DataError("standard input is closed: give a file of sources")
-    return ArrivingLines(cast(BufferedIOBase, sys.stdin.buffer), STANDARD_INPUT)
+    return LineStream(cast(BufferedIOBase, sys.stdin.buffer), STANDARD_INPUT)
 
 
 def chunks(
-    file: Path, trained: DataConfig, known: Input, how: tuple[Reader, Parser], outputs: int = 1
+    file: Path, trained: DataConfig, known: InputFormat, how: tuple[Reader, Parser], outputs: int = 1
 ) -> Iterator[list[Item]]:
     """The input in pieces as a stream is decoded, `outputs` of each wanted; standard input by what has arrived.
 
     `trained` is how the training file was read, `known` what is known of the input beside that.
     """
-    (read, parse), most, data = how, sources_at_once(outputs), of_another_file(trained, known.header)
+    (read, parse), most, data = how, sources_at_once(outputs), config_for_file(trained, known.header)
     if str(file) != "-":
         yield from chunked(read(file, data, known), most)
         return
@@ -135,7 +135,7 @@ def chunks(
     chunk = []
     for item in parse(arriving, STANDARD_INPUT, data, known):
         chunk.append(item)
-        if len(chunk) == most or not arriving.waiting:
+        if len(chunk) == most or not arriving.arrived_lines:
             yield chunk
             chunk = []
     if chunk:

@@ -11,7 +11,7 @@ from msgspec import Meta
 from pellucid.cli.arguments import SettingFlags, config_of, defaults_of, parsed
 from pellucid.cli.messages import heeded, say
 from pellucid.config.settings import Config, Limit
-from pellucid.config.validation import refuse_idle
+from pellucid.config.validation import reject_unused
 from pellucid.errors import ConfigError
 
 
@@ -43,7 +43,7 @@ def run(arguments: list[str]) -> int:
     """Train, telling how it goes on standard error."""
     given = parse(arguments)
     config = config_of(given)
-    refuse_idle(config)
+    reject_unused(config)
     if given.jobs and not given.ensemble:
         raise ConfigError("--jobs needs --ensemble: a single run is one training")
     return _train_ensemble(given, config) if given.ensemble else _train_one(given, config)
@@ -52,14 +52,14 @@ def run(arguments: list[str]) -> int:
 def _train_one(given: Arguments, config: Config) -> int:
     """One run."""
     # Only now, when the arguments are known to be right, what takes seconds to import.
-    from pellucid.reporting.progress import shown
+    from pellucid.reporting.progress import training_progress
     from pellucid.training.loop import Started, Stopped
     from pellucid.training.session import Files, train_run
 
-    with heeded() as interruption, shown() as teller:
+    with heeded() as interruption, training_progress() as teller:
         events = train_run(Files(given.train, given.valid, given.train_target, given.valid_target), given.run, config)
         for event in events:
-            teller.tell(event)
+            teller.report(event)
             interruption.training = interruption.training or isinstance(event, Started)
             if interruption.asked and not isinstance(event, Stopped):
                 events.close()
@@ -69,7 +69,7 @@ def _train_one(given: Arguments, config: Config) -> int:
 
 def _train_ensemble(given: Arguments, config: Config) -> int:
     """Runs of several seeds, side by side."""
-    from pellucid.reporting.progress import rows
+    from pellucid.reporting.progress import multi_progress
     from pellucid.training.ensemble_training import jobs_at_once, plan_ensemble, train_ensemble
     from pellucid.training.run_folder import members
     from pellucid.training.session import Files
@@ -79,21 +79,21 @@ def _train_ensemble(given: Arguments, config: Config) -> int:
     kept = {given.run, *(training.folder for training in trainings)}
     left_out = [folder.name for folder in members(given.run) if folder not in kept]
     at_once = min(given.ensemble, jobs_at_once(given.jobs, config))
-    with heeded() as interruption, rows() as seen:
+    with heeded() as interruption, multi_progress() as seen:
         last = trainings[-1].config.seed
         told = f"{given.ensemble} runs, seeds {config.seed} to {last}" if len(trainings) > 1 else f"1 run, seed {last}"
-        seen.say(f"{told}, {at_once} at once")
+        seen.print_line(f"{told}, {at_once} at once")
         interruption.training = True
         events = train_ensemble(trainings, given.run, at_once)
         for heard in events:
             if heard is not None:
-                seen.tell(heard.folder.name, heard.event)
+                seen.report(heard.folder.name, heard.event)
             if interruption.asked:
                 events.close()
                 return interrupted(given.run)
-        seen.say(f"{given.run}: an ensemble of {given.ensemble}")
+        seen.print_line(f"{given.run}: an ensemble of {given.ensemble}")
         if left_out:
-            seen.say(f"{', '.join(left_out)}: no members any more; their folders stay")
+            seen.print_line(f"{', '.join(left_out)}: no members any more; their folders stay")
     return 0
 
 

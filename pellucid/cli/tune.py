@@ -13,12 +13,12 @@ from pellucid.cli.messages import heeded, say
 from pellucid.cli.sources import counted
 from pellucid.cli.train import interrupted
 from pellucid.config.settings import Amount, Config, Count, Limit
-from pellucid.config.toml import flattened, preset
-from pellucid.config.validation import idle
+from pellucid.config.toml import flatten_config, preset
+from pellucid.config.validation import unused_settings
 from pellucid.errors import InputError
 
 if TYPE_CHECKING:
-    from pellucid.reporting.progress import Rows
+    from pellucid.reporting.progress import MultiProgress
     from pellucid.tuning.search import Over, Request, TuneEvent
 
 LISTED = 5
@@ -61,10 +61,10 @@ def run(arguments: list[str]) -> int:
     config = config_of(given)
     if find_spec("optuna") is None:
         raise InputError("tune needs Optuna, which is not installed: pip install 'pellucid[tune]'")
-    from pellucid.reporting.progress import rows
+    from pellucid.reporting.progress import multi_progress
     from pellucid.tuning.search import Over, tune
 
-    with heeded() as interruption, rows() as seen:
+    with heeded() as interruption, multi_progress() as seen:
         request = _request(given, config, seen)
         interruption.training = True
         events = tune(request)
@@ -79,7 +79,7 @@ def run(arguments: list[str]) -> int:
     return _conclude(over, request)
 
 
-def _request(given: Arguments, config: Config, seen: "Rows") -> "Request":
+def _request(given: Arguments, config: Config, seen: "MultiProgress") -> "Request":
     """What is asked of the search; the files are read to know it."""
     from pellucid.training.ensemble_training import jobs_at_once
     from pellucid.training.session import Files
@@ -91,15 +91,15 @@ def _request(given: Arguments, config: Config, seen: "Rows") -> "Request":
     files = Files(given.train, given.valid, given.train_target, given.valid_target)
     base, reads = prepared(config, files)
     for read in reads:
-        seen.say(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
-    for need in idle(config):
-        seen.say(f"{need.told(config)}: trials without that go without it")
+        seen.print_line(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
+    for need in unused_settings(config):
+        seen.print_line(f"{need.message(config)}: trials without that go without it")
     space = load_space(given.space, base) if given.space else default_space(base, _own(config))
     at_once = min(given.trials, jobs_at_once(given.jobs, config))
     return Request(files, given.out, base, space, given.trials, given.minutes * 60, at_once, given.prune)
 
 
-def _tell(seen: "Rows", event: "TuneEvent", request: "Request") -> None:
+def _tell(seen: "MultiProgress", event: "TuneEvent", request: "Request") -> None:
     """Say what a person wants to know of the search."""
     from pellucid.tuning.report import shown_score
     from pellucid.tuning.search import Begun, Moved, Opened
@@ -108,21 +108,21 @@ def _tell(seen: "Rows", event: "TuneEvent", request: "Request") -> None:
     match event:
         case Opened():
             for line in event.space:
-                seen.say(f"  {line}")
+                seen.print_line(f"  {line}")
             gone_on = event.ended or event.unfinished or event.again
             went = f"{event.ended} ended, {event.unfinished} to go on with" if gone_on else "a new study"
             again = f", {event.again} failed and tried again" if event.again else ""
             in_all = counted(request.trials, "trial")
-            seen.say(f"{request.out}: {went}{again}; {in_all} in all, {request.at_once} at once")
-        case Begun() if seen.alive:
-            seen.say(f"trial {event.number}: {_settings(event.values)}")
+            seen.print_line(f"{request.out}: {went}{again}; {in_all} in all, {request.at_once} at once")
+        case Begun() if seen.is_live:
+            seen.print_line(f"trial {event.number}: {_settings(event.values)}")
         case Moved():
-            seen.move(f"trial {event.number}", event.event)
+            seen.update_row(f"trial {event.number}", event.event)
         case Ended():
-            seen.end(f"trial {event.number}")
+            seen.remove_row(f"trial {event.number}")
             score = shown_score(event.score, request.config.training.metric)
             why = f" ({event.why})" if event.why else ""
-            seen.say(f"trial {event.number}: {event.state}{why}, {score}, {event.seconds:,.0f} s")
+            seen.print_line(f"trial {event.number}: {event.state}{why}, {score}, {event.seconds:,.0f} s")
 
 
 def _conclude(over: "Over", request: "Request") -> int:
@@ -176,5 +176,5 @@ def parse(arguments: Sequence[str]) -> Arguments:
 
 def _own(config: Config) -> Collection[str]:
     """The settings that differ from the preset: a person chose them."""
-    usual = flattened(preset(config.size))
-    return {key for key, value in flattened(config).items() if value != usual[key]}
+    usual = flatten_config(preset(config.size))
+    return {key for key, value in flatten_config(config).items() if value != usual[key]}

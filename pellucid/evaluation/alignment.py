@@ -15,14 +15,14 @@ from jaxtyping import Bool, Float, Int
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.metrics import bootstrap_sums
 
-POWER = 6
+COVERAGE_EXPONENT = 6
 """Of the coverage deviation penalty."""
-WIDTH = 0.2
+DIAGONAL_WIDTH = 0.2
 """Of the diagonal."""
-TENTHS = 10
+MAP_SIZE = 10
 
 
-class Spans(NamedTuple):
+class AlignmentSpans(NamedTuple):
     """The source positions first … stop − 1 that each written symbol comes from, where that is known."""
 
     first: Int[np.ndarray, "B T"]
@@ -30,7 +30,7 @@ class Spans(NamedTuple):
     known: Bool[np.ndarray, "B T"]
 
 
-class Agreement(NamedTuple):
+class AlignmentAgreement(NamedTuple):
     """Attention against the spans, over all symbols whose span is known; both are shares of 1."""
 
     error: float
@@ -40,7 +40,7 @@ class Agreement(NamedTuple):
     """Mean weight inside the span."""
 
 
-def agreement(weights: Float[np.ndarray, "B T S"], spans: Spans) -> Agreement:
+def alignment_agreement(weights: Float[np.ndarray, "B T S"], spans: AlignmentSpans) -> AlignmentAgreement:
     """Compare each symbol's weights with its span. `ValueError` where no span is known."""
     if not spans.known.any():
         raise ValueError("no symbol's span is known")
@@ -49,10 +49,10 @@ def agreement(weights: Float[np.ndarray, "B T S"], spans: Spans) -> Agreement:
     sums = np.concatenate([np.zeros((*weights.shape[:2], 1)), weights.cumsum(axis=2, dtype=np.float64)], axis=2)
     first, stop = (np.clip(ends, 0, weights.shape[2])[:, :, None] for ends in (spans.first, spans.stop))
     mass = (np.take_along_axis(sums, stop, 2) - np.take_along_axis(sums, first, 2))[:, :, 0]
-    return Agreement(float(outside[spans.known].mean()), float(mass[spans.known].mean()))
+    return AlignmentAgreement(float(outside[spans.known].mean()), float(mass[spans.known].mean()))
 
 
-def looking(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, "t S"]:
+def attending_rows(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, "t S"]:
     """The rows that look somewhere, in double precision."""
     rows: Float[np.ndarray, "t S"] = weights[weights.sum(axis=1) > 0].astype(np.float64)
     return rows
@@ -72,8 +72,8 @@ def coverage_deviation(weights: Float[np.ndarray, "T S"]) -> float:
     Source: Rikters, Fishel & Bojar 2017, with the exponent of their tool (SoftAlignments, functions.py, `getCP`); the
     formula of Rikters & Fishel 2017 has a square in its place.
     """
-    missing = np.abs(1 - looking(weights).sum(axis=0))
-    return float(-np.log1p(missing**POWER).mean())
+    missing = np.abs(1 - attending_rows(weights).sum(axis=0))
+    return float(-np.log1p(missing**COVERAGE_EXPONENT).mean())
 
 
 def absentmindedness_out(weights: Float[np.ndarray, "T S"]) -> float:
@@ -81,7 +81,7 @@ def absentmindedness_out(weights: Float[np.ndarray, "T S"]) -> float:
 
     Source: as `coverage_deviation`; rows are scaled to sum to one, and 0 · ln 0 is 0.
     """
-    rows = looking(weights)
+    rows = attending_rows(weights)
     return float(-np.log(2) * row_entropy(rows / rows.sum(axis=1, keepdims=True)).mean())
 
 
@@ -90,13 +90,13 @@ def absentmindedness_in(weights: Float[np.ndarray, "T S"]) -> float:
 
     Positions that nobody looked at count as 0.
     """
-    columns = looking(weights).T
+    columns = attending_rows(weights).T
     sums = columns.sum(axis=1, keepdims=True)
     scaled = np.divide(columns, sums, out=np.zeros_like(columns), where=sums > 0)
     return float(-np.log(2) * row_entropy(scaled).mean())
 
 
-def confidence(weights: Float[np.ndarray, "T S"]) -> float:
+def attention_confidence(weights: Float[np.ndarray, "T S"]) -> float:
     """exp(−0.05 (CDP + AP_out + AP_in)²): 1 where each output symbol looks at one position of its own.
 
     Source: as `coverage_deviation`, without the tool's penalty for outputs that spell like their source.
@@ -105,19 +105,19 @@ def confidence(weights: Float[np.ndarray, "T S"]) -> float:
     return float(np.exp(-0.05 * total**2))
 
 
-def jumps(trace: Trace) -> Int[np.ndarray, " t"]:
+def attention_jumps(trace: Trace) -> Int[np.ndarray, " t"]:
     """Distortion: from each symbol to the next, how far the greatest weight moves; the end is not counted.
 
     The first of equal weights counts. Brown et al. 1993, section 4.3, have distortions of hard alignments.
     """
-    rows = looking(trace.attention[: len(trace.target) - 1] if trace.finished else trace.attention)
+    rows = attending_rows(trace.attention[: len(trace.target) - 1] if trace.finished else trace.attention)
     moves: Int[np.ndarray, " t"] = np.diff(rows.argmax(axis=1)) if len(rows) else np.zeros(0, np.int64)
     return moves
 
 
-def distortion(traces: Sequence[Trace]) -> dict[int, int]:
+def count_jumps(traces: Sequence[Trace]) -> dict[int, int]:
     """How often each jump came, from the farthest back to the farthest forward."""
-    counted = Counter(int(jump) for trace in traces for jump in jumps(trace))
+    counted = Counter(int(jump) for trace in traces for jump in attention_jumps(trace))
     return dict(sorted(counted.items()))
 
 
@@ -127,13 +127,13 @@ def diagonality(weights: Float[np.ndarray, "T S"]) -> float:
     It is one less the guided attention loss of Tachibana et al. 2018 (section 4.1), at the middles of positions. Rows
     count from the first that looks.
     """
-    rows = looking(weights)
+    rows = attending_rows(weights)
     steps, positions = rows.shape
     across = (np.arange(positions) + 0.5) / positions - (np.arange(steps)[:, None] + 0.5) / steps
-    return float((rows * np.exp(-(across**2) / (2 * WIDTH**2))).sum(axis=1).mean())
+    return float((rows * np.exp(-(across**2) / (2 * DIAGONAL_WIDTH**2))).sum(axis=1).mean())
 
 
-def mean_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | None:
+def mean_attention_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | None:
     """Mean weights over tenths of the output (rows) by tenths of the source (columns); None where nothing looks.
 
     A step (a position) stands for its T-th (S-th) part of the whole. A tenth's row is the mean of the steps in it, by
@@ -141,21 +141,23 @@ def mean_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | None:
     """
     found = []
     for trace in traces:
-        rows = looking(trace.attention)
+        rows = attending_rows(trace.attention)
         if rows.size:
-            found.append(TENTHS * _overlap(len(rows)).T @ rows @ (_overlap(rows.shape[1]) * rows.shape[1]))
+            found.append(
+                MAP_SIZE * _tenth_overlaps(len(rows)).T @ rows @ (_tenth_overlaps(rows.shape[1]) * rows.shape[1])
+            )
     return np.mean(found, axis=0) if found else None
 
 
-def _overlap(parts: int) -> Float[np.ndarray, "parts 10"]:
+def _tenth_overlaps(parts: int) -> Float[np.ndarray, "parts 10"]:
     """How much of the whole each of its parts has in common with each tenth."""
-    low, first = np.arange(parts)[:, None] / parts, np.arange(TENTHS) / TENTHS
-    shared = np.minimum(low + 1 / parts, first + 1 / TENTHS) - np.maximum(low, first)
+    low, first = np.arange(parts)[:, None] / parts, np.arange(MAP_SIZE) / MAP_SIZE
+    shared = np.minimum(low + 1 / parts, first + 1 / MAP_SIZE) - np.maximum(low, first)
     overlap: Float[np.ndarray, "parts 10"] = np.clip(shared, 0, None)
     return overlap
 
 
-class Statistic(NamedTuple):
+class AttentionStatistic(NamedTuple):
     """One number about the attention of a corpus, with its 95 % interval."""
 
     name: str
@@ -166,10 +168,10 @@ class Statistic(NamedTuple):
     definition: str
 
 
-Gold = Sequence[tuple[int, int]]
+GoldSpans = Sequence[tuple[int, int]]
 """Of each step the positions [first, stop) that its symbol comes from; (0, 0) where that is not known."""
 
-TOLD = (
+STATISTICS = (
     ("entropy", "bits", "Mean over steps of −Σ α log₂ α (Shannon 1948)."),
     ("relative entropy", "share", "Mean over steps of the entropy over log₂ S; sources of one position are left out."),
     (
@@ -200,12 +202,12 @@ TOLD = (
 """Name, unit and definition of each number of a summary, in this order."""
 
 
-def counted(trace: Trace, gold: Gold | None = None) -> Float[np.ndarray, "9 2"]:
-    """One trace's part of each statistic of `TOLD`: what is summed, and over how many; 0 over 0 where it has none."""
+def trace_statistics(trace: Trace, gold: GoldSpans | None = None) -> Float[np.ndarray, "9 2"]:
+    """One trace's part of each statistic of `STATISTICS`: what is summed, and over how many; 0 over 0 where it has none."""
     weights = trace.attention
-    entropies, moves = row_entropy(looking(weights)), jumps(trace)
+    entropies, moves = row_entropy(attending_rows(weights)), attention_jumps(trace)
     if not entropies.size:
-        return np.zeros((len(TOLD), 2))
+        return np.zeros((len(STATISTICS), 2))
     relative = (entropies.sum() / np.log2(weights.shape[1]), len(entropies)) if weights.shape[1] > 1 else (0.0, 0)
     return np.array(
         [
@@ -213,39 +215,41 @@ def counted(trace: Trace, gold: Gold | None = None) -> Float[np.ndarray, "9 2"]:
             relative,
             *(
                 (each(weights), 1)
-                for each in (coverage_deviation, absentmindedness_out, absentmindedness_in, confidence)
+                for each in (coverage_deviation, absentmindedness_out, absentmindedness_in, attention_confidence)
             ),
             ((moves >= 0).sum(), len(moves)),
             (diagonality(weights), 1),
-            _missed(weights, gold or ()),
+            _alignment_errors(weights, gold or ()),
         ],
         dtype=np.float64,
     )
 
 
-def _missed(weights: Float[np.ndarray, "T S"], gold: Gold) -> tuple[int, int]:
+def _alignment_errors(weights: Float[np.ndarray, "T S"], gold: GoldSpans) -> tuple[int, int]:
     """Steps that look outside where they should, and steps for which that is known."""
     known = [t for t, (first, stop) in enumerate(gold[: len(weights)]) if stop > first]
     return sum(not gold[t][0] <= int(weights[t].argmax()) < gold[t][1] for t in known), len(known)
 
 
-def summary(traces: Sequence[Trace], gold: Sequence[Gold | None] | None = None, seed: int = 1) -> list[Statistic]:
-    """Each statistic of `TOLD` that the traces have, with the interval of 1,000 bootstrap resamples of the traces.
+def summarize_attention(
+    traces: Sequence[Trace], gold: Sequence[GoldSpans | None] | None = None, seed: int = 1
+) -> list[AttentionStatistic]:
+    """Each statistic of `STATISTICS` that the traces have, with the interval of 1,000 bootstrap resamples of the traces.
 
     A ratio of sums is resampled as one (Bisani & Ney 2004). The result depends on the order of the traces and the seed.
     """
     spans = gold if gold is not None else [None] * len(traces)
-    pairs = [counted(trace, own) for trace, own in zip(traces, spans, strict=True)]
-    table = np.array(pairs).reshape(len(traces), 2 * len(TOLD))
+    pairs = [trace_statistics(trace, own) for trace, own in zip(traces, spans, strict=True)]
+    table = np.array(pairs).reshape(len(traces), 2 * len(STATISTICS))
     if not table.any():
         return []
-    drawn = bootstrap_sums(table, seed).reshape(-1, len(TOLD), 2)
+    drawn = bootstrap_sums(table, seed).reshape(-1, len(STATISTICS), 2)
     found = []
     for at, ((name, unit, definition), (sums, counts)) in enumerate(
-        zip(TOLD, table.sum(axis=0).reshape(-1, 2).tolist(), strict=True)
+        zip(STATISTICS, table.sum(axis=0).reshape(-1, 2).tolist(), strict=True)
     ):
         if counts:
             ratios = drawn[drawn[:, at, 1] > 0, at]
             low, high = np.percentile(ratios[:, 0] / ratios[:, 1], [2.5, 97.5]).tolist()
-            found.append(Statistic(name, sums / counts, unit, low, high, definition))
+            found.append(AttentionStatistic(name, sums / counts, unit, low, high, definition))
     return found

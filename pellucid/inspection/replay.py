@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from pellucid.data.batches import Ragged, ragged
+from pellucid.data.batches import Ragged, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS, EOS, UNK
 from pellucid.decoding.forced_attention import Guided
@@ -47,9 +47,9 @@ class Replay(NamedTuple):
 def replays(transducer: Predictor, traces: Sequence[Trace]) -> Iterator[Replay]:
     """Traces with a source and an output, those of near-equal lengths together."""
     examples = [example_of(transducer, trace) for trace in traces]
-    known, cut = transducer.vocabularies, transducer.segmenters
+    known, cut = transducer.vocabularies, transducer.tokenizers
     _, sources = sources_of(examples, known, cut, transducer.config)
-    targets = ragged([target_ids(transducer, trace) for trace in traces])
+    targets = to_ragged([target_ids(transducer, trace) for trace in traces])
     order = [
         row for row in np.argsort(sources.lengths, kind="stable").tolist() if traces[row].source and traces[row].target
     ]
@@ -68,7 +68,7 @@ def _replay(
 ) -> Replay:
     """One batch, on the network's device; of each source so many features are no positions."""
     device = next(transducer.network.parameters()).device
-    (source, lengths), (target, steps) = (each.padded(rows) for each in pairs)
+    (source, lengths), (target, steps) = (each.pad(rows) for each in pairs)
     positions, spans = lengths - torch.tensor(added), Spans(np.zeros(len(rows)), steps.numpy())
     work = Work(rows, source.to(device), lengths.to(device), spans, positions.to(device))
     return Replay(work, target.to(device), steps.tolist())
@@ -76,7 +76,7 @@ def _replay(
 
 def example_of(transducer: Predictor, trace: Trace) -> Example:
     """The source of a trace, with its features."""
-    return Example(trace.text, "", transducer.segmenters.features.join(trace.added or trace.source[: trace.features]))
+    return Example(trace.text, "", transducer.tokenizers.features.join(trace.added or trace.source[: trace.features]))
 
 
 def target_ids(transducer: Predictor, trace: Trace) -> list[int]:

@@ -11,16 +11,23 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import EncodedArray, encode_array
 from pellucid.errors import InputError
-from pellucid.evaluation.alignment import Gold, distortion, looking, mean_map, row_entropy, summary
-from pellucid.evaluation.assessment import Answered, Assessment, assess
-from pellucid.evaluation.confusion import Pair, paired
-from pellucid.evaluation.label_metrics import Labelled
-from pellucid.evaluation.metrics import Accuracy, Scored
+from pellucid.evaluation.alignment import (
+    GoldSpans,
+    attending_rows,
+    count_jumps,
+    mean_attention_map,
+    row_entropy,
+    summarize_attention,
+)
+from pellucid.evaluation.assessment import Assessment, DecodedExamples, assess_outputs
+from pellucid.evaluation.confusion import SymbolPair, pair_symbols
+from pellucid.evaluation.label_metrics import LabelMetrics
+from pellucid.evaluation.metrics import GroupAccuracy, ScoredExample
 from pellucid.inspection.permutation import permutation
 from pellucid.inspection.score_decomposition import drive
 from pellucid.inspection.state_space import conicity
 from pellucid.inspection.states import states
-from pellucid.tasks.registry import task_of
+from pellucid.tasks.registry import configured_task
 from pellucid.viewer.inputs import Model, Sources, evenly
 from pellucid.viewer.schema import Confusion, Corpus, Distribution, Interval, Statistic
 
@@ -45,7 +52,7 @@ class Lying(NamedTuple):
     mean: EncodedArray | None
 
 
-def alignment(transducer: Predictor, traces: Sequence[Trace], truth: Sequence[Gold | None], alone: bool) -> Lying:
+def alignment(transducer: Predictor, traces: Sequence[Trace], truth: Sequence[GoldSpans | None], alone: bool) -> Lying:
     """Of the outputs of a corpus, and where their symbols truly come from, as far as that is known.
 
     What needs the states of one network is told only where it is `alone`.
@@ -56,11 +63,11 @@ def alignment(transducer: Predictor, traces: Sequence[Trace], truth: Sequence[Go
     looked = [trace for trace, _ in told]
     if not looked:
         return Lying([], [], None)
-    found = [Statistic(**each._asdict()) for each in summary(looked, [own for _, own in told])]
+    found = [Statistic(**each._asdict()) for each in summarize_attention(looked, [own for _, own in told])]
     if not looked[0].autoregressive:
         return Lying([each for each in found if each.name in OF_ONE], [_entropies(looked)], None)
     found += _inside(transducer, looked) if alone else []
-    mean = mean_map(looked)
+    mean = mean_attention_map(looked)
     return Lying(found, [_entropies(looked), _jumps(looked)], None if mean is None else encode_array(mean))
 
 
@@ -131,7 +138,7 @@ def _plain(name: str, value: float | None, unit: str, definition: str) -> Statis
 
 def _entropies(traces: Sequence[Trace]) -> Distribution:
     """How spread the looks are."""
-    bits = np.concatenate([row_entropy(looking(trace.attention)) for trace in traces])
+    bits = np.concatenate([row_entropy(attending_rows(trace.attention)) for trace in traces])
     counts = np.bincount((bits / BITS).astype(int))
     return Distribution(
         name="entropy",
@@ -144,7 +151,7 @@ def _entropies(traces: Sequence[Trace]) -> Distribution:
 def _jumps(traces: Sequence[Trace]) -> Distribution:
     """How far looks move."""
     counts: Counter[int] = Counter()
-    for jump, times in distortion(traces).items():
+    for jump, times in count_jumps(traces).items():
         counts[max(-FARTHEST, min(FARTHEST, jump))] += times
     places = range(min(counts, default=0), max(counts, default=0) + 1)
     signs = {-FARTHEST: f"≤ −{FARTHEST}", FARTHEST: f"≥ {FARTHEST}"}
@@ -167,9 +174,9 @@ Places = Mapping[int, int]
 
 def assessed(model: Model, sources: Sources, traces: Sequence[Trace]) -> Assessment:
     """The outputs for a file with targets, scored."""
-    cut, references = model.ready.segmenters, [known.references for known in sources.known]
-    answered = Answered(sources.examples, references, [""] * len(traces), [[trace] for trace in traces])
-    return assess(model.name, answered, cut, cut, task_of(model.ready.config).metrics)
+    cut, references = model.ready.tokenizers, [known.references for known in sources.known]
+    answered = DecodedExamples(sources.examples, references, [""] * len(traces), [[trace] for trace in traces])
+    return assess_outputs(model.name, answered, cut, cut, configured_task(model.ready.config).metrics)
 
 
 def corpus(assessment: Assessment, places: Places, found: Lying) -> Corpus:
@@ -196,7 +203,7 @@ def intervals(assessment: Assessment, places: Places) -> tuple[list[Interval], l
 
 def scores(assessment: Assessment) -> list[Statistic]:
     """The rates that matter most."""
-    evaluation, labelled = assessment.evaluation, assessment.labelled
+    evaluation, labelled = assessment.evaluation, assessment.label_metrics
     if labelled is not None:
         return _label_scores(labelled)
     exact, errors = evaluation.exact_match_ci95, evaluation.symbol_error_rate_ci95
@@ -223,16 +230,16 @@ def scores(assessment: Assessment) -> list[Statistic]:
     ]
 
 
-def _label_scores(labelled: Labelled) -> list[Statistic]:
+def _label_scores(labelled: LabelMetrics) -> list[Statistic]:
     """The same of tags, classes and positions."""
     own, spans = labelled.accuracy_ci95, labelled.spans
     rows: list[tuple[str, float | None, str, tuple[float, float] | None, str]] = [
         ("accuracy", labelled.accuracy, "%", own, "Share of right answers, of tags position by position."),
         (
             "among the first 3",
-            labelled.first,
+            labelled.top_k_accuracy,
             "%",
-            labelled.first_ci95,
+            labelled.top_k_ci95,
             "Share whose position is among the likeliest 3.",
         ),
         ("macro F1", labelled.macro_f1, "%", None, "Mean over labels of 2 right / (answered + wanted)."),
@@ -260,7 +267,7 @@ def _label_scores(labelled: Labelled) -> list[Statistic]:
 
 
 def _interval(
-    accuracy: Accuracy, scored: Sequence[Scored], places: Places, wrong: Callable[[Scored], bool]
+    accuracy: GroupAccuracy, scored: Sequence[ScoredExample], places: Places, wrong: Callable[[ScoredExample], bool]
 ) -> Interval:
     """A share right, with the shown examples that are wrong there."""
     examples = [place for number, place in places.items() if wrong(scored[number])]
@@ -274,10 +281,10 @@ def _interval(
     )
 
 
-def _position(accuracy: Accuracy, at: int, scored: Sequence[Scored], places: Places) -> Interval:
+def _position(accuracy: GroupAccuracy, at: int, scored: Sequence[ScoredExample], places: Places) -> Interval:
     """Of one target position, counted from 0; the end symbol stands at the one after the last."""
 
-    def wrong(each: Scored) -> bool:
+    def wrong(each: ScoredExample) -> bool:
         """Whether an output has not what was wanted there."""
         reference, output = each.reference, each.output
         if at > len(reference):
@@ -289,7 +296,7 @@ def _position(accuracy: Accuracy, at: int, scored: Sequence[Scored], places: Pla
     return _interval(accuracy, scored, places, wrong)
 
 
-def _length(accuracy: Accuracy, scored: Sequence[Scored], places: Places) -> Interval:
+def _length(accuracy: GroupAccuracy, scored: Sequence[ScoredExample], places: Places) -> Interval:
     """Of a range of source lengths, read from its label: "3" or "4–5"."""
     low, _, high = accuracy.label.partition("–")
     lengths = range(int(low), int(high or low) + 1)
@@ -298,11 +305,11 @@ def _length(accuracy: Accuracy, scored: Sequence[Scored], places: Places) -> Int
 
 def _confusions(assessment: Assessment, places: Places) -> list[Confusion]:
     """The commonest errors, each with the shown examples that have it."""
-    having: dict[Pair, list[int]] = {}
+    having: dict[SymbolPair, list[int]] = {}
     for number, place in places.items():
         each = assessment.scored[number]
         if not each.exact:
-            for pair in set(paired(each)):
+            for pair in set(pair_symbols(each)):
                 having.setdefault(pair, []).append(place)
     return [
         Confusion(

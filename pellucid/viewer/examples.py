@@ -9,13 +9,13 @@ import numpy as np
 from jaxtyping import Float
 
 from pellucid.data.examples import Example
-from pellucid.data.synthetic import digit_spans, spell
-from pellucid.data.tokenizers import Segmenter
+from pellucid.data.synthetic import digit_spans, spell_digits
+from pellucid.data.tokenizers import Tokenizer
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_array
-from pellucid.evaluation.assessment import score
-from pellucid.evaluation.confusion import aligned
+from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.confusion import align_symbols
 from pellucid.inspection.attribution import Evidence
 from pellucid.inspection.distributions import distributions, entropy
 from pellucid.viewer import schema as contents
@@ -29,7 +29,7 @@ def spelled(examples: Sequence[Example]) -> bool:
     """Whether every source of a file is its target, spelled out in words."""
     digits = [each.target for each in examples]
     return bool(digits) and all(
-        target.isascii() and target.isdigit() and each.source == spell(target)
+        target.isascii() and target.isdigit() and each.source == spell_digits(target)
         for each, target in zip(examples, digits, strict=True)
     )
 
@@ -44,7 +44,7 @@ def origins(trace: Trace, output: Sequence[str], reference: Sequence[str]) -> li
         return None
     found = [NOWHERE] * len(trace.target)
     step = place = 0
-    for wanted, written in aligned(output, reference):
+    for wanted, written in align_symbols(output, reference):
         if wanted is not None and written is not None and step < len(found):
             first, stop = spans[place]
             found[step] = (first + trace.features, stop + trace.features)
@@ -133,7 +133,7 @@ def entropies(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[np.n
 def edits(output: Sequence[str], reference: Sequence[str]) -> list[Edit]:
     """The steps that turn a reference into an output."""
     told, at = list[Edit](), 0
-    for wanted, written in aligned(output, reference):
+    for wanted, written in align_symbols(output, reference):
         if written is None:
             told.append(Edit(kind="deletion", written=None, wanted=wanted))
             continue
@@ -143,20 +143,20 @@ def edits(output: Sequence[str], reference: Sequence[str]) -> list[Edit]:
     return told
 
 
-def places(trace: Trace, reference: Sequence[str], segmenter: Segmenter) -> list[Edit]:
+def places(trace: Trace, reference: Sequence[str], tokenizer: Tokenizer) -> list[Edit]:
     """The same where each symbol answers for its own place; one that is not scored counts as right."""
     told = list[Edit]()
     for at, (wanted, written) in enumerate(zip(reference, trace.target, strict=False)):
-        right = written == wanted or wanted == segmenter.unscored
+        right = written == wanted or wanted == tokenizer.ignored_tag
         told.append(Edit(kind="same" if right else "substitution", written=at, wanted=written if right else wanted))
     return told
 
 
 def _judged(item: Item, best: Trace, own: Known, transducer: Predictor) -> Item:
     """An item with what its first output differs in, and where its symbols come from, if that is known."""
-    (scored,) = score([best], [tuple(item.references)], transducer.segmenters)
+    (scored,) = score_traces([best], [tuple(item.references)], transducer.tokenizers)
     if scored.positional:
-        steps = places(best, transducer.segmenters.target.split(item.references[0]), transducer.segmenters.target)
+        steps = places(best, transducer.tokenizers.target.split(item.references[0]), transducer.tokenizers.target)
     else:
         steps = edits(scored.output, scored.reference)
     gold = origins(best, scored.output, scored.reference) if own.spelled else None

@@ -11,7 +11,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from pellucid.data.examples import Example, pair_fault
+from pellucid.data.examples import Example, pair_error
 from pellucid.decoding.options import Options, Painted
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import END, Trace
@@ -45,10 +45,10 @@ def what_if(shown: Assembled, changed: Changed) -> Difference:
     after, changed_trace = _answer(shown, changed.after, len(trace.target))
     model = chosen(shown.models, changed.before.rival).ready
     one, other = (_optioned(model, asked) for asked in (changed.before, changed.after))
-    if not trace.source or not model.segmenters.source.split(changed.after.text):
+    if not trace.source or not model.tokenizers.source.split(changed.after.text):
         raise InputError("there is nothing to compare: a source is empty")
     given = _example(changed.after, model)._replace(target=trace.output)
-    if not model.autoregressive and pair_fault(given.source, given.target, model.segmenters, model.config.data):
+    if not model.autoregressive and pair_error(given.source, given.target, model.tokenizers, model.config.data):
         # Tags of another number, or a position that is no longer there: the new source has no such answer.
         nothing = encode_array(np.zeros(0))
         return Difference(before=before, after=after, along="before", same=after.traces[0], divergence=nothing)
@@ -107,12 +107,12 @@ def kept(shown: Assembled) -> Kept:
 def neighbours(shown: Assembled, among: Gathered, nearby: Nearby) -> Neighbours:
     """The states of the file nearest to one that is asked for, less that state itself."""
     model = shown.models[0].ready
-    example = Example(nearby.text, "", model.segmenters.features.join(nearby.features))
+    example = Example(nearby.text, "", model.tokenizers.features.join(nearby.features))
     written = nearby.target[:-1] if nearby.target[-1:] == [END] else nearby.target
     _check_length("target", written, max(model.max_length, model.config.data.max_length))
     if not 1 <= nearby.count <= NEAREST:
         raise InputError(f"count: expected 1 to {NEAREST}, got {quote(nearby.count)}")
-    (trace,) = model.force([example._replace(target=model.segmenters.target.join(written))])
+    (trace,) = model.force([example._replace(target=model.tokenizers.target.join(written))])
     (own,) = states(model, [trace])
     vectors, side = (own.encoder, among.encoder) if nearby.side == "encoder" else (own.decoder, among.decoder)
     if not 0 <= nearby.position < len(vectors):
@@ -162,7 +162,7 @@ def _outputs(transducer: Predictor, asked: Asked) -> list[Trace]:
     example = _example(asked, transducer)
     if asked.prefix[-1:] == [END]:
         _check_length("begin with", asked.prefix[:-1], transducer.max_length)
-        text = transducer.segmenters.target.join(asked.prefix[:-1])
+        text = transducer.tokenizers.target.join(asked.prefix[:-1])
         scored = transducer.force([example._replace(target=text)])
         return [replace(each, forced=tuple(range(len(each.target)))) for each in scored]
     prefixes = [asked.prefix] if asked.prefix else None
@@ -201,7 +201,7 @@ def _check_painted(model: Predictor, asked: Asked, steps: int) -> None:
 
 def _example(asked: Asked, transducer: Predictor) -> Example:
     """The source of a question."""
-    return Example(asked.text, "", transducer.segmenters.features.join(asked.features))
+    return Example(asked.text, "", transducer.tokenizers.features.join(asked.features))
 
 
 def _optioned(model: Predictor, asked: Asked) -> Predictor:

@@ -15,8 +15,8 @@ from pellucid.config.toml import to_toml
 from pellucid.data.examples import (
     BadLine,
     Example,
-    ignored_columns,
-    is_undecided,
+    describe_used_columns,
+    is_header_unknown,
     read_examples,
     read_pairs,
     read_sources,
@@ -24,10 +24,10 @@ from pellucid.data.examples import (
 from pellucid.data.headers import header_note
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, InputError, RunError, quote
-from pellucid.evaluation.metrics import Scored, worst
-from pellucid.files import is_there
+from pellucid.evaluation.metrics import ScoredExample, worst_examples
+from pellucid.files import file_exists
 from pellucid.model.network import parameter_count
-from pellucid.tasks.registry import task_of
+from pellucid.tasks.registry import configured_task
 from pellucid.tasks.task import Task
 from pellucid.training.run_folder import (
     CONFIG,
@@ -43,7 +43,9 @@ from pellucid.viewer.examples import Known, spelled
 from pellucid.viewer.schema import Card
 
 
-def choose(scored: Sequence[Scored], most: int, rivals: Sequence[Sequence[Scored]] = ()) -> tuple[list[int], str]:
+def choose(
+    scored: Sequence[ScoredExample], most: int, rivals: Sequence[Sequence[ScoredExample]] = ()
+) -> tuple[list[int], str]:
     """The numbers of the examples that are shown, in the file's order, and in words which they are.
 
     All, where there are no more than `most`. Else those on which the runs differ, one having right what another has
@@ -57,7 +59,7 @@ def choose(scored: Sequence[Scored], most: int, rivals: Sequence[Sequence[Scored
     others = min(most // 5, len(scored) - len(parted))
     differing, left = _both(scored, parted, most - others), set(parted)
     room = most - len(differing)
-    wrong = [at for at in worst(scored, len(scored)) if at not in left]
+    wrong = [at for at in worst_examples(scored, len(scored)) if at not in left]
     right = [at for at, each in enumerate(scored) if each.exact and at not in left]
     shown_wrong = wrong[: max(room - len(right), min(len(wrong), room // 2))]
     shown_right = evenly(right, room - len(shown_wrong))
@@ -73,7 +75,7 @@ def choose(scored: Sequence[Scored], most: int, rivals: Sequence[Sequence[Scored
     return chosen, f"{len(chosen):,} of {len(scored):,} examples: {words}, and {good}{even}"
 
 
-def _both(scored: Sequence[Scored], parted: Sequence[int], most: int) -> list[int]:
+def _both(scored: Sequence[ScoredExample], parted: Sequence[int], most: int) -> list[int]:
     """Of the examples on which runs differ so many; of those that the first has right and of the others alike many."""
     first, other = ([at for at in parted if scored[at].exact is right] for right in (True, False))
     share = max(min(len(first), most // 2), most - len(other))
@@ -131,7 +133,7 @@ def open_model(folder: Path, name: str, device: Device, beam: int | None) -> Mod
 
 def _begun(folder: Path) -> bool:
     """Whether a training goes on here that has no model yet; one that is over without a model is broken."""
-    here = is_there(folder / CONFIG) and not is_there(folder / MODEL) and members(folder) == [folder]
+    here = file_exists(folder / CONFIG) and not file_exists(folder / MODEL) and members(folder) == [folder]
     return here and not has_stopped(read_log(folder))
 
 
@@ -167,8 +169,8 @@ def card(model: Model) -> Card:
         config, facts = load_run_config(model.folder), list[tuple[str, str]]()
     else:
         config, facts = model.transducer.config, _sizes(model, model.transducer)
-    task = task_of(config)
-    told = [("model", task.architecture(config)), *facts, *_course(log, task), ("seed", f"{config.seed}")]
+    task = configured_task(config)
+    told = [("model", task.describe_architecture(config)), *facts, *_course(log, task), ("seed", f"{config.seed}")]
     told += [("log", sentence) for sentence in damage_told(model.folder)]
     attends = config.attention.type != "none" and not task.settings.per_position
     return Card(name=model.name, facts=told, config=to_toml(config), attends=attends, task=config.task)
@@ -266,8 +268,8 @@ def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sourc
     pairs = zip(reading.examples, reading.lines, strict=True)
     truth = spelled(reading.examples)
     known = [Known((each.target,), line, truth) for each, line in pairs]
-    columns = ignored_columns(path, data) if target is None else ""
-    header = header_note(reading.examples) if is_undecided(path, data, target) else ""
+    columns = describe_used_columns(path, data) if target is None else ""
+    header = header_note(reading.examples) if is_header_unknown(path, data, target) else ""
     left_out = "; ".join(each for each in (header, columns, skipped(reading.bad), blank(reading.blank)) if each)
     return Sources(path.name, reading.examples, known, paired=True, spelled=truth, left_out=left_out)
 

@@ -13,9 +13,9 @@ from pellucid.decoding.options import Options
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.assessment import Assessment
-from pellucid.evaluation.metrics import Scored
-from pellucid.reporting.visible import visible_text
-from pellucid.tasks.registry import task_named
+from pellucid.evaluation.metrics import ScoredExample
+from pellucid.reporting.display_text import visible_text
+from pellucid.tasks.registry import get_task
 from pellucid.training.run_folder import members, read_log
 from pellucid.version import __version__
 from pellucid.viewer.corpus_statistics import alignment, assessed, corpus, intervals, scores
@@ -93,7 +93,7 @@ def assemble(
     told = card(first)
     contents = Contents(
         version=__version__,
-        tasks={told.task: task_named(told.task).view},
+        tasks={told.task: get_task(told.task).view},
         title=visible_text(first.name),
         served=served,
         identity=token_hex(8) if served else "",
@@ -169,7 +169,7 @@ def _room(trace: Trace) -> int:
     return TAG * len(trace.target) if trace.per_position else trace.attention.size
 
 
-def _truth(sources: Sources, trace: Trace, scored: Scored) -> list[tuple[int, int]] | None:
+def _truth(sources: Sources, trace: Trace, scored: ScoredExample) -> list[tuple[int, int]] | None:
     """Where an output's symbols come from, where the file tells it."""
     return origins(trace, scored.output, scored.reference) if sources.spelled else None
 

@@ -107,8 +107,8 @@ def _cloud(
 
 def spacing(transducer: Predictor, side: str) -> str:
     """What stands between the symbols of a side, for each example alike: nothing where each symbol is a letter."""
-    segmenters = transducer.segmenters
-    kind = segmenters.source.kind if side == "encoder" else segmenters.target.kind
+    tokenizers = transducer.tokenizers
+    kind = tokenizers.source.kind if side == "encoder" else tokenizers.target.kind
     features = side == "encoder" and transducer.config.data.features_column
     return "" if kind == "characters" and not features else " "
 

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.decoding.trace_schema import encode_array, encode_json
-from pellucid.files import is_there
+from pellucid.files import file_exists
 from pellucid.inspection.state_space import plane, turned
-from pellucid.tasks.registry import task_of
+from pellucid.tasks.registry import configured_task
 from pellucid.training.run_folder import LOG, MODEL, VOCABULARY, has_stopped, in_use, load_run_config, read_log
 from pellucid.training.snapshots import SYMBOLS, Snapshot, read_snapshots
 from pellucid.viewer.examples import trace_told
@@ -29,10 +29,10 @@ def training(folder: Path) -> Training | None:
     """Of a run's folder; None where there is a model without a log."""
     running = in_use(folder)  # before the log is read: what ends meanwhile has told so there
     log = read_log(folder)
-    if not (log or running) and is_there(folder / MODEL):
+    if not (log or running) and file_exists(folder / MODEL):
         return None
     config = load_run_config(folder)
-    known = load_vocabularies(folder / VOCABULARY, config.data) if is_there(folder / VOCABULARY) else None
+    known = load_vocabularies(folder / VOCABULARY, config.data) if file_exists(folder / VOCABULARY) else None
     return Training(
         log=log,
         frames=frames(read_snapshots(folder), log),
@@ -40,7 +40,7 @@ def training(folder: Path) -> Training | None:
         target_symbols=list(known.target.symbols[:SYMBOLS]) if known else [],
         done=has_stopped(log),
         running=running,
-        unit=task_of(config).labels.loss_unit,
+        unit=configured_task(config).labels.loss_unit,
         caption=_caption(config),
     )
 
@@ -50,7 +50,7 @@ def _caption(config: Config) -> str:
     sides, smoothing = (config.encoder, config.decoder), config.training.label_smoothing
     dropped = any(each.dropout or each.embedding_dropout or each.recurrent_dropout for each in sides)
     harder = [*([f"label smoothing of {smoothing:g}"] if smoothing else []), *(["dropout"] if dropped else [])]
-    what = f"Cross-entropy in nats {task_of(config).labels.loss_unit}, on a logarithmic axis"
+    what = f"Cross-entropy in nats {configured_task(config).labels.loss_unit}, on a logarithmic axis"
     taken = f" The training loss is taken with {' and '.join(harder)}, the development loss without"
     apart = f"{taken}: the training loss may stand above it."
     told = f"{what}: of each update’s batch, and of the development data at each validation."
