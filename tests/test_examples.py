@@ -36,7 +36,7 @@ CONFIG = DataConfig()
 SKIPPING = DataConfig(on_bad_line="skip")
 TAGGED = DataConfig(features_column="3")
 NAMED = DataConfig(header=True, source_column="word", target_column="sound")
-HINT = '\ndata.on_bad_line = "skip" (--on-bad-line skip) leaves such lines out and counts them'
+HINT = '\ndata.on_bad_line = "skip" (--on-bad-line skip) skips and counts such lines'
 
 FIELDS = st.text(st.characters(exclude_characters="\t\n\0", exclude_categories=["Cs"]), min_size=1, max_size=30)
 ANY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
@@ -264,7 +264,7 @@ TEXT_HINT = ": is this a binary file, or text in another encoding?"
         (b"caf\xe9\tb", "invalid UTF-8 at byte 4 (0xe9)" + TEXT_HINT),
         (b"a\tb\xed\xa0\x80", "invalid UTF-8 at byte 4 (0xed)" + TEXT_HINT),
         (b"a\tb\xc3", "invalid UTF-8 at byte 4 (0xc3)" + TEXT_HINT),
-        (b"a\0\tb", "a NUL byte at byte 2: is this a binary or UTF-16 file?"),
+        (b"a\0\tb", "NUL byte at byte 2: is this a binary or UTF-16 file?"),
         (b"x" * 1001 + b"\tb", "the source has 1001 symbols, more than data.max_length = 1000"),
         (b"a\t" + b"y" * 200_000, "the target has 200000 symbols, more than data.max_length = 1000"),
     ],
@@ -325,29 +325,29 @@ def test_a_long_line_is_fine_where_long_lines_are(write: Write) -> None:
 
 @pytest.mark.parametrize("name", ["train.tsv", "train.csv", "train.jsonl", "train.tsv.gz"])
 def test_an_empty_file(write: Write, name: str) -> None:
-    assert refusal(write("", name)) == f"{name} holds no example: it is empty"
+    assert refusal(write("", name)) == f"{name} contains no example: it is empty"
 
 
 def test_an_empty_file_named_gz(tmp_path: Path) -> None:
     (tmp_path / "x.tsv.gz").touch()
-    assert refusal(tmp_path / "x.tsv.gz") == "x.tsv.gz holds no example: it is empty"
+    assert refusal(tmp_path / "x.tsv.gz") == "x.tsv.gz contains no example: it is empty"
 
 
 def test_only_blank_lines(write: Write) -> None:
-    assert refusal(write("\n \n\t\n")) == "train.tsv holds no example: all its lines are blank (3)"
+    assert refusal(write("\n \n\t\n")) == "train.tsv contains no example: all its lines are blank (3)"
 
 
 def test_only_bad_lines(write: Write) -> None:
     path = write("a\nb\n")
     first = "expected 2 columns, got 1 (tabs separate columns)"
-    assert refusal(path, SKIPPING) == f"train.tsv holds no example: 2 bad lines; the first: train.tsv:1: {first}"
+    assert refusal(path, SKIPPING) == f"train.tsv contains no example: 2 bad lines; the first: train.tsv:1: {first}"
     path = write("\na\nb\n")
-    expected = f"train.tsv holds no example: 2 bad lines, 1 blank; the first: train.tsv:2: {first}"
+    expected = f"train.tsv contains no example: 2 bad lines, 1 blank; the first: train.tsv:2: {first}"
     assert refusal(path, SKIPPING) == expected
 
 
 def test_only_a_header(write: Write) -> None:
-    assert refusal(write("word\tsound\n"), NAMED) == "train.tsv holds no example: it is empty below the header"
+    assert refusal(write("word\tsound\n"), NAMED) == "train.tsv contains no example: it is empty below the header"
 
 
 @pytest.mark.parametrize("name", ["trian.tsv", "trian.csv", "trian.jsonl", "trian.parquet"])
@@ -382,7 +382,7 @@ def test_utf_16_is_named(write: Write, name: str, encoding: str) -> None:
     expected = f"{name} is UTF-16 text: save it as plain text in UTF-8"
     assert refusal(write("\ufeffa\tb\n".encode(encoding), name)) == expected
     without_mark = refusal(write("a\tb\n".encode(encoding), name))
-    assert re.fullmatch(rf"{name}:1: a NUL byte at byte [12]: is this a binary or UTF-16 file\?", without_mark)
+    assert re.fullmatch(rf"{name}:1: NUL byte at byte [12]: is this a binary or UTF-16 file\?", without_mark)
 
 
 def test_a_workbook_is_named(write: Write) -> None:
@@ -395,7 +395,7 @@ def test_a_workbook_is_named(write: Write) -> None:
 def test_a_binary_file(write: Write, name: str) -> None:
     assert refusal(write(b"\x89PNG\r\n\x1a\n\0\0", name)) == f"{name}:1: invalid UTF-8 at byte 1 (0x89){TEXT_HINT}"
     every_byte = refusal(write(bytes(range(256)) * 4, name))
-    assert every_byte == f"{name}:1: a NUL byte at byte 1: is this a binary or UTF-16 file?"
+    assert every_byte == f"{name}:1: NUL byte at byte 1: is this a binary or UTF-16 file?"
 
 
 def test_damaged_gzip(write: Write) -> None:
@@ -412,7 +412,7 @@ def test_damaged_gzip(write: Write) -> None:
 def test_plain_text_named_gz(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv.gz"
     path.write_text("a\tb\n")
-    assert refusal(path) == "x.tsv.gz is not compressed with gzip, though its name ends in .gz: rename it"
+    assert refusal(path) == "x.tsv.gz is named .gz but not compressed with gzip: rename it"
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -460,10 +460,10 @@ def test_csv_that_is_not(write: Write) -> None:
     assert pairs(path, SKIPPING) == [("d", "e")]
     assert reasons(path) == [
         (1, "not valid CSV: ',' expected after '\"'"),
-        (3, "not valid CSV: a carriage return outside quotes, which ends no line"),
+        (3, "not valid CSV: a carriage return outside quotes does not end a line"),
         (4, "expected 2 columns, got 1 (commas separate columns)"),
         (5, "invalid UTF-8 at byte 3 (0xff)" + TEXT_HINT),
-        (6, "a NUL byte at byte 3: is this a binary or UTF-16 file?"),
+        (6, "NUL byte at byte 3: is this a binary or UTF-16 file?"),
         (7, "invalid UTF-8 at byte 4 (0xff)" + TEXT_HINT),
         (9, "not valid CSV: unexpected end of data; lines 9 to 10 were read as one record: is a quote missing?"),
     ]
@@ -515,7 +515,7 @@ def test_json_keys_by_name_or_number(write: Write) -> None:
         ('{"s": "", "t": "b"}', "the source is empty"),
         ('{"s": ' + "1" * 5000 + ', "t": "b"}', "the value of 's' is a number, not a string"),
         ("[" * 5000, "not valid JSON: maximum recursion depth exceeded while deserializing an object"),
-        ('{"s": "\0", "t": "b"}', "a NUL byte at byte 8: is this a binary or UTF-16 file?"),
+        ('{"s": "\0", "t": "b"}', "NUL byte at byte 8: is this a binary or UTF-16 file?"),
     ],
 )
 def test_json_that_is_not_a_pair(write: Write, line: str, reason: str) -> None:
@@ -604,7 +604,7 @@ def test_parquet_files_that_are_none(write: Write, tmp_path: Path) -> None:
     assert refusal(write(whole[:4] + b"\xff" * 30 + whole[34:], "x.parquet")).startswith(start)
     assert refusal(write(whole[:-20], "x.parquet.gz")).startswith("cannot read x.parquet.gz as Parquet: ")
     table(tmp_path / "x.parquet", {"s": pa.array([], pa.string()), "t": pa.array([], pa.string())})
-    assert refusal(tmp_path / "x.parquet") == "x.parquet holds no example: it is empty"
+    assert refusal(tmp_path / "x.parquet") == "x.parquet contains no example: it is empty"
 
 
 @pytest.mark.parametrize("kind", [{}, {"compression": "none", "use_dictionary": False}])
@@ -670,7 +670,7 @@ def test_parallel_files_of_different_lengths(write: Write, lines: int, other: in
 
 def test_parallel_files_that_are_empty_or_missing(write: Write, tmp_path: Path) -> None:
     source, target = write("", "train.en"), write("", "train.de")
-    expected = "the pair train.en and train.de holds no example: it is empty"
+    expected = "the pair train.en and train.de contains no example: it is empty"
     assert refusal(source, CONFIG, target) == expected
     missing = "cannot read train.d: no such file or directory; did you mean 'train.de'?"
     assert refusal(write("a\n", "train.en"), CONFIG, tmp_path / "train.d") == missing
@@ -720,7 +720,7 @@ def test_a_header_with_too_few_columns_for_a_number(write: Write) -> None:
 
 
 def test_a_header_that_cannot_be_read(write: Write) -> None:
-    expected = f"train.tsv:1: invalid UTF-8 at byte 1 (0xff){TEXT_HINT} (in the line that should name the columns)"
+    expected = f"train.tsv:1: invalid UTF-8 at byte 1 (0xff){TEXT_HINT} (in the header line)"
     assert refusal(write(b"\xff\tsound\na\tb\n"), NAMED) == expected
 
 

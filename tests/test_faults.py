@@ -30,7 +30,7 @@ def fault(config: DataConfig, source: str, target: str) -> str:
                 "point",
                 "abc",
                 given,
-                f"the target is no position of the source: expected a number from 1 to 3, got '{given}'",
+                f"the target is not a source position: expected a number from 1 to 3, got '{given}'",
             )
             for given in ("0", "4", "-1", "01", "x", "1.0", "٣", " 1", "1" * 19)
         ),
@@ -38,7 +38,7 @@ def fault(config: DataConfig, source: str, target: str) -> str:
             "point",
             "abc",
             "1" * 5000,
-            f"the target is no position of the source: expected a number from 1 to 3, got '{'1' * 79}…'",
+            f"the target is not a source position: expected a number from 1 to 3, got '{'1' * 79}…'",
         ),
     ],
 )
