@@ -1,8 +1,8 @@
-"""What the weights of attention say by themselves, and how well they agree with a known alignment.
+"""Statistics of attention weights, and their agreement with a known alignment.
 
-B examples, T target positions, S source positions. Weights are those of one trace, a row a step. A row that looks
-nowhere (without attention, or past the end of a monotonic scan) counts in no statistic. The step that wrote the end
-counts in all but monotonicity and distortion, for it continues nothing.
+B examples, T target positions, S source positions. Weights are those of one trace, one row for each decoder step. Rows
+without weights (no attention, or beyond the end of a monotonic scan) are left out of all statistics. The step that
+produces EOS counts everywhere except in monotonicity and jumps.
 """
 
 from collections import Counter
@@ -16,14 +16,14 @@ from pellucid.decoding.trace import Trace
 from pellucid.evaluation.metrics import bootstrap_sums
 
 COVERAGE_EXPONENT = 6
-"""Of the coverage deviation penalty."""
+"""Exponent in the coverage deviation penalty."""
 DIAGONAL_WIDTH = 0.2
-"""Of the diagonal."""
+"""Width g of the diagonal band."""
 MAP_SIZE = 10
 
 
 class AlignmentSpans(NamedTuple):
-    """The source positions first … stop − 1 that each written symbol comes from, where that is known."""
+    """Source positions [first, stop) that each target symbol is aligned with, where they are known."""
 
     first: Int[np.ndarray, "B T"]
     stop: Int[np.ndarray, "B T"]
@@ -31,19 +31,32 @@ class AlignmentSpans(NamedTuple):
 
 
 class AlignmentAgreement(NamedTuple):
-    """Attention against the spans, over all symbols whose span is known; both are shares of 1."""
+    """Agreement of attention weights with a known alignment, over all symbols whose span is known; both are fractions
+    of 1.
+    """
 
     error: float
-    """Symbols whose greatest weight lies outside their span: the alignment error rate of Och & Ney 2003 (section 6) for
-    one link a symbol, where every position of the span is possible and none is sure."""
+    """Fraction of symbols whose largest weight lies outside their span: the alignment error rate of Och & Ney (2003,
+    section 6) for one link per symbol, where every position of the span is a possible link and none is sure."""
     mass: float
-    """Mean weight inside the span."""
+    """Mean sum of the weights inside the span."""
 
 
 def alignment_agreement(weights: Float[np.ndarray, "B T S"], spans: AlignmentSpans) -> AlignmentAgreement:
-    """Compare each symbol's weights with its span. `ValueError` where no span is known."""
+    """Compare attention weights with known spans.
+
+    Args:
+        weights: Attention weights, shape (B, T, S).
+        spans: The spans, shapes (B, T).
+
+    Raises:
+        ValueError: No span is known.
+
+    References:
+        Och and Ney (2003), "A systematic comparison of various statistical alignment models".
+    """
     if not spans.known.any():
-        raise ValueError("no symbol's span is known")
+        raise ValueError("expected at least one symbol with a known span")
     peak = weights.argmax(axis=2)
     outside = (peak < spans.first) | (peak >= spans.stop)
     sums = np.concatenate([np.zeros((*weights.shape[:2], 1)), weights.cumsum(axis=2, dtype=np.float64)], axis=2)
@@ -53,13 +66,24 @@ def alignment_agreement(weights: Float[np.ndarray, "B T S"], spans: AlignmentSpa
 
 
 def attending_rows(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, "t S"]:
-    """The rows that look somewhere, in double precision."""
+    """Return the rows with nonzero weights, as float64."""
     rows: Float[np.ndarray, "t S"] = weights[weights.sum(axis=1) > 0].astype(np.float64)
     return rows
 
 
 def row_entropy(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, " T"]:
-    """H_t = −Σ_s α_ts log₂ α_ts, in bits: 0 for one position, log₂ S for all alike. Shannon 1948."""
+    """Return the entropy of each row in bits.
+
+        H_t = −Σ_s α_ts log₂ α_ts
+
+    It is 0 for a single position and log₂ S for uniform weights.
+
+    References:
+        Shannon (1948), "A mathematical theory of communication".
+
+    Args:
+        weights: Attention weights, shape (T, S).
+    """
     values = weights.astype(np.float64)
     logarithms = np.log2(values, out=np.zeros_like(values), where=values > 0)
     entropies: Float[np.ndarray, " T"] = np.maximum(-(values * logarithms).sum(axis=1), 0)
@@ -67,28 +91,51 @@ def row_entropy(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, " T"]:
 
 
 def coverage_deviation(weights: Float[np.ndarray, "T S"]) -> float:
-    """CDP = 1/S Σ_s ln 1 / (1 + |1 − Σ_t α_ts|⁶): 0 where each position got a weight of one in all, else below.
+    """Return the coverage deviation penalty (CDP).
 
-    Source: Rikters, Fishel & Bojar 2017, with the exponent of their tool (SoftAlignments, functions.py, `getCP`); the
-    formula of Rikters & Fishel 2017 has a square in its place.
+        CDP = 1/S Σ_s ln 1 / (1 + |1 − Σ_t α_ts|⁶)
+
+    It is 0 if every position has a total weight of one, else negative.
+
+    References:
+        Rikters, Fishel and Bojar (2017), with the exponent of their tool (SoftAlignments, functions.py, `getCP`). The
+            formula of Rikters and Fishel (2017) has the exponent 2.
+
+    Args:
+        weights: Attention weights, shape (T, S).
     """
     missing = np.abs(1 - attending_rows(weights).sum(axis=0))
     return float(-np.log1p(missing**COVERAGE_EXPONENT).mean())
 
 
 def absentmindedness_out(weights: Float[np.ndarray, "T S"]) -> float:
-    """AP_out = 1/T Σ_t Σ_s α_ts ln α_ts: minus the mean entropy, in nats, of where each output symbol looked.
+    """Return the output absentmindedness penalty: minus the mean entropy, in nats, of the weights of a decoder step.
 
-    Source: as `coverage_deviation`; rows are scaled to sum to one, and 0 · ln 0 is 0.
+        AP_out = 1/T Σ_t Σ_s α_ts ln α_ts
+
+    Rows are scaled to sum to one, and 0 · ln 0 is 0.
+
+    References:
+        As in `coverage_deviation`.
+
+    Args:
+        weights: Attention weights, shape (T, S).
     """
     rows = attending_rows(weights)
     return float(-np.log(2) * row_entropy(rows / rows.sum(axis=1, keepdims=True)).mean())
 
 
 def absentmindedness_in(weights: Float[np.ndarray, "T S"]) -> float:
-    """AP_in: the same of the columns, scaled to sum to one: of which output symbols looked at each position.
+    """Return the input absentmindedness penalty AP_in: minus the mean entropy, in nats, of the weights of a source
+    position.
 
-    Positions that nobody looked at count as 0.
+    Columns are scaled to sum to one; a column without weight counts as 0.
+
+    References:
+        As in `coverage_deviation`.
+
+    Args:
+        weights: Attention weights, shape (T, S).
     """
     columns = attending_rows(weights).T
     sums = columns.sum(axis=1, keepdims=True)
@@ -97,18 +144,31 @@ def absentmindedness_in(weights: Float[np.ndarray, "T S"]) -> float:
 
 
 def attention_confidence(weights: Float[np.ndarray, "T S"]) -> float:
-    """exp(−0.05 (CDP + AP_out + AP_in)²): 1 where each output symbol looks at one position of its own.
+    """Return the attention confidence, exp(−0.05 (CDP + AP_out + AP_in)²).
 
-    Source: as `coverage_deviation`, without the tool's penalty for outputs that spell like their source.
+    It is 1 if every output symbol attends to exactly one position and every position is attended to once.
+
+    References:
+        As in `coverage_deviation`, without the tool's penalty for outputs that resemble their source.
+
+    Args:
+        weights: Attention weights, shape (T, S).
     """
     total = coverage_deviation(weights) + absentmindedness_out(weights) + absentmindedness_in(weights)
     return float(np.exp(-0.05 * total**2))
 
 
 def attention_jumps(trace: Trace) -> Int[np.ndarray, " t"]:
-    """Distortion: from each symbol to the next, how far the greatest weight moves; the end is not counted.
+    """Return the distance in source positions between the largest weights of consecutive steps. The step of EOS is left
+    out.
 
-    The first of equal weights counts. Brown et al. 1993, section 4.3, have distortions of hard alignments.
+    The first of equal weights counts.
+
+    References:
+        Brown et al. (1993), section 4.3, on distortion in hard alignments.
+
+    Args:
+        trace: The trace.
     """
     rows = attending_rows(trace.attention[: len(trace.target) - 1] if trace.finished else trace.attention)
     moves: Int[np.ndarray, " t"] = np.diff(rows.argmax(axis=1)) if len(rows) else np.zeros(0, np.int64)
@@ -116,16 +176,23 @@ def attention_jumps(trace: Trace) -> Int[np.ndarray, " t"]:
 
 
 def count_jumps(traces: Sequence[Trace]) -> dict[int, int]:
-    """How often each jump came, from the farthest back to the farthest forward."""
+    """Return the number of occurrences of each jump, from the farthest backward to the farthest forward."""
     counted = Counter(int(jump) for trace in traces for jump in attention_jumps(trace))
     return dict(sorted(counted.items()))
 
 
 def diagonality(weights: Float[np.ndarray, "T S"]) -> float:
-    """1/T Σ_t Σ_s α_ts exp(−(x_s − y_t)² / 2g²), x_s = (s + ½) / S, y_t = (t + ½) / T, g = 0.2: 1 on the diagonal.
+    """Return the mean weight near the diagonal; 1 for weights on the diagonal.
 
-    It is one less the guided attention loss of Tachibana et al. 2018 (section 4.1), at the middles of positions. Rows
-    count from the first that looks.
+        1/T Σ_t Σ_s α_ts exp(−(x_s − y_t)² / 2g²),    x_s = (s + ½) / S,  y_t = (t + ½) / T,  g = 0.2
+
+    It is one minus the guided attention loss, computed at the centers of positions. Rows without weights do not count.
+
+    References:
+        Tachibana, Uenoyama and Aihara (2018), section 4.1.
+
+    Args:
+        weights: Attention weights, shape (T, S).
     """
     rows = attending_rows(weights)
     steps, positions = rows.shape
@@ -134,10 +201,17 @@ def diagonality(weights: Float[np.ndarray, "T S"]) -> float:
 
 
 def mean_attention_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | None:
-    """Mean weights over tenths of the output (rows) by tenths of the source (columns); None where nothing looks.
+    """Return the mean weights over ten intervals of the output (rows) and ten of the source (columns).
 
-    A step (a position) stands for its T-th (S-th) part of the whole. A tenth's row is the mean of the steps in it, by
-    how much of it each fills; a position's weight goes to the tenths it lies in, in proportion. So rows sum to one.
+    Each of T steps covers 1/T of the output, each of S positions 1/S of the source. A row of the map averages the steps
+    in its interval by their overlap with it; the weight of a position is distributed over the intervals by overlap.
+    Rows therefore sum to one.
+
+    Args:
+        traces: The traces.
+
+    Returns:
+        The map, shape (10, 10); None if no trace has attention weights.
     """
     found = []
     for trace in traces:
@@ -150,7 +224,7 @@ def mean_attention_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | 
 
 
 def _tenth_overlaps(parts: int) -> Float[np.ndarray, "parts 10"]:
-    """How much of the whole each of its parts has in common with each tenth."""
+    """Return the overlap of each of `parts` equal parts of the unit interval with each tenth of it."""
     low, first = np.arange(parts)[:, None] / parts, np.arange(MAP_SIZE) / MAP_SIZE
     shared = np.minimum(low + 1 / parts, first + 1 / MAP_SIZE) - np.maximum(low, first)
     overlap: Float[np.ndarray, "parts 10"] = np.clip(shared, 0, None)
@@ -158,7 +232,7 @@ def _tenth_overlaps(parts: int) -> Float[np.ndarray, "parts 10"]:
 
 
 class AttentionStatistic(NamedTuple):
-    """One number about the attention of a corpus, with its 95 % interval."""
+    """One statistic of the attention of a corpus, with its 95 % confidence interval."""
 
     name: str
     value: float
@@ -169,7 +243,7 @@ class AttentionStatistic(NamedTuple):
 
 
 GoldSpans = Sequence[tuple[int, int]]
-"""Of each step the positions [first, stop) that its symbol comes from; (0, 0) where that is not known."""
+"""Source positions [first, stop) that each target symbol is aligned with; (0, 0) if unknown."""
 
 STATISTICS = (
     ("entropy", "bits", "Mean over steps of −Σ α log₂ α (Shannon 1948)."),
@@ -199,11 +273,19 @@ STATISTICS = (
         "Share of symbols whose greatest weight lies outside the positions they come from (Och & Ney 2003).",
     ),
 )
-"""Name, unit and definition of each number of a summary, in this order."""
+"""Name, unit and definition of each statistic of `summarize_attention`."""
 
 
 def trace_statistics(trace: Trace, gold: GoldSpans | None = None) -> Float[np.ndarray, "9 2"]:
-    """One trace's part of each statistic of `STATISTICS`: what is summed, and over how many; 0 over 0 where it has none."""
+    """Return the contribution of one trace to each of `STATISTICS`: sum and count, both 0 if it has none.
+
+    Args:
+        trace: The trace.
+        gold: Known spans of its symbols, if available.
+
+    Returns:
+        Sums and counts, shape (9, 2).
+    """
     weights = trace.attention
     entropies, moves = row_entropy(attending_rows(weights)), attention_jumps(trace)
     if not entropies.size:
@@ -226,7 +308,7 @@ def trace_statistics(trace: Trace, gold: GoldSpans | None = None) -> Float[np.nd
 
 
 def _alignment_errors(weights: Float[np.ndarray, "T S"], gold: GoldSpans) -> tuple[int, int]:
-    """Steps that look outside where they should, and steps for which that is known."""
+    """Return the number of steps whose largest weight lies outside the gold span, and the number of known spans."""
     known = [t for t, (first, stop) in enumerate(gold[: len(weights)]) if stop > first]
     return sum(not gold[t][0] <= int(weights[t].argmax()) < gold[t][1] for t in known), len(known)
 
@@ -234,9 +316,18 @@ def _alignment_errors(weights: Float[np.ndarray, "T S"], gold: GoldSpans) -> tup
 def summarize_attention(
     traces: Sequence[Trace], gold: Sequence[GoldSpans | None] | None = None, seed: int = 1
 ) -> list[AttentionStatistic]:
-    """Each statistic of `STATISTICS` that the traces have, with the interval of 1,000 bootstrap resamples of the traces.
+    """Return the attention statistics of traces with confidence intervals from 1,000 bootstrap resamples.
 
-    A ratio of sums is resampled as one (Bisani & Ney 2004). The result depends on the order of the traces and the seed.
+    A ratio of sums is resampled as a ratio (Bisani and Ney 2004). The result depends on the order of the traces and the
+    seed.
+
+    Args:
+        traces: The traces.
+        gold: Known spans of each trace, where available.
+        seed: Seed of the bootstrap.
+
+    Returns:
+        Those of `STATISTICS` that at least one trace has.
     """
     spans = gold if gold is not None else [None] * len(traces)
     pairs = [trace_statistics(trace, own) for trace, own in zip(traces, spans, strict=True)]

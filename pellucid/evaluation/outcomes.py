@@ -1,6 +1,6 @@
-"""What resampling needs to know of each example: whether its output is wrong, by how many symbols, of how many.
+"""Outcome tables for resampling: per example, whether its output is wrong, its errors, and its reference length.
 
-n examples; the three columns of a table are those of `Outcomes`.
+n examples; the three columns are those of `outcome_table`.
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,8 @@ from jaxtyping import Float, Int, Shaped
 from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, resample_sums
 
 
-class OutcomeRates(NamedTuple):
-    """Two rates, in per cent."""
-
-    exact_match: float
-    symbol_error_rate: float
-
-
 class MeanRates(NamedTuple):
-    """The mean of both rates over groups, each of the same weight, with its 95 % bootstrap intervals."""
+    """Macro average of both rates over groups, with 95 % bootstrap intervals."""
 
     exact_match: float
     exact_match_ci95: ConfidenceInterval
@@ -29,28 +22,38 @@ class MeanRates(NamedTuple):
 
     @property
     def wer(self) -> float:
-        """Share of wrong outputs: the rest of the exact match."""
+        """Percentage of wrong outputs, 100 − exact match."""
         return 100 - self.exact_match
 
     @property
     def wer_ci95(self) -> ConfidenceInterval:
-        """Its interval."""
+        """Interval of the percentage of wrong outputs."""
         return self.exact_match_ci95.complement
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         names = ("exact_match_ci95", "symbol_error_rate_ci95", "wer_ci95")
         return {**self._asdict(), "wer": self.wer, **{name: list(getattr(self, name)) for name in names}}
 
 
 def outcome_table(scored: Sequence[ScoredExample]) -> Int[np.ndarray, "n 3"]:
-    """For each example: 1 if its output is wrong, its edit distance, the length of the nearest reference."""
+    """Return one row for each example: 1 if its output is wrong, its edit distance, the length of the nearest
+    reference.
+
+    Args:
+        scored: Outputs with references.
+    """
     rows = [(not example.exact, *_error_counts(example)) for example in scored]
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
 def rates_from_sums(sums: Shaped[np.ndarray, "*r 3"], total: int) -> Float[np.ndarray, "*r 2"]:
-    """Exact match and symbol error rate, in per cent, from column sums over `total` examples."""
+    """Return exact match and symbol error rate in percent.
+
+    Args:
+        sums: Column sums of an outcome table.
+        total: Number of examples.
+    """
     exact = 100 * (1 - sums[..., 0] / total)
     errors = 100 * sums[..., 1] / np.maximum(sums[..., 2], 1)
     found: Float[np.ndarray, "*r 2"] = np.stack([exact, errors], axis=-1)
@@ -58,10 +61,16 @@ def rates_from_sums(sums: Shaped[np.ndarray, "*r 3"], total: int) -> Float[np.nd
 
 
 def macro_average(tables: Sequence[Int[np.ndarray, "_ 3"]], seed: int = 1) -> MeanRates:
-    """The mean over groups without weights (macro average), and the interval from resampling within each group.
+    """Return the macro average over groups, with intervals from resampling within each group.
 
-    Every group is drawn anew by itself, so that groups keep their sizes; the 2.5th and 97.5th percentile of the means
-    are the ends (the stratified bootstrap of Efron and Tibshirani 1993, chapter 8).
+    Groups keep their sizes in resampling; the interval is between the 2.5th and the 97.5th percentile of the means.
+
+    Args:
+        tables: Outcome table of each group.
+        seed: Seed of the bootstrap.
+
+    References:
+        Efron and Tibshirani (1993), chapter 8, on the stratified bootstrap.
     """
     generator = np.random.default_rng(seed)
     exact, errors = np.mean([rates_from_sums(table.sum(axis=0), len(table)) for table in tables], axis=0).tolist()
@@ -71,6 +80,6 @@ def macro_average(tables: Sequence[Int[np.ndarray, "_ 3"]], seed: int = 1) -> Me
 
 
 def _error_counts(example: ScoredExample) -> tuple[int, int]:
-    """The edit distance and the length of the reference it is to."""
+    """Return the edit distance to the nearest reference, and the length of that reference."""
     errors, reference = example.nearest
     return errors, len(reference)
