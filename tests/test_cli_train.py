@@ -99,7 +99,7 @@ def test_skipped_lines_are_counted_and_listed(tmp_path: Path) -> None:
     command = ["train", tmp_path / "train.tsv", "--valid", dev, "--run", tmp_path / "run", "--size", "tiny"]
     assert f"{tmp_path / 'train.tsv'}:10: expected 2 columns, got 1" in complaint(pellucid(*command))
     done = pellucid(*command, "--on-bad-line", "skip", "--training.epochs", "0.1")
-    assert done.code == 0 and "20 examples, 1 blank lines passed over, 2 bad lines skipped" in done.err
+    assert done.code == 0 and "20 examples, 1 blank lines skipped, 2 bad lines skipped" in done.err
     assert "train.tsv:10: expected 2 columns" in done.err and "train.tsv:12: the source is empty" in done.err
 
 

@@ -51,7 +51,7 @@ def vocabulary(symbols: str) -> Vocabulary:
 def test_what_was_read() -> None:
     assert told(Read(Path("a.tsv"), 12345, (), 0, "")) == "a.tsv: 12,345 examples\n"
     assert told(Read(Path("a.tsv"), 3, (), 2, "look here")) == (
-        "a.tsv: 3 examples, 2 blank lines passed over\n  note: look here\n"
+        "a.tsv: 3 examples, 2 blank lines skipped\n  note: look here\n"
     )
 
 
@@ -90,7 +90,7 @@ def test_a_validation_and_the_end() -> None:
     ("task", "words", "few"),
     [
         ("transduce", "exact match  12.50 % · symbol error rate   3.25 % · loss 0.500", "exact match  12.50 %"),
-        ("tag", "tags right  90.00 % · all tags right  12.50 % · loss 0.500", "tags right  90.00 %"),
+        ("tag", "tag accuracy  90.00 % · sequence accuracy  12.50 % · loss 0.500", "tag accuracy  90.00 %"),
         ("classify", "classes right  12.50 % · loss 0.500", "classes right  12.50 %"),
         ("point", "positions right  12.50 % · loss 0.500", "positions right  12.50 %"),
     ],
@@ -103,7 +103,8 @@ def test_scores_are_named_as_the_task_has_them(task: Task, words: str, few: str)
 def test_span_f1_comes_first_where_tags_are_of_chunks() -> None:
     metrics = {**METRICS, "span_f1": 87.5}
     assert (
-        format_scores("tag", metrics) == "span F1  87.50 % · tags right  90.00 % · all tags right  12.50 % · loss 0.500"
+        format_scores("tag", metrics)
+        == "span F1  87.50 % · tag accuracy  90.00 % · sequence accuracy  12.50 % · loss 0.500"
     )
     assert format_scores("tag", metrics, few=True) == "span F1  87.50 % · loss 0.500"
 

@@ -137,7 +137,7 @@ def test_words_are_kept_apart_and_long_ones_cut() -> None:
 
 def test_unknown_symbols_are_marked() -> None:
     lines = render_trace(made("aжb", ["A"], [[0, 1, 0]], unknown=(1,))).splitlines()
-    assert "? never seen in training: ж" in lines
+    assert "? not in the training data: ж" in lines
     header = next(line for line in lines if line.startswith("writes"))
     assert lines[lines.index(header) + 1].index("?") == header.index("ж")
 

@@ -84,7 +84,7 @@ def test_what_only_written_outputs_have_is_refused_of_other_tasks(key: str) -> N
     with pytest.raises(ConfigError) as refused:
         build_config(given, "test")
     assert f"{key} = " in str(refused.value)
-    assert "needs task = 'transduce', whose outputs are written symbol by symbol" in str(refused.value)
+    assert "needs task = 'transduce', whose outputs are generated symbol by symbol" in str(refused.value)
 
 
 def test_a_default_may_be_said() -> None:
@@ -143,7 +143,7 @@ def test_the_command_line_refuses_them() -> None:
     trained = copies_run()
     asked = ("train", trained.files.train, "--valid", trained.files.valid, "--run", "unused", *flags(trained.config))
     message = complaint(pellucid(*asked, "--training.ema-decay", 0.5))
-    assert message == "training.ema_decay = 0.5 needs training.weight_averaging = 'ema', or it changes nothing"
+    assert message == "training.ema_decay = 0.5 needs training.weight_averaging = 'ema'; otherwise it has no effect"
     message = complaint(pellucid(*asked, "--search.min-length", 100000))
     assert "search.min_length = 100000 is beyond the greatest length, " in message
 

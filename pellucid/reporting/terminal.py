@@ -1,7 +1,7 @@
-"""A trace as text for the terminal: source symbols as columns, target symbols as rows, weights as shades of blocks.
+"""Traces as text: source symbols as columns, target symbols as rows, attention weights as shaded cells.
 
-T counts target symbols, S source positions. One orientation always: a source too wide for the terminal is folded into
-panels, as a text is wrapped, so that "reads" never turns from across to down.
+T counts target symbols, S source positions. A source that is too wide for the terminal is split into panels, so sources
+are always horizontal.
 """
 
 import bisect
@@ -31,11 +31,11 @@ _LONGEST_LABEL = 14
 
 
 class _CharacterSet(NamedTuple):
-    """What the picture is drawn with: Unicode or ASCII."""
+    """Characters of the picture, Unicode or ASCII."""
 
     shades: str
     least: tuple[float, ...]
-    """The least weight of each shade after the first, which is blank."""
+    """Lower bound of the weight for each shade except the first, which is blank."""
     arrow: str
     down: str
     bar: str
@@ -45,7 +45,7 @@ class _CharacterSet(NamedTuple):
 
 
 def _ascii_text(text: str) -> str:
-    """A running text in ASCII, its spaces kept."""
+    """Return a text in ASCII, with its spaces."""
     return " ".join(ascii_symbol(word) if word else "" for word in text.split(" "))
 
 
@@ -56,37 +56,42 @@ _ASCII = _CharacterSet(
 
 
 class _SourceColumn(NamedTuple):
-    """One source position as it is drawn."""
+    """Displayed source position."""
 
     label: str
     mark: str
-    """"?" under a symbol the model has never seen, else a space."""
+    """"?" below an unknown symbol, else a space."""
     width: int
     breaks: bool
-    """Whether a panel may well end behind it: it is a space, or the last feature."""
+    """Whether a panel preferably ends after it: it is a space or the last feature."""
     weights: Float[np.ndarray, " T"] | None
-    """None for the bar behind the features."""
+    """Weights of the position; None for the bar after the features."""
 
 
 class _TargetRow(NamedTuple):
-    """One target symbol as it is drawn: padded label, and its probability."""
+    """Displayed target symbol: padded label and probability."""
 
     label: str
     chance: str
 
 
 def attention_caption(trace: Trace) -> str:
-    """What the weights of a trace are, in a sentence."""
+    """Return a sentence that describes the weights of a trace."""
     if trace.attention.size and not trace.attention.any() and not trace.per_position:
         return NO_ATTENTION
     return get_task(trace.task).labels.weights
 
 
 def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
-    """The picture of one trace, no line wider than `width` columns (40 at the least); no newline at its end.
+    """Return the attention matrix of a trace as text, without a final newline.
 
-    `color` shades the cells in 24-bit colour instead of block characters. `ascii_only` uses and emits nothing but
-    ASCII. Nothing of the trace reaches the terminal raw: controls and escapes are shown as signs.
+    Control characters and escape sequences in the trace are replaced by visible signs.
+
+    Args:
+        trace: The trace.
+        width: Maximum width in columns; at least 40.
+        color: Whether to draw weights as 24-bit background colors instead of block characters.
+        ascii_only: Whether to use ASCII only.
     """
     signs = _ASCII if ascii_only else _UNICODE
     width = max(width, 40)
@@ -99,7 +104,12 @@ def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only
 
 
 def shade_legend(color: bool = False, ascii_only: bool = False) -> str:
-    """What the shades of `render_trace` mean, on one line: each with its least weight, or the colours from 0 to 1."""
+    """Return the legend of the shades of `render_trace`: the lower bound of each, or the colors from 0 to 1.
+
+    Args:
+        color: Whether weights are drawn as colors.
+        ascii_only: Whether to use ASCII only.
+    """
     signs = _ASCII if ascii_only else _UNICODE
     if color:
         return f"weight 0 {''.join(_weight_cell(step / 20, 1, signs, color) for step in range(21))} 1"
@@ -108,7 +118,7 @@ def shade_legend(color: bool = False, ascii_only: bool = False) -> str:
 
 
 def _headline(trace: Trace, signs: _CharacterSet, width: int) -> Iterator[str]:
-    """Source, output and probability: on one line, or where that is too long on one (or more) each."""
+    """Yield source, output and probability, on one line if they fit."""
     read, wrote = signs.text(trace.text), f"{signs.arrow} {signs.text(trace.output)}"
     chance = f"p = {format_probability(trace.score)}"
     whole = f"{read} {wrote}   {chance}"
@@ -123,9 +133,9 @@ def _headline(trace: Trace, signs: _CharacterSet, width: int) -> Iterator[str]:
 
 
 def _trace_notes(trace: Trace, signs: _CharacterSet) -> Iterator[str]:
-    """What the picture alone would not tell."""
+    """Yield remarks on a trace: truncated or empty output, no attention, unknown symbols."""
     if not trace.finished:
-        yield "The output was cut at the greatest length: the model had not ended it."
+        yield "The output was truncated at the maximum length."
     if not trace.target:
         yield "Nothing was decoded."
     if not trace.source:
@@ -134,11 +144,11 @@ def _trace_notes(trace: Trace, signs: _CharacterSet) -> Iterator[str]:
         yield NO_ATTENTION
     if trace.unknown:
         unknown = dict.fromkeys(signs.symbol(trace.source[position]) for position in trace.unknown)
-        yield f"? never seen in training: {' '.join(unknown)}"
+        yield f"? not in the training data: {' '.join(unknown)}"
 
 
 def _matrix_lines(trace: Trace, signs: _CharacterSet, width: int, color: bool) -> Iterator[str]:
-    """The lines of the matrix, panel after panel; without weights, the target symbols and their probabilities alone."""
+    """Yield the lines of the matrix by panels; without attention weights, target symbols and probabilities only."""
     labels = [truncate_columns(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in trace.target]
     heading = f"writes {signs.down}"
     margin = max(cell_len(label) for label in [heading, *labels])
@@ -162,7 +172,7 @@ def _matrix_lines(trace: Trace, signs: _CharacterSet, width: int, color: bool) -
 
 
 def _tag_lines(trace: Trace, signs: _CharacterSet) -> Iterator[str]:
-    """A line for each tag: its symbol, the tag, its probability. There are no weights to draw."""
+    """Yield one line for each tag: symbol, tag, probability."""
     symbols, tags = (
         [truncate_columns(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in side]
         for side in (trace.source[trace.features :], trace.target)
@@ -176,7 +186,7 @@ def _tag_lines(trace: Trace, signs: _CharacterSet) -> Iterator[str]:
 
 
 def _source_columns(trace: Trace, signs: _CharacterSet, room: int) -> list[_SourceColumn]:
-    """The source positions: two cells for a character where all then fit, one where not; words always keep a gap."""
+    """Return the source positions as columns. Characters are drawn without gaps if they would not fit otherwise."""
     labels = [truncate_columns(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in trace.source]
     sizes = [max(1, cell_len(label)) for label in labels]
     dense = all(len(grapheme_clusters(label)) <= 1 for label in labels)
@@ -199,7 +209,7 @@ def _source_columns(trace: Trace, signs: _CharacterSet, room: int) -> list[_Sour
 
 
 def _split_panels(columns: Sequence[_SourceColumn], room: int) -> Iterator[Sequence[_SourceColumn]]:
-    """The columns cut into panels no wider than `room`, behind a space where one is near."""
+    """Yield panels of columns no wider than `room`, preferably split after a space."""
     start = 0
     while start < len(columns):
         stop, used = start, 0
@@ -216,7 +226,7 @@ def _split_panels(columns: Sequence[_SourceColumn], room: int) -> Iterator[Seque
 def _panel_lines(
     panel: Sequence[_SourceColumn], rows: Sequence[_TargetRow], heading: str, signs: _CharacterSet, color: bool
 ) -> Iterator[str]:
-    """One panel: the source symbols, marks under the unknown ones, and a line for each target symbol."""
+    """Yield the lines of a panel: source symbols, marks below unknown ones, and a line for each target symbol."""
     gap = " " * (len(rows[0].chance) - 1)
     yield f"{heading}  {''.join(_pad_label(column.label, column.width) for column in panel)}  {gap}p"
     if any(column.mark == "?" for column in panel):
@@ -227,16 +237,16 @@ def _panel_lines(
 
 
 def _column_cell(column: _SourceColumn, t: int, signs: _CharacterSet, color: bool) -> str:
-    """A column's part of row t."""
+    """Return the cell of a column in row t."""
     if column.weights is None:
         return _pad_label(signs.bar, column.width)
     return _weight_cell(float(np.nan_to_num(column.weights[t])), column.width, signs, color)
 
 
 def _weight_cell(weight: float, width: int, signs: _CharacterSet, color: bool) -> str:
-    """One weight, over the whole width of its column."""
+    """Return a weight as a shaded cell of the width of its column."""
     if not color:
-        # A float32 of 0.02 is a hair below it.
+        # As float32, 0.02 is slightly smaller than 0.02.
         return signs.shades[bisect.bisect_right(signs.least, round(weight, 6))] * width
     share = min(max(weight, 0.0), 1.0)
     red, green, blue = (round(low + (high - low) * share) for low, high in zip(_DARK, _BRIGHT, strict=True))
@@ -244,6 +254,6 @@ def _weight_cell(weight: float, width: int, signs: _CharacterSet, color: bool) -
 
 
 def _pad_label(label: str, width: int, right: bool = False) -> str:
-    """A label filled up with spaces to `width` columns as displayed."""
+    """Return a label padded with spaces to a display width."""
     space = " " * (width - cell_len(label))
     return space + label if right else label + space
