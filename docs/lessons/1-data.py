@@ -185,5 +185,5 @@ for name, network in networks.items():
 # pellucid recipe digits-data --out runs/digits-data
 # ```
 #
-# prints all of this and writes it as a report. In the notebook, draw the batch with `draw(BATCH, 1, 20, …)`: which
-# shapes change, and which do not?
+# prints all of this and writes it as a report. In the notebook, draw the batch with `draw_digits(BATCH, 1, 20, …)`:
+# which shapes change, and which do not?
