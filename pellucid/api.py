@@ -56,9 +56,9 @@ def train(
     if size != 1:
         _train_ensemble(files, folder, settings, size)
         return load(folder, settings.device)
-    with training_progress() as teller:
+    with training_progress() as reporter:
         for event in train_run(files, folder, settings):
-            teller.report(event)
+            reporter.report(event)
     return load(folder, settings.device)
 
 

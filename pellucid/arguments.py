@@ -334,9 +334,9 @@ def _msgspec_expectation(error: Exception, value: object, kind: Any) -> str:  # 
         return join_choices(get_args(kind))
     if isinstance(error, UnicodeEncodeError):  # an unpaired surrogate where no str is expected
         return describe_type(kind)
-    told = str(error)
+    message = str(error)
     return (
-        describe_expectation(told, value).removeprefix("expected ")
-        if told.startswith("Expected")
+        describe_expectation(message, value).removeprefix("expected ")
+        if message.startswith("Expected")
         else "a finite number"
     )

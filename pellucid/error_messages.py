@@ -45,23 +45,23 @@ def escape_json(text: str) -> str:
     return text if text.isprintable() else text.translate(JSON_ESCAPES)
 
 
-def translate_expectation(told: str) -> str:
+def translate_expectation(message: str) -> str:
     """Return the expectation in a msgspec message in plain words: "expected a whole number of at least 1"."""
-    expected = told.partition(", got ")[0]
+    expected = message.partition(", got ")[0]
     for theirs, ours in MSGSPEC_PHRASES.items():
         expected = expected.replace(theirs, ours)
     return f"{expected[0].lower()}{expected[1:]}"
 
 
-def describe_expectation(told: str, value: object) -> str:
+def describe_expectation(message: str, value: object) -> str:
     """Return the expectation in a msgspec message in plain words; infinite numbers should be finite.
 
     Args:
-        told: Message of msgspec.
+        message: Message of msgspec.
         value: The value.
     """
     infinite = isinstance(value, float) and math.isinf(value)
-    return "expected a finite number" if infinite else translate_expectation(told)
+    return "expected a finite number" if infinite else translate_expectation(message)
 
 
 def choice_message(choices: Sequence[str], value: object) -> str:

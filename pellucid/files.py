@@ -55,18 +55,18 @@ def wrap_os_errors(action: str, path: Path, kind: type[InputError] = RunError) -
         raise kind(f"cannot {action} {path}: {os_error_text(error)}") from error
 
 
-def unexpected_files(folder: Path, own: Container[str]) -> list[str]:
+def unexpected_files(folder: Path, expected: Container[str]) -> list[str]:
     """Return the sorted names in a folder that are neither expected nor hidden; none if it is not a folder.
 
     Args:
         folder: The folder.
-        own: Expected names.
+        expected: Expected names.
     """
     if not folder.is_dir():
         return []
     with wrap_os_errors("read", folder):
         names = sorted(path.name for path in folder.iterdir())
-    return [name for name in names if name not in own and not name.startswith(".")]
+    return [name for name in names if name not in expected and not name.startswith(".")]
 
 
 def write_atomic(path: Path, content: bytes) -> None:

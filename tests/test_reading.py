@@ -69,10 +69,10 @@ def test_a_second_start_reads_no_training_file_and_says_the_same(
     files = spoilt_files(tmp_path)
 
     def said() -> list[str]:
-        with training_progress() as teller:
+        with training_progress() as reporter:
             for event in begun(files, tmp_path / "run"):
                 if isinstance(event, Read):
-                    teller.report(event)
+                    reporter.report(event)
         return capsys.readouterr().err.splitlines()
 
     first = said()

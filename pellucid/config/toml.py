@@ -108,8 +108,8 @@ def build_config(settings: Mapping[str, Any], origin: str) -> Config:
         given = _to_dict(settings, Config)
         size: Size = convert_setting("size", given.get("size", "base"), Size)
         task = _convert_task(given.get("task", DEFAULT_TASK))
-        dialled = _merge(_merge(SHARED_PRESET, PRESETS[size]), get_task_settings(task).presets)
-        return _validated(_build_struct(_merge(dialled, given), Config))
+        preset_settings = _merge(_merge(SHARED_PRESET, PRESETS[size]), get_task_settings(task).presets)
+        return _validated(_build_struct(_merge(preset_settings, given), Config))
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from error
 
@@ -141,8 +141,8 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
     except ConfigError:
         raise
     except Exception as error:  # methods of a mapping may raise anything
-        told = f"expected a table, got {describe_value(settings)}, which raises {type(error).__name__}"
-        raise ConfigError(f"{prefix.rstrip('.')}: {told}" if prefix else told) from error
+        message = f"expected a table, got {describe_value(settings)}, which raises {type(error).__name__}"
+        raise ConfigError(f"{prefix.rstrip('.')}: {message}" if prefix else message) from error
     for key, value in table.items():
         word = issubclass(type(key), str)
         plain = str.__str__(key) if word else describe_value(key)
@@ -196,14 +196,14 @@ def flatten_config(config: Config) -> dict[str, Any]:
     return dict(_leaves(msgspec.to_builtins(config), ""))
 
 
-def config_differences(saved: Config, wanted: Config) -> list[str]:
+def config_differences(saved: Config, current: Config) -> list[str]:
     """Return a line for each setting that differs: "encoder.num_layers: 1 in the run, 2 now".
 
     Args:
         saved: Configuration of the run.
-        wanted: Configuration that was given now.
+        current: Configuration that was given now.
     """
-    now = flatten_config(wanted)
+    now = flatten_config(current)
     return [
         f"{key}: {quote(value)} in the run, {quote(now[key])} now"
         for key, value in flatten_config(saved).items()

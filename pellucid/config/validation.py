@@ -32,8 +32,8 @@ class Requirement(NamedTuple):
     def is_violated(self, config: Config) -> bool:
         """Return whether the setting has such a value and the condition does not hold."""
         value = _setting_value(config, self.key)
-        asked = value in self.values if self.values else value != _default_value(self.key)
-        return asked and not self.met(config)
+        applies = value in self.values if self.values else value != _default_value(self.key)
+        return applies and not self.met(config)
 
     def message(self, config: Config) -> str:
         """Return the message: "encoder.residual = true needs encoder.num_layers of 2 or more"."""
@@ -165,9 +165,9 @@ USE_CONDITIONS: Sequence[Requirement] = (
 
 def check_consistency(config: Config) -> None:
     """Raise `ConfigError` for the first setting that contradicts the others."""
-    for need in REQUIREMENTS:
-        if need.is_violated(config):
-            raise ConfigError(need.message(config))
+    for requirement in REQUIREMENTS:
+        if requirement.is_violated(config):
+            raise ConfigError(requirement.message(config))
     if config.attention.type in ("dot", "scaled-dot") and memory_size(config.encoder) != config.decoder.hidden_size:
         raise ConfigError(
             f"attention.type = {quote(config.attention.type)} compares states of equal size, but "
@@ -188,7 +188,7 @@ def check_consistency(config: Config) -> None:
 
 def unused_settings(config: Config) -> list[Requirement]:
     """Return the conditions of settings that have no effect in this configuration."""
-    return [need for need in USE_CONDITIONS if need.is_violated(config)]
+    return [requirement for requirement in USE_CONDITIONS if requirement.is_violated(config)]
 
 
 def reject_unused(config: Config, keys: Collection[str] | None = None) -> None:
@@ -198,16 +198,16 @@ def reject_unused(config: Config, keys: Collection[str] | None = None) -> None:
         config: The configuration.
         keys: Settings to check; all by default.
     """
-    for need in unused_settings(config):
-        if keys is None or need.key in keys:
-            raise ConfigError(f"{need.message(config)}; otherwise it has no effect")
+    for requirement in unused_settings(config):
+        if keys is None or requirement.key in keys:
+            raise ConfigError(f"{requirement.message(config)}; otherwise it has no effect")
 
 
 def reset_unused(config: Config) -> Config:
     """Return a configuration with all settings that have no effect reset to their defaults."""
-    for need in unused_settings(config):
-        section, _, name = need.key.partition(".")
-        part = msgspec.structs.replace(getattr(config, section), **{name: _default_value(need.key)})
+    for requirement in unused_settings(config):
+        section, _, name = requirement.key.partition(".")
+        part = msgspec.structs.replace(getattr(config, section), **{name: _default_value(requirement.key)})
         config = msgspec.structs.replace(config, **{section: part})
     return config
 

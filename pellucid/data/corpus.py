@@ -97,8 +97,8 @@ def map_corpus(path: Path, key: str, tagged: bool) -> EncodedCorpus:
             # Python's mmap accepts every path; pyarrow's accepts UTF-8 only.
             content = pyarrow.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         reader = pyarrow.ipc.open_file(content)
-        told = reader.schema.metadata[METADATA]
-        notes = msgspec.convert(parse_json(told), _CorpusMetadata)
+        metadata = reader.schema.metadata[METADATA]
+        notes = msgspec.convert(parse_json(metadata), _CorpusMetadata)
         if notes.key != key:  # before any large array is read
             raise CorpusError("it was built from other files or settings")
         batch = reader.get_batch(0)
@@ -106,8 +106,8 @@ def map_corpus(path: Path, key: str, tagged: bool) -> EncodedCorpus:
         encoded = EncodedExamples(*(_column(batch.column(name)) for name in EncodedExamples._fields))
     except (pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise CorpusError("it is damaged, or not a corpus") from error
-    whole = batch.schema.metadata.get(DIGEST) == _digest(encoded, told)
-    if not whole or not _has_valid_ids(encoded, count_ids(notes.vocabularies, tagged)):
+    is_intact = batch.schema.metadata.get(DIGEST) == _digest(encoded, metadata)
+    if not is_intact or not _has_valid_ids(encoded, count_ids(notes.vocabularies, tagged)):
         raise CorpusError("it is damaged")
     return EncodedCorpus(notes.key, notes.found, notes.vocabularies, encoded)
 

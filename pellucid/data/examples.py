@@ -31,23 +31,23 @@ from pellucid.data.tokenizers import Tokenizer, Tokenizers, build_tokenizers
 from pellucid.errors import ConfigError, DataError, parse_whole_number, quote
 
 
-def pair_error(source: str, target: str, sides: Tokenizers, config: DataConfig) -> str:
+def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataConfig) -> str:
     """Return why a pair is invalid, or "" if it is valid.
 
     Args:
         source: The source.
         target: The target.
-        sides: The tokenizers of the configuration.
+        tokenizers: The tokenizers of the configuration.
         config: The data settings.
     """
     max_length = config.max_length
-    reason = length_error("source", source, sides.source, max_length)
-    reason = reason or length_error("target", target, sides.target, max_length)
+    reason = length_error("source", source, tokenizers.source, max_length)
+    reason = reason or length_error("target", target, tokenizers.target, max_length)
     if reason:
         return reason
-    if sides.target.kind == "position":
-        return _position_error(target, sides.source.count(source))
-    return _alignment_error(source, target, sides) if config.aligned else ""
+    if tokenizers.target.kind == "position":
+        return _position_error(target, tokenizers.source.count(source))
+    return _alignment_error(source, target, tokenizers) if config.aligned else ""
 
 
 def length_error(side: str, text: str, tokenizer: Tokenizer, max_length: int, min_length: int = 1) -> str:
@@ -81,12 +81,12 @@ def _position_error(target: str, positions: int) -> str:
     return f"the target is not a source position: expected a number from 1 to {positions}, got {quote(target)}"
 
 
-def _alignment_error(source: str, target: str, sides: Tokenizers) -> str:
+def _alignment_error(source: str, target: str, tokenizers: Tokenizers) -> str:
     """Return why source and target symbols do not correspond one to one, or "" if they do."""
-    read, written = len(sides.source.split(source)), sides.target.split(target)
+    read, written = len(tokenizers.source.split(source)), tokenizers.target.split(target)
     if read != len(written):
         return f"the source has {read} symbols and the target has {len(written)}: data.aligned needs equal numbers"
-    unscored = sides.target.ignored_tag
+    unscored = tokenizers.target.ignored_tag
     if unscored and all(symbol == unscored for symbol in written):
         return f"no symbol of the target is scored: all equal data.ignored_tag = {quote(unscored)}"
     return ""
@@ -150,8 +150,8 @@ def read_examples(path: Path, config: DataConfig, target_path: Path | None = Non
     """
     columns = _selected_columns(config, PAIR_ROLES)
     if target_path is not None:
-        whole = f"the pair {path} and {target_path}"
-        return _collect_examples(read_parallel_records(path, target_path, columns), config, str(path), whole)
+        description = f"the pair {path} and {target_path}"
+        return _collect_examples(read_parallel_records(path, target_path, columns), config, str(path), description)
     return _read_pairs(path, config, columns)
 
 
@@ -190,12 +190,12 @@ def describe_used_columns(path: Path, config: DataConfig) -> str:
         path: The file.
         config: The data settings.
     """
-    wanted = _selected_columns(config, PAIR_ROLES).selected
-    if config.header is True or None in map(column_number, wanted.values()):
+    selected = _selected_columns(config, PAIR_ROLES).selected
+    if config.header is True or None in map(column_number, selected.values()):
         return ""
     width = count_columns(path, config)
-    told = ", ".join(f"{column} as {role}" for role, column in wanted.items())
-    return f"the file has {width} columns; used are {told}" if width > len(set(wanted.values())) else ""
+    used = ", ".join(f"{column} as {role}" for role, column in selected.items())
+    return f"the file has {width} columns; used are {used}" if width > len(set(selected.values())) else ""
 
 
 def column_note(path: Path, config: DataConfig, target_path: Path | None = None) -> str:
@@ -246,7 +246,9 @@ FILE_FORMAT, STREAM_FORMAT = InputFormat(), InputFormat(header=False)
 """Default formats of files, and of lines from a stream."""
 
 
-def read_sources(path: Path, config: DataConfig, known: InputFormat = FILE_FORMAT) -> Iterator[Example | BadLine]:
+def read_sources(
+    path: Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT
+) -> Iterator[Example | BadLine]:
     """Read the sources of a file for prediction. The targets of the examples are empty.
 
     A blank line is an empty source. A line of TSV or CSV with one column is the source.
@@ -254,7 +256,7 @@ def read_sources(path: Path, config: DataConfig, known: InputFormat = FILE_FORMA
     Args:
         path: The file.
         config: The data settings of the run.
-        known: Format of the file, where the user specifies it.
+        input_format: Format of the file, where the user specifies it.
 
     Yields:
         One example or bad line for each record, in order.
@@ -262,11 +264,11 @@ def read_sources(path: Path, config: DataConfig, known: InputFormat = FILE_FORMA
     Raises:
         DataError: The file cannot be read, or its header lacks the configured columns. Raised before the first item.
     """
-    yield from _checked_sources(_file_records(path, config, known, _source_columns(config)), config, str(path))
+    yield from _checked_sources(_file_records(path, config, input_format, _source_columns(config)), config, str(path))
 
 
 def parse_sources(
-    lines: Iterable[bytes], name: str, config: DataConfig, known: InputFormat = STREAM_FORMAT
+    lines: Iterable[bytes], name: str, config: DataConfig, input_format: InputFormat = STREAM_FORMAT
 ) -> Iterator[Example | BadLine]:
     """Parse lines as sources for prediction, one at a time: a line is requested after the previous one was processed.
 
@@ -274,7 +276,7 @@ def parse_sources(
         lines: The lines, with line ends.
         name: Name of the stream for messages.
         config: The data settings of the run; format "auto" means TSV, and their header setting applies to CSV only.
-        known: Format of the lines, where the user specifies it.
+        input_format: Format of the lines, where the user specifies it.
 
     Yields:
         One example or bad line for each record, in order.
@@ -282,10 +284,10 @@ def parse_sources(
     Raises:
         DataError: The format is Parquet, which cannot be parsed as lines.
     """
-    yield from _checked_sources(_parse_lines(lines, name, config, known, _source_columns(config)), config, name)
+    yield from _checked_sources(_parse_lines(lines, name, config, input_format, _source_columns(config)), config, name)
 
 
-def read_pairs(path: Path, config: DataConfig, known: InputFormat = FILE_FORMAT) -> Iterator[Example | BadLine]:
+def read_pairs(path: Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT) -> Iterator[Example | BadLine]:
     """Read the pairs of a file for scoring: one item for each record, in order.
 
     A line is valid under the conditions for a training file, except that a blank line is an empty pair.
@@ -293,7 +295,7 @@ def read_pairs(path: Path, config: DataConfig, known: InputFormat = FILE_FORMAT)
     Args:
         path: The file.
         config: The data settings of the run.
-        known: Format of the file, where the user specifies it.
+        input_format: Format of the file, where the user specifies it.
 
     Yields:
         One example or bad line for each record.
@@ -302,12 +304,12 @@ def read_pairs(path: Path, config: DataConfig, known: InputFormat = FILE_FORMAT)
         DataError: As in `read_sources`.
     """
     yield from _checked_pairs(
-        _file_records(path, config, known, _selected_columns(config, PAIR_ROLES)), config, str(path)
+        _file_records(path, config, input_format, _selected_columns(config, PAIR_ROLES)), config, str(path)
     )
 
 
 def parse_pairs(
-    lines: Iterable[bytes], name: str, config: DataConfig, known: InputFormat = STREAM_FORMAT
+    lines: Iterable[bytes], name: str, config: DataConfig, input_format: InputFormat = STREAM_FORMAT
 ) -> Iterator[Example | BadLine]:
     """Parse lines as pairs for scoring, one at a time.
 
@@ -315,7 +317,7 @@ def parse_pairs(
         lines: The lines, with line ends.
         name: Name of the stream for messages.
         config: The data settings of the run.
-        known: Format of the lines, where the user specifies it.
+        input_format: Format of the lines, where the user specifies it.
 
     Yields:
         One example or bad line for each record.
@@ -324,23 +326,23 @@ def parse_pairs(
         DataError: As in `parse_sources`.
     """
     yield from _checked_pairs(
-        _parse_lines(lines, name, config, known, _selected_columns(config, PAIR_ROLES)), config, name
+        _parse_lines(lines, name, config, input_format, _selected_columns(config, PAIR_ROLES)), config, name
     )
 
 
-def _file_records(path: Path, config: DataConfig, known: InputFormat, columns: ColumnSelection) -> Records:
+def _file_records(path: Path, config: DataConfig, input_format: InputFormat, columns: ColumnSelection) -> Records:
     """Return the records of an input file."""
-    format = resolve_input_format(path, config) if known.format == "auto" else known.format
-    return read_records(path, format, columns._replace(max_columns=known.columns))
+    format = resolve_input_format(path, config) if input_format.format == "auto" else input_format.format
+    return read_records(path, format, columns._replace(max_columns=input_format.columns))
 
 
 def _parse_lines(
-    lines: Iterable[bytes], name: str, config: DataConfig, known: InputFormat, columns: ColumnSelection
+    lines: Iterable[bytes], name: str, config: DataConfig, input_format: InputFormat, columns: ColumnSelection
 ) -> Records:
     """Return the records of input lines."""
-    format = config.format if known.format == "auto" else known.format
-    header = columns.header if format == "csv" else known.header
-    return parse_records(lines, name, format, columns._replace(header=header, max_columns=known.columns))
+    format = config.format if input_format.format == "auto" else input_format.format
+    header = columns.header if format == "csv" else input_format.header
+    return parse_records(lines, name, format, columns._replace(header=header, max_columns=input_format.columns))
 
 
 def _selected_columns(config: DataConfig, roles: tuple[str, ...], group: str = "") -> ColumnSelection:
@@ -362,32 +364,34 @@ def _source_columns(config: DataConfig) -> ColumnSelection:
 
 
 def _read_pairs(
-    path: Path, config: DataConfig, columns: ColumnSelection, last: dict[int, str] | None = None
+    path: Path, config: DataConfig, columns: ColumnSelection, last_fields: dict[int, str] | None = None
 ) -> ExampleFile:
     """Read all pairs of a file; `last`, if given, receives the last column of each line."""
     format = resolve_format(path, config)
     if format == "text":
         raise ConfigError(f'data.format = "text" needs two parallel files: give the file of targets as well as {path}')
     records = read_records(path, format, columns)
-    records = records if last is None else split_last_field(records, last)
-    below = " below the header" if format in TABLE_FORMATS and columns.header is True else ""
-    reading = _collect_examples(records, config, str(path), str(path), below)
+    records = records if last_fields is None else split_last_field(records, last_fields)
+    location = " below the header" if format in TABLE_FORMATS and columns.header is True else ""
+    reading = _collect_examples(records, config, str(path), str(path), location)
     if format in TABLE_FORMATS and columns.header == "auto":
         check_header_cells(reading.examples, f"{path}:{reading.lines[0]}")
     return reading
 
 
-def _collect_examples(records: Records, config: DataConfig, name: str, whole: str, below: str = "") -> ExampleFile:
+def _collect_examples(
+    records: Records, config: DataConfig, name: str, description: str, location: str = ""
+) -> ExampleFile:
     """Sort records into examples, bad lines and blank lines.
 
     Args:
         records: The records.
         config: The data settings; the first bad line raises an error unless they are skipped.
         name: Name of the file, for bad lines.
-        whole: Name of the file or the pair of files, for the error that there is no example.
-        below: " below the header" where the file has one, for that error.
+        description: Name of the file or the pair of files, for the error that there is no example.
+        location: " below the header" where the file has one, for that error.
     """
-    sides = build_tokenizers(config)
+    tokenizers = build_tokenizers(config)
     reading = ExampleFile([], [], [], 0)
     blank = 0
     for record in records:
@@ -398,7 +402,7 @@ def _collect_examples(records: Records, config: DataConfig, name: str, whole: st
             continue
         else:
             example = Example(*record.fields)
-            reason = pair_error(example.source, example.target, sides, config)
+            reason = pair_error(example.source, example.target, tokenizers, config)
             if not reason:
                 reading.examples.append(example)
                 reading.lines.append(record.line)
@@ -409,7 +413,7 @@ def _collect_examples(records: Records, config: DataConfig, name: str, whole: st
         reading.bad.append(bad)
     reading = reading._replace(blank=blank)
     if not reading.examples:
-        raise DataError(_no_example_message(reading, whole, below))
+        raise DataError(_no_example_message(reading, description, location))
     return reading
 
 
@@ -427,21 +431,21 @@ def _checked_sources(records: Records, config: DataConfig, name: str) -> Iterato
 
 def _checked_pairs(records: Records, config: DataConfig, name: str) -> Iterator[Example | BadLine]:
     """Yield the pair of each record, or why it is invalid."""
-    sides = build_tokenizers(config)
+    tokenizers = build_tokenizers(config)
     for record in records:
         if isinstance(record, BadLine) or not record.fields:
             yield record if isinstance(record, BadLine) else Example("", "")
             continue
         example = Example(*record.fields)
-        reason = pair_error(example.source, example.target, sides, config)
+        reason = pair_error(example.source, example.target, tokenizers, config)
         yield BadLine(name, record.line, reason) if reason else example
 
 
-def _no_example_message(reading: ExampleFile, name: str, below: str) -> str:
+def _no_example_message(reading: ExampleFile, name: str, location: str) -> str:
     """Return the error message for a file without examples."""
     if reading.bad:
         blank = f", {reading.blank} blank" if reading.blank else ""
         return f"{name} contains no example: {len(reading.bad)} bad lines{blank}; the first: {reading.bad[0]}"
     if reading.blank:
         return f"{name} contains no example: all its lines are blank ({reading.blank})"
-    return f"{name} contains no example: it is empty{below}"
+    return f"{name} contains no example: it is empty{location}"

@@ -32,8 +32,8 @@ def encode_extended(
     Returns:
         Source and target ids. A target symbol that neither the vocabulary nor the source holds stays UNK.
     """
-    plain = encode_examples(examples, tokenizers, vocabularies)
-    target = plain.target._replace(values=plain.target.values.astype(np.int32))
+    encoded = encode_examples(examples, tokenizers, vocabularies)
+    target = encoded.target._replace(values=encoded.target.values.astype(np.int32))
     size = len(vocabularies.target)
     for row in _rows_with_unknown(target):
         read, features = input_symbols(examples[row], tokenizers)
@@ -42,7 +42,7 @@ def encode_extended(
         for at, symbol in enumerate(written):
             if target.values[start + at] == UNK and symbol in read[features:]:
                 target.values[start + at] = size + read.index(symbol, features) - features * added
-    return EncodedExamples(extend_sources(plain.source, examples, tokenizers, vocabularies, added), target)
+    return EncodedExamples(extend_sources(encoded.source, examples, tokenizers, vocabularies, added), target)
 
 
 def extend_sources(
@@ -65,15 +65,15 @@ def extend_sources(
         The sources with extended ids.
     """
     known = len(vocabularies.source) + len(vocabularies.features)
-    target, told = vocabularies.target, sources._replace(values=sources.values.astype(np.int32))
+    target, extended = vocabularies.target, sources._replace(values=sources.values.astype(np.int32))
     for row in _rows_with_unknown(sources):
         read, features = input_symbols(examples[row], tokenizers)
         start = sources.offsets[row]
         for at, symbol in enumerate(read):
             if sources.values[start + at] == UNK:
                 place = len(target) + read.index(symbol, features) - features * added
-                told.values[start + at] = known + target.ids.get(symbol, place)
-    return told
+                extended.values[start + at] = known + target.ids.get(symbol, place)
+    return extended
 
 
 def input_symbols(example: Example, tokenizers: Tokenizers) -> tuple[list[str], int]:
@@ -103,6 +103,6 @@ def extended_ids(symbols: Sequence[str], vocabulary: Vocabulary, read: tuple[Seq
 
 def _rows_with_unknown(column: Ragged) -> list[int]:
     """Return the indices of sequences that contain UNK."""
-    found: Int[np.ndarray, " F"] = np.flatnonzero(column.values == UNK)
-    rows: list[int] = np.unique(np.searchsorted(column.offsets, found, side="right") - 1).tolist()
+    unknown: Int[np.ndarray, " F"] = np.flatnonzero(column.values == UNK)
+    rows: list[int] = np.unique(np.searchsorted(column.offsets, unknown, side="right") - 1).tolist()
     return rows

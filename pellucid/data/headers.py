@@ -42,15 +42,15 @@ class HeaderError(DataError):
     """A first line that looks like a header, where the user has not said whether it is one."""
 
 
-def config_for_file(trained: DataConfig, header: Header = "auto") -> DataConfig:
+def config_for_file(config: DataConfig, header: Header = "auto") -> DataConfig:
     """Return the data settings for a file other than the training file.
 
     Args:
-        trained: The data settings of the run.
+        config: The data settings of the run.
         header: Whether the file has a header. "auto": it has one if the training file had one, else the first line is
             examined.
     """
-    return msgspec.structs.replace(trained, header=header if header != "auto" else trained.header or "auto")
+    return msgspec.structs.replace(config, header=header if header != "auto" else config.header or "auto")
 
 
 def check_header_names(fields: Sequence[str], place: str) -> None:
@@ -60,9 +60,9 @@ def check_header_names(fields: Sequence[str], place: str) -> None:
         fields: All cells of a first line.
         place: File and line, for the message.
     """
-    found = dict.fromkeys(field for field in fields if is_column_name(field))
-    if len(found) > 1 and 2 * len(found) >= len(fields) and len(set(fields)) == len(fields):
-        one, other, *_ = map(quote, found)
+    names = dict.fromkeys(field for field in fields if is_column_name(field))
+    if len(names) > 1 and 2 * len(names) >= len(fields) and len(set(fields)) == len(fields):
+        one, other, *_ = map(quote, names)
         raise HeaderError(
             f"{place}: the first line looks like a header, with columns named {one} and {other}: {HEADER_FLAGS_HINT}"
         )
@@ -111,10 +111,10 @@ def check_shared_header(training: Sequence[tuple[str, ...]], validation: Sequenc
         return ""
     if training.count(first) > 1 or validation.count(first) > 1:
         return ""
-    told = f"both files begin with {quote(first[0])}, {quote(first[1])}, which occurs nowhere else in them"
+    evidence = f"both files begin with {quote(first[0])}, {quote(first[1])}, which occurs nowhere else in them"
     if set(training[1:]).isdisjoint(validation[1:]):
-        raise HeaderError(f"{place}: the first line looks like a header: {told}: {HEADER_FLAGS_HINT}")
-    return f"the first line may be a header: {told}; {READ_AS_EXAMPLE}"
+        raise HeaderError(f"{place}: the first line looks like a header: {evidence}: {HEADER_FLAGS_HINT}")
+    return f"the first line may be a header: {evidence}; {READ_AS_EXAMPLE}"
 
 
 def is_column_name(cell: str) -> bool:

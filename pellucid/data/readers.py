@@ -110,32 +110,32 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
             which = " or ".join(quote(column) for column in columns.selected.values())
             yield BadLine(name, row.line, f"got {len(row.fields)} columns, but no header names {which}")
         elif len(row.fields) < needed:
-            what = f"expected {needed} columns, got {len(row.fields)} ({separators} separate columns)"
-            yield BadLine(name, row.line, what)
+            message = f"expected {needed} columns, got {len(row.fields)} ({separators} separate columns)"
+            yield BadLine(name, row.line, message)
         elif columns.max_columns and len(row.fields) > columns.max_columns and columns.header is not True:
-            what = (
+            message = (
                 f"expected at most {columns.max_columns} columns, got {len(row.fields)} ({separators} separate columns)"
             )
-            yield BadLine(name, row.line, what)
+            yield BadLine(name, row.line, message)
         elif width.differs(row):
-            what = f"expected {width.columns} columns as in line {width.line}, got {len(row.fields)}"
-            yield BadLine(name, row.line, what)
+            message = f"expected {width.columns} columns as in line {width.line}, got {len(row.fields)}"
+            yield BadLine(name, row.line, message)
         else:
             yield Record(row.line, [row.fields[position] for position in positions])
 
 
-def split_last_field(records: Records, kept: dict[int, str]) -> Records:
-    """Yield records without their last field, which is stored in `kept` under the line number.
+def split_last_field(records: Records, last_fields: dict[int, str]) -> Records:
+    """Yield records without their last field, which is stored in `last_fields` under the line number.
 
     Args:
         records: Records with at least one field; bad and blank lines pass unchanged.
-        kept: Dict that receives the last fields.
+        last_fields: Dict that receives the last fields.
     """
     for record in records:
         if isinstance(record, BadLine) or not record.fields:
             yield record
         else:
-            kept[record.line] = record.fields[-1]
+            last_fields[record.line] = record.fields[-1]
             yield Record(record.line, record.fields[:-1])
 
 
@@ -372,8 +372,8 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
                     f"contains {first - 1:,}"
                 )
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
-            told = abbreviate(str(error).partition("\n")[0] or type(error).__name__, 200)
-            raise DataError(f"cannot read {path} as Parquet: {told}") from error
+            message = abbreviate(str(error).partition("\n")[0] or type(error).__name__, 200)
+            raise DataError(f"cannot read {path} as Parquet: {message}") from error
 
 
 def _split_rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str]]) -> Records:
@@ -450,9 +450,9 @@ def _csv_lines(lines: Iterable[bytes], record: _CsvRecord) -> Iterator[str]:
 
 def _csv_error_text(error: str, start: int, end: int) -> str:
     """Return the error of the csv module, with the lines that a quote has joined."""
-    what = "a carriage return outside quotes does not end a line" if error.startswith("new-line") else error
+    message = "a carriage return outside quotes does not end a line" if error.startswith("new-line") else error
     joined = f"; lines {start} to {end} were read as one record: is a quote missing?" if end > start else ""
-    return f"not valid CSV: {what}{joined}"
+    return f"not valid CSV: {message}{joined}"
 
 
 def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]], columns: ColumnSelection) -> list[str]:

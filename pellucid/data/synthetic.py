@@ -272,11 +272,11 @@ def split_words(words: Sequence[str], dev: int, test: int, seed: int) -> WordSpl
             f"{len(words)} words are too few for {dev} validation words, {test} test words and some training words"
         )
     order = np.random.default_rng(seed).permutation(len(words)).tolist()
-    mixed = [words[at] for at in order]
-    return WordSplit(mixed[dev + test :], mixed[:dev], mixed[dev : dev + test])
+    shuffled = [words[at] for at in order]
+    return WordSplit(shuffled[dev + test :], shuffled[:dev], shuffled[dev : dev + test])
 
 
-def make_typos(words: Sequence[str], each: int, known: Set[str], seed: int) -> list[Typo]:
+def make_typos(words: Sequence[str], per_word: int, known: Set[str], seed: int) -> list[Typo]:
     """Return typos of words: one wrong letter at a random position.
 
     The position is uniform over the word. The letter is uniform over a to z, except the correct letter and those that
@@ -284,7 +284,7 @@ def make_typos(words: Sequence[str], each: int, known: Set[str], seed: int) -> l
 
     Args:
         words: The words.
-        each: Number of typos of each word.
+        per_word: Number of typos of each word.
         known: Words that a typo must not equal.
         seed: Seed, which determines the typos.
 
@@ -295,7 +295,7 @@ def make_typos(words: Sequence[str], each: int, known: Set[str], seed: int) -> l
         DataError: Every form that differs in one letter is a word.
     """
     generator = np.random.default_rng(seed)
-    return [_make_typo(word, known, generator) for word in words for _ in range(each)]
+    return [_make_typo(word, known, generator) for word in words for _ in range(per_word)]
 
 
 def _make_typo(word: str, known: Set[str], generator: np.random.Generator) -> Typo:
@@ -306,9 +306,9 @@ def _make_typo(word: str, known: Set[str], generator: np.random.Generator) -> Ty
         if first not in known and first != word:
             return Typo(first, place + 1, word)
         forms = [f"{word[:place]}{letter}{word[place + 1 :]}" for letter in ascii_lowercase]
-        good = [form for form in forms if form not in known and form != word]
-        if good:
-            return Typo(good[generator.integers(len(good))], place + 1, word)
+        valid = [form for form in forms if form not in known and form != word]
+        if valid:
+            return Typo(valid[generator.integers(len(valid))], place + 1, word)
     raise DataError(f"every form that differs from {quote(word)} in one letter is a word of the list")
 
 

@@ -334,13 +334,13 @@ def summarize_attention(
     table = np.array(pairs).reshape(len(traces), 2 * len(STATISTICS))
     if not table.any():
         return []
-    drawn = bootstrap_sums(table, seed).reshape(-1, len(STATISTICS), 2)
+    resamples = bootstrap_sums(table, seed).reshape(-1, len(STATISTICS), 2)
     found = []
     for at, ((name, unit, definition), (sums, counts)) in enumerate(
         zip(STATISTICS, table.sum(axis=0).reshape(-1, 2).tolist(), strict=True)
     ):
         if counts:
-            ratios = drawn[drawn[:, at, 1] > 0, at]
+            ratios = resamples[resamples[:, at, 1] > 0, at]
             low, high = np.percentile(ratios[:, 0] / ratios[:, 1], [2.5, 97.5]).tolist()
             found.append(AttentionStatistic(name, sums / counts, unit, low, high, definition))
     return found

@@ -196,9 +196,9 @@ class Assessment:
                 [trace.score for trace in self.traces], [example.exact for example in self.scored]
             )
         tags = [
-            (sure, answered == wanted)
+            (sure, decoded == wanted)
             for each in self.scored
-            for sure, answered, wanted in zip(each.log_probabilities, each.output, each.reference, strict=False)
+            for sure, decoded, wanted in zip(each.log_probabilities, each.output, each.reference, strict=False)
         ]
         return measure_calibration([sure for sure, _ in tags], [right for _, right in tags])
 
@@ -284,7 +284,7 @@ class Assessment:
 
 
 def assess_outputs(
-    name: str, answered: DecodedExamples, own: Tokenizers, shared: Tokenizers, metrics: TaskMetrics, texts: bool = False
+    name: str, decoded: DecodedExamples, own: Tokenizers, shared: Tokenizers, metrics: TaskMetrics, texts: bool = False
 ) -> Assessment:
     """Compare the outputs of a run with references.
 
@@ -297,8 +297,8 @@ def assess_outputs(
         metrics: Metrics of the task.
         texts: Whether to score outputs as texts as well.
     """
-    flat = [trace for outputs in answered.outputs for trace in outputs]
-    wanted = [texts for texts, outputs in zip(answered.references, answered.outputs, strict=True) for _ in outputs]
+    flat = [trace for outputs in decoded.outputs for trace in outputs]
+    wanted = [texts for texts, outputs in zip(decoded.references, decoded.outputs, strict=True) for _ in outputs]
     scored = score_traces(flat, wanted, shared)
     if own.target != shared.target:
         scored = [
@@ -306,17 +306,17 @@ def assess_outputs(
             for each, trace in zip(scored, flat, strict=True)
         ]
     rest = iter(scored)
-    lists = [list(islice(rest, len(outputs))) for outputs in answered.outputs]
+    lists = [list(islice(rest, len(outputs))) for outputs in decoded.outputs]
     return Assessment(
-        name, answered, lists, metrics, texts, shared.target.kind == "characters", shared.target.ignored_tag
+        name, decoded, lists, metrics, texts, shared.target.kind == "characters", shared.target.ignored_tag
     )
 
 
 def join_assessments(parts: Sequence[Assessment]) -> Assessment:
     """Return several assessments of one run, on different groups, as one."""
-    answered = DecodedExamples(*(list(chain(*lists)) for lists in zip(*(part.decoded for part in parts), strict=True)))
+    decoded = DecodedExamples(*(list(chain(*lists)) for lists in zip(*(part.decoded for part in parts), strict=True)))
     candidates = [own for part in parts for own in part.candidates]
-    return replace(parts[0], decoded=answered, candidates=candidates)
+    return replace(parts[0], decoded=decoded, candidates=candidates)
 
 
 def compare_runs(a: Assessment, b: Assessment) -> RunComparison:

@@ -143,7 +143,7 @@ class LabelMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, without metrics that the task does not have."""
-        told: dict[str, Any] = {
+        values: dict[str, Any] = {
             "task": self.task,
             "accuracy": self.accuracy,
             "accuracy_ci95": list(self.accuracy_ci95),
@@ -155,12 +155,12 @@ class LabelMetrics:
             ("top_3", self.top_k_accuracy),
         ):
             if value is not None:
-                told[name] = value
+                values[name] = value
         if self.top_k_ci95 is not None:
-            told["top_3_ci95"] = list(self.top_k_ci95)
+            values["top_3_ci95"] = list(self.top_k_ci95)
         if self.labels:
-            told["confusion"] = {"labels": self.labels, "counts": self.confusion}
-        return told | (self.spans.to_dict() if self.spans else {})
+            values["confusion"] = {"labels": self.labels, "counts": self.confusion}
+        return values | (self.spans.to_dict() if self.spans else {})
 
 
 def score_positions(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
@@ -214,8 +214,8 @@ def matthews_correlation(confusion: Int[np.ndarray, "C C"]) -> float:
     spread = [total * total - sum(int(each) ** 2 for each in side) for side in (wanted, answered)]
     if not all(spread):
         return 0.0
-    together = right * total - sum(int(p) * int(t) for p, t in zip(answered, wanted, strict=True))
-    return together / math.sqrt(spread[0] * spread[1])
+    covariance = right * total - sum(int(p) * int(t) for p, t in zip(answered, wanted, strict=True))
+    return covariance / math.sqrt(spread[0] * spread[1])
 
 
 def macro_f1(confusion: Int[np.ndarray, "C C"]) -> float:

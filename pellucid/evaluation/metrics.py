@@ -87,10 +87,10 @@ def bootstrap_ratio(numerators: Sequence[int], denominators: Sequence[int], seed
         B. Efron and R. J. Tibshirani (1993), "An introduction to the bootstrap", chapter 13.
     """
     sums = resample_sums(np.column_stack([numerators, denominators]), np.random.default_rng(seed))
-    told = sums[sums.any(axis=1)]
-    if not len(told):
+    valid = sums[sums.any(axis=1)]
+    if not len(valid):
         return ConfidenceInterval(0.0, 0.0)
-    low, high = np.percentile(told[:, 0] / np.maximum(told[:, 1], 1), [2.5, 97.5])
+    low, high = np.percentile(valid[:, 0] / np.maximum(valid[:, 1], 1), [2.5, 97.5])
     return ConfidenceInterval(float(low), float(high))
 
 

@@ -74,8 +74,8 @@ def macro_average(tables: Sequence[Int[np.ndarray, "_ 3"]], seed: int = 1) -> Me
     """
     generator = np.random.default_rng(seed)
     exact, errors = np.mean([rates_from_sums(table.sum(axis=0), len(table)) for table in tables], axis=0).tolist()
-    drawn = np.mean([rates_from_sums(resample_sums(table, generator), len(table)) for table in tables], axis=0)
-    low, high = np.percentile(drawn, [2.5, 97.5], axis=0).tolist()
+    resamples = np.mean([rates_from_sums(resample_sums(table, generator), len(table)) for table in tables], axis=0)
+    low, high = np.percentile(resamples, [2.5, 97.5], axis=0).tolist()
     return MeanRates(exact, ConfidenceInterval(low[0], high[0]), errors, ConfidenceInterval(low[1], high[1]))
 
 

@@ -100,13 +100,13 @@ def compare_outcomes(a: Sequence[OutcomeTable], b: Sequence[OutcomeTable], seed:
         raise InputError("runs must be compared on the same examples, but they have different numbers of examples")
     pairs = [np.hstack(tables) for tables in zip(a, b, strict=True)]
     generator = np.random.default_rng(seed)
-    seen = _mean_rates(pairs, lambda pair: pair.sum(axis=0))
-    drawn = _mean_rates(pairs, lambda pair: resample_sums(pair, generator))
-    swapped = _mean_rates(pairs, lambda pair: _permute_sums(pair, generator))
+    observed = _mean_rates(pairs, lambda pair: pair.sum(axis=0))
+    resamples = _mean_rates(pairs, lambda pair: resample_sums(pair, generator))
+    permuted = _mean_rates(pairs, lambda pair: _permute_sums(pair, generator))
     wrong = np.concatenate([pair[:, [0, 3]] for pair in pairs])
     both, only_a, only_b, neither = np.bincount(2 * wrong[:, 0] + wrong[:, 1], minlength=4).tolist()
     exact, errors = (
-        _rate_difference(seen[:, at], drawn[..., at], swapped[..., at], sign) for at, sign in ((0, 1), (1, -1))
+        _rate_difference(observed[:, at], resamples[..., at], permuted[..., at], sign) for at, sign in ((0, 1), (1, -1))
     )
     return RunComparison(exact, errors, only_a, only_b, both, neither)
 
@@ -138,22 +138,25 @@ def _permute_sums(pair: Int[np.ndarray, "n 6"], generator: np.random.Generator) 
 
 
 def _rate_difference(
-    seen: Float[np.ndarray, " 2"], drawn: Float[np.ndarray, "2 r"], swapped: Float[np.ndarray, "2 R"], better: int
+    observed: Float[np.ndarray, " 2"],
+    resamples: Float[np.ndarray, "2 r"],
+    permuted: Float[np.ndarray, "2 R"],
+    sign: int,
 ) -> RateDifference:
     """Return the difference of one rate.
 
     Args:
-        seen: Observed rates of A and B.
-        drawn: Rates of A and B in each resample.
-        swapped: Rates of A and B in each permutation.
-        better: 1 if higher is better, −1 if lower is better.
+        observed: Observed rates of A and B.
+        resamples: Rates of A and B in each resample.
+        permuted: Rates of A and B in each permutation.
+        sign: 1 if higher is better, −1 if lower is better.
     """
-    a, b = seen.tolist()
-    spread = drawn[0] - drawn[1]
+    a, b = observed.tolist()
+    spread = resamples[0] - resamples[1]
     low, high = np.percentile(spread, [2.5, 97.5]).tolist()
     # The tolerance counts differences that are equal except for rounding.
-    extreme = np.abs(swapped[0] - swapped[1]) >= abs(a - b) - 1e-9
-    wins = (better * spread > 0).mean() + (spread == 0).mean() / 2
+    extreme = np.abs(permuted[0] - permuted[1]) >= abs(a - b) - 1e-9
+    wins = (sign * spread > 0).mean() + (spread == 0).mean() / 2
     return RateDifference(
         a, b, a - b, ConfidenceInterval(low, high), float((1 + extreme.sum()) / (1 + extreme.size)), float(wins)
     )

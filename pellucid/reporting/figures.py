@@ -204,7 +204,8 @@ def attention_figure(trace: Trace) -> Figure:
 
 
 def curves_figure(
-    log: Sequence[Mapping[str, Any]], followed: Sequence[ValidationMetric] = ERROR_RATE_METRICS.validation_metrics
+    log: Sequence[Mapping[str, Any]],
+    validation_metrics: Sequence[ValidationMetric] = ERROR_RATE_METRICS.validation_metrics,
 ) -> Figure:
     """Return the learning curves: losses, and below them the validation metrics, over samples; the best checkpoint is
     marked.
@@ -217,7 +218,7 @@ def curves_figure(
     upper, lower = figure.subplots(2, 1, sharex=True)
     _draw_curve(upper, logged_values(log, "stepped", "loss"), "training loss", MUTED, 0.8)
     _draw_curve(upper, logged_values(log, "validated", "loss"), "validation loss", ACCENT, 1.8)
-    known = [each for each in followed if logged_values(log, "validated", each.key)]
+    known = [each for each in validation_metrics if logged_values(log, "validated", each.key)]
     for place, (key, name) in enumerate(known):
         _draw_curve(lower, logged_values(log, "validated", key), name, MUTED if place else ACCENT, 1.8)
     first = known[0].key if known else ""
@@ -403,8 +404,8 @@ def add_unknown_note(axes: Axes, points: int) -> None:
         axes: The axes.
         points: Distance in points.
     """
-    told = "underlined: not in\nthe training data"
-    axes.annotate(told, (0, 0), (0, -points), "axes fraction", textcoords="offset points", va="top", size=8, color=WARN)
+    note = "underlined: not in\nthe training data"
+    axes.annotate(note, (0, 0), (0, -points), "axes fraction", textcoords="offset points", va="top", size=8, color=WARN)
 
 
 def style_axes(axes: Axes) -> None:

@@ -151,17 +151,17 @@ def compilation_note() -> str:
     return f"compiling kernels {kept}: the first update takes up to a minute"
 
 
-def format_scores(task: Task, metrics: Mapping[str, float], few: bool = False) -> str:
+def format_scores(task: Task, metrics: Mapping[str, float], short: bool = False) -> str:
     """Return the validation metrics as text.
 
     Args:
         task: Name of the task.
         metrics: Validation metrics, by their keys in the log.
-        few: Whether to return only the most important metric and the loss.
+        short: Whether to return only the most important metric and the loss.
     """
     followed = get_task(task).metrics.validation_metrics
     found = [f"{each.name} {metrics[each.key]:6.2f} %" for each in followed if each.key in metrics]
-    return " · ".join([*found[: 1 if few else None], f"loss {metrics['loss']:.3f}"])
+    return " · ".join([*found[: 1 if short else None], f"loss {metrics['loss']:.3f}"])
 
 
 @contextmanager
@@ -215,7 +215,7 @@ class MultiProgress:
                 self.bars.update(
                     self.tasks[name],
                     completed=event.progress.update,
-                    state=format_scores(event.task, event.metrics, few=True),
+                    state=format_scores(event.task, event.metrics, short=True),
                 )
             case Stopped():
                 self.remove_row(name)
@@ -239,7 +239,7 @@ class MultiProgress:
                 best = " · best" if event.best else ""
                 self.print_line(
                     f"{name}: update {event.progress.update:,} · "
-                    f"{format_scores(event.task, event.metrics, few=True)}{best}"
+                    f"{format_scores(event.task, event.metrics, short=True)}{best}"
                 )
             case Stopped():
                 best = f"best at update {event.progress.best_update:,}"

@@ -58,41 +58,41 @@ MAX_LABELS = 16
 """Maximum number of labels in a confusion table."""
 
 
-def label_rows(labelled: LabelMetrics, evaluation: Evaluation) -> list[tuple[str, str, str]]:
+def label_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tuple[str, str, str]]:
     """Return the label metrics as rows of name, value, and interval or explanation.
 
     Args:
-        labelled: The label metrics.
+        metrics: The label metrics.
         evaluation: The metrics of the same outputs as sequences.
     """
-    accuracy, about = f"{labelled.accuracy:.2f} %", _format_ci(labelled.accuracy_ci95)
+    accuracy, about = f"{metrics.accuracy:.2f} %", _format_ci(metrics.accuracy_ci95)
     rows = [("accuracy", accuracy, about)]
-    if labelled.per_position:
+    if metrics.per_position:
         exact = f"{evaluation.exact_match:.2f} %", f"{_format_ci(evaluation.exact_match_ci95)} (whole sequences)"
         rows = [("tag accuracy", accuracy, about), ("sequence accuracy", *exact)]
-        rows += [("Q3", accuracy, "accuracy of the tags H, E and C")] if labelled.q3 is not None else []
-    if labelled.top_k_accuracy is not None and labelled.top_k_ci95 is not None:
-        rows.append((f"top-{TOP_K} accuracy", f"{labelled.top_k_accuracy:.2f} %", _format_ci(labelled.top_k_ci95)))
-    if labelled.macro_f1 is not None:
-        rows.append(("macro F1", f"{labelled.macro_f1:.2f} %", "mean over labels"))
-    if labelled.mcc is not None:
-        rows.append(("Matthews correlation", f"{labelled.mcc:.4f}", "for any number of labels (Gorodkin 2004)"))
-    if labelled.spans is not None:
-        spans = labelled.spans
+        rows += [("Q3", accuracy, "accuracy of the tags H, E and C")] if metrics.q3 is not None else []
+    if metrics.top_k_accuracy is not None and metrics.top_k_ci95 is not None:
+        rows.append((f"top-{TOP_K} accuracy", f"{metrics.top_k_accuracy:.2f} %", _format_ci(metrics.top_k_ci95)))
+    if metrics.macro_f1 is not None:
+        rows.append(("macro F1", f"{metrics.macro_f1:.2f} %", "mean over labels"))
+    if metrics.mcc is not None:
+        rows.append(("Matthews correlation", f"{metrics.mcc:.4f}", "for any number of labels (Gorodkin 2004)"))
+    if metrics.spans is not None:
+        spans = metrics.spans
         rows.append(("span F1", f"{spans.f1:.2f} %", _format_ci(spans.f1_ci95)))
         counts = f"{spans.right:,} correct of {spans.found:,} predicted, {spans.wanted:,} in the references"
         rows.append(("span precision, recall", f"{spans.precision:.2f} %, {spans.recall:.2f} %", counts))
     return rows
 
 
-def label_table(labelled: LabelMetrics) -> Table | None:
+def label_table(metrics: LabelMetrics) -> Table | None:
     """Return the confusion matrix of labels; None if there are none or more than `MAX_LABELS`."""
-    if not 1 < len(labelled.labels) <= MAX_LABELS:
+    if not 1 < len(metrics.labels) <= MAX_LABELS:
         return None
     table = Table(title="labels: references (rows) and predictions (columns)", title_justify="left")
-    for head in ("", *map(visible_symbol, labelled.labels)):
+    for head in ("", *map(visible_symbol, metrics.labels)):
         table.add_column(Text(head), justify="right")
-    for label, counts in zip(labelled.labels, labelled.confusion, strict=True):
+    for label, counts in zip(metrics.labels, metrics.confusion, strict=True):
         table.add_row(Text(visible_symbol(label)), *(f"{count:,}" for count in counts))
     return table
 
@@ -139,7 +139,7 @@ def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds
 
 
 def comparison_tables(
-    runs: Sequence[Assessment], comparisons: Sequence[RunComparison], seconds: Sequence[float], listed: int
+    runs: Sequence[Assessment], comparisons: Sequence[RunComparison], seconds: Sequence[float], max_listed: int
 ) -> Iterator[Table]:
     """Yield all tables of several runs on the same examples.
 
@@ -147,7 +147,7 @@ def comparison_tables(
         runs: Assessments of the runs.
         comparisons: Comparisons of the first run with each other run.
         seconds: Time of decoding of each run.
-        listed: Maximum number of examples in each list.
+        max_listed: Maximum number of examples in each list.
     """
     yield _run_table(runs, seconds)
     if runs[0].mean:
@@ -157,8 +157,8 @@ def comparison_tables(
     for other in runs[1:]:
         for one, against in ((runs[0], other), (other, runs[0])):
             rows = exclusively_right(one, against)
-            if rows[:listed]:
-                yield _disagreement_table(one, against, rows, listed)
+            if rows[:max_listed]:
+                yield _disagreement_table(one, against, rows, max_listed)
 
 
 def exclusively_right(one: Assessment, other: Assessment) -> list[int]:
@@ -357,11 +357,11 @@ def format_p_value(p: float) -> str:
     return f"{p:.4f}" if p >= 0.0002 else "< 0.0002"
 
 
-def _disagreement_table(one: Assessment, other: Assessment, rows: Sequence[int], listed: int) -> Table:
+def _disagreement_table(one: Assessment, other: Assessment, rows: Sequence[int], max_listed: int) -> Table:
     """Return a table of examples that one run has right and the other wrong."""
-    title = f"{_run_name(one)} right, {_run_name(other)} wrong: {min(listed, len(rows)):,} of {len(rows):,}"
+    title = f"{_run_name(one)} right, {_run_name(other)} wrong: {min(max_listed, len(rows)):,} of {len(rows):,}"
     table = Table("source", _run_name(one), _run_name(other), title=title, title_justify="left")
-    for at in rows[:listed]:
+    for at in rows[:max_listed]:
         cells = (one.traces[at].text, one.traces[at].output, other.traces[at].output)
         table.add_row(*(Text(visible_text(cell)) for cell in cells))
     return table

@@ -93,13 +93,16 @@ def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only
         color: Whether to draw weights as 24-bit background colors instead of block characters.
         ascii_only: Whether to use ASCII only.
     """
-    signs = _ASCII if ascii_only else _UNICODE
+    characters = _ASCII if ascii_only else _UNICODE
     width = max(width, 40)
-    lines = list(_headline(trace, signs, width))
-    for note in _trace_notes(trace, signs):
+    lines = list(_headline(trace, characters, width))
+    for note in _trace_notes(trace, characters):
         lines += wrap_columns(note, width)
     if trace.target:
-        lines += ["", *(_tag_lines(trace, signs) if trace.per_position else _matrix_lines(trace, signs, width, color))]
+        lines += [
+            "",
+            *(_tag_lines(trace, characters) if trace.per_position else _matrix_lines(trace, characters, width, color)),
+        ]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -110,16 +113,16 @@ def shade_legend(color: bool = False, ascii_only: bool = False) -> str:
         color: Whether weights are drawn as colors.
         ascii_only: Whether to use ASCII only.
     """
-    signs = _ASCII if ascii_only else _UNICODE
+    characters = _ASCII if ascii_only else _UNICODE
     if color:
-        return f"weight 0 {''.join(_weight_cell(step / 20, 1, signs, color) for step in range(21))} 1"
-    steps = zip(signs.shades[1:], signs.least, strict=True)
+        return f"weight 0 {''.join(_weight_cell(step / 20, 1, characters, color) for step in range(21))} 1"
+    steps = zip(characters.shades[1:], characters.least, strict=True)
     return f"weight {'  '.join(f'{shade} {least:.2f}' for shade, least in steps)} and more"
 
 
-def _headline(trace: Trace, signs: _CharacterSet, width: int) -> Iterator[str]:
+def _headline(trace: Trace, characters: _CharacterSet, width: int) -> Iterator[str]:
     """Yield source, output and probability, on one line if they fit."""
-    read, wrote = signs.text(trace.text), f"{signs.arrow} {signs.text(trace.output)}"
+    read, wrote = characters.text(trace.text), f"{characters.arrow} {characters.text(trace.output)}"
     chance = f"p = {format_probability(trace.score)}"
     whole = f"{read} {wrote}   {chance}"
     if cell_len(whole) <= width:
@@ -132,7 +135,7 @@ def _headline(trace: Trace, signs: _CharacterSet, width: int) -> Iterator[str]:
     yield from [together] if cell_len(together) <= width else [last, chance]
 
 
-def _trace_notes(trace: Trace, signs: _CharacterSet) -> Iterator[str]:
+def _trace_notes(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
     """Yield remarks on a trace: truncated or empty output, no attention, unknown symbols."""
     if not trace.finished:
         yield "The output was truncated at the maximum length."
@@ -143,14 +146,14 @@ def _trace_notes(trace: Trace, signs: _CharacterSet) -> Iterator[str]:
     elif trace.target and not trace.attention.any():
         yield NO_ATTENTION
     if trace.unknown:
-        unknown = dict.fromkeys(signs.symbol(trace.source[position]) for position in trace.unknown)
+        unknown = dict.fromkeys(characters.symbol(trace.source[position]) for position in trace.unknown)
         yield f"? not in the training data: {' '.join(unknown)}"
 
 
-def _matrix_lines(trace: Trace, signs: _CharacterSet, width: int, color: bool) -> Iterator[str]:
+def _matrix_lines(trace: Trace, characters: _CharacterSet, width: int, color: bool) -> Iterator[str]:
     """Yield the lines of the matrix by panels; without attention weights, target symbols and probabilities only."""
-    labels = [truncate_columns(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in trace.target]
-    heading = f"writes {signs.down}"
+    labels = [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.cut) for symbol in trace.target]
+    heading = f"writes {characters.down}"
     margin = max(cell_len(label) for label in [heading, *labels])
     chances = [format_probability(float(value)) for value in trace.log_probabilities]
     right = max(len(chance) for chance in chances)
@@ -164,20 +167,20 @@ def _matrix_lines(trace: Trace, signs: _CharacterSet, width: int, color: bool) -
         yield from (f"{row.label}  {row.chance}" for row in rows)
         return
     room = width - margin - right - 4
-    yield f"{' ' * margin}  reads {signs.arrow}"
-    for number, panel in enumerate(_split_panels(_source_columns(trace, signs, room), room)):
+    yield f"{' ' * margin}  reads {characters.arrow}"
+    for number, panel in enumerate(_split_panels(_source_columns(trace, characters, room), room)):
         if number:
             yield ""
-        yield from _panel_lines(panel, rows, heading if not number else " " * margin, signs, color)
+        yield from _panel_lines(panel, rows, heading if not number else " " * margin, characters, color)
 
 
-def _tag_lines(trace: Trace, signs: _CharacterSet) -> Iterator[str]:
+def _tag_lines(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
     """Yield one line for each tag: symbol, tag, probability."""
     symbols, tags = (
-        [truncate_columns(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in side]
+        [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.cut) for symbol in side]
         for side in (trace.source[trace.features :], trace.target)
     )
-    reads, writes = f"reads {signs.down}", f"tag {signs.down}"
+    reads, writes = f"reads {characters.down}", f"tag {characters.down}"
     wide, right = max(map(cell_len, [reads, *symbols])), max(map(cell_len, [writes, *tags]))
     yield f"{_pad_label(reads, wide)}    {_pad_label(writes, right)}  p"
     for at, (symbol, tag, value) in enumerate(zip(symbols, tags, trace.log_probabilities.tolist(), strict=True)):
@@ -185,9 +188,9 @@ def _tag_lines(trace: Trace, signs: _CharacterSet) -> Iterator[str]:
         yield f"{_pad_label(symbol, wide)} {mark}  {_pad_label(tag, right)}  {format_probability(value)}"
 
 
-def _source_columns(trace: Trace, signs: _CharacterSet, room: int) -> list[_SourceColumn]:
+def _source_columns(trace: Trace, characters: _CharacterSet, room: int) -> list[_SourceColumn]:
     """Return the source positions as columns. Characters are drawn without gaps if they would not fit otherwise."""
-    labels = [truncate_columns(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in trace.source]
+    labels = [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.cut) for symbol in trace.source]
     sizes = [max(1, cell_len(label)) for label in labels]
     dense = all(len(grapheme_clusters(label)) <= 1 for label in labels)
     gap = 0 if dense and sum(sizes) + len(sizes) + 1 > room else 1
@@ -204,7 +207,7 @@ def _source_columns(trace: Trace, signs: _CharacterSet, room: int) -> list[_Sour
             )
         )
         if last_feature and position + 1 < len(labels):
-            columns.append(_SourceColumn(signs.bar, signs.bar, 1 + gap, True, None))
+            columns.append(_SourceColumn(characters.bar, characters.bar, 1 + gap, True, None))
     return columns
 
 
@@ -224,7 +227,7 @@ def _split_panels(columns: Sequence[_SourceColumn], room: int) -> Iterator[Seque
 
 
 def _panel_lines(
-    panel: Sequence[_SourceColumn], rows: Sequence[_TargetRow], heading: str, signs: _CharacterSet, color: bool
+    panel: Sequence[_SourceColumn], rows: Sequence[_TargetRow], heading: str, characters: _CharacterSet, color: bool
 ) -> Iterator[str]:
     """Yield the lines of a panel: source symbols, marks below unknown ones, and a line for each target symbol."""
     gap = " " * (len(rows[0].chance) - 1)
@@ -232,22 +235,22 @@ def _panel_lines(
     if any(column.mark == "?" for column in panel):
         yield f"{' ' * cell_len(heading)}  {''.join(_pad_label(column.mark, column.width) for column in panel)}"
     for t, row in enumerate(rows):
-        cells = "".join(_column_cell(column, t, signs, color) for column in panel)
+        cells = "".join(_column_cell(column, t, characters, color) for column in panel)
         yield f"{row.label}  {cells}  {row.chance}"
 
 
-def _column_cell(column: _SourceColumn, t: int, signs: _CharacterSet, color: bool) -> str:
+def _column_cell(column: _SourceColumn, t: int, characters: _CharacterSet, color: bool) -> str:
     """Return the cell of a column in row t."""
     if column.weights is None:
-        return _pad_label(signs.bar, column.width)
-    return _weight_cell(float(np.nan_to_num(column.weights[t])), column.width, signs, color)
+        return _pad_label(characters.bar, column.width)
+    return _weight_cell(float(np.nan_to_num(column.weights[t])), column.width, characters, color)
 
 
-def _weight_cell(weight: float, width: int, signs: _CharacterSet, color: bool) -> str:
+def _weight_cell(weight: float, width: int, characters: _CharacterSet, color: bool) -> str:
     """Return a weight as a shaded cell of the width of its column."""
     if not color:
         # As float32, 0.02 is slightly smaller than 0.02.
-        return signs.shades[bisect.bisect_right(signs.least, round(weight, 6))] * width
+        return characters.shades[bisect.bisect_right(characters.least, round(weight, 6))] * width
     share = min(max(weight, 0.0), 1.0)
     red, green, blue = (round(low + (high - low) * share) for low, high in zip(_DARK, _BRIGHT, strict=True))
     return f"\x1b[48;2;{red};{green};{blue}m{' ' * width}\x1b[0m"

@@ -53,16 +53,16 @@ class RegisteredTask(Protocol):
         """Settings of the task."""
 
 
-def require_target_symbols(config: Config, wanted: str = "") -> None:
+def require_target_symbols(config: Config, required: str = "") -> None:
     """Raise `ConfigError` unless targets are tokenized as required.
 
     Args:
         config: The configuration.
-        wanted: Required tokenization of targets; "" for any except "position".
+        required: Required tokenization of targets; "" for any except "position".
     """
     given = config.data.target_symbols
-    if wanted != given and (wanted or given == "position"):
-        needed = f"data.target_symbols = {quote(wanted)}" if wanted else "data.target_symbols other than 'position'"
+    if required != given and (required or given == "position"):
+        needed = f"data.target_symbols = {quote(required)}" if required else "data.target_symbols other than 'position'"
         raise ConfigError(f"task = {quote(config.task)} needs {needed}, got {quote(given)}")
 
 
