@@ -57,8 +57,8 @@ def test_the_best_is_not_the_last_where_a_later_one_was_worse() -> None:
     ("task", "lines"),
     [
         ("tag", ["* tag accuracy 90.00 %", "* sequence accuracy 12.50 %", "* cross-entropy 0.5000 a tag"]),
-        ("classify", ["* classes right 12.50 %", "* cross-entropy 0.5000 a class"]),
-        ("point", ["* positions right 12.50 %", "* cross-entropy 0.5000 a position"]),
+        ("classify", ["* accuracy 12.50 %", "* cross-entropy 0.5000 a class"]),
+        ("point", ["* accuracy 12.50 %", "* cross-entropy 0.5000 a position"]),
     ],
 )
 def test_other_answers_are_told_by_what_they_are(task: Task, lines: list[str]) -> None:

@@ -282,4 +282,4 @@ def test_columns_that_are_not_read_are_told(tmp_path: Path) -> None:
     file.write_text("".join(f"{each.source}\t{each.target}\tmore\tyet more\n" for each in PAIRS), "utf-8")
     done = evaluate(file)
     assert done.code == 0
-    assert done.err == f"pellucid: note: {file}: the file has 4 columns, read are 1 as source, 2 as target\n"
+    assert done.err == f"pellucid: note: {file}: the file has 4 columns; used are 1 as source, 2 as target\n"

@@ -134,7 +134,7 @@ def test_presets_survive_toml(size: Size, tmp_path: Path) -> None:
 
 def test_a_shortest_output_beyond_the_longest_is_refused() -> None:
     settings = {"search": {"min_length": 5, "max_length": 4}}
-    with pytest.raises(ConfigError, match=r"search\.min_length = 5 is beyond search\.max_length = 4"):
+    with pytest.raises(ConfigError, match=r"search\.min_length = 5 is greater than search\.max_length = 4"):
         build_config(settings, "a test")
     assert build_config({"search": {"min_length": 5}}, "a test").search.min_length == 5
 
@@ -304,7 +304,7 @@ def test_a_number_beyond_64_bits_is_named_with_its_key(tmp_path: Path) -> None:
 
 
 def test_lists_nested_too_deeply_are_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"my\.toml is not TOML: it is nested too deep"):
+    with pytest.raises(ConfigError, match=r"my\.toml is not TOML: it is nested too deeply"):
         load_config(written(tmp_path, "encoder.convolutions = " + "[" * 10_000 + "]" * 10_000))
 
 

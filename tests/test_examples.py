@@ -112,7 +112,7 @@ def test_whole_lines_need_a_second_file(write: Write) -> None:
     path = write("a\n")
     with pytest.raises(ConfigError) as caught:
         read_examples(path, DataConfig(format="text"))
-    expected = f'data.format = "text" reads two parallel files: give the file of targets beside {path}'
+    expected = f'data.format = "text" needs two parallel files: give the file of targets as well as {path}'
     assert str(caught.value) == expected
 
 
@@ -231,7 +231,7 @@ def test_more_columns_than_needed_are_fine(write: Write) -> None:
 
 
 def test_columns_that_are_not_read_are_counted(write: Write) -> None:
-    told = "the file has 4 columns, read are 1 as source, 2 as target"
+    told = "the file has 4 columns; used are 1 as source, 2 as target"
     assert describe_used_columns(write("\na\tb\tc\td\n", "a.tsv"), CONFIG) == told
     assert describe_used_columns(write('"a,a",b,c,d\n', "a.csv"), CONFIG) == told
     assert describe_used_columns(write("a\tb\tc\n", "b.tsv"), TAGGED) == ""
@@ -664,7 +664,7 @@ def test_parallel_lines_that_are_bad_name_their_file(write: Write) -> None:
 @pytest.mark.parametrize(("lines", "other"), [(3, 5), (5, 3), (0, 2), (2, 0), (4, 5)])
 def test_parallel_files_of_different_lengths(write: Write, lines: int, other: int) -> None:
     source, target = write("a\n" * lines, "train.en"), write("b\n" * other, "train.de")
-    expected = f"train.en has {lines} lines, but train.de has {other}: they must pair up"
+    expected = f"train.en has {lines} lines, but train.de has {other}: give equally many lines"
     assert refusal(source, CONFIG, target) == expected
 
 
@@ -736,7 +736,7 @@ def test_a_name_needs_a_header(write: Write) -> None:
     with pytest.raises(ConfigError) as caught:
         read_examples(path, DataConfig(target_column="sound", header=False))
     assert str(caught.value) == (
-        f"data.target_column = 'sound' is a name, but nothing names the columns of {path}: give a number from 1, "
+        f"data.target_column = 'sound' is a name, but {path} has no header: give a number from 1, "
         f"or set data.header = true if its first line names them"
     )
 
@@ -853,7 +853,7 @@ def test_a_known_name_goes_before_the_configured_format(write: Write, tmp_path: 
         ("\nword\tid\ncat\t1\ndog\n", [("", ""), ("cat", ""), ("dog", "")]),
         ("word\ncat\n", [("cat", "")]),
         ("cat\nword\n", [("cat", ""), ("word", "")]),
-        ("cat\na\tb\n", [("cat", ""), (2, "got 2 columns, but no header line says which is 'word'")]),
+        ("cat\na\tb\n", [("cat", ""), (2, "got 2 columns, but no header names 'word'")]),
         ("", []),
         ("\n", [("", "")]),
     ],
@@ -881,7 +881,7 @@ def test_a_header_of_sources_without_features(write: Write) -> None:
 def test_standard_input_has_no_header() -> None:
     assert parsed(b"word\na\tb\n", NAMED) == [
         ("word", ""),
-        (2, "got 2 columns, but no header line says which is 'word'"),
+        (2, "got 2 columns, but no header names 'word'"),
     ]
     assert parsed(b"word\tsound\na\tb\n", DataConfig(header=True)) == [("word", ""), ("a", "")]
 

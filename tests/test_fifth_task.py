@@ -253,7 +253,7 @@ def test_what_it_has_not_is_refused(made: Made) -> None:
         model.with_beam(3)
     with pytest.raises(ConfigError, match="task = 'span' with features needs"):
         build_config({"task": "span", "data": {"features_column": "3"}}, "a test")
-    with pytest.raises(ConfigError, match="built-in task of the name 'tag'"):
+    with pytest.raises(ConfigError, match="the name 'tag' belongs to a built-in task"):
         pellucid.register_task(get_task("tag"))
 
 
@@ -309,7 +309,7 @@ def test_an_installed_package_may_declare_a_task(monkeypatch: pytest.MonkeyPatch
     assert task_names() == ("transduce", "tag", "classify", "point", "span", "declared", "broken")
     assert get_task("declared") is DECLARED
     assert build_config({"task": "declared"}, "a test").data.target_symbols == "-"
-    with pytest.raises(ConfigError, match=r"the entry point .* is not the task 'broken'"):
+    with pytest.raises(ConfigError, match=r"the entry point .* does not provide the task 'broken'"):
         get_task("broken")
     with pytest.raises(ConfigError, match="task: expected transduce, tag, classify, point, span, declared or broken"):
         build_config({"task": "spam"}, "a test")

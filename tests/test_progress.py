@@ -91,8 +91,8 @@ def test_a_validation_and_the_end() -> None:
     [
         ("transduce", "exact match  12.50 % · symbol error rate   3.25 % · loss 0.500", "exact match  12.50 %"),
         ("tag", "tag accuracy  90.00 % · sequence accuracy  12.50 % · loss 0.500", "tag accuracy  90.00 %"),
-        ("classify", "classes right  12.50 % · loss 0.500", "classes right  12.50 %"),
-        ("point", "positions right  12.50 % · loss 0.500", "positions right  12.50 %"),
+        ("classify", "accuracy  12.50 % · loss 0.500", "accuracy  12.50 %"),
+        ("point", "accuracy  12.50 % · loss 0.500", "accuracy  12.50 %"),
     ],
 )
 def test_scores_are_named_as_the_task_has_them(task: Task, words: str, short: str) -> None:

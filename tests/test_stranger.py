@@ -187,8 +187,8 @@ def test_settings_that_the_user_names_may_come_through_a_pipe(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (f"a = {DEEP}", "is not TOML: it is nested too deep"),
-        (f"a = {DIGITS}", "is not TOML: it holds a number with thousands of digits"),
+        (f"a = {DEEP}", "is not TOML: it is nested too deeply"),
+        (f"a = {DIGITS}", "is not TOML: it contains a number with thousands of digits"),
         (f"a{'.a' * 400_000} = 1", "is not TOML: a line has more than 1,000 dots"),
         (f"seed{'.a' * 900} = 1", "seed: expected a whole number, got {'a': {'a'"),
         (f"seed = '{LONG}'", "seed: expected a whole number, got 'aaaa"),

@@ -100,7 +100,7 @@ def test_what_no_training_gives_is_refused(
 
 
 def test_features_are_not_cut_into_them() -> None:
-    with pytest.raises(ConfigError, match=r"data\.features_symbols: features are characters, words or parts"):
+    with pytest.raises(ConfigError, match=r"data\.features_symbols: expected characters, words or a separator"):
         build_tokenizers(DataConfig(features_symbols="subwords"))
 
 

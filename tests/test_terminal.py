@@ -137,7 +137,7 @@ def test_words_are_kept_apart_and_long_ones_cut() -> None:
 
 def test_unknown_symbols_are_marked() -> None:
     lines = render_trace(made("aжb", ["A"], [[0, 1, 0]], unknown=(1,))).splitlines()
-    assert "? not in the training data: ж" in lines
+    assert "? never seen in training: ж" in lines
     header = next(line for line in lines if line.startswith("writes"))
     assert lines[lines.index(header) + 1].index("?") == header.index("ж")
 
@@ -174,8 +174,8 @@ def test_empty_sides_and_cut_outputs_are_told() -> None:
     assert NO_ATTENTION not in render_trace(made([], [END], []))
     assert "⟨empty⟩ → ⟨empty⟩" in render_trace(made([], [END], []))
     nothing = render_trace(made("abc", [], []))
-    assert "Nothing was decoded." in nothing and "cut at the greatest length" in nothing
-    assert "cut at the greatest length" not in render_trace(small())
+    assert "Nothing was decoded." in nothing and "truncated at the maximum length" in nothing
+    assert "truncated at the maximum length" not in render_trace(small())
 
 
 def test_numbers_that_are_none_are_no_trouble() -> None:

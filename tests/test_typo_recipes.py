@@ -194,7 +194,7 @@ def test_attention_points_at_letters_alone(attention: tuple[Path, list[str]]) ->
     ("name", "samples", "told"),
     [
         ("typo-attention", 40, ["seed 1: 40 of ", " typos to train on\n", "seed 1: new run, ", "seed 1: update "]),
-        ("typo-faithful", 640, ["seed 1: 32 of 640 samples · positions right ", "seed 1: 640 of 640 samples"]),
+        ("typo-faithful", 640, ["seed 1: 32 of 640 samples · accuracy ", "seed 1: 640 of 640 samples"]),
     ],
 )
 def test_it_is_told_how_training_goes(

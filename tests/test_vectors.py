@@ -97,7 +97,7 @@ def test_a_run_begins_from_them_and_needs_the_file_no_more(tmp_path: Path, kind:
     events = train_to_end(files, tmp_path / "run", config)
     [built] = [event for event in events if isinstance(event, Built)]
     assert [(each.side, each.found, each.symbols) for each in built.covered] == [("source", 1, 4), ("target", 1, 4)]
-    assert f"{path}: vectors of 1 of 4 target symbols" in told(built)
+    assert f"{path}: pretrained vectors for 1 of 4 target symbols" in told(built)
     path.unlink()
     transducer = load(tmp_path / "run")
     for table, symbols in (

@@ -404,7 +404,7 @@ def add_unknown_note(axes: Axes, points: int) -> None:
         axes: The axes.
         points: Distance in points.
     """
-    note = "underlined: not in\nthe training data"
+    note = "underlined: never\nseen in training"
     axes.annotate(note, (0, 0), (0, -points), "axes fraction", textcoords="offset points", va="top", size=8, color=WARN)
 
 

@@ -147,7 +147,7 @@ def _trace_notes(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
         yield NO_ATTENTION
     if trace.unknown:
         unknown = dict.fromkeys(characters.symbol(trace.source[position]) for position in trace.unknown)
-        yield f"? not in the training data: {' '.join(unknown)}"
+        yield f"? never seen in training: {' '.join(unknown)}"
 
 
 def _matrix_lines(trace: Trace, characters: _CharacterSet, width: int, color: bool) -> Iterator[str]:
