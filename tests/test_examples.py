@@ -737,7 +737,7 @@ def test_a_name_needs_a_header(write: Write) -> None:
         read_examples(path, DataConfig(target_column="sound", header=False))
     assert str(caught.value) == (
         f"data.target_column = 'sound' is a name, but {path} has no header: give a number from 1, "
-        f"or set data.header = true if its first line names them"
+        f"or set data.header = true if the first line names the columns"
     )
 
 

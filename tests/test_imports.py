@@ -28,8 +28,8 @@ ORDER = (
 The settings of the tasks stand far before the tasks themselves: a configuration is checked by them.
 """
 DATA_ORDER = (
-    *("tokenizers", "lines", "headers", "readers", "examples", "vocabulary", "vectors", "batches", "copies"),
-    *("answering", "corpus", "prefetching", "synthetic"),
+    *("tokenizers", "lines", "headers", "readers", "examples", "vocabulary", "vectors", "batches"),
+    *("extended_vocabulary", "target_encoding", "corpus", "batch_loaders", "synthetic"),
 )
 """The same for the files of data/, one by one."""
 EXTRAS = {

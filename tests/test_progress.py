@@ -87,7 +87,7 @@ def test_a_validation_and_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "words", "few"),
+    ("task", "words", "short"),
     [
         ("transduce", "exact match  12.50 % · symbol error rate   3.25 % · loss 0.500", "exact match  12.50 %"),
         ("tag", "tag accuracy  90.00 % · sequence accuracy  12.50 % · loss 0.500", "tag accuracy  90.00 %"),

@@ -116,7 +116,8 @@ def searching(search: dict[str, Any]) -> Config:
         (
             {"min_length_ratio": 1.0, "min_length_offset": 3, "max_length_ratio": 1.0},
             "search.min_length_ratio = 1.0 and search.min_length_offset = 3 require longer outputs than "
-            "search.max_length_ratio = 1.0 allow, for every source: for one of 100 symbols, at least 103 and at most 100",
+            "search.max_length_ratio = 1.0 allow, for every source: for one of 100 symbols, at least 103 and at most "
+            "100",
         ),
         ({"min_length": 50, "max_length_ratio": 0.1}, "search.min_length = 50 require longer"),
         ({"min_length_ratio": 1.0, "min_length_offset": 9, "max_length": 5}, "10 symbols"),
@@ -156,7 +157,7 @@ def test_the_command_line_refuses_them() -> None:
         (["--length-penalty-alpha", 2], "--length-penalty-alpha = 2.0 needs search.length_normalization = 'gnmt'"),
         (
             ["--min-length-ratio", 3, "--max-length-ratio", 2],
-            "--min-length-ratio = 3.0 is beyond --max-length-ratio = 2.0",
+            "--min-length-ratio = 3.0 is greater than --max-length-ratio = 2.0",
         ),
         (["--sample", 2, "--beam-size", 3], "--sample draws outputs, --beam-size searches for them: give one of them"),
         (["--sample", 2, "--coverage-penalty", 3], "--sample draws outputs, --coverage-penalty searches"),
