@@ -49,13 +49,13 @@ def test_what_is_wrong_is_said(task: Task, source: str, target: str, reason: str
 def test_words_are_counted_as_words() -> None:
     data = config_of("tag", data={"source_symbols": "words", "target_symbols": "words"}).data
     assert fault(data, "play  some jazz", "O O B-genre") == ""
-    assert "3 symbols, but the target has 2" in fault(data, "play some jazz", "O O")
+    assert "3 symbols and the target has 2" in fault(data, "play some jazz", "O O")
 
 
 def test_a_bad_line_is_told_with_its_file_and_number(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("ab\tCC\nabc\tCC\n")
-    with pytest.raises(DataError, match=r"pairs\.tsv:2: the source has 3 symbols, but the target has 2"):
+    with pytest.raises(DataError, match=r"pairs\.tsv:2: the source has 3 symbols and the target has 2"):
         read_examples(path, config_of("tag").data)
 
 
