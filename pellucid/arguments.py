@@ -4,24 +4,40 @@
 0.0, got nan", "sources[2]: expected a string, got None".
 """
 
+import inspect
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
+from contextvars import ContextVar
 from dataclasses import fields
 from errno import ENAMETOOLONG
-from functools import cache
+from functools import cache, wraps
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
+import numpy as np
+from msgspec import Meta
 
 from pellucid.error_messages import (
     UNION_TYPES,
     describe_expectation,
     describe_type,
     describe_value,
+    is_array_kind,
     join_choices,
     suggest_choice,
 )
@@ -150,8 +166,8 @@ def python_scalar(value: object) -> object:
 
 
 @cache
-def _field_types(owner: type) -> dict[str, Any]:
-    """Return the annotations of the fields of a class."""
+def _field_types(owner: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the annotations of the fields of a class or of the parameters of a function."""
     return get_type_hints(owner, include_extras=True)
 
 
@@ -200,6 +216,10 @@ def _convert_any(value: object, kind: Any) -> Any:  # noqa: ANN401
         return _convert_mapping(value, kind)
     if kind is Path:
         return _convert_path(value)
+    if is_array_kind(kind):
+        return _convert_array(value, kind)
+    if origin is Annotated and is_array_kind(get_args(kind)[0]):
+        return _convert_array(value, *get_args(kind))
     if kind in (int, float, bool, str) or origin in (Literal, Annotated):
         return _convert_scalar(value, kind)
     if hasattr(kind, "_fields"):
@@ -249,8 +269,33 @@ def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
         if len(given) != len(kinds):
             raise TypeMismatchError(describe_type(kind), value)
         return tuple(_convert_sequence(given, kinds))
-    converted = _convert_sequence(items, itertools.repeat(kinds[0]))
+    fit = type(value) in (list, tuple) and _all_fit(cast(Sequence[Any], value), kinds[0])
+    converted = list(items) if fit else _convert_sequence(items, itertools.repeat(kinds[0]))
     return tuple(converted) if origin is tuple else converted
+
+
+def _all_fit(values: Sequence[Any], kind: Any) -> bool:  # noqa: ANN401
+    """Return whether all values already have a type, checked for all of them at once."""
+    types = {*map(type, values)}
+    if not types:
+        return True
+    if get_origin(kind) is tuple and get_args(kind)[-1] is Ellipsis:
+        return types == {tuple} and _all_fit([*itertools.chain.from_iterable(values)], get_args(kind)[0])
+    if hasattr(kind, "_fields"):
+        columns = zip(zip(*values, strict=False), _field_types(kind).values(), strict=False)
+        return types == {kind} and all(_all_fit(column, own) for column, own in columns)
+    number, bounds = get_args(kind)[:2] if get_origin(kind) is Annotated else (kind, None)
+    if types != {number}:
+        return False
+    if number not in (int, float):
+        return bounds is None
+    if bounds is None:
+        return number is int or all(map(isfinite, values))
+    if bounds != Meta(ge=bounds.ge, le=bounds.le, title=bounds.title):
+        return False  # it bounds in other ways, too
+    if number is float and not all(map(isfinite, values)):
+        return False
+    return (bounds.ge is None or bounds.ge <= min(values)) and (bounds.le is None or max(values) <= bounds.le)
 
 
 def _convert_sequence(values: Iterable[object], kinds: Iterable[object], places: Iterable[Any] = ()) -> list[Any]:
@@ -323,7 +368,7 @@ def _convert_scalar(value: object, kind: Any) -> Any:  # noqa: ANN401
         choices = get_args(kind) if get_origin(kind) is Literal else ()
         hint = suggest_choice(value, choices) if choices else ""
         raise TypeMismatchError(_msgspec_expectation(error, value, kind), value, hint) from None
-    if isinstance(converted, float) and not isfinite(converted):
+    if isinstance(converted, float) and not isfinite(converted) and kind != LogProbability:
         raise TypeMismatchError("a finite number", value)
     return converted
 
@@ -340,3 +385,186 @@ def _msgspec_expectation(error: Exception, value: object, kind: Any) -> str:  # 
         if message.startswith("Expected")
         else "a finite number"
     )
+
+
+LARGEST = 1e100
+"""Maximum absolute value of array elements; the sum of their squares is then finite."""
+WHOLE = 2**63 - 1
+"""Maximum absolute value of whole numbers in arrays."""
+ROUNDING = 1e-3
+"""Tolerance for rounding, by which a probability may exceed 1 and a log-probability 0."""
+LOG_PROBABILITY = Meta(le=ROUNDING, title="log-probability")
+"""Bounds of a log-probability, which may be −∞."""
+LogProbability = Annotated[float, LOG_PROBABILITY]
+PROBABILITY = Meta(ge=0.0, le=1 + ROUNDING)
+"""Bounds of a probability or an attention weight."""
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+_within_checked: ContextVar[bool] = ContextVar("within_checked", default=False)
+
+
+def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """Return a function that converts and validates its arguments by their annotations on every call.
+
+    Array dimensions with the same name must be equal: for `points: Float[np.ndarray, "n 2"]` and `onto:
+    Float[np.ndarray, "n 2"]`, both n. Calls from within a checked function are not checked again.
+
+    Args:
+        function: A function or method with annotated parameters; `self` needs no annotation.
+
+    Returns:
+        The function, which raises an `ArgumentError` for the first argument that does not match its annotation.
+    """
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        if _within_checked.get():
+            return function(*args, **kwargs)
+        given, kinds, sizes = signature.bind(*args, **kwargs), _field_types(function), dict[str, _Size]()
+        for name, value in given.arguments.items():
+            if name in kinds:
+                given.arguments[name] = converted = convert_argument(name, value, kinds[name])
+                _check_sizes(name, converted, kinds[name], sizes)
+        token = _within_checked.set(True)
+        try:
+            return function(*given.args, **given.kwargs)
+        finally:
+            _within_checked.reset(token)
+
+    return checked
+
+
+def argument_error(name: str, expected: str, value: object) -> ArgumentError:
+    """Return the error for an argument that matches its annotation but cannot be used.
+
+    Args:
+        name: Name of the argument.
+        expected: Description of the expected value.
+        value: The value.
+    """
+    return ArgumentError(TypeMismatchError(expected, value, _shape_hint(value)).message(name))
+
+
+def check_lengths(**given: Sized) -> None:
+    """Check that arguments have equal lengths.
+
+    Raises:
+        ArgumentError: The lengths differ; the message names both arguments.
+    """
+    (first, values), *others = given.items()
+    for name, other in others:
+        if len(other) != len(values):
+            raise ArgumentError(f"{name}: expected as many as {first} has ({len(values)}), got {len(other)}")
+
+
+def check_not_empty(name: str, values: Sized, item: str) -> None:
+    """Check that an argument has at least one item.
+
+    Args:
+        name: Name of the argument.
+        values: The value.
+        item: Name of an item, for the message.
+
+    Raises:
+        ArgumentError: The value is empty.
+    """
+    if not len(values):
+        raise argument_error(name, f"at least one {item}", values)
+
+
+class _Size(NamedTuple):
+    """Size of a named dimension, or the sizes of several."""
+
+    sizes: tuple[int, ...]
+    owner: str
+    """Argument that has this size."""
+
+
+def _check_sizes(name: str, value: object, kind: Any, sizes: dict[str, _Size]) -> None:  # noqa: ANN401
+    """Check that dimensions of equal names are equal in all arrays of a call, and add new ones to `sizes`."""
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if hasattr(kind, "_fields"):
+        for field, own in _field_types(kind).items():
+            _check_sizes(f"{name}.{field}", getattr(value, field), own, sizes)
+    if not is_array_kind(kind):
+        return
+    dims, shape = kind.dim_str.split(), tuple(cast(Any, value).shape)
+    extra = len(shape) - len(dims) + 1
+    at, expected, wrong = 0, list[str](), dict[str, _Size]()
+    for dim in dims:
+        count = extra if dim.startswith("*") else 1
+        own = shape[at : at + count]
+        known = sizes.setdefault(dim, _Size(own, name)) if dim.lstrip("*").isidentifier() and dim != "_" else None
+        expected += map(str, known.sizes if known else own)
+        if known and known.sizes != own:
+            wrong[dim] = known
+        at += count
+    if wrong:
+        owners = join_choices(list(dict.fromkeys(each.owner for each in wrong.values())))
+        hint = f" of shape {_shape_text(map(str, shape))}" + ("" if owners == name else f"; see the shape of {owners}")
+        raise ArgumentError(TypeMismatchError(f"an array of shape {_shape_text(expected)}", value, hint).message(name))
+
+
+def _shape_text(sizes: Iterable[str]) -> str:
+    """Return a shape as text: "(3, n)"."""
+    return f"({', '.join(sizes)})"
+
+
+def _shape_hint(value: object) -> str:
+    """Return the shape of an array for the end of a message."""
+    shape = getattr(value, "shape", None)
+    return f" of shape {_shape_text(map(str, shape))}" if isinstance(shape, tuple) and shape else ""
+
+
+def _convert_array(value: object, kind: Any, bounds: Meta = Meta()) -> Any:  # noqa: ANN401, B008
+    """Return numbers as an array of the annotated type and number of dimensions, or raise `TypeMismatchError`.
+
+    Lists and PyTorch tensors become arrays. Whole numbers count as numbers, booleans do not.
+    """
+    values = _as_array(value) if kind.array_type is np.ndarray else value
+    if not isinstance(values, kind.array_type) or np.ma.is_masked(values):
+        raise TypeMismatchError(describe_type(kind), value)
+    dims, shape = kind.dim_str.split(), tuple(values.shape)
+    variadic = kind.index_variadic is not None
+    fits = len(shape) >= len(dims) - 1 if variadic else len(shape) == len(dims)
+    if not fits or any(dim.isdigit() and int(dim) != own for dim, own in zip(dims[::-1], shape[::-1], strict=False)):
+        raise TypeMismatchError(describe_type(kind), value, _shape_hint(values))
+    return _convert_numbers(values, kind, bounds) if kind.array_type is np.ndarray else values
+
+
+def _as_array(value: object) -> object:
+    """Return an array-like value as a NumPy array."""
+    if isinstance(value, str | bytes | Mapping | Set):
+        return value
+    if callable(detach := getattr(value, "detach", None)):  # a tensor of PyTorch, which this module does not import
+        return detach().cpu().numpy()
+    return np.asanyarray(list(_iterate(value)) if isinstance(value, Iterator) else value)
+
+
+def _convert_numbers(values: Any, kind: Any, bounds: Meta) -> Any:  # noqa: ANN401
+    """Return an array as booleans, 64-bit whole numbers, or 32- or 64-bit floats within bounds."""
+    values = np.asarray(values)
+    if "bool" in kind.dtypes:
+        if values.dtype != np.bool_ and values.size:
+            raise TypeMismatchError(describe_type(kind), values)
+        return values.astype(np.bool_, copy=False)
+    whole = "float64" not in kind.dtypes
+    if values.dtype.kind not in ("iu" if whole else "iuf") and values.size:
+        raise TypeMismatchError(describe_type(kind), values)
+    largest = WHOLE if whole else LARGEST
+    # As numbers of NumPy's own 64 bits, for those of Python become as narrow as the array.
+    exact = int if whole else np.float64
+    low, high = exact(-largest if bounds.ge is None else bounds.ge), exact(largest if bounds.le is None else bounds.le)
+    outside = ~((values >= low) & (values <= high))
+    if bounds == LOG_PROBABILITY:
+        outside &= values != -np.inf
+    if outside.any():
+        place = tuple(int(each[0]) for each in np.nonzero(outside))
+        number = values[place].item()
+        words = "a finite number" if not isfinite(number) else f"a number from {low:g} to {high:g}"
+        raise TypeMismatchError(words, number, path=f"[{', '.join(map(str, place))}]")
+    if whole:
+        return values.astype(np.int64, copy=False)
+    return values if values.dtype in (np.float32, np.float64) and values.dtype.isnative else values.astype(np.float64)

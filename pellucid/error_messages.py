@@ -104,6 +104,8 @@ def describe_type(kind: Any, plural: bool = False) -> str:  # noqa: ANN401
         return join_choices(list(dict.fromkeys(describe_type(each, plural) for each in members)))
     if origin is Annotated:
         return describe_type(kinds[0], plural)
+    if is_array_kind(kind):
+        return f"{'arrays' if plural else 'an array'} of {_noun_of_numbers(kind)} of shape {_shape_of(kind)}"
     if origin is Literal:
         return join_choices(kinds)
     if origin is Mapping:
@@ -114,3 +116,21 @@ def describe_type(kind: Any, plural: bool = False) -> str:  # noqa: ANN401
         return f"{'lists' if plural else 'a list'} of {describe_type(kinds[0], True)}"
     article = "an" if kind.__name__[0] in "AEIOU" else "a"
     return f"{kind.__name__} objects" if plural else f"{article} {kind.__name__}"
+
+
+def is_array_kind(kind: object) -> bool:
+    """Return whether an annotation is an array type, such as `Float[np.ndarray, "n D"]`."""
+    return isinstance(kind, type) and hasattr(kind, "dim_str") and hasattr(kind, "array_type")
+
+
+def _noun_of_numbers(kind: Any) -> str:  # noqa: ANN401
+    """Describe the elements of an array type."""
+    if "bool" in kind.dtypes:
+        return "booleans"
+    return "numbers" if "float64" in kind.dtypes else "whole numbers"
+
+
+def _shape_of(kind: Any) -> str:  # noqa: ANN401
+    """Describe the shape of an array type: "(n, D)", with "…" for sizes without a name."""
+    dims = ["…" if dim == "_" or dim.startswith("*") else dim for dim in kind.dim_str.split()]
+    return f"({', '.join(dims)})"

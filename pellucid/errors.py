@@ -19,6 +19,9 @@ MAX_QUOTE_LENGTH = 80
 """Maximum length of quoted user input, in characters."""
 MAX_REASON_LENGTH = 200
 """Maximum length of a quoted library message, in characters."""
+LONGEST_MESSAGE = 10_000
+"""Maximum length of a line of a message, in characters: more than two paths of maximum length and the text around them.
+"""
 MAX_PRINTABLE_BITS = 14_000
 """Maximum size of a whole number that Python prints, in bits (4,300 digits have 14,285)."""
 MAX_DIGITS = 18
@@ -34,7 +37,7 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         """Return all lines of the message."""
-        return "\n".join(replace_controls(str(each)) for each in self.args)
+        return "\n".join(replace_controls(abbreviate(str(each), LONGEST_MESSAGE)) for each in self.args)
 
 
 class ConfigError(InputError):
@@ -147,9 +150,15 @@ def abbreviate(text: str, max_length: int = MAX_QUOTE_LENGTH) -> str:
 
 
 def abbreviate_reason(error: Exception) -> str:
-    """Return a library's error message, abbreviated, without shortening the location at its end."""
-    reason, at, place = str(error).rpartition(" - at `")
-    return f"{abbreviate(reason, MAX_REASON_LENGTH)}{at}{abbreviate(place, MAX_REASON_LENGTH)}"
+    """Return the first line of a library's error message, abbreviated, without shortening the location at its end.
+
+    Every message that repeats a library's words calls this function, because they may quote a user's file.
+    """
+    told = str(error)
+    at = told.rfind(" - at `")
+    words, place = (told[:at], told[at:]) if at >= 0 else (told, "")
+    first = next(filter(None, map(str.strip, words.split("\n"))), type(error).__name__)
+    return replace_controls(abbreviate(first, MAX_REASON_LENGTH) + abbreviate(place, MAX_REASON_LENGTH))
 
 
 def parse_whole_number(text: str) -> int | None:

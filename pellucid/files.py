@@ -13,7 +13,7 @@ from typing import IO, Any, BinaryIO, TypeVar
 
 import msgspec
 
-from pellucid.errors import InputError, RunError, abbreviate_reason
+from pellucid.errors import InputError, RunError, abbreviate_reason, quote
 
 TEMPORARY_NAME = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
 """Pattern of the names of temporary files (see `_make_temporary`) for a file `name`."""
@@ -264,11 +264,14 @@ def file_exists(path: Path) -> bool:
 
 
 def parse_json(content: bytes | str) -> Any:  # noqa: ANN401 (any JSON)
-    """Return the value of a JSON text; raise `ValueError` if it is malformed, too deeply nested, or has too long a
-    number.
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: The text is malformed or too deeply nested, has a number with thousands of digits, or an object has
+            a key twice.
     """
     try:
-        return json.loads(content)
+        return json.loads(content, object_pairs_hook=_unique)
     except RecursionError:
         raise ValueError(NESTING_ERROR) from None
 
@@ -284,11 +287,43 @@ def decode_json(content: bytes, kind: type[Decoded]) -> Decoded:
         ValueError: The text is malformed or does not match the struct; the message names the field.
     """
     try:
-        return msgspec.json.decode(content, type=kind)
+        decoded = msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
         raise ValueError(abbreviate_reason(error)) from None
     except RecursionError:
         raise ValueError(NESTING_ERROR) from None
+    parse_json(content)  # of a key that occurs twice msgspec takes the last value, and says nothing
+    return decoded
+
+
+def repeated_key(content: bytes) -> str | None:
+    """Return the first key that occurs twice in a JSON object, objects within it left aside; None for none."""
+    last: list[tuple[str, Any]] = []
+
+    def remember(pairs: list[tuple[str, Any]]) -> None:
+        """The object that ends last is the one that holds all others."""
+        last[:] = pairs
+
+    json.loads(content, object_pairs_hook=remember, parse_int=str, parse_float=str, strict=False)
+    return _repeated(last)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the keys and values of a JSON object; `ValueError` for a key that occurs twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"the key {quote(_repeated(pairs))} occurs twice in an object")
+    return found
+
+
+def _repeated(pairs: Sequence[tuple[str, Any]]) -> str | None:
+    """Return the first key that occurs twice."""
+    seen = set[str]()
+    for key, _ in pairs:
+        if key in seen:
+            return key
+        seen.add(key)
+    return None
 
 
 def has_content(path: Path, content: bytes) -> bool:
@@ -313,7 +348,8 @@ def make_folder(path: Path) -> list[Path]:
     """
     with wrap_os_errors("create", path):
         absent = missing_folders(path)
-        path.mkdir(parents=True, exist_ok=True)
+        for each in (*reversed(absent[1:]), path):  # `parents=True` recurses, and fails for a path of many parts
+            each.mkdir(exist_ok=True)
     return absent
 
 

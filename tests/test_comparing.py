@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from pellucid.errors import InputError
-from pellucid.evaluation.outcomes import macro_average
-from pellucid.evaluation.significance import OutcomeTable, compare_outcomes
+from pellucid.evaluation.outcomes import OutcomeTable, macro_average
+from pellucid.evaluation.significance import compare_outcomes
 from pellucid.tasks.registry import get_task
 
 ROWS = st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 6)).map(lambda row: (int(row[0]), row[1], row[2]))

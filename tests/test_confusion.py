@@ -54,7 +54,12 @@ def test_the_nearest_reference_counts() -> None:
 @given(
     st.lists(
         st.builds(
-            ScoredExample, SEQUENCES, st.lists(SEQUENCES, min_size=1, max_size=3).map(tuple), st.just(1), st.just(False)
+            ScoredExample,
+            SEQUENCES,
+            st.lists(SEQUENCES, min_size=1, max_size=3).map(tuple),
+            st.just(1),
+            st.just(False),
+            st.just(()),
         )
     )
 )

@@ -38,7 +38,7 @@ from pellucid.config.settings import (
 )
 from pellucid.config.toml import HEADER_CHOICES, build_config, load_config, setting_choices, validate_config
 from pellucid.error_messages import translate_expectation
-from pellucid.errors import MAX_DIGITS, InputError, abbreviate, quote, suggest
+from pellucid.errors import MAX_DIGITS, InputError, abbreviate, abbreviate_reason, quote, suggest
 
 KINDS: Mapping[type, tuple[str, str]] = {
     int: ("INT", "a whole number"),
@@ -129,7 +129,9 @@ def out_of_bounds(given: object) -> str:
             try:
                 msgspec.convert(value, annotated)
             except msgspec.ValidationError as error:
-                return f"--{name.replace('_', '-')}: {translate_expectation(str(error))}, got {quote(value)}"
+                return (
+                    f"--{name.replace('_', '-')}: {translate_expectation(abbreviate_reason(error))}, got {quote(value)}"
+                )
     return ""
 
 
@@ -199,7 +201,7 @@ def _misread(flag: Flag, written: str, text: str) -> str:
         try:
             converted(flag.kind, text)
         except ValueError as error:
-            return f"{written}: {error}"
+            return f"{written}: {abbreviate_reason(error)}"
     return ""
 
 

@@ -18,7 +18,7 @@ from pellucid.config.presets import PRESETS, SHARED_PRESET
 from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, Task
 from pellucid.config.validation import check_consistency
 from pellucid.error_messages import describe_value
-from pellucid.errors import ConfigError, abbreviate, quote, suggest
+from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
 from pellucid.files import MAX_SETTINGS_SIZE, NESTING_ERROR, read_bytes
 from pellucid.tasks.task_settings import get_task_settings, is_task, task_names
 
@@ -82,7 +82,7 @@ def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
     try:
         settings = tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {abbreviate(str(error), 200)}") from error
+        raise ConfigError(f"{path} is not TOML: {abbreviate_reason(error)}") from error
     except ValueError as error:
         raise ConfigError(f"{path} is not TOML: it contains a number with thousands of digits") from error
     except RecursionError:
@@ -130,7 +130,7 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
     Raises:
         ConfigError: A section is not a table, or a key does not exist.
     """
-    fields = {field.name: field.type for field in msgspec.structs.fields(struct)}
+    fields = {field.name: field.type for field in _fields(struct)}
     try:
         if isinstance(settings, struct):
             table = {name: getattr(settings, name) for name in fields}
@@ -153,6 +153,12 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
     return table
 
 
+@cache
+def _fields(struct: type[Settings]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Return the fields of a struct; msgspec reads the annotations anew at each call, which takes a millisecond."""
+    return msgspec.structs.fields(struct)
+
+
 def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
     """Return whether a field of this type is a section, that is a table of settings."""
     return isinstance(kind, type) and issubclass(kind, Settings)
@@ -161,7 +167,7 @@ def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
 def _build_struct(settings: Mapping[str, Any], struct: type[Settings], prefix: str = "") -> Any:  # noqa: ANN401 (a struct)
     """Return complete settings as a struct; raise `ConfigError` for a value of the wrong type or out of range."""
     values = dict[str, Any]()
-    for field in msgspec.structs.fields(struct):
+    for field in _fields(struct):
         name, kind, key = field.name, field.type, f"{prefix}{field.name}"
         if name not in settings:
             continue  # the default applies

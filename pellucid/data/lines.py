@@ -1,8 +1,8 @@
 """Lines of files and standard input: plain or gzip-compressed UTF-8.
 
 Only a newline ends a line: U+2028, U+0085, form feeds and similar characters are data. A carriage return before the
-newline and a byte order mark before the first line are removed. Time and memory are linear in the length of a line; a
-line of more than `MAX_LINE_BYTES` bytes is refused.
+newline and a byte order mark before the first line are removed; a carriage return elsewhere makes its line bad. Time
+and memory are linear in the length of a line; a line of more than `MAX_LINE_BYTES` bytes is refused.
 """
 
 import gzip
@@ -16,15 +16,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import DataError, suggest
+from pellucid.errors import DataError, abbreviate_reason, suggest
 from pellucid.files import os_error_text, wrap_os_errors
 
 MAX_LINE_BYTES = 2**28
 """Maximum length of a line in bytes; a longer one would exhaust the memory before an error could be reported."""
 READ_SIZE = 2**16
 """Number of bytes read from a stream at once."""
+CARRIAGE_RETURN = b"\r"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
+GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
+"""What gzip raises where a file is damaged or cut short."""
 FOREIGN_SIGNATURES = {
     **{b"\xff\xfe\0\0": "UTF-32 text", b"\0\0\xfe\xff": "UTF-32 text"},  # before UTF-16, whose signature is a prefix
     **{b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text"},
@@ -47,16 +50,19 @@ def open_data_file(path: Path) -> Iterator[io.BufferedReader]:
         DataError: The file is missing, unreadable or damaged, or named .gz without being compressed. Also raised for
             errors while the block reads.
     """
-    with wrap_os_errors("read", path, DataError), _wrap_gzip_errors(str(path)):
+    with wrap_os_errors("read", path, DataError):
         try:
             with path.open("rb") as file:
                 if file.peek(2)[:2] == GZIP:
                     with gzip.GzipFile(fileobj=file) as content:
-                        yield io.BufferedReader(content)
+                        # By read1, so that damage takes no line with it that came before.
+                        yield io.BufferedReader(_PrefixedStream(b"", content))
                 elif path.suffix.lower() == ".gz" and file.peek(1):
                     raise DataError(f"{path} is named .gz but not compressed with gzip: rename it")
                 else:
                     yield file
+        except GZIP_ERRORS as error:
+            raise _damaged(str(path), error) from error
         except FileNotFoundError as error:
             raise DataError(
                 f"cannot read {path}: {os_error_text(error)}{suggest(path.name, _sibling_files(path))}"
@@ -70,7 +76,8 @@ def read_lines(path: Path) -> Iterator[bytes]:
         DataError: As in `open_data_file` and `check_lines`.
     """
     with open_data_file(path) as file:
-        yield from check_lines(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), str(path))
+        lines = _whole_lines(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), str(path))
+        yield from check_lines(lines, str(path))
 
 
 class LineStream:
@@ -93,21 +100,24 @@ class LineStream:
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield whole lines; the last one may lack its newline."""
+        return _whole_lines(self._lines(), self.name)
+
+    def _lines(self) -> Iterator[bytes]:
+        """Yield whole lines; errors of gzip are passed on."""
         unfinished = list[bytes]()  # parts of the incomplete line, joined once at its end
         length = 0
-        with _wrap_gzip_errors(self.name):
-            for piece in self._pieces():
-                *lines, rest = piece.split(b"\n")
-                if lines:
-                    lines[0] = b"".join([*unfinished, lines[0]])
-                    unfinished, length = [], 0
-                    self.arrived_lines.extend(line + b"\n" for line in lines)
-                unfinished.append(rest)
-                length += len(rest)
-                while self.arrived_lines:
-                    yield self.arrived_lines.popleft()
-                if length > MAX_LINE_BYTES:
-                    break
+        for piece in self._pieces():
+            *lines, rest = piece.split(b"\n")
+            if lines:
+                lines[0] = b"".join([*unfinished, lines[0]])
+                unfinished, length = [], 0
+                self.arrived_lines.extend(line + b"\n" for line in lines)
+            unfinished.append(rest)
+            length += len(rest)
+            while self.arrived_lines:
+                yield self.arrived_lines.popleft()
+            if length > MAX_LINE_BYTES:
+                break
         if length:
             yield b"".join(unfinished)
 
@@ -144,13 +154,22 @@ class _PrefixedStream(io.RawIOBase):
         return len(piece)
 
 
-@contextmanager
-def _wrap_gzip_errors(name: str) -> Iterator[None]:
-    """Raise gzip errors inside the block as a `DataError` that names the input."""
+def _whole_lines(lines: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """Yield lines; raise `DataError` for damaged gzip content, with the number of lines before it."""
+    number = 0
     try:
-        yield
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"cannot read {name}: the gzip file is damaged or cut short ({error})") from error
+        for number, line in enumerate(lines, 1):  # noqa: B007 (told where the next line fails)
+            yield line
+    except GZIP_ERRORS as error:
+        raise _damaged(name, error, f" beyond line {number}" if number else "") from error
+
+
+def _damaged(name: str, error: Exception, where: str = "") -> DataError:
+    """Return the error for gzip content that cannot be read."""
+    return DataError(
+        f"cannot read {name}{where}: the gzip file is damaged or cut short ({abbreviate_reason(error)}); copy or "
+        "download it anew"
+    )
 
 
 def check_lines(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
@@ -207,10 +226,24 @@ def strip_newline(text: str) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def check_line_ending(line: bytes) -> None:
-    """Raise `RecordError` for a first line that contains carriage returns but no newline."""
-    if not line.endswith(b"\n") and b"\r" in line.removesuffix(b"\r"):
-        raise RecordError("carriage returns without newlines do not end lines: save the file with newlines")
+def line_text(line: bytes) -> str:
+    """Return a line as text without its end.
+
+    A line with a carriage return inside is several lines of a file with other line ends, so it would be misread as one.
+
+    Args:
+        line: The line.
+
+    Raises:
+        RecordError: As in `decode_line`, or the line contains a carriage return.
+    """
+    text = strip_newline(decode_line(line))
+    if "\r" in text:
+        raise RecordError(
+            "carriage returns without newlines do not end lines (the first is byte "
+            f"{line.index(CARRIAGE_RETURN) + 1}): save the file with newlines"
+        )
+    return text
 
 
 def _sibling_files(path: Path) -> list[str]:

@@ -15,16 +15,16 @@ from pellucid.data.headers import check_header_names
 from pellucid.data.lines import (
     MAX_LINE_BYTES,
     RecordError,
-    check_line_ending,
     check_lines,
     decode_line,
     decode_utf8,
     is_blank,
+    line_text,
     open_data_file,
     read_lines,
-    strip_newline,
 )
-from pellucid.errors import ConfigError, DataError, abbreviate, parse_whole_number, quote, suggest
+from pellucid.errors import ConfigError, DataError, abbreviate_reason, parse_whole_number, quote, suggest
+from pellucid.files import repeated_key
 
 MAX_COLUMN_NUMBER = 2**20
 """Maximum number of a column that a setting may select."""
@@ -372,8 +372,7 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
                     f"contains {first - 1:,}"
                 )
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
-            message = abbreviate(str(error).partition("\n")[0] or type(error).__name__, 200)
-            raise DataError(f"cannot read {path} as Parquet: {message}") from error
+            raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
 
 
 def _split_rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str]]) -> Records:
@@ -383,9 +382,7 @@ def _split_rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str
             yield Record(number, ())
             continue
         try:
-            if number == 1:
-                check_line_ending(line)
-            yield Record(number, cut(strip_newline(decode_line(line))))
+            yield Record(number, cut(line_text(line)))
         except RecordError as error:
             yield BadLine(name, number, str(error))
 
@@ -403,7 +400,7 @@ def _csv_rows(lines: Iterable[bytes], name: str) -> Records:
         except StopIteration:
             return
         except csv.Error as error:
-            record.fault = record.fault or _csv_error_text(str(error), start, reader.line_num)
+            record.fault = record.fault or _csv_error_text(abbreviate_reason(error), start, reader.line_num)
         finally:
             csv.field_size_limit(limit)
         if record.fault:
@@ -460,6 +457,7 @@ def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]],
     decode_line(line)
     try:
         values = _json_object(line, decode)
+        _check_keys(line, values)
         keys = list(values)
         fields = []
         for role, column in columns.selected.items():
@@ -470,7 +468,19 @@ def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]],
             fields.append(msgspec.json.decode(value, type=str))
         return fields
     except (msgspec.DecodeError, RecursionError) as error:
-        raise RecordError(f"not valid JSON: {str(error).removeprefix('JSON is malformed: ')}") from error
+        raise RecordError(f"not valid JSON: {abbreviate_reason(error).removeprefix('JSON is malformed: ')}") from error
+
+
+def _check_keys(line: bytes, values: dict[str, msgspec.Raw]) -> None:
+    """`RecordError` for a key that occurs twice: msgspec takes the last value, and says nothing.
+
+    A line has more quotation marks than its keys and values where a key occurs twice, or has such a mark in it.
+    """
+    if line.count(b'"') == 2 * len(values) + sum(bytes(value).count(b'"') for value in values.values()):
+        return
+    key = repeated_key(line)
+    if key is not None:
+        raise RecordError(f"the key {quote(key)} occurs twice")
 
 
 def _json_object(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]]) -> dict[str, msgspec.Raw]:

@@ -23,7 +23,7 @@ from pellucid.data.tokenizers import (
     build_tokenizers,
     train_subwords,
 )
-from pellucid.errors import DataError, RunError, quote
+from pellucid.errors import DataError, RunError, abbreviate_reason, quote
 from pellucid.files import decode_json, read_bytes, write_atomic
 
 PAD, BOS, EOS, UNK = range(4)
@@ -125,13 +125,20 @@ def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
         config: Data settings of the run, which define its tokenizers.
 
     Raises:
-        RunError: The file is missing or malformed, or a symbol cannot be produced by the tokenizers of the run.
+        RunError: The file is missing or malformed, a symbol cannot be produced by the tokenizers of the run, or a
+            maximum length exceeds that of the configuration.
     """
     content = read_bytes(path)
     try:
         vocabularies = decode_json(content, Vocabularies)
     except ValueError as error:
-        raise RunError(f"{path} is not a vocabulary: {error}") from error
+        raise RunError(f"{path} is not a vocabulary: {abbreviate_reason(error)}") from error
+    for name in ("longest_source", "longest_target"):
+        if getattr(vocabularies, name) > config.max_length:
+            raise RunError(
+                f"{path}: {name}: expected at most {config.max_length} (data.max_length of the run), got "
+                f"{getattr(vocabularies, name)}"
+            )
     cuts = build_tokenizers(config, vocabularies.pieces)
     for name in Tokenizers._fields:
         kept: Vocabulary = getattr(vocabularies, name)
@@ -222,7 +229,7 @@ def _rank_symbols(counts: Counter[str], min_count: int) -> Vocabulary:
     try:
         return Vocabulary(tuple(kept), tuple(counts[symbol] for symbol in kept))
     except ValueError as error:
-        raise DataError(f"the training data: {error}") from error
+        raise DataError(f"the training data: {abbreviate_reason(error)}") from error
 
 
 def _count_column(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Counter[str], int]:

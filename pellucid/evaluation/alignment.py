@@ -7,11 +7,14 @@ produces EOS counts everywhere except in monotonicity and jumps.
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from msgspec import Meta
 
+from pellucid.arguments import PROBABILITY, ROUNDING, argument_error, check_arguments, check_lengths
+from pellucid.config.settings import Seed
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.metrics import bootstrap_sums
 
@@ -20,6 +23,8 @@ COVERAGE_EXPONENT = 6
 DIAGONAL_WIDTH = 0.2
 """Width g of the diagonal band."""
 MAP_SIZE = 10
+Weights = Annotated[Float[np.ndarray, "T S"], PROBABILITY]
+"""Attention of one trace: weights from 0 to 1, a row a step."""
 
 
 class AlignmentSpans(NamedTuple):
@@ -42,7 +47,10 @@ class AlignmentAgreement(NamedTuple):
     """Mean sum of the weights inside the span."""
 
 
-def alignment_agreement(weights: Float[np.ndarray, "B T S"], spans: AlignmentSpans) -> AlignmentAgreement:
+@check_arguments
+def alignment_agreement(
+    weights: Annotated[Float[np.ndarray, "B T S"], PROBABILITY], spans: AlignmentSpans
+) -> AlignmentAgreement:
     """Compare attention weights with known spans.
 
     Args:
@@ -50,13 +58,15 @@ def alignment_agreement(weights: Float[np.ndarray, "B T S"], spans: AlignmentSpa
         spans: The spans, shapes (B, T).
 
     Raises:
-        ValueError: No span is known.
+        ArgumentError: No span is known, there is no source position, or the shapes differ.
 
     References:
         Och and Ney (2003), "A systematic comparison of various statistical alignment models".
     """
     if not spans.known.any():
-        raise ValueError("expected at least one symbol with a known span")
+        raise argument_error("spans", "at least one symbol whose span is known", spans)
+    if not weights.shape[2]:
+        raise argument_error("weights", "at least one source position", weights)
     peak = weights.argmax(axis=2)
     outside = (peak < spans.first) | (peak >= spans.stop)
     sums = np.concatenate([np.zeros((*weights.shape[:2], 1)), weights.cumsum(axis=2, dtype=np.float64)], axis=2)
@@ -65,24 +75,36 @@ def alignment_agreement(weights: Float[np.ndarray, "B T S"], spans: AlignmentSpa
     return AlignmentAgreement(float(outside[spans.known].mean()), float(mass[spans.known].mean()))
 
 
-def attending_rows(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, "t S"]:
+@check_arguments
+def attending_rows(weights: Weights) -> Float[np.ndarray, "t S"]:
     """Return the rows with nonzero weights, as float64."""
     rows: Float[np.ndarray, "t S"] = weights[weights.sum(axis=1) > 0].astype(np.float64)
     return rows
 
 
-def row_entropy(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, " T"]:
+def _needed_rows(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, "t S"]:
+    """Return the rows with nonzero weights, of which a statistic needs at least one; raise `ArgumentError` if there is
+    none.
+    """
+    rows = attending_rows(weights)
+    if not len(rows):
+        raise argument_error("weights", "at least one row that looks somewhere", weights)
+    return rows
+
+
+@check_arguments
+def row_entropy(weights: Weights) -> Float[np.ndarray, " T"]:
     """Return the entropy of each row in bits.
 
         H_t = −Σ_s α_ts log₂ α_ts
 
     It is 0 for a single position and log₂ S for uniform weights.
 
-    References:
-        Shannon (1948), "A mathematical theory of communication".
-
     Args:
         weights: Attention weights, shape (T, S).
+
+    References:
+        Shannon (1948), "A mathematical theory of communication".
     """
     values = weights.astype(np.float64)
     logarithms = np.log2(values, out=np.zeros_like(values), where=values > 0)
@@ -90,116 +112,156 @@ def row_entropy(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, " T"]:
     return entropies
 
 
-def coverage_deviation(weights: Float[np.ndarray, "T S"]) -> float:
+@check_arguments
+def coverage_deviation(weights: Weights) -> float:
     """Return the coverage deviation penalty (CDP).
 
         CDP = 1/S Σ_s ln 1 / (1 + |1 − Σ_t α_ts|⁶)
 
     It is 0 if every position has a total weight of one, else negative.
 
+    Args:
+        weights: Attention weights, shape (T, S).
+
     References:
         Rikters, Fishel and Bojar (2017), with the exponent of their tool (SoftAlignments, functions.py, `getCP`). The
             formula of Rikters and Fishel (2017) has the exponent 2.
-
-    Args:
-        weights: Attention weights, shape (T, S).
     """
-    missing = np.abs(1 - attending_rows(weights).sum(axis=0))
+    missing = np.abs(1 - _needed_rows(weights).sum(axis=0))
     return float(-np.log1p(missing**COVERAGE_EXPONENT).mean())
 
 
-def absentmindedness_out(weights: Float[np.ndarray, "T S"]) -> float:
+@check_arguments
+def absentmindedness_out(weights: Weights) -> float:
     """Return the output absentmindedness penalty: minus the mean entropy, in nats, of the weights of a decoder step.
 
         AP_out = 1/T Σ_t Σ_s α_ts ln α_ts
 
     Rows are scaled to sum to one, and 0 · ln 0 is 0.
 
-    References:
-        As in `coverage_deviation`.
-
     Args:
         weights: Attention weights, shape (T, S).
+
+    References:
+        As in `coverage_deviation`.
     """
-    rows = attending_rows(weights)
+    rows = _needed_rows(weights)
     return float(-np.log(2) * row_entropy(rows / rows.sum(axis=1, keepdims=True)).mean())
 
 
-def absentmindedness_in(weights: Float[np.ndarray, "T S"]) -> float:
+@check_arguments
+def absentmindedness_in(weights: Weights) -> float:
     """Return the input absentmindedness penalty AP_in: minus the mean entropy, in nats, of the weights of a source
     position.
 
     Columns are scaled to sum to one; a column without weight counts as 0.
 
-    References:
-        As in `coverage_deviation`.
-
     Args:
         weights: Attention weights, shape (T, S).
+
+    References:
+        As in `coverage_deviation`.
     """
-    columns = attending_rows(weights).T
+    columns = _needed_rows(weights).T
     sums = columns.sum(axis=1, keepdims=True)
     scaled = np.divide(columns, sums, out=np.zeros_like(columns), where=sums > 0)
     return float(-np.log(2) * row_entropy(scaled).mean())
 
 
-def attention_confidence(weights: Float[np.ndarray, "T S"]) -> float:
+@check_arguments
+def attention_confidence(weights: Weights) -> float:
     """Return the attention confidence, exp(−0.05 (CDP + AP_out + AP_in)²).
 
     It is 1 if every output symbol attends to exactly one position and every position is attended to once.
 
-    References:
-        As in `coverage_deviation`, without the tool's penalty for outputs that resemble their source.
-
     Args:
         weights: Attention weights, shape (T, S).
+
+    References:
+        As in `coverage_deviation`, without the tool's penalty for outputs that resemble their source.
     """
     total = coverage_deviation(weights) + absentmindedness_out(weights) + absentmindedness_in(weights)
     return float(np.exp(-0.05 * total**2))
 
 
+def _check_attention(name: str, trace: Trace) -> None:
+    """Raise `ArgumentError` unless the attention of a trace has one weight for each step and source position."""
+    weights = np.asarray(trace.attention)
+    fits = weights.shape == (len(trace.target), len(trace.source)) and weights.dtype.kind in "iuf"
+    if not fits or (weights.size and not (weights.min() >= 0 and weights.max() <= 1 + ROUNDING)):
+        expected = "a trace whose attention has a weight from 0 to 1 for each step and source position"
+        raise argument_error(name, expected, trace)
+
+
+@check_arguments
 def attention_jumps(trace: Trace) -> Int[np.ndarray, " t"]:
     """Return the distance in source positions between the largest weights of consecutive steps. The step of EOS is left
     out.
 
     The first of equal weights counts.
 
-    References:
-        Brown et al. (1993), section 4.3, on distortion in hard alignments.
-
     Args:
         trace: The trace.
+
+    Raises:
+        ArgumentError: The value is not a trace, or its attention does not match its steps and source positions.
+
+    References:
+        Brown et al. (1993), section 4.3, on distortion in hard alignments.
     """
+    _check_attention("trace", trace)
+    return _jumps(trace)
+
+
+def _jumps(trace: Trace) -> Int[np.ndarray, " t"]:
+    """Return `attention_jumps` of a trace that has been checked."""
     rows = attending_rows(trace.attention[: len(trace.target) - 1] if trace.finished else trace.attention)
     moves: Int[np.ndarray, " t"] = np.diff(rows.argmax(axis=1)) if len(rows) else np.zeros(0, np.int64)
     return moves
 
 
+@check_arguments
 def count_jumps(traces: Sequence[Trace]) -> dict[int, int]:
-    """Return the number of occurrences of each jump, from the farthest backward to the farthest forward."""
-    counted = Counter(int(jump) for trace in traces for jump in attention_jumps(trace))
+    """Return the number of occurrences of each jump, from the farthest backward to the farthest forward.
+
+    Args:
+        traces: The traces.
+
+    Raises:
+        ArgumentError: As in `attention_jumps`.
+    """
+    _check_each(traces)
+    counted = Counter(int(jump) for trace in traces for jump in _jumps(trace))
     return dict(sorted(counted.items()))
 
 
-def diagonality(weights: Float[np.ndarray, "T S"]) -> float:
+@check_arguments
+def diagonality(weights: Weights) -> float:
     """Return the mean weight near the diagonal; 1 for weights on the diagonal.
 
         1/T Σ_t Σ_s α_ts exp(−(x_s − y_t)² / 2g²),    x_s = (s + ½) / S,  y_t = (t + ½) / T,  g = 0.2
 
     It is one minus the guided attention loss, computed at the centers of positions. Rows without weights do not count.
 
-    References:
-        Tachibana, Uenoyama and Aihara (2018), section 4.1.
-
     Args:
         weights: Attention weights, shape (T, S).
+
+    References:
+        Tachibana, Uenoyama and Aihara (2018), section 4.1.
     """
-    rows = attending_rows(weights)
+    rows = _needed_rows(weights)
     steps, positions = rows.shape
     across = (np.arange(positions) + 0.5) / positions - (np.arange(steps)[:, None] + 0.5) / steps
     return float((rows * np.exp(-(across**2) / (2 * DIAGONAL_WIDTH**2))).sum(axis=1).mean())
 
 
+def _check_each(traces: Sequence[Trace]) -> None:
+    """Raise `ArgumentError` unless the attention of each trace has one weight for each step and source position."""
+    for at, trace in enumerate(traces):
+        _check_attention(f"traces[{at}]", trace)
+
+
+@check_arguments
 def mean_attention_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | None:
     """Return the mean weights over ten intervals of the output (rows) and ten of the source (columns).
 
@@ -212,7 +274,11 @@ def mean_attention_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | 
 
     Returns:
         The map, shape (10, 10); None if no trace has attention weights.
+
+    Raises:
+        ArgumentError: As in `attention_jumps`.
     """
+    _check_each(traces)
     found = []
     for trace in traces:
         rows = attending_rows(trace.attention)
@@ -242,7 +308,8 @@ class AttentionStatistic(NamedTuple):
     definition: str
 
 
-GoldSpans = Sequence[tuple[int, int]]
+Place = Annotated[int, Meta(ge=0, le=2**31)]
+GoldSpans = Sequence[tuple[Place, Place]]
 """Source positions [first, stop) that each target symbol is aligned with; (0, 0) if unknown."""
 
 STATISTICS = (
@@ -276,6 +343,7 @@ STATISTICS = (
 """Name, unit and definition of each statistic of `summarize_attention`."""
 
 
+@check_arguments
 def trace_statistics(trace: Trace, gold: GoldSpans | None = None) -> Float[np.ndarray, "9 2"]:
     """Return the contribution of one trace to each of `STATISTICS`: sum and count, both 0 if it has none.
 
@@ -285,9 +353,27 @@ def trace_statistics(trace: Trace, gold: GoldSpans | None = None) -> Float[np.nd
 
     Returns:
         Sums and counts, shape (9, 2).
+
+    Raises:
+        ArgumentError: As in `attention_jumps`, or a gold span exceeds the source.
     """
+    _check_attention("trace", trace)
+    _check_gold("gold", trace, gold)
+    return _counted(trace, gold)
+
+
+def _check_gold(name: str, trace: Trace, gold: GoldSpans | None) -> None:
+    """Raise `ArgumentError` for a gold span that exceeds the source."""
+    for step, (first, stop) in enumerate(gold or ()):
+        if not first <= stop <= len(trace.source):
+            expected = f"source positions (first, stop) with first <= stop <= {len(trace.source)}"
+            raise argument_error(f"{name}[{step}]", expected, (first, stop))
+
+
+def _counted(trace: Trace, gold: GoldSpans | None) -> Float[np.ndarray, "9 2"]:
+    """Return `trace_statistics` of a trace that has been checked."""
     weights = trace.attention
-    entropies, moves = row_entropy(attending_rows(weights)), attention_jumps(trace)
+    entropies, moves = row_entropy(attending_rows(weights)), _jumps(trace)
     if not entropies.size:
         return np.zeros((len(STATISTICS), 2))
     relative = (entropies.sum() / np.log2(weights.shape[1]), len(entropies)) if weights.shape[1] > 1 else (0.0, 0)
@@ -313,8 +399,9 @@ def _alignment_errors(weights: Float[np.ndarray, "T S"], gold: GoldSpans) -> tup
     return sum(not gold[t][0] <= int(weights[t].argmax()) < gold[t][1] for t in known), len(known)
 
 
+@check_arguments
 def summarize_attention(
-    traces: Sequence[Trace], gold: Sequence[GoldSpans | None] | None = None, seed: int = 1
+    traces: Sequence[Trace], gold: Sequence[GoldSpans | None] | None = None, seed: Seed = 1
 ) -> list[AttentionStatistic]:
     """Return the attention statistics of traces with confidence intervals from 1,000 bootstrap resamples.
 
@@ -328,9 +415,16 @@ def summarize_attention(
 
     Returns:
         Those of `STATISTICS` that at least one trace has.
+
+    Raises:
+        ArgumentError: As in `trace_statistics`, or there are not as many gold alignments as traces.
     """
-    spans = gold if gold is not None else [None] * len(traces)
-    pairs = [trace_statistics(trace, own) for trace, own in zip(traces, spans, strict=True)]
+    spans: Sequence[GoldSpans | None] = gold if gold is not None else [None] * len(traces)
+    check_lengths(traces=traces, gold=spans)
+    _check_each(traces)
+    for at, (trace, own) in enumerate(zip(traces, spans, strict=True)):
+        _check_gold(f"gold[{at}]", trace, own)
+    pairs = [_counted(trace, own) for trace, own in zip(traces, spans, strict=True)]
     table = np.array(pairs).reshape(len(traces), 2 * len(STATISTICS))
     if not table.any():
         return []

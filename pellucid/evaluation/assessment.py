@@ -8,14 +8,17 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from pellucid.arguments import check_arguments, check_lengths, check_not_empty
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.decoding.trace import Trace
+from pellucid.errors import InputError
 from pellucid.evaluation.calibration import Calibration, measure_calibration
 from pellucid.evaluation.confusion import SymbolConfusions, count_confusions
 from pellucid.evaluation.label_metrics import LabelMetrics
 from pellucid.evaluation.metrics import (
     ConfidenceInterval,
+    Count,
     Evaluation,
     ScoredExample,
     TextScores,
@@ -25,11 +28,12 @@ from pellucid.evaluation.metrics import (
     wilson_interval,
     worst_examples,
 )
-from pellucid.evaluation.outcomes import MeanRates, macro_average, outcome_table, rates_from_sums
-from pellucid.evaluation.significance import OutcomeTable, RunComparison, compare_outcomes
+from pellucid.evaluation.outcomes import MeanRates, OutcomeTable, macro_average, outcome_table, rates_from_sums
+from pellucid.evaluation.significance import RunComparison, compare_outcomes
 from pellucid.evaluation.task_metrics import GroupScores, TaskMetrics
 
 
+@check_arguments
 def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[str, ...]]]:
     """Merge examples with the same source and features into one example with several references.
 
@@ -50,6 +54,7 @@ def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[s
     return [(first[key], tuple(targets[key])) for key in first]
 
 
+@check_arguments
 def score_traces(
     traces: Sequence[Trace], references: Sequence[Sequence[str]], tokenizers: Tokenizers
 ) -> list[ScoredExample]:
@@ -60,7 +65,11 @@ def score_traces(
         traces: The traces.
         references: References of each trace, as texts.
         tokenizers: The tokenizers to split the references with.
+
+    Raises:
+        ArgumentError: The numbers of traces and references differ, or an argument has the wrong type.
     """
+    check_lengths(traces=traces, references=references)
     return [
         _score_trace(
             trace, tuple(tuple(tokenizers.target.split(text)) for text in texts), tokenizers.target.ignored_tag
@@ -88,7 +97,8 @@ class OracleAccuracy(NamedTuple):
     ci95: ConfidenceInterval
 
 
-def oracle_accuracy(candidates: Sequence[Sequence[ScoredExample]], count: int) -> list[OracleAccuracy]:
+@check_arguments
+def oracle_accuracy(candidates: Sequence[Sequence[ScoredExample]], count: Count) -> list[OracleAccuracy]:
     """Return the oracle accuracy for k from 1 to `count`, with Wilson intervals.
 
     An example is correct at k if any of its first k outputs is a reference; transliteration reports this as k-best
@@ -97,27 +107,36 @@ def oracle_accuracy(candidates: Sequence[Sequence[ScoredExample]], count: int) -
     Args:
         candidates: Outputs of each example, best first.
         count: Maximum of k.
+
+    Raises:
+        ArgumentError: There is no example, or an argument has the wrong type.
     """
+    check_not_empty("candidates", candidates, "example")
     ranks = _first_right_ranks(candidates)
     right = [sum(rank is not None and rank <= k for rank in ranks) for k in range(1, count + 1)]
-    total = max(1, len(ranks))
+    total = len(ranks)
     return [
         OracleAccuracy(k, 100 * hits / total, wilson_interval(hits, total).percent)
         for k, hits in enumerate(right, start=1)
     ]
 
 
+@check_arguments
 def mean_reciprocal_rank(candidates: Sequence[Sequence[ScoredExample]]) -> float:
     """Return the mean of 1 / (rank of the first correct output), 0 if none is correct; a fraction of 1.
 
-    References:
-        Voorhees (1999), "The TREC-8 question answering track report"; a metric of the NEWS transliteration tasks.
-
     Args:
         candidates: Outputs of each example, best first.
+
+    Raises:
+        ArgumentError: There is no example, or an argument has the wrong type.
+
+    References:
+        Voorhees (1999), "The TREC-8 question answering track report"; a metric of the NEWS transliteration tasks.
     """
+    check_not_empty("candidates", candidates, "example")
     ranks = _first_right_ranks(candidates)
-    return sum(1 / rank for rank in ranks if rank is not None) / max(1, len(ranks))
+    return sum(1 / rank for rank in ranks if rank is not None) / len(ranks)
 
 
 def _first_right_ranks(candidates: Sequence[Sequence[ScoredExample]]) -> list[int | None]:
@@ -235,7 +254,8 @@ class Assessment:
         """Macro average over groups; None if there is one group only."""
         return macro_average(list(self.tables.values())) if len(self.tables) > 1 else None
 
-    def worst_examples(self, count: int) -> list[int]:
+    @check_arguments
+    def worst_examples(self, count: Count) -> list[int]:
         """Return the indices of at most `count` examples with the highest error rates, worst first."""
         return worst_examples(self.scored, count)
 
@@ -283,6 +303,7 @@ class Assessment:
         return {rate.key: rate.value for rate in rates} | {f"{rate.key}_ci95": list(rate.interval) for rate in rates}
 
 
+@check_arguments
 def assess_outputs(
     name: str, decoded: DecodedExamples, own: Tokenizers, shared: Tokenizers, metrics: TaskMetrics, texts: bool = False
 ) -> Assessment:
@@ -296,7 +317,14 @@ def assess_outputs(
             targets differently, outputs are split again.
         metrics: Metrics of the task.
         texts: Whether to score outputs as texts as well.
+
+    Raises:
+        ArgumentError: The lists of `decoded` differ in length, an example has no output, or an argument has the wrong
+            type.
     """
+    check_lengths(**{f"decoded.{field}": values for field, values in decoded._asdict().items()})
+    for at, outputs in enumerate(decoded.outputs):
+        check_not_empty(f"decoded.outputs[{at}]", outputs, "output")
     flat = [trace for outputs in decoded.outputs for trace in outputs]
     wanted = [texts for texts, outputs in zip(decoded.references, decoded.outputs, strict=True) for _ in outputs]
     scored = score_traces(flat, wanted, shared)
@@ -312,13 +340,23 @@ def assess_outputs(
     )
 
 
+@check_arguments
 def join_assessments(parts: Sequence[Assessment]) -> Assessment:
-    """Return several assessments of one run, on different groups, as one."""
+    """Return several assessments of one run, on different groups, as one.
+
+    Args:
+        parts: The assessments.
+
+    Raises:
+        ArgumentError: There is no assessment.
+    """
+    check_not_empty("parts", parts, "assessment")
     decoded = DecodedExamples(*(list(chain(*lists)) for lists in zip(*(part.decoded for part in parts), strict=True)))
     candidates = [own for part in parts for own in part.candidates]
     return replace(parts[0], decoded=decoded, candidates=candidates)
 
 
+@check_arguments
 def compare_runs(a: Assessment, b: Assessment) -> RunComparison:
     """Compare two runs on the same examples; with several groups, by means over groups.
 
@@ -328,7 +366,10 @@ def compare_runs(a: Assessment, b: Assessment) -> RunComparison:
 
     Raises:
         InputError: The runs have different numbers of examples.
+        ArgumentError: An argument is not an assessment, or it has no example.
     """
+    if a.decoded.groups != b.decoded.groups:
+        raise InputError("runs can be compared on the same examples only: they have different groups of them")
     return compare_outcomes(list(a.tables.values()), list(b.tables.values()))._replace(metrics=a.metrics)
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from pellucid.arguments import LogProbability, check_arguments, check_lengths, check_not_empty
 from pellucid.evaluation.metrics import ConfidenceInterval, wilson_interval
 
 NUM_BINS = 10
@@ -79,12 +80,16 @@ class Calibration:
         }
 
 
-def measure_calibration(log_probabilities: Sequence[float], right: Sequence[bool]) -> Calibration:
+@check_arguments
+def measure_calibration(log_probabilities: Sequence[LogProbability], right: Sequence[bool]) -> Calibration:
     """Measure the calibration of outputs. The order of the outputs does not matter.
 
     Args:
         log_probabilities: Log-probability of each output, at least one.
         right: Whether each output is correct.
+
+    Raises:
+        ArgumentError: There is no output, the arguments differ in length, or a value is not a log-probability.
 
     References:
         C. Guo, G. Pleiss, Y. Sun and K. Q. Weinberger (2017), "On calibration of modern neural networks", section 2.
@@ -93,6 +98,8 @@ def measure_calibration(log_probabilities: Sequence[float], right: Sequence[bool
         Y. Geifman, G. Uziel and R. El-Yaniv (2019), "Bias-reduced uncertainty estimation for deep neural classifiers"
             (AURC).
     """
+    check_lengths(log_probabilities=log_probabilities, right=right)
+    check_not_empty("log_probabilities", log_probabilities, "output")
     scores, hits = np.asarray(log_probabilities, np.float64), np.asarray(right, bool)
     # Sorted, so that floating-point sums do not depend on the order of the examples.
     order = np.lexsort((hits, -scores))

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from msgspec import Meta
 from rapidfuzz.distance import Levenshtein
 
+from pellucid.arguments import check_arguments
 from pellucid.evaluation.metrics import ScoredExample, number_symbols
 
 MAX_MATRIX_SYMBOLS = 18
@@ -67,7 +69,8 @@ class SymbolConfusions:
             found[each.kind] += each.times
         return found
 
-    def matrix(self, max_symbols: int = MAX_MATRIX_SYMBOLS) -> ConfusionMatrix:
+    @check_arguments
+    def matrix(self, max_symbols: Annotated[int, Meta(ge=0)] = MAX_MATRIX_SYMBOLS) -> ConfusionMatrix:
         """Return the confusion matrix of the symbols with the most errors.
 
         Args:
@@ -88,6 +91,7 @@ class SymbolConfusions:
         return {"kinds": self.kinds, "pairs": rows, "matrix": self.matrix()._asdict()}
 
 
+@check_arguments
 def align_symbols(output: Sequence[str], reference: Sequence[str]) -> list[SymbolPair]:
     """Return the (reference, output) symbol pairs of an alignment with the minimum number of edits.
 
@@ -114,6 +118,7 @@ def align_symbols(output: Sequence[str], reference: Sequence[str]) -> list[Symbo
     return pairs
 
 
+@check_arguments
 def pair_symbols(example: ScoredExample) -> list[SymbolPair]:
     """Return the (reference, output) symbol pairs of an example: by position for labels, else of an alignment."""
     if example.positional and len(example.output) == len(example.reference):
@@ -121,6 +126,7 @@ def pair_symbols(example: ScoredExample) -> list[SymbolPair]:
     return align_symbols(example.output, example.reference)
 
 
+@check_arguments
 def count_confusions(scored: Iterable[ScoredExample]) -> SymbolConfusions:
     """Count the aligned symbol pairs of examples, each output aligned with its nearest reference."""
     pairs: Counter[SymbolPair] = Counter()

@@ -7,11 +7,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
+from msgspec import Meta
 
+from pellucid.arguments import argument_error, check_arguments, check_lengths, check_not_empty
 from pellucid.config.settings import Task
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.confusion import pair_symbols
@@ -46,20 +48,22 @@ class ChunkScores(NamedTuple):
         return {**named, "span_f1_ci95": list(self.f1_ci95), **counts}
 
 
+@check_arguments
 def has_chunks(tags: Iterable[str]) -> bool:
     """Return whether some tags are BIO tags that begin a chunk ("B-...")."""
     return any(tag.startswith("B-") for tag in tags)
 
 
+@check_arguments
 def extract_chunks(tags: Sequence[str]) -> set[Chunk]:
     """Return the chunks of a sequence of BIO tags. An I-X that follows no tag of type X begins a chunk.
+
+    Args:
+        tags: The tags of one sequence.
 
     References:
         E. F. Tjong Kim Sang and S. Buchholz (2000), "Introduction to the CoNLL-2000 shared task: chunking"; chunks are
             counted as by its script conlleval.
-
-    Args:
-        tags: The tags of one sequence.
     """
     found, start, kind = set[Chunk](), -1, ""
     for at, tag in enumerate([*tags, "O"]):
@@ -73,6 +77,7 @@ def extract_chunks(tags: Sequence[str]) -> set[Chunk]:
     return found
 
 
+@check_arguments
 def chunk_metrics_for_log(scored: Sequence[ScoredExample]) -> dict[str, float]:
     """Return the span F1 for the training log, or nothing if the references contain no chunks."""
     if not any(has_chunks(example.reference) for example in scored):
@@ -81,12 +86,17 @@ def chunk_metrics_for_log(scored: Sequence[ScoredExample]) -> dict[str, float]:
     return {"span_f1": 100 * 2 * right / max(found + wanted, 1)}
 
 
+@check_arguments
 def score_chunks(scored: Sequence[ScoredExample]) -> ChunkScores:
     """Return precision, recall and F1 = 2 correct / (predicted + reference) of all chunks; a rate over nothing is 0.
 
     Args:
         scored: Outputs with references.
+
+    Raises:
+        ArgumentError: There is no example.
     """
+    check_not_empty("scored", scored, "example")
     right, found, wanted = _count_chunks(scored)
     both = [one + other for one, other in zip(found, wanted, strict=True)]
     doubled = [2 * each for each in right]
@@ -112,6 +122,8 @@ TOP_K = 3
 """Number of predicted positions among which the correct one counts for the top-k accuracy."""
 STRUCTURE_TAGS = {"H", "E", "C"}
 """Tags of protein secondary structure: helix, strand, coil."""
+Counts = Annotated[Int[np.ndarray, "C C"], Meta(ge=0, le=2**53)]
+"""How often each of C labels (row) was answered with each (column)."""
 
 
 @dataclass(frozen=True)
@@ -163,30 +175,44 @@ class LabelMetrics:
         return values | (self.spans.to_dict() if self.spans else {})
 
 
+@check_arguments
 def score_positions(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
     """Return the metrics of predicted source positions.
 
     Args:
         scored: Outputs with references, at least one.
         traces: Traces of the outputs.
+
+    Raises:
+        ArgumentError: There is no example, or the numbers of outputs and traces differ.
     """
+    check_not_empty("scored", scored, "example")
+    check_lengths(scored=scored, traces=traces)
     accuracy, interval = _label_accuracy(scored, per_position=False)
     hits = sum(_in_top_k(*pair) for pair in zip(scored, traces, strict=True))
     first, first_interval = 100 * hits / len(scored), wilson_interval(hits, len(scored)).percent
     return LabelMetrics(traces[0].task, accuracy, interval, None, first, first_interval, None, None, [], [], None)
 
 
+@check_arguments
 def score_labels(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
     """Return the metrics of predicted labels, one for each position or one for each source.
 
     Args:
         scored: Outputs with references, at least one.
         traces: Traces of the outputs.
+
+    Raises:
+        ArgumentError: There is no example or no label, or the numbers of outputs and traces differ.
     """
+    check_not_empty("scored", scored, "example")
+    check_lengths(scored=scored, traces=traces)
     per_position = traces[0].per_position
     accuracy, interval = _label_accuracy(scored, per_position)
     pairs = Counter(pair for example in scored for pair in pair_symbols(example))
     labels = sorted({label for pair in pairs for label in pair if label is not None})
+    if not labels:
+        raise argument_error("scored", "at least one label", scored)
     counts = np.array([[pairs[wanted, written] for written in labels] for wanted in labels], np.int64)
     found = score_chunks(scored) if per_position and has_chunks(labels) else None
     q3 = accuracy if per_position and set(labels) <= STRUCTURE_TAGS else None
@@ -194,7 +220,8 @@ def score_labels(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> La
     return LabelMetrics(traces[0].task, accuracy, interval, q3, None, None, *shared)
 
 
-def matthews_correlation(confusion: Int[np.ndarray, "C C"]) -> float:
+@check_arguments
+def matthews_correlation(confusion: Counts) -> float:
     """Return Matthews' correlation coefficient for any number of labels.
 
         R_K = (c s − Σ_k p_k t_k) / √((s² − Σ_k p_k²) (s² − Σ_k t_k²))
@@ -204,6 +231,9 @@ def matthews_correlation(confusion: Int[np.ndarray, "C C"]) -> float:
 
     Args:
         confusion: Counts of references (rows) and predictions (columns), shape (C, C).
+
+    Raises:
+        ArgumentError: The value is not a square array of counts.
 
     References:
         J. Gorodkin (2004), "Comparing two K-category assignments by a K-category correlation coefficient",
@@ -218,12 +248,17 @@ def matthews_correlation(confusion: Int[np.ndarray, "C C"]) -> float:
     return covariance / math.sqrt(spread[0] * spread[1])
 
 
-def macro_f1(confusion: Int[np.ndarray, "C C"]) -> float:
+@check_arguments
+def macro_f1(confusion: Counts) -> float:
     """Return the mean over labels of 2 correct / (predicted + reference), in percent.
 
     Args:
         confusion: Counts of references (rows) and predictions (columns), shape (C, C).
+
+    Raises:
+        ArgumentError: The value is not a square array of counts, or there is no label.
     """
+    check_not_empty("confusion", confusion, "label")
     both = confusion.sum(axis=0) + confusion.sum(axis=1)
     return float(100 * np.mean(2 * np.diag(confusion) / np.maximum(both, 1)))
 

@@ -6,18 +6,24 @@ Percentages range from 0 to 100, fractions from 0 to 1; each comes with its 95 %
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from msgspec import Meta
 from rapidfuzz.distance import Levenshtein
 
+from pellucid.arguments import LogProbability, argument_error, check_arguments, check_lengths, check_not_empty
+from pellucid.config.settings import Seed
 from pellucid.errors import InputError, quote
 
 Z95 = 1.959963984540054
 """Quantile 0.975 of the standard normal distribution: 95 % of the mass lies within this many standard deviations."""
 
 RESAMPLES = 1000
+Count = Annotated[int, Meta(ge=0, le=2**31)]
+Number = Annotated[int, Meta(ge=-(2**31), le=2**31)]
+"""A whole number of which 64 bits hold the sum over all examples."""
 
 
 class ConfidenceInterval(NamedTuple):
@@ -37,7 +43,8 @@ class ConfidenceInterval(NamedTuple):
         return ConfidenceInterval(100 - self.high, 100 - self.low)
 
 
-def wilson_interval(right: int, total: int) -> ConfidenceInterval:
+@check_arguments
+def wilson_interval(right: Count, total: Count) -> ConfidenceInterval:
     """Return the Wilson score interval of a fraction p = right / total; (0, 1) if total is 0.
 
         (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n),    n = total, z = `Z95`
@@ -48,10 +55,15 @@ def wilson_interval(right: int, total: int) -> ConfidenceInterval:
         right: Number of correct answers.
         total: Number of answers.
 
+    Raises:
+        ArgumentError: A value is not a count, or `right` exceeds `total`.
+
     References:
         E. B. Wilson (1927), "Probable inference, the law of succession, and statistical inference", Journal of the
             American Statistical Association 22(158), 209-212.
     """
+    if right > total:
+        raise argument_error("right", f"at most total ({total})", right)
     if total == 0:
         return ConfidenceInterval(0.0, 1.0)
     share, shrinkage = right / total, Z95**2 / total
@@ -63,7 +75,8 @@ def wilson_interval(right: int, total: int) -> ConfidenceInterval:
     return ConfidenceInterval(low, high)
 
 
-def bootstrap_ratio(numerators: Sequence[int], denominators: Sequence[int], seed: int = 1) -> ConfidenceInterval:
+@check_arguments
+def bootstrap_ratio(numerators: Sequence[Number], denominators: Sequence[Count], seed: Seed = 1) -> ConfidenceInterval:
     """Return the percentile bootstrap interval of Σ numerators / Σ denominators, resampled by example.
 
     Each of `RESAMPLES` resamples draws n of the n examples with replacement and computes the ratio of its sums; the
@@ -81,11 +94,16 @@ def bootstrap_ratio(numerators: Sequence[int], denominators: Sequence[int], seed
         denominators: Denominator of each example.
         seed: Seed of the bootstrap.
 
+    Raises:
+        ArgumentError: There is no example, the arguments differ in length, or a value is not a whole number.
+
     References:
         M. Bisani and H. Ney (2004), "Bootstrap estimates for confidence intervals in ASR performance evaluation",
             ICASSP.
         B. Efron and R. J. Tibshirani (1993), "An introduction to the bootstrap", chapter 13.
     """
+    check_lengths(numerators=numerators, denominators=denominators)
+    check_not_empty("numerators", numerators, "example")
     sums = resample_sums(np.column_stack([numerators, denominators]), np.random.default_rng(seed))
     valid = sums[sums.any(axis=1)]
     if not len(valid):
@@ -153,11 +171,11 @@ class ScoredExample(NamedTuple):
     """Output symbols, without EOS."""
     references: tuple[tuple[str, ...], ...]
     """One or more references; a reference may be empty."""
-    source_length: int
+    source_length: Count
     """Number of source symbols, without features."""
     positional: bool = False
     """Whether symbols are compared position by position (labels), without insertions, deletions and EOS."""
-    log_probabilities: tuple[float, ...] = ()
+    log_probabilities: tuple[LogProbability, ...] = ()
     """Log-probability of each tag of `output`; empty for other tasks."""
 
     @property
@@ -257,19 +275,21 @@ class Evaluation:
         }
 
 
+@check_arguments
 def edit_distance(output: Sequence[str], reference: Sequence[str]) -> int:
     """Return the Levenshtein distance: the minimum number of insertions, deletions and substitutions.
-
-    References:
-        V. I. Levenshtein (1966), "Binary codes capable of correcting deletions, insertions, and reversals".
 
     Args:
         output: Output symbols.
         reference: Reference symbols.
+
+    References:
+        V. I. Levenshtein (1966), "Binary codes capable of correcting deletions, insertions, and reversals".
     """
     return Levenshtein.distance(*number_symbols(output, reference))
 
 
+@check_arguments
 def hamming_distance(output: Sequence[str], reference: Sequence[str]) -> int:
     """Return the number of positions at which two sequences differ; positions beyond the shorter one count.
 
@@ -298,6 +318,7 @@ def number_symbols(one: Sequence[str], other: Sequence[str]) -> tuple[list[int],
     return first, second
 
 
+@check_arguments
 def evaluate_examples(scored: Sequence[ScoredExample]) -> Evaluation:
     """Return the metrics of examples.
 
@@ -331,6 +352,7 @@ def evaluate_examples(scored: Sequence[ScoredExample]) -> Evaluation:
     )
 
 
+@check_arguments
 def metrics_for_log(evaluation: Evaluation) -> dict[str, float]:
     """Return the metrics of the validation set for the training log."""
     return {
@@ -340,7 +362,8 @@ def metrics_for_log(evaluation: Evaluation) -> dict[str, float]:
     }
 
 
-def worst_examples(scored: Sequence[ScoredExample], count: int) -> list[int]:
+@check_arguments
+def worst_examples(scored: Sequence[ScoredExample], count: Count) -> list[int]:
     """Return the indices of the examples with the highest error rates (errors over reference length).
 
     Ties are ordered by the number of errors, descending, and then by index.
@@ -442,6 +465,7 @@ class TextScores:
         }
 
 
+@check_arguments
 def score_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> TextScores:
     """Return the metrics of texts.
 
@@ -455,8 +479,7 @@ def score_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
     Raises:
         InputError: There is no output, or an output has no reference.
     """
-    if not outputs or not all(references):
-        raise InputError("expected at least one output, and at least one reference for each")
+    _check_texts(outputs, references)
     pairs = list(zip(outputs, references, strict=True))
     words = [_nearest_reference(output.split(), [text.split() for text in own]) for output, own in pairs]
     characters = [_nearest_reference(output, own) for output, own in pairs]
@@ -469,39 +492,50 @@ def score_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
     )
 
 
+def _check_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    """Raise `InputError` if there is no output, or an output has no reference."""
+    check_lengths(outputs=outputs, references=references)
+    if not outputs or not all(references):
+        raise InputError("expected at least one output, and at least one reference for each")
+
+
+@check_arguments
 def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> CorpusScore:
     """Return corpus BLEU, 0 to 100: the geometric mean of clipped 1- to 4-gram precisions times the brevity penalty.
 
     Computed by sacrebleu with its defaults (13a tokenization, case-sensitive, exponential smoothing).
 
+    Args:
+        outputs: Output texts.
+        references: Reference texts of each output.
+
     References:
         K. Papineni, S. Roukos, T. Ward and W.-J. Zhu (2002), "BLEU: a method for automatic evaluation of machine
             translation", ACL.
         M. Post (2018), "A call for clarity in reporting BLEU scores", WMT.
-
-    Args:
-        outputs: Output texts.
-        references: Reference texts of each output.
     """
     from sacrebleu.metrics.bleu import BLEU  # the import takes half a second, and only texts need it
 
+    _check_texts(outputs, references)
     metric = BLEU()
     score = metric.corpus_score(list(outputs), _sacrebleu_references(references)).score
     return CorpusScore(float(score), str(metric.get_signature()))
 
 
+@check_arguments
 def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> CorpusScore:
     """Return corpus chrF2, 0 to 100: the F2 of character 1- to 6-grams, by sacrebleu with its defaults.
-
-    References:
-        M. Popović (2015), "chrF: character n-gram F-score for automatic MT evaluation", WMT.
 
     Args:
         outputs: Output texts.
         references: Reference texts of each output.
+
+    References:
+        M. Popović (2015), "chrF: character n-gram F-score for automatic MT evaluation", WMT.
     """
     from sacrebleu.metrics.chrf import CHRF
 
+    _check_texts(outputs, references)
     metric = CHRF()
     score = metric.corpus_score(list(outputs), _sacrebleu_references(references)).score
     return CorpusScore(float(score), str(metric.get_signature()))

@@ -4,12 +4,18 @@ n examples; the three columns are those of `outcome_table`.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
+from msgspec import Meta
 
+from pellucid.arguments import argument_error, check_arguments, check_not_empty
+from pellucid.config.settings import Seed
 from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, resample_sums
+
+OutcomeTable = Annotated[Int[np.ndarray, "_ 3"], Meta(ge=0, le=2**31)]
+"""A row for each example, as `outcome_table` gives it."""
 
 
 class MeanRates(NamedTuple):
@@ -36,6 +42,7 @@ class MeanRates(NamedTuple):
         return {**self._asdict(), "wer": self.wer, **{name: list(getattr(self, name)) for name in names}}
 
 
+@check_arguments
 def outcome_table(scored: Sequence[ScoredExample]) -> Int[np.ndarray, "n 3"]:
     """Return one row for each example: 1 if its output is wrong, its edit distance, the length of the nearest
     reference.
@@ -60,7 +67,25 @@ def rates_from_sums(sums: Shaped[np.ndarray, "*r 3"], total: int) -> Float[np.nd
     return found
 
 
-def macro_average(tables: Sequence[Int[np.ndarray, "_ 3"]], seed: int = 1) -> MeanRates:
+def check_tables(name: str, tables: Sequence[OutcomeTable]) -> None:
+    """Check that there is at least one group and that each has an example.
+
+    Args:
+        name: Name of the argument, for messages.
+        tables: Outcome table of each group.
+
+    Raises:
+        ArgumentError: There is no group, a group is empty, or its first column has other values than 0 and 1.
+    """
+    check_not_empty(name, tables, "group")
+    for at, table in enumerate(tables):
+        check_not_empty(f"{name}[{at}]", table, "example")
+        if table[:, 0].max() > 1:
+            raise argument_error(f"{name}[{at}]", "a first column of 0 and 1", table)
+
+
+@check_arguments
+def macro_average(tables: Sequence[OutcomeTable], seed: Seed = 1) -> MeanRates:
     """Return the macro average over groups, with intervals from resampling within each group.
 
     Groups keep their sizes in resampling; the interval is between the 2.5th and the 97.5th percentile of the means.
@@ -69,9 +94,13 @@ def macro_average(tables: Sequence[Int[np.ndarray, "_ 3"]], seed: int = 1) -> Me
         tables: Outcome table of each group.
         seed: Seed of the bootstrap.
 
+    Raises:
+        ArgumentError: There is no group, a group is empty, or a value is not an outcome table.
+
     References:
         Efron and Tibshirani (1993), chapter 8, on the stratified bootstrap.
     """
+    check_tables("tables", tables)
     generator = np.random.default_rng(seed)
     exact, errors = np.mean([rates_from_sums(table.sum(axis=0), len(table)) for table in tables], axis=0).tolist()
     resamples = np.mean([rates_from_sums(resample_sums(table, generator), len(table)) for table in tables], axis=0)

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from pellucid.arguments import check_arguments
+from pellucid.config.settings import Seed
 from pellucid.errors import InputError
 from pellucid.evaluation.metrics import ConfidenceInterval, resample_sums
-from pellucid.evaluation.outcomes import rates_from_sums
+from pellucid.evaluation.outcomes import OutcomeTable, check_tables, rates_from_sums
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS, TaskMetrics
 
 NUM_PERMUTATIONS = 10_000
-OutcomeTable = Int[np.ndarray, "_ 3"]
 
 
 class RateDifference(NamedTuple):
@@ -72,7 +73,8 @@ class RunComparison(NamedTuple):
         return {**{name: each.to_dict() for name, each in self.differences.items()}, **counts}
 
 
-def compare_outcomes(a: Sequence[OutcomeTable], b: Sequence[OutcomeTable], seed: int = 1) -> RunComparison:
+@check_arguments
+def compare_outcomes(a: Sequence[OutcomeTable], b: Sequence[OutcomeTable], seed: Seed = 1) -> RunComparison:
     """Compare the outcomes of two runs on the same examples, group by group.
 
     * Interval: each of `RESAMPLES` resamples draws the examples of each group with replacement, the same for both runs;
@@ -90,12 +92,15 @@ def compare_outcomes(a: Sequence[OutcomeTable], b: Sequence[OutcomeTable], seed:
 
     Raises:
         InputError: The runs have different numbers of examples.
+        ArgumentError: There is no group, a group is empty, or a value is not an outcome table.
 
     References:
         P. Koehn (2004), "Statistical significance tests for machine translation evaluation", EMNLP.
         E. W. Noreen (1989), "Computer-intensive methods for testing hypotheses".
         S. Riezler and J. T. Maxwell (2005), "On some pitfalls in automatic evaluation and significance testing for MT".
     """
+    check_tables("a", a)
+    check_tables("b", b)
     if [len(table) for table in a] != [len(table) for table in b]:
         raise InputError("runs must be compared on the same examples, but they have different numbers of examples")
     pairs = [np.hstack(tables) for tables in zip(a, b, strict=True)]

@@ -1,0 +1,492 @@
+"""Evaluation refuses what it cannot use by one error that names the argument, and gives nothing that is no number."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sample_answers import answered
+from sample_traces import made
+from test_assessment import ROWS, tokenizers
+from test_assessment import made as assessment
+from wrong_calls import arguments, faults, name_of
+
+from pellucid.data.examples import Example
+from pellucid.decoding.trace import END, Trace
+from pellucid.errors import ArgumentError, InputError
+from pellucid.evaluation import alignment
+from pellucid.evaluation.assessment import (
+    Assessment,
+    DecodedExamples,
+    assess_outputs,
+    compare_runs,
+    join_assessments,
+    mean_reciprocal_rank,
+    merge_references,
+    oracle_accuracy,
+    score_traces,
+)
+from pellucid.evaluation.calibration import measure_calibration
+from pellucid.evaluation.confusion import align_symbols, count_confusions, pair_symbols
+from pellucid.evaluation.label_metrics import (
+    chunk_metrics_for_log,
+    extract_chunks,
+    has_chunks,
+    macro_f1,
+    matthews_correlation,
+    score_chunks,
+    score_labels,
+    score_positions,
+)
+from pellucid.evaluation.metrics import (
+    ScoredExample,
+    bleu,
+    bootstrap_ratio,
+    chrf,
+    edit_distance,
+    evaluate_examples,
+    hamming_distance,
+    metrics_for_log,
+    score_texts,
+    wilson_interval,
+    worst_examples,
+)
+from pellucid.evaluation.outcomes import macro_average, outcome_table
+from pellucid.evaluation.significance import compare_outcomes
+from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
+
+ATTENTION = [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]
+TRACE = made("abc", ["x", END], ATTENTION)
+SCORED = [ScoredExample(("a", "b"), (("a", "b"),), 3), ScoredExample(("a",), (("b",), ("a", "c")), 2)]
+TABLE = outcome_table(SCORED)
+TAGS = [ScoredExample(("B-x", "O"), (("B-x", "I-x"),), 2, True, (-0.1, -0.2))]
+TAGGED = [answered("tag", "ab", ["B-x", "O"])]
+POINTED = [answered("point", "ab", ["1"])]
+SPANS = alignment.AlignmentSpans(np.array([[0, 1]]), np.array([[1, 2]]), np.array([[True, True]]))
+RUN = assessment(ROWS)
+GIVEN = RUN.decoded
+
+FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
+    alignment.alignment_agreement: {"weights": [ATTENTION], "spans": SPANS},
+    alignment.attending_rows: {"weights": ATTENTION},
+    alignment.row_entropy: {"weights": ATTENTION},
+    alignment.coverage_deviation: {"weights": ATTENTION},
+    alignment.absentmindedness_out: {"weights": ATTENTION},
+    alignment.absentmindedness_in: {"weights": ATTENTION},
+    alignment.attention_confidence: {"weights": ATTENTION},
+    alignment.diagonality: {"weights": ATTENTION},
+    alignment.attention_jumps: {"trace": TRACE},
+    alignment.count_jumps: {"traces": [TRACE]},
+    alignment.mean_attention_map: {"traces": [TRACE]},
+    alignment.trace_statistics: {"trace": TRACE, "gold": [(0, 1), (0, 0)]},
+    alignment.summarize_attention: {"traces": [TRACE], "gold": [[(0, 1), (0, 0)]]},
+    measure_calibration: {"log_probabilities": [-0.1, -0.5], "right": [True, False]},
+    align_symbols: {"output": ["a"], "reference": ["a", "b"]},
+    pair_symbols: {"example": SCORED[0]},
+    count_confusions: {"scored": SCORED},
+    has_chunks: {"tags": ["B-x"]},
+    extract_chunks: {"tags": ["B-x"]},
+    score_chunks: {"scored": TAGS},
+    chunk_metrics_for_log: {"scored": TAGS},
+    score_labels: {"scored": TAGS, "traces": TAGGED},
+    score_positions: {"scored": SCORED[:1], "traces": POINTED},
+    matthews_correlation: {"confusion": np.eye(3, dtype=np.int64)},
+    macro_f1: {"confusion": np.eye(3, dtype=np.int64)},
+    wilson_interval: {"right": 1, "total": 2},
+    bootstrap_ratio: {"numerators": [1, 0], "denominators": [2, 2]},
+    edit_distance: {"output": ["a"], "reference": ["b"]},
+    hamming_distance: {"output": ["a"], "reference": ["b"]},
+    evaluate_examples: {"scored": SCORED},
+    metrics_for_log: {"evaluation": evaluate_examples(SCORED)},
+    worst_examples: {"scored": SCORED, "count": 1},
+    score_texts: {"outputs": ["a b"], "references": [["a b", "b"]]},
+    bleu: {"outputs": ["a b"], "references": [["a b", "b"]]},
+    chrf: {"outputs": ["a b"], "references": [["a b", "b"]]},
+    outcome_table: {"scored": SCORED},
+    macro_average: {"tables": [TABLE, TABLE]},
+    compare_outcomes: {"a": [TABLE], "b": [TABLE]},
+    merge_references: {"examples": [Example("a", "b")]},
+    score_traces: {"traces": [TRACE], "references": [["x"]], "tokenizers": tokenizers()},
+    oracle_accuracy: {"candidates": [SCORED], "count": 2},
+    mean_reciprocal_rank: {"candidates": [SCORED]},
+    assess_outputs: {
+        "name": "run",
+        "decoded": GIVEN,
+        "own": tokenizers(),
+        "shared": tokenizers(),
+        "metrics": ERROR_RATE_METRICS,
+    },
+    join_assessments: {"parts": [RUN]},
+    compare_runs: {"a": RUN, "b": RUN},
+}
+
+
+@pytest.mark.parametrize(("function", "name"), arguments(FUNCTIONS), ids=name_of)
+def test_what_an_argument_cannot_be_is_one_error_that_names_it(function: Callable[..., Any], name: str) -> None:
+    assert faults(function, FUNCTIONS[function], name) == []
+
+
+def test_methods_refuse_what_their_arguments_cannot_be() -> None:
+    assert faults(lambda count: RUN.worst_examples(count), {}, "count") == []
+    found = count_confusions(SCORED)
+    assert faults(lambda max_symbols: found.matrix(max_symbols), {}, "max_symbols") == []
+
+
+NOWHERE = np.zeros((2, 3))
+STATISTICS = ["coverage_deviation", "absentmindedness_out", "absentmindedness_in", "confidence", "diagonality"]
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+@pytest.mark.parametrize("weights", [NOWHERE, np.zeros((0, 3)), np.zeros((3, 0))])
+def test_statistics_of_attention_that_looks_nowhere_are_refused(name: str, weights: np.ndarray) -> None:
+    with pytest.raises(ArgumentError, match=r"^weights: expected at least one row that looks somewhere, got "):
+        getattr(alignment, name)(weights)
+
+
+def test_corpora_without_attention_have_no_statistics() -> None:
+    nowhere, empty = made("abc", ["x", END], NOWHERE.tolist()), made("", [], [])
+    for traces in ([], [nowhere], [empty], [nowhere, empty]):
+        assert alignment.summarize_attention(traces) == [] and alignment.mean_attention_map(traces) is None
+        assert alignment.count_jumps(traces) == {}
+
+
+def bad(weights: np.ndarray) -> Trace:
+    """A trace with attention that is none."""
+    return replace(TRACE, attention=weights)
+
+
+def assessed(answered: DecodedExamples) -> Assessment:
+    """Outputs, scored."""
+    return assess_outputs("run", answered, tokenizers(), tokenizers(), ERROR_RATE_METRICS)
+
+
+SHORT, UNKNOWN = SPANS._replace(known=SPANS.known[:, :1]), SPANS._replace(known=~SPANS.known)
+NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.nan))
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "message"),
+    [
+        (alignment.row_entropy, ([[0.5, -0.5]],), "weights[0, 1]: expected a number from 0 to 1.001, got -0.5"),
+        (alignment.row_entropy, ([0.5],), "weights: expected an array of numbers of shape (T, S), got [0.5]"),
+        (
+            alignment.alignment_agreement,
+            (
+                [ATTENTION],
+                SPANS._replace(known=SPANS.known[:, :1]),
+            ),
+            "spans.known: expected an array of shape (1, 2)",
+        ),
+        (
+            alignment.alignment_agreement,
+            (
+                [ATTENTION],
+                SPANS._replace(known=~SPANS.known),
+            ),
+            "spans: expected at least one symbol whose span",
+        ),
+        (
+            alignment.alignment_agreement,
+            (
+                np.zeros((1, 2, 0)),
+                SPANS,
+            ),
+            "weights: expected at least one source position",
+        ),
+        (alignment.summarize_attention, (TRACE,), "traces: expected a list of Trace objects, got Trace("),
+        (
+            alignment.summarize_attention,
+            (
+                [TRACE],
+                [],
+            ),
+            "gold: expected as many as traces has (1), got 0",
+        ),
+        (
+            alignment.summarize_attention,
+            (
+                [TRACE],
+                [[(0, 9)]],
+            ),
+            "gold[0][0]: expected source positions",
+        ),
+        (
+            alignment.summarize_attention,
+            (
+                [TRACE],
+                [[(2, 1)]],
+            ),
+            "gold[0][0]: expected source positions",
+        ),
+        (
+            alignment.summarize_attention,
+            (
+                [TRACE],
+                [[(0, 1.5)]],
+            ),
+            "gold[0][0][1]: expected a whole number, got 1.5",
+        ),
+        (
+            alignment.summarize_attention,
+            (
+                [TRACE],
+                None,
+                -1,
+            ),
+            "seed: expected a whole number of at least 0, got -1",
+        ),
+        (
+            alignment.summarize_attention,
+            ([TRACE, bad(np.full((2, 3), np.nan))],),
+            "traces[1]: expected a trace whose attention",
+        ),
+        (alignment.mean_attention_map, ([bad(np.zeros((2, 2)))],), "traces[0]: expected a trace whose attention"),
+        (alignment.attention_jumps, (bad(np.zeros((2, 2))),), "trace: expected a trace whose attention"),
+        (
+            measure_calibration,
+            (
+                [],
+                [],
+            ),
+            "log_probabilities: expected at least one output, got []",
+        ),
+        (
+            measure_calibration,
+            (
+                [-1.0],
+                [],
+            ),
+            "right: expected as many as log_probabilities has (1), got 0",
+        ),
+        (
+            measure_calibration,
+            (
+                [math.nan],
+                [True],
+            ),
+            "log_probabilities[0]: expected a number of at most 0.001, got nan",
+        ),
+        (
+            measure_calibration,
+            (
+                [0.5],
+                [True],
+            ),
+            "log_probabilities[0]: expected a number of at most 0.001, got 0.5",
+        ),
+        (
+            measure_calibration,
+            (
+                [-1.0],
+                [1],
+            ),
+            "right[0]: expected true or false, got 1",
+        ),
+        (
+            wilson_interval,
+            (
+                3,
+                2,
+            ),
+            "right: expected at most total (2), got 3",
+        ),
+        (
+            wilson_interval,
+            (
+                -1,
+                2,
+            ),
+            "right: expected a whole number of at least 0, got -1",
+        ),
+        (
+            wilson_interval,
+            (
+                1,
+                2**80,
+            ),
+            "total: expected a whole number of at most",
+        ),
+        (
+            bootstrap_ratio,
+            (
+                [],
+                [],
+            ),
+            "numerators: expected at least one example, got []",
+        ),
+        (
+            bootstrap_ratio,
+            (
+                [1],
+                [1, 2],
+            ),
+            "denominators: expected as many as numerators has (1), got 2",
+        ),
+        (
+            edit_distance,
+            (
+                "ab",
+                ["a"],
+            ),
+            "output: expected a list of texts, got 'ab'",
+        ),
+        (evaluate_examples, (SCORED[0],), "scored: expected a list of Scored objects, got Scored("),
+        (
+            evaluate_examples,
+            ([SCORED[0]._replace(source_length=-1)],),
+            "scored[0].source_length: expected a whole number of at least 0",
+        ),
+        (
+            worst_examples,
+            (
+                SCORED,
+                -1,
+            ),
+            "count: expected a whole number of at least 0, got -1",
+        ),
+        (
+            score_texts,
+            (
+                ["a"],
+                [],
+            ),
+            "references: expected as many as outputs has (1), got 0",
+        ),
+        (
+            bleu,
+            (
+                ["a"],
+                ["a"],
+            ),
+            "references[0]: expected a list of texts, got 'a'",
+        ),
+        (matthews_correlation, (np.zeros((2, 3), int),), "confusion: expected an array of shape (2, 2), got"),
+        (matthews_correlation, ([[-1]],), "confusion[0, 0]: expected a number from 0 to 9.0072e+15, got -1"),
+        (macro_f1, (np.zeros((0, 0), int),), "confusion: expected at least one label"),
+        (
+            score_labels,
+            (
+                [],
+                [],
+            ),
+            "scored: expected at least one example, got []",
+        ),
+        (
+            score_labels,
+            (
+                TAGS,
+                [],
+            ),
+            "traces: expected as many as scored has (1), got 0",
+        ),
+        (
+            score_labels,
+            (
+                [ScoredExample((), ((),), 0)],
+                TAGGED,
+            ),
+            "scored: expected at least one label",
+        ),
+        (
+            score_positions,
+            (
+                [],
+                [],
+            ),
+            "scored: expected at least one example, got []",
+        ),
+        (score_chunks, ([],), "scored: expected at least one example, got []"),
+        (
+            compare_outcomes,
+            (
+                [],
+                [],
+            ),
+            "a: expected at least one group, got []",
+        ),
+        (
+            compare_outcomes,
+            (
+                [TABLE[:0]],
+                [TABLE[:0]],
+            ),
+            "a[0]: expected at least one example",
+        ),
+        (
+            compare_outcomes,
+            (
+                [TABLE],
+                [TABLE * 9],
+            ),
+            "b[0]: expected a first column of 0 and 1",
+        ),
+        (
+            compare_outcomes,
+            (
+                [TABLE[:, :2]],
+                [TABLE],
+            ),
+            "a[0]: expected an array of whole numbers of shape (…, 3)",
+        ),
+        (macro_average, ([],), "tables: expected at least one group, got []"),
+        (
+            oracle_accuracy,
+            (
+                [],
+                1,
+            ),
+            "candidates: expected at least one example, got []",
+        ),
+        (mean_reciprocal_rank, ([],), "candidates: expected at least one example, got []"),
+        (
+            score_traces,
+            (
+                [TRACE],
+                [],
+                tokenizers(),
+            ),
+            "references: expected as many as traces has (1), got 0",
+        ),
+        (
+            score_traces,
+            (
+                [TRACE],
+                ["x"],
+                tokenizers(),
+            ),
+            "references[0]: expected a list of texts, got 'x'",
+        ),
+        (join_assessments, ([],), "parts: expected at least one assessment, got []"),
+        (
+            assessed,
+            (GIVEN._replace(groups=[]),),
+            "answered.groups: expected as many as",
+        ),
+        (
+            assess_outputs,
+            (
+                "",
+                DecodedExamples([Example("a", "b")], [("b",)], [""], [[]]),
+                tokenizers(),
+                tokenizers(),
+                ERROR_RATE_METRICS,
+            ),
+            "answered.outputs[0]: expected at least one output",
+        ),
+    ],
+)
+def test_messages_say_what_was_expected(function: Callable[..., Any], given: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        function(*given)
+    assert str(caught.value).startswith(message)
+
+
+def test_runs_of_other_groups_are_not_compared() -> None:
+    with pytest.raises(InputError, match="same examples"):
+        compare_runs(RUN, assessment(ROWS, groups=["p", "p", "q", "q"]))
+
+
+def test_what_is_impossible_has_a_calibration() -> None:
+    assert measure_calibration([-math.inf, 0.0], [False, True]).brier == 0
