@@ -10,6 +10,11 @@ from pellucid.version import __version__
 from pellucid.viewer.registration import register_viewer as _register_viewer
 
 if TYPE_CHECKING:
+    """Pellucid: recurrent encoder-decoders with attention, trained on your own pairs of sequences, and clear to see
+    through.
+
+    Public names are imported on first use, so importing the package is fast.
+    """
     from pellucid.api import train
     from pellucid.config.settings import Config
     from pellucid.config.toml import load_config, preset
@@ -70,12 +75,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's attributes are of any type)
-    """Import a public name when it is first asked for."""
+    """Import a public name on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'pellucid' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    """The public names, for completion."""
+    """Return the public names, for completion."""
     return __all__

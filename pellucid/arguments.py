@@ -1,8 +1,7 @@
-"""Arguments of public functions and fields of public structs, checked against their annotations.
+"""Validation of the arguments of public functions and the fields of public structs, by their annotations.
 
-`convert_argument` takes the annotation of a parameter and returns the value as that type, or raises one
-`ArgumentError`: "top_p: expected a number above 0.0, got nan", "sources[2]: expected a text, got None". What a
-signature documents is what is checked.
+`convert_argument` returns a value as the annotated type or raises an `ArgumentError`: "top_p: expected a number above
+0.0, got nan", "sources[2]: expected a string, got None".
 """
 
 import inspect
@@ -45,16 +44,23 @@ from pellucid.error_messages import (
 from pellucid.errors import ArgumentError, ConfigError
 
 SURROGATES = re.compile("[\ud800-\udfff]")
-"""Halves of characters, which no file in UTF-8 holds."""
+"""Unpaired surrogates, which UTF-8 cannot encode."""
 SCALAR_TYPES = (str, bytes, bytearray, memoryview, Mapping)
-"""Iterable types that are one value, not a list of items."""
+"""Iterable types that count as a single value."""
 
 
 class TypeMismatchError(Exception):
-    """A value that is not what its annotation says."""
+    """A value that does not match its annotation."""
 
     def __init__(self, expected: str, value: object, hint: str = "", path: str = "") -> None:
-        """Keep what was expected, in words, and where the value stands in the argument: "[2].target"."""
+        """Store the mismatch.
+
+        Args:
+            expected: Description of the expected type.
+            value: The value.
+            hint: Further text for the end of the message.
+            path: Location of the value within the argument: "[2].target".
+        """
         super().__init__(expected)
         self.expected = expected
         self.value = value
@@ -62,23 +68,23 @@ class TypeMismatchError(Exception):
         self.path = path
 
     def message(self, name: str) -> str:
-        """Return the message about an argument of this name."""
+        """Return the error message for an argument of this name."""
         return f"{name}{self.path}: expected {self.expected}, got {describe_value(self.value)}{self.hint}"
 
     def nested_in(self, place: str) -> "TypeMismatchError":
-        """Return the same, of an item or a field of the value in question."""
+        """Return the mismatch for the containing value; `place` is the item or field in it."""
         return TypeMismatchError(self.expected, self.value, self.hint, place + self.path)
 
 
 class ArgumentIteratorError(Exception):
-    """An exception of an iterator that was given, which is its cause; it passes through."""
+    """Wrapper of an exception that an iterator argument raised, which is its cause and is raised again."""
 
 
 class CheckedFields:
-    """Base of frozen dataclasses whose fields are checked and converted when they are constructed."""
+    """Base class of frozen dataclasses whose fields are validated and converted on construction."""
 
     def __post_init__(self) -> None:
-        """Check every field against its annotation; `ArgumentError` names the first that does not fit."""
+        """Convert each field to its annotated type; raise `ArgumentError` for the first that does not match."""
         kinds = _field_types(cast(Any, type(self)))
         for field in fields(cast(Any, self)):
             value = convert_argument(field.name, getattr(self, field.name), kinds[field.name])
@@ -88,21 +94,21 @@ class CheckedFields:
 def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: ANN401 (a value of the annotated type)
     """Return an argument as the type of its annotation.
 
-    Scalars of NumPy and PyTorch, and subclasses of text and numbers, become Python's own; a path may be a text, and a
-    named tuple a tuple. Where a list, tuple or sequence is expected, any iterable is taken but a text, bytes, a mapping
-    or a set. Where an `Iterable` is expected, an iterator stays one: its items are checked as they are taken. An
-    exception that an iterator raises passes through; one that another value's own methods raise is a mismatch.
+    NumPy and PyTorch scalars, and subclasses of str, int and float, become the built-in types. A str is accepted as a
+    path, and a tuple as a named tuple. A list, tuple or sequence may be any iterable except str, bytes, mappings and
+    sets. An iterator passed as `Iterable` stays an iterator, whose items are checked as they are consumed. Exceptions
+    that an iterator raises are passed on; exceptions of other methods of a value are mismatches.
 
     Args:
-        name: The argument's name, which begins the message.
-        value: What was given.
+        name: Name of the argument, for the message.
+        value: The value.
         kind: The annotation: a class, `Literal`, `Annotated` with bounds, or containers and unions of these.
 
     Returns:
-        The value, converted.
+        The converted value.
 
     Raises:
-        ArgumentError: The value is of another type, or out of bounds.
+        ArgumentError: The value has another type or is out of range.
     """
     try:
         if _is_iterator(value):
@@ -117,17 +123,22 @@ def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: AN
 
 
 def convert_setting(key: str, value: object, kind: object) -> Any:  # noqa: ANN401 (a value of the annotated type)
-    """Return a setting as the type of its annotation, as `convert_argument` does; a path may stand for a text.
+    """Return a setting as the type of its annotation, as `convert_argument` does; a path is accepted as a str.
 
-    Texts of settings are written into files, so they hold whole characters only.
+    Settings are written to files, so strings with unpaired surrogates are refused.
+
+    Args:
+        key: Full name of the setting, for the message.
+        value: The value.
+        kind: The annotation.
 
     Raises:
-        ConfigError: The value is of another type, or out of bounds; the message begins with the key.
+        ConfigError: The value has another type or is out of range.
     """
     try:
         converted = _convert(str(value) if kind is str and issubclass(type(value), Path) else value, kind)
         if isinstance(converted, str) and SURROGATES.search(converted):
-            raise TypeMismatchError("whole characters", converted)
+            raise TypeMismatchError("text without unpaired surrogates", converted)
     except TypeMismatchError as error:
         raise ConfigError(error.message(key)) from None
     except ArgumentIteratorError as error:
@@ -136,13 +147,16 @@ def convert_setting(key: str, value: object, kind: object) -> Any:  # noqa: ANN4
 
 
 def python_scalar(value: object) -> object:
-    """Return a scalar of NumPy or PyTorch, or of a subclass of text or number, as Python's own; else the value."""
+    """Return a NumPy or PyTorch scalar, or an instance of a subclass of str, int or float, as the built-in type.
+
+    Other values are returned unchanged.
+    """
     if getattr(value, "ndim", None) == 0 and callable(item := getattr(value, "item", None)):
         try:
-            if getattr(value, "mask", False):  # NumPy's masked: no number, though it converts to 0
+            if getattr(value, "mask", False):  # NumPy's masked constant is not a number, but converts to 0
                 return value
             value = item()
-        except Exception:  # a tensor without data
+        except Exception:  # a tensor without data, such as one on the meta device
             return value
     if isinstance(value, str):
         return str.__str__(value)
@@ -153,18 +167,18 @@ def python_scalar(value: object) -> object:
 
 @cache
 def _field_types(owner: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Return the annotations of a class's fields, or of a function's parameters."""
+    """Return the annotations of the fields of a class or of the parameters of a function."""
     return get_type_hints(owner, include_extras=True)
 
 
 def _convert_items(name: str, items: Iterator[object], kind: object) -> Iterator[Any]:
-    """Yield the items of an iterator, each checked when it is taken."""
+    """Yield the items of an iterator, each converted when it is consumed."""
     for at, item in enumerate(items):
         yield convert_argument(f"{name}[{at}]", item, kind)
 
 
 def _is_iterator(value: object) -> bool:
-    """Return whether a value is an iterator, whatever asking for its class may raise."""
+    """Return whether a value is an iterator, even if its `__class__` raises an exception."""
     try:
         return isinstance(value, Iterator)
     except Exception:
@@ -172,7 +186,7 @@ def _is_iterator(value: object) -> bool:
 
 
 def _iterate(items: Iterator[object]) -> Iterator[object]:
-    """Yield the items of an iterator; an exception of its own becomes the cause of an `ArgumentIteratorError`."""
+    """Yield the items of an iterator; wrap its exceptions in an `ArgumentIteratorError`."""
     try:
         yield from items
     except Exception as error:
@@ -180,19 +194,19 @@ def _iterate(items: Iterator[object]) -> Iterator[object]:
 
 
 def _convert(value: object, kind: Any) -> Any:  # noqa: ANN401
-    """Return a value as an annotation's type, or raise `TypeMismatchError`."""
+    """Return a value as the annotated type, or raise `TypeMismatchError`."""
     if kind is Any or (kind is str and type(value) is str):
         return value
     try:
         return _convert_any(value, kind)
     except (TypeMismatchError, ArgumentIteratorError, MemoryError):
         raise
-    except Exception as error:  # whatever a method of the value may raise
+    except Exception as error:  # methods of the value may raise anything
         raise TypeMismatchError(describe_type(kind), value, f", which raises {type(error).__name__}") from None
 
 
 def _convert_any(value: object, kind: Any) -> Any:  # noqa: ANN401
-    """Return a value as an annotation's type, or raise `TypeMismatchError`, or what its own methods raise."""
+    """Return a value as the annotated type; raise `TypeMismatchError`, or what methods of the value raise."""
     origin = get_origin(kind)
     if origin in UNION_TYPES:
         return _convert_union(value, get_args(kind))
@@ -216,11 +230,11 @@ def _convert_any(value: object, kind: Any) -> Any:  # noqa: ANN401
 
 
 def _convert_union(value: object, kinds: tuple[Any, ...]) -> Any:  # noqa: ANN401
-    """Return a value as the first of several types that fits; the mismatch farthest into the value counts."""
+    """Return a value as the first matching type of a union; raise the mismatch that is nested most deeply."""
     mismatches = list[TypeMismatchError]()
     for kind in kinds:
         if kind is str and Path in kinds:
-            continue  # a text is a path
+            continue  # a str is converted as a path
         try:
             return _convert(value, kind)
         except TypeMismatchError as error:
@@ -236,15 +250,15 @@ def _convert_union(value: object, kinds: tuple[Any, ...]) -> Any:  # noqa: ANN40
 
 
 def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
-    """Return a list or tuple of converted items."""
+    """Return a list or tuple with converted items."""
     origin, kinds = get_origin(kind), get_args(kind)
     if isinstance(value, SCALAR_TYPES) or hasattr(value, "_fields"):
         fits = isinstance(value, str) and str in (kinds[0], *get_args(kinds[0]))
-        hint = f"; put one text into a list: [{describe_value(value)}]" if fits else ""
+        hint = f"; put a single string into a list: [{describe_value(value)}]" if fits else ""
         raise TypeMismatchError(describe_type(kind), value, hint)
     if isinstance(value, Set):
         raise TypeMismatchError(describe_type(kind), value, ": a set has no order")
-    if getattr(value, "ndim", None) == 0:  # a scalar of NumPy, of which some can be iterated over
+    if getattr(value, "ndim", None) == 0:  # a NumPy scalar, some of which are iterable
         raise TypeMismatchError(describe_type(kind), value)
     try:
         items = _iterate(value) if isinstance(value, Iterator) else iter(cast(Iterable[object], value))
@@ -261,7 +275,7 @@ def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
 
 
 def _all_fit(values: Sequence[Any], kind: Any) -> bool:  # noqa: ANN401
-    """Return whether values are of a type as they stand; found for all of them together, without a step for each."""
+    """Return whether all values already have a type, checked for all of them at once."""
     types = {*map(type, values)}
     if not types:
         return True
@@ -285,7 +299,13 @@ def _all_fit(values: Sequence[Any], kind: Any) -> bool:  # noqa: ANN401
 
 
 def _convert_sequence(values: Iterable[object], kinds: Iterable[object], places: Iterable[Any] = ()) -> list[Any]:
-    """Return items or fields as their types; `places` name them where numbers do not."""
+    """Return converted items or fields.
+
+    Args:
+        values: The items or fields.
+        kinds: Annotation of each.
+        places: Location of each in error messages; "[0]", "[1]", … by default.
+    """
     converted = list[Any]()
     for value, kind in zip(values, kinds, strict=False):
         try:
@@ -297,7 +317,7 @@ def _convert_sequence(values: Iterable[object], kinds: Iterable[object], places:
 
 
 def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN401
-    """Return a dict of converted keys and values."""
+    """Return a dict with converted keys and values."""
     if not isinstance(value, Mapping):
         raise TypeMismatchError(describe_type(kind), value)
     keys, values = (itertools.repeat(each) for each in get_args(kind))
@@ -308,9 +328,9 @@ def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN40
 
 
 def _convert_named_tuple(value: object, kind: Any) -> Any:  # noqa: ANN401
-    """Return a named tuple of converted fields; a plain tuple of as many is one."""
+    """Return a named tuple with converted fields; a tuple of the same length is accepted."""
     if isinstance(value, tuple) and type(value) is kind and _holds_only_strings(kind) and {*map(type, value)} == {str}:
-        return value  # an example, of which there may be millions
+        return value  # fast path for examples, of which there may be millions
     names, kinds = kind._fields, _field_types(kind)
     needed = len(names) - len(kind._field_defaults)
     if not isinstance(value, tuple) or not needed <= len(value) <= len(names):
@@ -320,16 +340,16 @@ def _convert_named_tuple(value: object, kind: Any) -> Any:  # noqa: ANN401
 
 @cache
 def _holds_only_strings(kind: Any) -> bool:  # noqa: ANN401
-    """Return whether all fields of a named tuple are texts."""
+    """Return whether all fields of a named tuple are str."""
     return set(_field_types(kind).values()) == {str}
 
 
 def _convert_path(value: object) -> Path:
-    """Return a path that the system can be asked for."""
+    """Return a path that the system accepts."""
     try:
         text = os.fspath(cast(str, value))
         os.stat(text)
-    except (TypeError, ValueError):  # no path; a NUL character or half a character in it
+    except (TypeError, ValueError):  # not a path, or with a NUL character or an unpaired surrogate
         raise TypeMismatchError(describe_type(Path), value) from None
     except OSError as error:
         if error.errno == ENAMETOOLONG:
@@ -340,7 +360,7 @@ def _convert_path(value: object) -> Path:
 
 
 def _convert_scalar(value: object, kind: Any) -> Any:  # noqa: ANN401
-    """Return a text, number, boolean or choice, with the bounds of the annotation; numbers are finite."""
+    """Return a str, number, boolean or choice within the bounds of its annotation. Numbers must be finite."""
     value = python_scalar(value)
     try:
         converted = msgspec.convert(value, kind)
@@ -354,30 +374,30 @@ def _convert_scalar(value: object, kind: Any) -> Any:  # noqa: ANN401
 
 
 def _msgspec_expectation(error: Exception, value: object, kind: Any) -> str:  # noqa: ANN401
-    """Return in words what msgspec expected."""
+    """Return the description of the type that msgspec expected."""
     if get_origin(kind) is Literal:
         return join_choices(get_args(kind))
-    if isinstance(error, UnicodeEncodeError):  # half a character where no text is expected
+    if isinstance(error, UnicodeEncodeError):  # an unpaired surrogate where no str is expected
         return describe_type(kind)
-    told = str(error)
+    message = str(error)
     return (
-        describe_expectation(told, value).removeprefix("expected ")
-        if told.startswith("Expected")
+        describe_expectation(message, value).removeprefix("expected ")
+        if message.startswith("Expected")
         else "a finite number"
     )
 
 
 LARGEST = 1e100
-"""Numbers of arrays are at most so large, so that the sum of their squares is finite."""
+"""Maximum absolute value of array elements; the sum of their squares is then finite."""
 WHOLE = 2**63 - 1
-"""Whole numbers of arrays are at most so large."""
+"""Maximum absolute value of whole numbers in arrays."""
 ROUNDING = 1e-3
-"""How far rounding may put a probability above 1, and a log-probability above 0."""
+"""Tolerance for rounding, by which a probability may exceed 1 and a log-probability 0."""
 LOG_PROBABILITY = Meta(le=ROUNDING, title="log-probability")
-"""Bounds of a log-probability, of which −∞ is one."""
+"""Bounds of a log-probability, which may be −∞."""
 LogProbability = Annotated[float, LOG_PROBABILITY]
 PROBABILITY = Meta(ge=0.0, le=1 + ROUNDING)
-"""Bounds of a probability or a weight of attention."""
+"""Bounds of a probability or an attention weight."""
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -385,17 +405,16 @@ _within_checked: ContextVar[bool] = ContextVar("within_checked", default=False)
 
 
 def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """Return a function whose arguments are converted and checked against their annotations when it is called.
+    """Return a function that converts and validates its arguments by their annotations on every call.
 
-    Sizes of arrays that have one name are equal: of `points: Float[np.ndarray, "n 2"]` and `onto: Float[np.ndarray,
-    "n 2"]` as well. A function that a checked one calls gets its arguments as they are, so that no loop within the
-    package checks anything twice.
+    Array dimensions with the same name must be equal: for `points: Float[np.ndarray, "n 2"]` and `onto:
+    Float[np.ndarray, "n 2"]`, both n. Calls from within a checked function are not checked again.
 
     Args:
-        function: A function or method whose parameters are annotated; `self` is not.
+        function: A function or method with annotated parameters; `self` needs no annotation.
 
     Returns:
-        The function. It raises an `ArgumentError` that names the first argument which is not what its annotation says.
+        The function, which raises an `ArgumentError` for the first argument that does not match its annotation.
     """
     signature = inspect.signature(function)
 
@@ -418,15 +437,21 @@ def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parame
 
 
 def argument_error(name: str, expected: str, value: object) -> ArgumentError:
-    """Return the error about an argument that its annotation allows and the function cannot use."""
+    """Return the error for an argument that matches its annotation but cannot be used.
+
+    Args:
+        name: Name of the argument.
+        expected: Description of the expected value.
+        value: The value.
+    """
     return ArgumentError(TypeMismatchError(expected, value, _shape_hint(value)).message(name))
 
 
 def check_lengths(**given: Sized) -> None:
-    """Check that arguments are of one length.
+    """Check that arguments have equal lengths.
 
     Raises:
-        ArgumentError: One is longer or shorter than the first; the message names both.
+        ArgumentError: The lengths differ; the message names both arguments.
     """
     (first, values), *others = given.items()
     for name, other in others:
@@ -435,25 +460,30 @@ def check_lengths(**given: Sized) -> None:
 
 
 def check_not_empty(name: str, values: Sized, item: str) -> None:
-    """Check that an argument holds an item at least.
+    """Check that an argument has at least one item.
+
+    Args:
+        name: Name of the argument.
+        values: The value.
+        item: Name of an item, for the message.
 
     Raises:
-        ArgumentError: It is empty.
+        ArgumentError: The value is empty.
     """
     if not len(values):
         raise argument_error(name, f"at least one {item}", values)
 
 
 class _Size(NamedTuple):
-    """The size of a dimension that has a name, or the sizes of several."""
+    """Size of a named dimension, or the sizes of several."""
 
     sizes: tuple[int, ...]
     owner: str
-    """The argument that has this size."""
+    """Argument that has this size."""
 
 
 def _check_sizes(name: str, value: object, kind: Any, sizes: dict[str, _Size]) -> None:  # noqa: ANN401
-    """Check that dimensions of one name are equal in all arrays of a call, and note those that are new."""
+    """Check that dimensions of equal names are equal in all arrays of a call, and add new ones to `sizes`."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if hasattr(kind, "_fields"):
         for field, own in _field_types(kind).items():
@@ -478,20 +508,20 @@ def _check_sizes(name: str, value: object, kind: Any, sizes: dict[str, _Size]) -
 
 
 def _shape_text(sizes: Iterable[str]) -> str:
-    """Return a shape in words: "(3, n)"."""
+    """Return a shape as text: "(3, n)"."""
     return f"({', '.join(sizes)})"
 
 
 def _shape_hint(value: object) -> str:
-    """Return what stands behind an array in a message: its shape."""
+    """Return the shape of an array for the end of a message."""
     shape = getattr(value, "shape", None)
     return f" of shape {_shape_text(map(str, shape))}" if isinstance(shape, tuple) and shape else ""
 
 
 def _convert_array(value: object, kind: Any, bounds: Meta = Meta()) -> Any:  # noqa: ANN401, B008
-    """Return numbers as an array of the annotation's type and number of dimensions, or raise `TypeMismatchError`.
+    """Return numbers as an array of the annotated type and number of dimensions, or raise `TypeMismatchError`.
 
-    Lists become arrays, and so do PyTorch's tensors. Whole numbers count as numbers, booleans do not.
+    Lists and PyTorch tensors become arrays. Whole numbers count as numbers, booleans do not.
     """
     values = _as_array(value) if kind.array_type is np.ndarray else value
     if not isinstance(values, kind.array_type) or np.ma.is_masked(values):
@@ -505,7 +535,7 @@ def _convert_array(value: object, kind: Any, bounds: Meta = Meta()) -> Any:  # n
 
 
 def _as_array(value: object) -> object:
-    """Return what holds numbers as an array of NumPy."""
+    """Return an array-like value as a NumPy array."""
     if isinstance(value, str | bytes | Mapping | Set):
         return value
     if callable(detach := getattr(value, "detach", None)):  # a tensor of PyTorch, which this module does not import
@@ -514,7 +544,7 @@ def _as_array(value: object) -> object:
 
 
 def _convert_numbers(values: Any, kind: Any, bounds: Meta) -> Any:  # noqa: ANN401
-    """Return an array as booleans, 64-bit whole numbers, or 32- or 64-bit floats, whose numbers are within bounds."""
+    """Return an array as booleans, 64-bit whole numbers, or 32- or 64-bit floats within bounds."""
     values = np.asarray(values)
     if "bool" in kind.dtypes:
         if values.dtype != np.bool_ and values.size:

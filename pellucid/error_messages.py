@@ -1,4 +1,4 @@
-"""Types and values in words, for messages: "expected a list of texts, got 5"."""
+"""Descriptions of types and values for error messages: "expected a list of strings, got 5"."""
 
 import math
 import types
@@ -10,71 +10,92 @@ from pellucid.errors import quote, suggest
 
 ACTIVE_CODE_POINTS = (*range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ACTIVE_CODE_POINTS}
-"""What JSON may hold as it stands, and acts on a terminal: controls, ends of lines, marks of direction."""
+"""Escapes for characters that JSON allows but that control a terminal: controls, line separators, bidirectional marks.
+"""
 UNION_TYPES = (Union, types.UnionType)
-"""What an annotation of several types is made of."""
+"""Origins of union annotations."""
 MSGSPEC_PHRASES: Mapping[str, str] = {
-    **{"`int`": "a whole number", "`float`": "a number", "`bool`": "true or false", "`str`": "a text"},
+    **{"`int`": "a whole number", "`float`": "a number", "`bool`": "true or false", "`str`": "a string"},
     **{"`array`": "a list", "`object`": "a table"},
     **{" >= ": " of at least ", " <= ": " of at most ", " > ": " above ", " < ": " below "},
 }
-"""What msgspec says of a value, and what is said instead."""
+"""Phrases of msgspec, and their replacements."""
 TYPE_NOUNS: Mapping[object, tuple[str, str]] = {
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
     bool: ("True or False", "booleans"),
-    str: ("a text", "texts"),
+    str: ("a string", "strings"),
     bytes: ("bytes", "bytes"),
     Path: ("a path", "paths"),
     types.NoneType: ("None", "None"),
 }
-"""One value of a type, and several, in words."""
+"""Description of one value of a type, and of several."""
 
 
 def describe_value(value: object) -> str:
-    """Return what a message shows of a value: its representation, cut where it is long."""
+    """Return a value as error messages quote it, abbreviated."""
     try:
         return f"an iterator ({type(value).__name__})" if isinstance(value, Iterator) else quote(value)
-    except Exception:  # whatever an object's own class or length may raise
+    except Exception:  # methods of the value may raise anything
         return f"a value of type {type(value).__name__}"
 
 
 def escape_json(text: str) -> str:
-    r"""Return JSON in which no character acts on a terminal or ends a line: \x7f becomes \u007f."""
+    r"""Return JSON with escapes for characters that control a terminal or end a line: \x7f becomes \u007f."""
     return text if text.isprintable() else text.translate(JSON_ESCAPES)
 
 
-def translate_expectation(told: str) -> str:
-    """Return what msgspec expects, without Python's words: "expected a whole number of at least 1"."""
-    expected = told.partition(", got ")[0]
+def translate_expectation(message: str) -> str:
+    """Return the expectation in a msgspec message in plain words: "expected a whole number of at least 1"."""
+    expected = message.partition(", got ")[0]
     for theirs, ours in MSGSPEC_PHRASES.items():
         expected = expected.replace(theirs, ours)
     return f"{expected[0].lower()}{expected[1:]}"
 
 
-def describe_expectation(told: str, value: object) -> str:
-    """Return what msgspec expects of a value, in words; of infinity, that a number is finite."""
+def describe_expectation(message: str, value: object) -> str:
+    """Return the expectation in a msgspec message in plain words; infinite numbers should be finite.
+
+    Args:
+        message: Message of msgspec.
+        value: The value.
+    """
     infinite = isinstance(value, float) and math.isinf(value)
-    return "expected a finite number" if infinite else translate_expectation(told)
+    return "expected a finite number" if infinite else translate_expectation(message)
 
 
 def choice_message(choices: Sequence[str], value: object) -> str:
-    """Return what a choice takes: "expected gru or lstm, got 'gur'; did you mean 'gru'?"."""
+    """Return the error message for an invalid choice: "expected gru or lstm, got 'gur'; did you mean 'gru'?".
+
+    Args:
+        choices: The valid values.
+        value: The value.
+    """
     return f"expected {join_choices(choices)}, got {describe_value(value)}{suggest_choice(value, choices)}"
 
 
 def join_choices(choices: Sequence[str]) -> str:
-    """Return choices in words."""
+    """Return choices as text: "a, b or c"."""
     return " or ".join([", ".join(choices[:-1]), choices[-1]] if len(choices) > 1 else choices)
 
 
 def suggest_choice(value: object, choices: Sequence[str]) -> str:
-    """Return a hint at the choice that was meant, if one is near."""
+    """Return a suggestion for a misspelled choice, or "".
+
+    Args:
+        value: The value; only a str has a suggestion.
+        choices: The valid values.
+    """
     return suggest(value, choices) if isinstance(value, str) else ""
 
 
 def describe_type(kind: Any, plural: bool = False) -> str:  # noqa: ANN401
-    """Return an annotation in words: "a list of texts"."""
+    """Return an annotation in words: "a list of strings".
+
+    Args:
+        kind: The annotation.
+        plural: Whether to describe several values.
+    """
     origin, kinds = get_origin(kind), get_args(kind)
     if kind in TYPE_NOUNS:
         return TYPE_NOUNS[kind][plural]
@@ -98,18 +119,18 @@ def describe_type(kind: Any, plural: bool = False) -> str:  # noqa: ANN401
 
 
 def is_array_kind(kind: object) -> bool:
-    """Return whether an annotation is that of an array: `Float[np.ndarray, "n D"]`."""
+    """Return whether an annotation is an array type, such as `Float[np.ndarray, "n D"]`."""
     return isinstance(kind, type) and hasattr(kind, "dim_str") and hasattr(kind, "array_type")
 
 
 def _noun_of_numbers(kind: Any) -> str:  # noqa: ANN401
-    """Return in words what an array holds."""
+    """Describe the elements of an array type."""
     if "bool" in kind.dtypes:
         return "booleans"
     return "numbers" if "float64" in kind.dtypes else "whole numbers"
 
 
 def _shape_of(kind: Any) -> str:  # noqa: ANN401
-    """Return the shape of an array in words: "(n, D)"; "…" stands for any sizes."""
+    """Describe the shape of an array type: "(n, D)", with "…" for sizes without a name."""
     dims = ["…" if dim == "_" or dim.startswith("*") else dim for dim in kind.dim_str.split()]
     return f"({', '.join(dims)})"

@@ -189,7 +189,7 @@ def _lines(choose: random.Random, content: bytes) -> bytes:
 
 
 def _toml(choose: random.Random, content: bytes) -> bytes:
-    """One setting is another, stands twice, or is in another table."""
+    """One setting is another, occurs twice, or is in another table."""
     lines = content.decode().split("\n")
     at = choose.choice([at for at, line in enumerate(lines) if " = " in line and not line.startswith("#")])
     key = lines[at].partition(" = ")[0]

@@ -104,25 +104,29 @@ def test_what_fits_is_converted(value: object, kind: object, expected: object) -
         (10**400, float, f"name: expected a finite number, got {describe_value(10**400)}"),
         ("tpu", Device, "name: expected auto, cpu or cuda, got 'tpu'"),
         ("cda", Device, "name: expected auto, cpu or cuda, got 'cda'; did you mean 'cuda'?"),
-        (None, str, "name: expected a text, got None"),
-        (b"ab", str, "name: expected a text, got b'ab'"),
+        (None, str, "name: expected a string, got None"),
+        (b"ab", str, "name: expected a string, got b'ab'"),
         ("x" * 999, Width, f"name: expected a whole number, got {describe_value('x' * 999)}"),
-        ("XV", tuple[str, ...], "name: expected a list of texts, got 'XV'; put one text into a list: ['XV']"),
-        (b"XV", tuple[str, ...], "name: expected a list of texts, got b'XV'"),
-        ({"a": 1}, Iterable[str], "name: expected a list of texts, got {'a': 1}"),
-        ({"a"}, Iterable[str], "name: expected a list of texts, got {'a'}: a set has no order"),
-        (Example("a", "b"), Iterable[str], f"name: expected a list of texts, got {describe_value(Example('a', 'b'))}"),
-        (5, Iterable[str], "name: expected a list of texts, got 5"),
-        (["a", None], Iterable[str], "name[1]: expected a text, got None"),
-        (np.zeros((2, 2)), Iterable[str], "name[0]: expected a text, got array([0., 0.])"),
-        (["a", ["b", 5]], Prefixes, "name[1][1]: expected a text, got 5"),
-        (["a", 5], Prefixes, "name[1]: expected a text or a list of texts, got 5"),
-        (5, Prefixes, "name: expected a list of texts or lists of texts or None, got 5"),
+        ("XV", tuple[str, ...], "name: expected a list of strings, got 'XV'; put a single string into a list: ['XV']"),
+        (b"XV", tuple[str, ...], "name: expected a list of strings, got b'XV'"),
+        ({"a": 1}, Iterable[str], "name: expected a list of strings, got {'a': 1}"),
+        ({"a"}, Iterable[str], "name: expected a list of strings, got {'a'}: a set has no order"),
+        (
+            Example("a", "b"),
+            Iterable[str],
+            f"name: expected a list of strings, got {describe_value(Example('a', 'b'))}",
+        ),
+        (5, Iterable[str], "name: expected a list of strings, got 5"),
+        (["a", None], Iterable[str], "name[1]: expected a string, got None"),
+        (np.zeros((2, 2)), Iterable[str], "name[0]: expected a string, got array([0., 0.])"),
+        (["a", ["b", 5]], Prefixes, "name[1][1]: expected a string, got 5"),
+        (["a", 5], Prefixes, "name[1]: expected a string or a list of strings, got 5"),
+        (5, Prefixes, "name: expected a list of strings or lists of strings or None, got 5"),
         (["ab"], Iterable[Example], "name[0]: expected an Example (source, target, features), got 'ab'"),
-        ([Example("a", "b", None)], Iterable[Example], "name[0].features: expected a text, got None"),  # type: ignore[arg-type]
+        ([Example("a", "b", None)], Iterable[Example], "name[0].features: expected a string, got None"),  # type: ignore[arg-type]
         (5, Iterable[Example], "name: expected a list of Example objects, got 5"),
-        ({"a": "b"}, Mapping[str, tuple[str, ...]], "name['a']: expected a list of texts, got 'b'; put one"),
-        ({1: ["b"]}, Mapping[str, tuple[str, ...]], "name[1]: expected a text, got 1"),
+        ({"a": "b"}, Mapping[str, tuple[str, ...]], "name['a']: expected a list of strings, got 'b'; put a"),
+        ({1: ["b"]}, Mapping[str, tuple[str, ...]], "name[1]: expected a string, got 1"),
         ("tiny", Config | Mapping[str, Any] | None, "name: expected a Config, a mapping (dict) or None, got 'tiny'"),
         (5, str | Path, "name: expected a path, got 5"),
         ("", str | Path, "name: expected a path, got ''"),
@@ -140,14 +144,14 @@ def test_what_does_not_fit_is_named_with_what_was_expected(value: object, kind: 
 def test_what_cannot_be_shown_is_told_by_its_type() -> None:
     assert (
         message_of(10**5000, Width)
-        == "name: expected a whole number of at most 1024, got a number of thousands of digits"
+        == "name: expected a whole number of at most 1024, got a number with thousands of digits"
     )
 
 
 def test_an_iterator_stays_one_and_tells_its_item() -> None:
     items = convert_argument("name", iter(["a", np.str_("b"), 5]), Iterable[str])
     assert isinstance(items, Iterator) and [next(items), next(items)] == ["a", "b"]
-    with pytest.raises(ArgumentError, match=r"^name\[2\]: expected a text, got 5$"):
+    with pytest.raises(ArgumentError, match=r"^name\[2\]: expected a string, got 5$"):
         next(items)
 
 
@@ -166,7 +170,7 @@ def test_settings_of_numpy_are_settings_and_odd_ones_are_refused() -> None:
         ),
         ({"size": ["tiny"]}, "test: size: expected tiny, small, base or large, got ['tiny']"),
         ({"size": np.zeros(2)}, "test: size: expected tiny, small, base or large, got array([0., 0.])"),
-        ({"data": {"source_column": b"1"}}, "test: data.source_column: expected a text, got b'1'"),
+        ({"data": {"source_column": b"1"}}, "test: data.source_column: expected a string, got b'1'"),
         (
             {"search": {"max_length_ratio": 1e300}},
             "test: search.max_length_ratio: expected a number of at most 1048576.0",
@@ -301,7 +305,9 @@ def test_arrays_are_no_settings(value: Any) -> None:  # noqa: ANN401
 )
 def test_a_text_among_the_settings_has_whole_characters(key: str) -> None:
     """Half a character would stop a training when its settings are written."""
-    with pytest.raises(ConfigError, match=rf"^config: data\.{key}: expected whole characters, got '\\udfff'$"):
+    with pytest.raises(
+        ConfigError, match=rf"^config: data\.{key}: expected text without unpaired surrogates, got '\\udfff'$"
+    ):
         build_config({"data": {key: "\udfff"}}, "config")
     with pytest.raises(
         ConfigError, match=r"^config: encoder\.convolutions\[0\]: expected a whole number, got '\\udfff'$"

@@ -109,7 +109,7 @@ def test_tags_are_calibrated_one_by_one_and_unscored_ones_not_at_all() -> None:
     assert found.unit == "tags" and found.to_dict()["calibration"]["of"] == "tags"
     assert found.calibration.confidence == pytest.approx((0.9 + 0.8 + 0.5 + 0.7) / 4)
     assert found.calibration.accuracy == 0.5 and sum(each.total for each in found.calibration.bins) == 4
-    assert ("calibration error of a tag", "mean probability of a tag 72.5 %, right 50.0 %") in [
+    assert ("calibration error of a tag", "mean probability of a tag 72.5 %, accuracy 50.0 %") in [
         (name, told) for name, _, told in score_rows(found)
     ]
     assert made(ROWS).to_dict()["calibration"]["of"] == "outputs"

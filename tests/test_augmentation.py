@@ -61,9 +61,9 @@ def test_a_training_tells_and_logs_what_it_made_up(tmp_path: Path, capsys: pytes
     assert made == Augmented("copy", 60, 24)
     (line,) = [record for record in records(tmp_path / "run") if record["event"] == "augmented"]
     assert line == {"event": "augmented", "kind": "copy", "examples": 60, "made": 24}
-    with training_progress() as teller:
-        teller.report(made)
-    assert "augmentation: 24 copied words beside 60 examples" in capsys.readouterr().err
+    with training_progress() as reporter:
+        reporter.report(made)
+    assert "augmentation: 24 copied targets in addition to 60 examples" in capsys.readouterr().err
     validated = [event for event in events if isinstance(event, Validated)]
     assert validated[-1].progress.samples == 84 and len(validated[-1].traces) == 20
     assert "84 examples" in (tmp_path / "run" / "card.md").read_text() and "24 of them made up" in (

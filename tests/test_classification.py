@@ -76,7 +76,7 @@ def test_what_is_not_scored_costs_nothing_and_what_was_never_seen_cannot_be() ->
     (trace,) = load(task_run("tag").run).force([Example("caa", "C-Z")])
     assert trace.target == ("C", "-", "Z") and trace.unknown_target == (2,)
     assert trace.log_probabilities[1] == 0 and trace.log_probabilities[2] == -math.inf
-    with pytest.raises(DataError, match="pair 1: the source has 3 symbols, but the target has 2"):
+    with pytest.raises(DataError, match="pair 1: the source has 3 symbols and the target has 2"):
         load(task_run("tag").run).force([Example("caa", "CC")])
 
 

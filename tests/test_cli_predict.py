@@ -360,7 +360,7 @@ def test_prefixes_that_cannot_be_are_named(
         (("--nbest", 0), "--nbest: expected 1 to 1,024 outputs, got 0"),
         (("--nbest", 100_000), "--nbest: expected 1 to 1,024 outputs, got 100000: the beam is at least as large"),
         (("--beam-size", 0), "--beam-size: expected a whole number of at least 1, got 0"),
-        (("--min-length", 9, "--max-length", 3), "--min-length = 9 is beyond --max-length = 3"),
+        (("--min-length", 9, "--max-length", 3), "--min-length = 9 is greater than --max-length = 3"),
         (("--nbest", 2, "--until", 1.5), "--until: expected a share above 0 and at most 1, got 1.5"),
         (("--nbest", 2, "--until", 0), "--until: expected a share above 0 and at most 1, got 0.0"),
     ],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from pellucid.errors import InputError
-from pellucid.evaluation.outcomes import Table, macro_average
+from pellucid.evaluation.outcomes import OutcomeTable, macro_average
 from pellucid.evaluation.significance import compare_outcomes
 from pellucid.tasks.registry import get_task
 
@@ -18,20 +18,20 @@ ROWS = st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 6)).map(lambda
 PAIRS = st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=12)
 
 
-def table(rows: list[tuple[int, int, int]]) -> Table:
+def table(rows: list[tuple[int, int, int]]) -> OutcomeTable:
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def sides(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> tuple[Table, Table]:
+def sides(pairs: list[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> tuple[OutcomeTable, OutcomeTable]:
     return table([a for a, _ in pairs]), table([b for _, b in pairs])
 
 
-def plain_rates(rows: Table) -> tuple[float, float]:
+def plain_rates(rows: OutcomeTable) -> tuple[float, float]:
     wrong, errors, symbols = rows.sum(axis=0).tolist()
     return 100 * (1 - wrong / len(rows)), 100 * errors / max(1, symbols)
 
 
-def exact_p(a: Table, b: Table, at: int) -> float:
+def exact_p(a: OutcomeTable, b: OutcomeTable, at: int) -> float:
     """The share of all 2ⁿ swaps whose difference is as great as the one seen."""
     seen = abs(plain_rates(a)[at] - plain_rates(b)[at])
     hits = 0

@@ -134,7 +134,7 @@ def test_presets_survive_toml(size: Size, tmp_path: Path) -> None:
 
 def test_a_shortest_output_beyond_the_longest_is_refused() -> None:
     settings = {"search": {"min_length": 5, "max_length": 4}}
-    with pytest.raises(ConfigError, match=r"search\.min_length = 5 is beyond search\.max_length = 4"):
+    with pytest.raises(ConfigError, match=r"search\.min_length = 5 is greater than search\.max_length = 4"):
         build_config(settings, "a test")
     assert build_config({"search": {"min_length": 5}}, "a test").search.min_length == 5
 
@@ -221,7 +221,7 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"encoder": {"hidden_size": 8.5}}, "encoder.hidden_size: expected a whole number, got 8.5"),
         ({"encoder": {"num_layers": True}}, "encoder.num_layers: expected a whole number, got True"),
         ({"data": {"header": 1}}, "data.header: expected auto, true or false, got 1"),
-        ({"data": {"source_column": 1}}, "data.source_column: expected a text, got 1"),
+        ({"data": {"source_column": 1}}, "data.source_column: expected a string, got 1"),
         ({"encoder": {"hidden_size": 0}}, "encoder.hidden_size: expected a whole number of at least 1, got 0"),
         ({"attention": {"filters": 0}}, "attention.filters: expected a whole number of at least 1, got 0"),
         ({"data": {"subword_vocab_size": -1}},
@@ -299,12 +299,12 @@ def test_a_number_of_thousands_of_digits_is_a_mistake_like_another(tmp_path: Pat
 
 def test_a_number_beyond_64_bits_is_named_with_its_key(tmp_path: Path) -> None:
     assert load_config(written(tmp_path, f"[training]\nlearning_rate = {2**62}\n")).training.learning_rate == 2**62
-    with pytest.raises(ConfigError, match=r"my\.toml: data\.x: expected a whole number of 64 bits at most, got -9223"):
+    with pytest.raises(ConfigError, match=r"my\.toml: data\.x: expected a whole number of at most 64 bits, got -9223"):
         load_config(written(tmp_path, f"[data]\nx = [1, {-(2**63) - 1}]\n"))
 
 
 def test_lists_nested_too_deeply_are_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"my\.toml is not TOML: it is nested too deep"):
+    with pytest.raises(ConfigError, match=r"my\.toml is not TOML: it is nested too deeply"):
         load_config(written(tmp_path, "encoder.convolutions = " + "[" * 10_000 + "]" * 10_000))
 
 

@@ -97,7 +97,7 @@ def test_the_map_outlives_the_file(tmp_path: Path) -> None:
 
 def test_other_files_are_told_from_damage(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus.arrow", corpus_of(copies(5, seed=1)))
-    with pytest.raises(CorpusError, match=r"^it is of other files or settings$"):
+    with pytest.raises(CorpusError, match=r"^it was built from other files or settings$"):
         map_corpus(tmp_path / "corpus.arrow", "another key", tagged=False)
 
 

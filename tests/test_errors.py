@@ -55,15 +55,15 @@ class Silent:
         ("a" * 80, repr("a" * 80)),
         ("a" * 81, repr("a" * 79 + "…")),
         (10**4000, "1" + "0" * 78 + "…"),
-        pytest.param(10**5000, "a number of thousands of digits", id="huge"),
-        pytest.param([10**5000], "a number of thousands of digits", id="list"),
+        pytest.param(10**5000, "a number with thousands of digits", id="huge"),
+        pytest.param([10**5000], "a number with thousands of digits", id="list"),
         (["a"] * 100, ("['a', " + "'a', " * 20)[:79] + "…"),
         (Path("b" * 100), repr("b" * 100)),
         (None, "None"),
         (np.zeros((2, 2)), "array([[0., 0.], [0., 0.]])"),
         (Lines(), "one two"),
         (Silent(), "a value of type Silent"),
-        pytest.param({"a": (10**5000,)}, "a number of thousands of digits", id="nested"),
+        pytest.param({"a": (10**5000,)}, "a number with thousands of digits", id="nested"),
     ],
 )
 def test_a_quoted_value_is_short_but_for_a_path(value: object, shown: str) -> None:

@@ -66,7 +66,7 @@ TAGGED = [answered("tag", "ab", ["B-x", "O"])]
 POINTED = [answered("point", "ab", ["1"])]
 SPANS = alignment.AlignmentSpans(np.array([[0, 1]]), np.array([[1, 2]]), np.array([[True, True]]))
 RUN = assessment(ROWS)
-GIVEN = RUN.answered
+GIVEN = RUN.decoded
 
 FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     alignment.alignment_agreement: {"weights": [ATTENTION], "spans": SPANS},
@@ -113,7 +113,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     mean_reciprocal_rank: {"candidates": [SCORED]},
     assess_outputs: {
         "name": "run",
-        "answered": GIVEN,
+        "decoded": GIVEN,
         "own": tokenizers(),
         "shared": tokenizers(),
         "metrics": ERROR_RATE_METRICS,
@@ -129,9 +129,9 @@ def test_what_an_argument_cannot_be_is_one_error_that_names_it(function: Callabl
 
 
 def test_methods_refuse_what_their_arguments_cannot_be() -> None:
-    assert faults(lambda count: RUN.worst(count), {}, "count") == []
+    assert faults(lambda count: RUN.worst_examples(count), {}, "count") == []
     found = count_confusions(SCORED)
-    assert faults(lambda most: found.matrix(most), {}, "most") == []
+    assert faults(lambda max_symbols: found.matrix(max_symbols), {}, "max_symbols") == []
 
 
 NOWHERE = np.zeros((2, 3))

@@ -253,7 +253,7 @@ def test_what_it_has_not_is_refused(made: Made) -> None:
         model.with_beam(3)
     with pytest.raises(ConfigError, match="task = 'span' with features needs"):
         build_config({"task": "span", "data": {"features_column": "3"}}, "a test")
-    with pytest.raises(ConfigError, match="built-in task of the name 'tag'"):
+    with pytest.raises(ConfigError, match="the name 'tag' belongs to a built-in task"):
         pellucid.register_task(get_task("tag"))
 
 
@@ -304,12 +304,12 @@ def test_the_page_shows_it_in_its_own_words(made: Made, tmp_path: Path, opened: 
 
 def test_an_installed_package_may_declare_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     declared = EntryPoint("declared", f"{__name__}:DECLARED", task_settings.ENTRY_POINTS)
-    broken = EntryPoint("broken", f"{__name__}:SPECIAL", task_settings.ENTRY_POINTS)
+    broken = EntryPoint("broken", f"{__name__}:NUM_SPECIAL", task_settings.ENTRY_POINTS)
     monkeypatch.setattr(task_settings, "_declared_tasks", lambda: {each.name: each for each in (declared, broken)})
     assert task_names() == ("transduce", "tag", "classify", "point", "span", "declared", "broken")
     assert get_task("declared") is DECLARED
     assert build_config({"task": "declared"}, "a test").data.target_symbols == "-"
-    with pytest.raises(ConfigError, match=r"the entry point .* is not the task 'broken'"):
+    with pytest.raises(ConfigError, match=r"the entry point .* does not provide the task 'broken'"):
         get_task("broken")
     with pytest.raises(ConfigError, match="task: expected transduce, tag, classify, point, span, declared or broken"):
         build_config({"task": "spam"}, "a test")
@@ -327,5 +327,5 @@ DECLARED = Declared()
 @pytest.mark.parametrize("value", [None, 5, pellucid.Task, "span", object()])
 def test_what_is_no_task_is_not_registered(value: object) -> None:
     register = cast("Callable[[object], None]", inspect.unwrap(pellucid.register_task))  # tests check types before it
-    with pytest.raises(ArgumentError, match=r"^task: expected a pellucid\.Task with settings and a name"):
+    with pytest.raises(ArgumentError, match=r"^task: expected an instance of pellucid\.Task with settings and a name"):
         register(value)

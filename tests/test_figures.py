@@ -188,7 +188,7 @@ def test_curves_hold_the_log() -> None:
 def test_curves_are_of_what_the_task_is_told_by() -> None:
     log = [{**record, "span_f1": record["exact_match"]} for record in LOG if record["event"] == "validated"]
     _, lower = curves_figure(log, get_task("tag").metrics.validation_metrics).axes
-    assert list(lines(lower)) == ["span F1", "all tags right", "best checkpoint: 60.5 %"]
+    assert list(lines(lower)) == ["span F1", "sequence accuracy", "best checkpoint: 60.5 %"]
 
 
 def test_curves_of_an_empty_log_say_so() -> None:

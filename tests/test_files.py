@@ -200,8 +200,8 @@ def test_the_temporary_files_of_a_killed_writer_are_removed_and_no_others(tmp_pa
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from pellucid.files import replaced\n"
-        "with replaced(Path(sys.argv[1]) / 'a [1].bin') as file:\n"
+        "from pellucid.files import open_atomic\n"
+        "with open_atomic(Path(sys.argv[1]) / 'a [1].bin') as file:\n"
         "    file.write(b'part')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -121,10 +121,12 @@ def test_what_may_be_an_example_is_not_refused(first: tuple[str, str]) -> None:
 
 def test_a_note_tells_what_may_be_a_header() -> None:
     assert header_note([("word", "wort"), *PAIRS]).startswith(
-        "the first line may be a header: the source 'word' is what columns are named by; it is read as an ex"
+        "the first line may be a header: the source 'word' is a usual column name; it is read as an ex"
     )
-    assert "no character of the target 'слово' occurs in the 24 below it" in header_note([("rex", "слово"), *PAIRS])
-    assert "the source 'a_b' alone has an underscore" in header_note([("a_b", "ab"), *PAIRS])
+    assert "no character of the target 'слово' occurs in the 24 cells below it" in header_note(
+        [("rex", "слово"), *PAIRS]
+    )
+    assert "only the source 'a_b' has an underscore" in header_note([("a_b", "ab"), *PAIRS])
     assert header_note(PAIRS) == "" and header_note([("a_b", "слово"), *PAIRS[:10]]) == ""
 
 
@@ -163,7 +165,9 @@ def test_the_line_of_a_header_is_told(tmp_path: Path) -> None:
     with pytest.raises(HeaderError, match=r"a\.tsv:2: "):
         read_examples(path, AUTO)
     unlike = written(tmp_path / "b.tsv", [("",), ("λέξη", "слово"), *PAIRS])
-    with pytest.raises(HeaderError, match=r"b\.tsv:2: .*no character of the source 'λέξη' occurs in the 24 below"):
+    with pytest.raises(
+        HeaderError, match=r"b\.tsv:2: .*no character of the source 'λέξη' occurs in the 24 cells below"
+    ):
         read_examples(unlike, AUTO)
 
 
@@ -295,7 +299,7 @@ def test_a_training_notes_what_may_be_a_header(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("word\tabc\n" + copies_run().files.train.read_text())
     done = train(path, copies_run().files.valid, tmp_path / "run")
-    assert done.code == 0 and "the source 'word' is what columns are named by; it is read as an example" in done.err
+    assert done.code == 0 and "the source 'word' is a usual column name; it is read as an example" in done.err
 
 
 def counted(run: Path, *given: object) -> object:

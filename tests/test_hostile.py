@@ -41,14 +41,14 @@ def run(tmp_path: Path) -> Path:
 
 FILES: dict[str, tuple[bytes | None, str]] = {
     "missing": (None, "cannot read {file}: no such file or directory"),
-    "empty": (b"", "{file} holds no example: it is empty"),
-    "blank": (b"\n\n \t \n\r\n", "{file} holds no example: all its lines are blank (4)"),
+    "empty": (b"", "{file} contains no example: it is empty"),
+    "blank": (b"\n\n \t \n\r\n", "{file} contains no example: all its lines are blank (4)"),
     "binary": (bytes(range(256)) * 30, "{file}:1: "),
     "utf-8": (b"ab\tab\ncaf\xe9\tx\n", "{file}:2: invalid UTF-8 at byte 4 (0xe9)"),
     "utf-16": ("ab\tab\n".encode("utf-16"), "{file} is UTF-16 text: save it as plain text in UTF-8"),
     "utf-32": ("ab\tab\n".encode("utf-32"), "{file} is UTF-32 text: save it as plain text in UTF-8"),
-    "old line ends": (b"ab\tab\rabc\tx\rb\tb\r", "{file}:1: lone carriage returns are no line ends"),
-    "nul": (b"ab\tab\na\0b\tx\n", "{file}:2: a NUL byte at byte 2"),
+    "old line ends": (b"ab\tab\rabc\tx\rb\tb\r", "{file}:1: carriage returns without newlines do not end lines"),
+    "nul": (b"ab\tab\na\0b\tx\n", "{file}:2: NUL byte at byte 2"),
     "one column": (b"ab\tab\nabc\n", "{file}:2: expected 2 columns, got 1 (tabs separate columns)"),
     "three columns": (b"ab\tab\nab\tab\tab\n", "{file}:2: expected 2 columns as in line 1, got 3"),
     "empty target": (b"ab\tab\nabc\t\n", "{file}:2: the target is empty"),

@@ -149,9 +149,9 @@ def test_plain_training_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("compiles", [True, False])
 def test_a_person_is_told_why_the_first_training_starts_late(tmp_path: Path, compiles: bool) -> None:
     empty = Vocabulary((), ())
-    with open(tmp_path / "told", "w", encoding="utf-8") as stream, training_progress(stream) as teller:
-        teller.report(Built(Path("run"), 1, Vocabularies(empty, empty, empty, 1, 1), False, compiles))
-    assert ("compiling kernels for this machine, once" in (tmp_path / "told").read_text("utf-8")) == compiles
+    with open(tmp_path / "told", "w", encoding="utf-8") as stream, training_progress(stream) as reporter:
+        reporter.report(Built(Path("run"), 1, Vocabularies(empty, empty, empty, 1, 1), False, compiles))
+    assert ("compiling kernels once, for this machine" in (tmp_path / "told").read_text("utf-8")) == compiles
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError("cannot allocate memory")])

@@ -52,7 +52,8 @@ def test_each_member_is_the_run_of_its_seed_to_the_bit(ensemble: tuple[Path, str
 
 
 @pytest.mark.parametrize(
-    ("size", "shown"), [(0, "0"), (1001, "1001"), pytest.param(10**5000, "a number of thousands of digits", id="huge")]
+    ("size", "shown"),
+    [(0, "0"), (1001, "1001"), pytest.param(10**5000, "a number with thousands of digits", id="huge")],
 )
 def test_a_size_that_no_ensemble_has_is_refused(tmp_path: Path, size: int, shown: str) -> None:
     with pytest.raises(ConfigError, match=f"^ensemble: expected 1 to 1,000 runs, got {shown}$"):

@@ -65,8 +65,8 @@ def test_progress_is_told_in_visible_characters(tmp_path: Path, monkeypatch: pyt
     if alive:
         monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any file for a terminal
     with (tmp_path / "told").open("w", encoding="utf-8") as stream:
-        with training_progress(stream) as teller:
-            teller.report(Read(Path(f"{ODD}.tsv"), 3, (), 0, ODD))
+        with training_progress(stream) as reporter:
+            reporter.report(Read(Path(f"{ODD}.tsv"), 3, (), 0, ODD))
         with multi_progress(stream) as seen:
             seen.print_line(ODD)
             seen.update_row(ODD, Started(Progress(), 1.0, 3))

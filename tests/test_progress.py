@@ -22,9 +22,9 @@ METRICS = {"exact_match": 12.5, "symbol_error_rate": 3.25, "symbol_accuracy": 90
 def told(*events: RunEvent) -> str:
     """What a file gets to read."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as stream:
-        with training_progress(stream) as teller:
+        with training_progress(stream) as reporter:
             for event in events:
-                teller.report(event)
+                reporter.report(event)
         stream.seek(0)
         return stream.read()
 
@@ -32,10 +32,10 @@ def told(*events: RunEvent) -> str:
 def told_to_a_terminal(*events: RunEvent) -> str:
     """What a terminal gets to show."""
     reader, writer = os.openpty()
-    with open(writer, "w", encoding="utf-8") as stream, training_progress(stream) as teller:
+    with open(writer, "w", encoding="utf-8") as stream, training_progress(stream) as reporter:
         for event in events:
-            teller.report(event)
-        teller.bar.refresh()  # as its own clock does four times a second, on a machine that has time for it
+            reporter.report(event)
+        reporter.bar.refresh()  # as its own clock does four times a second, on a machine that has time for it
     pieces: list[bytes] = []
     with open(reader, "rb", buffering=0) as screen, contextlib.suppress(OSError):
         # A terminal gives a few kilobytes at a time, and an error instead of an end.
@@ -51,7 +51,7 @@ def vocabulary(symbols: str) -> Vocabulary:
 def test_what_was_read() -> None:
     assert told(Read(Path("a.tsv"), 12345, (), 0, "")) == "a.tsv: 12,345 examples\n"
     assert told(Read(Path("a.tsv"), 3, (), 2, "look here")) == (
-        "a.tsv: 3 examples, 2 blank lines passed over\n  note: look here\n"
+        "a.tsv: 3 examples, 2 blank lines skipped\n  note: look here\n"
     )
 
 
@@ -87,25 +87,26 @@ def test_a_validation_and_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "words", "few"),
+    ("task", "words", "short"),
     [
         ("transduce", "exact match  12.50 % · symbol error rate   3.25 % · loss 0.500", "exact match  12.50 %"),
-        ("tag", "tags right  90.00 % · all tags right  12.50 % · loss 0.500", "tags right  90.00 %"),
-        ("classify", "classes right  12.50 % · loss 0.500", "classes right  12.50 %"),
-        ("point", "positions right  12.50 % · loss 0.500", "positions right  12.50 %"),
+        ("tag", "tag accuracy  90.00 % · sequence accuracy  12.50 % · loss 0.500", "tag accuracy  90.00 %"),
+        ("classify", "accuracy  12.50 % · loss 0.500", "accuracy  12.50 %"),
+        ("point", "accuracy  12.50 % · loss 0.500", "accuracy  12.50 %"),
     ],
 )
-def test_scores_are_named_as_the_task_has_them(task: Task, words: str, few: str) -> None:
+def test_scores_are_named_as_the_task_has_them(task: Task, words: str, short: str) -> None:
     assert f" · {words} · " in told(Validated(Progress(), METRICS, False, [], task))
-    assert format_scores(task, METRICS, few=True) == f"{few} · loss 0.500"
+    assert format_scores(task, METRICS, short=True) == f"{short} · loss 0.500"
 
 
 def test_span_f1_comes_first_where_tags_are_of_chunks() -> None:
     metrics = {**METRICS, "span_f1": 87.5}
     assert (
-        format_scores("tag", metrics) == "span F1  87.50 % · tags right  90.00 % · all tags right  12.50 % · loss 0.500"
+        format_scores("tag", metrics)
+        == "span F1  87.50 % · tag accuracy  90.00 % · sequence accuracy  12.50 % · loss 0.500"
     )
-    assert format_scores("tag", metrics, few=True) == "span F1  87.50 % · loss 0.500"
+    assert format_scores("tag", metrics, short=True) == "span F1  87.50 % · loss 0.500"
 
 
 def test_a_file_gets_no_line_for_an_update_and_no_escapes() -> None:
@@ -134,6 +135,6 @@ def test_a_whole_training_is_told_a_line_a_validation(tmp_path: Path) -> None:
 
 def test_standard_error_is_the_one_of_the_moment(capsys: pytest.CaptureFixture[str]) -> None:
     """Notebooks and tests replace sys.stderr after the module was imported."""
-    with training_progress() as teller:
-        teller.report(Read(Path("a.tsv"), 1, (), 0, ""))
+    with training_progress() as reporter:
+        reporter.report(Read(Path("a.tsv"), 1, (), 0, ""))
     assert capsys.readouterr().err == "a.tsv: 1 examples\n"

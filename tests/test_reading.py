@@ -69,16 +69,16 @@ def test_a_second_start_reads_no_training_file_and_says_the_same(
     files = spoilt_files(tmp_path)
 
     def said() -> list[str]:
-        with training_progress() as teller:
+        with training_progress() as reporter:
             for event in begun(files, tmp_path / "run"):
                 if isinstance(event, Read):
-                    teller.report(event)
+                    reporter.report(event)
         return capsys.readouterr().err.splitlines()
 
     first = said()
     assert (tmp_path / "run" / "corpus.arrow").exists() and parsed == [files.train, files.valid]
     assert said() == first and parsed[2:] == [files.valid]
-    assert first[0] == f"{files.train}: 41 examples, 2 blank lines passed over, 2 bad lines skipped"
+    assert first[0] == f"{files.train}: 41 examples, 2 blank lines skipped, 2 bad lines skipped"
     assert first[1] == f"  {files.train}:3: expected 2 columns, got 1 (tabs separate columns)"
     assert re.fullmatch(r"  note: \d+ of 11 examples are also in .*train\.tsv", first[-1])
 
@@ -197,7 +197,7 @@ def test_a_corpus_of_another_run_is_not_used(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "other" / "corpus.arrow", tmp_path / "run" / "corpus.arrow")
     told = train_to_end(files, tmp_path / "run", config)
     notes = [event.note for event in told if isinstance(event, Read)]
-    assert notes[0] == f"{tmp_path / 'run' / 'corpus.arrow'} is not used, for it is of other files or settings"
+    assert notes[0] == f"{tmp_path / 'run' / 'corpus.arrow'} is not used, for it was built from other files or settings"
     assert_same_outcome(straight, tmp_path / "run")
 
 

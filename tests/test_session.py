@@ -176,9 +176,9 @@ def test_training_imports_no_compiler_of_graphs(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.training.session import Files, train_run
-config = from_settings({"size": "tiny", "training": {"epochs": 1}}, origin="test")
+config = build_config({"size": "tiny", "training": {"epochs": 1}}, origin="test")
 events = list(train_run(Files(Path("train.tsv"), Path("dev.tsv")), Path("run"), config))
 print(len(events), "torch._dynamo" in sys.modules)
 """

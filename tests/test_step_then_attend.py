@@ -111,6 +111,6 @@ def test_what_does_not_fit_is_told() -> None:
         config_of({"decoder": {"input_feeding": True}})
     with pytest.raises(
         ConfigError,
-        match=r"decoder\.tie_embeddings = true needs vectors to share: decoder\.embedding = 'learned' or 'frozen'",
+        match=r"decoder\.tie_embeddings = true needs an embedding to share: decoder\.embedding = 'learned' or 'frozen'",
     ):
         config_of({"decoder": {"tie_embeddings": True, "embedding": "one-hot"}})

@@ -187,8 +187,8 @@ def test_settings_that_the_user_names_may_come_through_a_pipe(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (f"a = {DEEP}", "is not TOML: it is nested too deep"),
-        (f"a = {DIGITS}", "is not TOML: it holds a number of thousands of digits"),
+        (f"a = {DEEP}", "is not TOML: it is nested too deeply"),
+        (f"a = {DIGITS}", "is not TOML: it contains a number with thousands of digits"),
         (f"a{'.a' * 400_000} = 1", "is not TOML: a line has more than 1,000 dots"),
         (f"seed{'.a' * 900} = 1", "seed: expected a whole number, got {'a': {'a'"),
         (f"seed = '{LONG}'", "seed: expected a whole number, got 'aaaa"),
@@ -290,7 +290,7 @@ def test_a_key_that_stands_twice_is_refused(run: Path, name: str, key: str, told
     content = (run / name).read_text("utf-8")
     value = {"longest_target": "3", "counts": "[]", "members": '["b"]'}[key]
     (run / name).write_text(content.replace(f'"{key}"', f'"{key}": {value}, "{key}"', 1), "utf-8")
-    assert refusal(lambda: load(run)) == f"{run / name} {told}the key '{key}' stands twice in an object"
+    assert refusal(lambda: load(run)) == f"{run / name} {told}the key '{key}' occurs twice in an object"
 
 
 def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> None:

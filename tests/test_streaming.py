@@ -169,7 +169,7 @@ def test_too_few_or_many_are_told_where_a_stream_ends(given: list[str], message:
 def test_an_error_comes_in_the_place_of_its_source_and_the_model_goes_on() -> None:
     bad: Any = (each for each in ["a", "b", "c", "a", None, "b"])
     found = list[Trace]()
-    with pytest.raises(ArgumentError, match=r"^sources\[4\]: expected a text, got None$"):
+    with pytest.raises(ArgumentError, match=r"^sources\[4\]: expected a string, got None$"):
         found.extend(PLAIN.predict(bad))
     assert [trace.text for trace in found] == ["a", "b", "c", "a"]
     limited = transducer_of({"data": {"max_length": 4}})

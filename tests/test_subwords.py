@@ -87,9 +87,9 @@ def test_before_they_are_learnt_characters_stand_for_them() -> None:
 @pytest.mark.parametrize(
     ("alphabet", "merges", "reason"),
     [
-        (("ab",), (), "the alphabet of subwords is single characters"),
-        (("a", "b"), (("a", "c"),), "subwords are merged of those that came before"),
-        (("a", "b"), (("ab", "a"), ("a", "b")), "subwords are merged of those that came before"),
+        (("ab",), (), "the alphabet of a subword model must contain single characters only"),
+        (("a", "b"), (("a", "c"),), "a merge must combine earlier subwords"),
+        (("a", "b"), (("ab", "a"), ("a", "b")), "a merge must combine earlier subwords"),
     ],
 )
 def test_what_no_training_gives_is_refused(
@@ -100,7 +100,7 @@ def test_what_no_training_gives_is_refused(
 
 
 def test_features_are_not_cut_into_them() -> None:
-    with pytest.raises(ConfigError, match=r"data\.features_symbols: features are characters, words or parts"):
+    with pytest.raises(ConfigError, match=r"data\.features_symbols: expected characters, words or a separator"):
         build_tokenizers(DataConfig(features_symbols="subwords"))
 
 

@@ -100,7 +100,7 @@ def test_the_best_few_and_what_is_refused() -> None:
         (
             "tag",
             ("--beam-size", 3),
-            "--beam-size = 3 needs task = 'transduce', whose outputs are written symbol by symbol",
+            "--beam-size = 3 needs task = 'transduce', whose outputs are generated symbol by symbol",
         ),
         ("tag", ("--nbest", 2), "nbest: "),
         ("classify", ("--prefix", "a"), "prefix: "),
@@ -124,7 +124,7 @@ def test_evaluate_has_the_scores_of_the_task(task: Task, keys: set[str], tmp_pat
     done = pellucid("evaluate", trained.run, trained.files.valid, "--json", "--html", tmp_path / "page.html")
     found = json.loads(done.out)
     assert keys <= found.keys() and found["task"] == task and found["accuracy"] > 90
-    name = "all tags right" if task == "tag" else "accuracy"
+    name = "sequence accuracy" if task == "tag" else "accuracy"
     assert name in [each.label for each in written_document(tmp_path / "page.html").summary]
     text = pellucid("evaluate", trained.run, trained.files.valid).out
     assert "word error rate" not in text and name in text
@@ -147,7 +147,7 @@ def test_groups_and_comparisons_are_told_by_what_is_right(task: Task, tmp_path: 
     counted = [(row["accuracy"], row["examples"]) for row in found["groups"]]
     if task != "tag":
         assert found["accuracy"] == pytest.approx(sum(each * n for each, n in counted) / len(lines))
-    first = "tags right" if task == "tag" else "accuracy"
+    first = "tag accuracy" if task == "tag" else "accuracy"
     text = pellucid(*asked).out
     assert "WER" not in text and "SER" not in text and f"{first} %" in text
     both = ("evaluate", trained.run, *asked[1:], "--json", "--html", tmp_path / "b.html")
@@ -194,7 +194,7 @@ def test_the_page_is_answered(task: Task) -> None:
     assert decode(there, Asked(text="axb")).traces[0].output == load(task_run(task).run).predict(["axb"])[0].output
     changed = what_if(there, Changed(before=Asked(text="axb"), after=Asked(text="bxb")))
     assert changed.same.output == changed.before.traces[0].output
-    with pytest.raises(ConfigError, match="written symbol by symbol"):
+    with pytest.raises(ConfigError, match="generated symbol by symbol"):
         decode(there, Asked(text="axb", prefix=["C"]))
 
 

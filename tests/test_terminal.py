@@ -174,8 +174,8 @@ def test_empty_sides_and_cut_outputs_are_told() -> None:
     assert NO_ATTENTION not in render_trace(made([], [END], []))
     assert "⟨empty⟩ → ⟨empty⟩" in render_trace(made([], [END], []))
     nothing = render_trace(made("abc", [], []))
-    assert "Nothing was decoded." in nothing and "cut at the greatest length" in nothing
-    assert "cut at the greatest length" not in render_trace(small())
+    assert "Nothing was decoded." in nothing and "truncated at the maximum length" in nothing
+    assert "truncated at the maximum length" not in render_trace(small())
 
 
 def test_numbers_that_are_none_are_no_trouble() -> None:

@@ -44,5 +44,5 @@ def test_the_commands_of_the_tasks_run(tmp_path: Path) -> None:
     (script,) = SHELL.findall((ROOT / "docs" / "using.md").read_text("utf-8"))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shown = run(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path)
-    for said in ("+-+++++-+", "even", "5", "all tags right", "among the first 3"):
+    for said in ("+-+++++-+", "even", "5", "sequence accuracy", "top-3 accuracy"):
         assert said in shown

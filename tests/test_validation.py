@@ -58,7 +58,7 @@ def test_an_idle_setting_names_what_it_needs_and_may_stand_beside_it(
     section = next(name for name in settings if name != "size")
     key = next(iter(settings[section]))
     assert f"{section}.{key} = " in str(refused.value) and needs in str(refused.value)
-    assert "or it changes nothing" in str(refused.value)
+    assert "otherwise it has no effect" in str(refused.value)
     if more:
         reject_unused(build_config(joined(settings, more), "test"))
 
@@ -84,7 +84,7 @@ def test_what_only_written_outputs_have_is_refused_of_other_tasks(key: str) -> N
     with pytest.raises(ConfigError) as refused:
         build_config(given, "test")
     assert f"{key} = " in str(refused.value)
-    assert "needs task = 'transduce', whose outputs are written symbol by symbol" in str(refused.value)
+    assert "needs task = 'transduce', whose outputs are generated symbol by symbol" in str(refused.value)
 
 
 def test_a_default_may_be_said() -> None:
@@ -108,24 +108,25 @@ def searching(search: dict[str, Any]) -> Config:
 @pytest.mark.parametrize(
     ("search", "message"),
     [
-        ({"min_length": 5, "max_length": 4}, "search.min_length = 5 is beyond search.max_length = 4"),
+        ({"min_length": 5, "max_length": 4}, "search.min_length = 5 is greater than search.max_length = 4"),
         (
             {"min_length_ratio": 2.0, "max_length_ratio": 1.5},
-            "min_length_ratio = 2.0 is beyond search.max_length_ratio = 1.5",
+            "min_length_ratio = 2.0 is greater than search.max_length_ratio = 1.5",
         ),
         (
             {"min_length_ratio": 1.0, "min_length_offset": 3, "max_length_ratio": 1.0},
-            "search.min_length_ratio = 1.0 and search.min_length_offset = 3 ask for more symbols than "
-            "search.max_length_ratio = 1.0 allow, of every source: of one of 100 symbols 103 at least and 100 at most",
+            "search.min_length_ratio = 1.0 and search.min_length_offset = 3 require longer outputs than "
+            "search.max_length_ratio = 1.0 allow, for every source: for one of 100 symbols, at least 103 and at most "
+            "100",
         ),
-        ({"min_length": 50, "max_length_ratio": 0.1}, "search.min_length = 50 ask for more"),
+        ({"min_length": 50, "max_length_ratio": 0.1}, "search.min_length = 50 require longer"),
         ({"min_length_ratio": 1.0, "min_length_offset": 9, "max_length": 5}, "10 symbols"),
     ],
 )
 def test_limits_that_no_source_can_keep_are_refused(search: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         searching(search)
-    assert message in str(refused.value) or "ask for more symbols" in str(refused.value)
+    assert message in str(refused.value) or "require longer outputs" in str(refused.value)
 
 
 def test_limits_that_cross_for_short_sources_alone_hold_and_are_told() -> None:
@@ -143,7 +144,7 @@ def test_the_command_line_refuses_them() -> None:
     trained = copies_run()
     asked = ("train", trained.files.train, "--valid", trained.files.valid, "--run", "unused", *flags(trained.config))
     message = complaint(pellucid(*asked, "--training.ema-decay", 0.5))
-    assert message == "training.ema_decay = 0.5 needs training.weight_averaging = 'ema', or it changes nothing"
+    assert message == "training.ema_decay = 0.5 needs training.weight_averaging = 'ema'; otherwise it has no effect"
     message = complaint(pellucid(*asked, "--search.min-length", 100000))
     assert "search.min_length = 100000 is beyond the greatest length, " in message
 
@@ -156,7 +157,7 @@ def test_the_command_line_refuses_them() -> None:
         (["--length-penalty-alpha", 2], "--length-penalty-alpha = 2.0 needs search.length_normalization = 'gnmt'"),
         (
             ["--min-length-ratio", 3, "--max-length-ratio", 2],
-            "--min-length-ratio = 3.0 is beyond --max-length-ratio = 2.0",
+            "--min-length-ratio = 3.0 is greater than --max-length-ratio = 2.0",
         ),
         (["--sample", 2, "--beam-size", 3], "--sample draws outputs, --beam-size searches for them: give one of them"),
         (["--sample", 2, "--coverage-penalty", 3], "--sample draws outputs, --coverage-penalty searches"),

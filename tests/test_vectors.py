@@ -45,7 +45,7 @@ def test_nothing_found_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "\n\n", "0 2\n"])
 def test_a_file_without_a_vector_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataError, match="holds no vector: expected lines of a symbol and 2 numbers"):
+    with pytest.raises(DataError, match="contains no vector: expected lines of a symbol and 2 numbers"):
         read(tmp_path, text)
 
 
@@ -63,7 +63,7 @@ def test_compressed_files_are_read(tmp_path: Path) -> None:
         ("a\t1\t2\n", "line 1: expected vectors of 2 numbers (encoder.embedding_size), got 0"),
         ("zz 1 2\na 1 x\n", "line 2: expected a number, got 'x'"),
         ("a 1 nan\n", "line 1: expected a number, got 'nan'"),
-        ("a 1 \0\n", "line 1: a NUL byte at byte 5: is this a binary or UTF-16 file?"),
+        ("a 1 \0\n", "line 1: NUL byte at byte 5: is this a binary or UTF-16 file?"),
     ],
 )
 def test_what_does_not_fit_is_told_with_its_line(tmp_path: Path, text: str, message: str) -> None:
@@ -97,7 +97,7 @@ def test_a_run_begins_from_them_and_needs_the_file_no_more(tmp_path: Path, kind:
     events = train_to_end(files, tmp_path / "run", config)
     [built] = [event for event in events if isinstance(event, Built)]
     assert [(each.side, each.found, each.symbols) for each in built.covered] == [("source", 1, 4), ("target", 1, 4)]
-    assert f"{path}: vectors of 1 of 4 target symbols" in told(built)
+    assert f"{path}: pretrained vectors for 1 of 4 target symbols" in told(built)
     path.unlink()
     transducer = load(tmp_path / "run")
     for table, symbols in (

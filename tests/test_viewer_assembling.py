@@ -172,7 +172,7 @@ def test_what_is_left_out_of_a_file_is_told_with_its_count(tmp_path: Path) -> No
     assert [known.line for known in sources.known] == [1, 5]
     contents = assemble([open_model(trained.run, "run", "cpu", None)], [sources], 30, True).contents
     assert contents.choice == (
-        "all 2 examples; the file has 3 columns, read are 1 as source, 2 as target; "
+        "all 2 examples; the file has 3 columns; used are 1 as source, 2 as target; "
         "2 bad lines skipped, the first: line 2: expected 3 columns as in line 1, got 2; 1 blank line left out"
     )
     with pytest.raises(DataError, match=r"wide.tsv:2: .*\nlook shows files whose lines are all good"):

@@ -211,7 +211,7 @@ def test_a_symbol_that_no_cut_gives_is_refused(tmp_path: Path, kind: str, good: 
             with pytest.raises(RunError) as caught:
                 load_vocabularies(path, config)
             kinds = "parts between '|'" if kind == "|" else kind
-            assert str(caught.value) == (f"{path}: target.symbols: {symbol!r} is no symbol where symbols are {kinds}")
+            assert str(caught.value) == (f"{path}: target.symbols: {symbol!r} is not a symbol if symbols are {kinds}")
 
 
 def test_a_missing_vocabulary_is_a_run_error(tmp_path: Path) -> None:

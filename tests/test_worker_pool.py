@@ -83,7 +83,7 @@ def test_a_single_job_runs_right_here_and_none_is_none() -> None:
     [
         ("input", DataError, "^line 3 is wrong$"),
         ("mistake", WorkerError, "KeyError: 'oh'"),
-        ("killed", WorkerDiedError, "ended by signal 9 .*memory"),
+        ("killed", WorkerDiedError, "killed by signal 9 .*memory"),
     ],
 )
 def test_the_error_of_a_job_ends_the_others(

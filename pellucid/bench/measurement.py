@@ -123,7 +123,7 @@ def bench_examples(request: BenchRequest, count: int) -> list[Example]:
     return spelled_digits(count, request.digits, request.digits, seed=1)
 
 
-def encode_examples(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, EncodedExamples]:
+def encode_pairs(request: BenchRequest, examples: Sequence[Example]) -> tuple[Vocabularies, EncodedExamples]:
     """Return the vocabularies of examples and the encoded examples."""
     data = bench_config(request).data
     vocabularies = learn_vocabularies(examples, build_tokenizers(data), data.min_count)
@@ -148,7 +148,7 @@ def iterate_updates(session: Session) -> Iterator[Stepped]:
 def _training_steps(request: BenchRequest) -> _TimedSteps:
     """Return updates, one per call."""
     examples = bench_examples(request, NUM_BATCHES * request.case.batch)
-    session = build_session(request, encode_examples(request, examples), examples)
+    session = build_session(request, encode_pairs(request, examples), examples)
     events = iterate_updates(session)
     target = session.training.target.lengths.mean()
     return _TimedSteps(lambda: next(events), session.transducer, session.training, lambda: float(target))
@@ -158,7 +158,7 @@ def _decoding_steps(request: BenchRequest) -> _TimedSteps:
     """Return calls that decode a few batches each, never the same ones twice in a row."""
     count = BATCHES_PER_CALL * request.case.batch
     examples = bench_examples(request, 4 * count)
-    session = build_session(request, encode_examples(request, examples), examples)
+    session = build_session(request, encode_pairs(request, examples), examples)
     calls = itertools.cycle([examples[at : at + count] for at in range(0, len(examples), count)])
     written: list[float] = [0.0]
 
@@ -275,12 +275,12 @@ def profile_training(request: BenchRequest) -> list[StageTime]:
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
         path, pairs = Path(folder) / "train.tsv", bench_examples(request, NUM_BATCHES * request.case.batch)
         write_pairs(path, pairs)
-        _map_corpus(Path(folder), *encode_examples(request, pairs[:1]))  # loads what is loaded once
+        _map_corpus(Path(folder), *encode_pairs(request, pairs[:1]))  # loads what is loaded once
         clock = StageClock()
         clock.enter(READING)
         examples = read_examples(path, bench_config(request).data).examples
         clock.enter(ENCODING)
-        vocabularies, encoded = encode_examples(request, examples)
+        vocabularies, encoded = encode_pairs(request, examples)
         clock.enter(CORPUS)
         encoded = _map_corpus(Path(folder), vocabularies, encoded)
         clock.enter(OTHER)

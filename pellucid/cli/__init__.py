@@ -1,7 +1,7 @@
 """The command line: one module per subcommand.
 
-Imports: bench, config, data, decoding, errors, evaluation, files, kernels, model, recipes, reporting, tasks,
-    training, tuning, version, viewer, wording.
+Imports: bench, config, data, decoding, error_messages, errors, evaluation, files, kernels, model, recipes, reporting,
+    tasks, training, tuning, version, viewer.
 Start with: __init__.py.
 
 Exit codes: 0 done, 1 nothing came of it (every trial of tune failed), 2 a mistake in what was given (one message, no

@@ -56,10 +56,10 @@ def _train_one(given: Arguments, config: Config) -> int:
     from pellucid.training.loop import Started, Stopped
     from pellucid.training.session import Files, train_run
 
-    with heeded() as interruption, training_progress() as teller:
+    with heeded() as interruption, training_progress() as reporter:
         events = train_run(Files(given.train, given.valid, given.train_target, given.valid_target), given.run, config)
         for event in events:
-            teller.report(event)
+            reporter.report(event)
             interruption.training = interruption.training or isinstance(event, Started)
             if interruption.asked and not isinstance(event, Stopped):
                 events.close()

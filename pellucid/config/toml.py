@@ -1,4 +1,4 @@
-"""Configurations from TOML and back: complete, checked, compared, and written with every key explained."""
+"""Configurations as TOML: loading, validation, comparison, and saving with a comment for every key."""
 
 import ast
 import inspect
@@ -23,23 +23,35 @@ from pellucid.files import MAX_SETTINGS_SIZE, NESTING_ERROR, read_bytes
 from pellucid.tasks.task_settings import get_task_settings, is_task, task_names
 
 MAX_DOTS = 1000
-"""Dots in a line of TOML: the parser takes minutes for a key of very many parts."""
+"""Maximum number of dots in a line of TOML: the parser is very slow for keys with many parts."""
 HEADER_CHOICES = ("auto", "true", "false")
-"""The values of `Header`, as TOML and the command line have them."""
+"""Values of `Header` in TOML and on the command line."""
 
 
 def preset(size: Size) -> Config:
-    """The complete default configuration of a size."""
+    """Return the complete default configuration of a size.
+
+    Args:
+        size: "tiny", "small", "base" or "large".
+    """
     size = convert_argument("size", size, Size)
     return build_config({"size": size}, origin=f"size {size}")
 
 
 def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, regular: bool = True) -> Config:
-    """A TOML file over the preset of its size, with `overrides` (nested like the file) over both.
+    """Load a configuration from a TOML file.
 
-    It is a `regular` file, or whatever the user named. Errors: `ConfigError` for a file that is missing or not TOML, an
-    unknown key (with the nearest right one), a value of the wrong type or out of range, or two settings that contradict
-    each other; always with the key's full name.
+    Args:
+        path: The file. Missing settings have the values of its size preset.
+        overrides: Settings that replace those of the file, nested like the file.
+        regular: Whether it must be a regular file; a user may also name a pipe.
+
+    Returns:
+        The complete configuration.
+
+    Raises:
+        ConfigError: The file is missing or not TOML, a key is unknown, a value is invalid, or settings contradict each
+            other. The message contains the full name of the key.
     """
     file: Path = convert_argument("path", path, str | Path)
     overrides = convert_argument("overrides", overrides, Mapping[str, Any] | None)
@@ -54,13 +66,12 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, re
 def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
     """Return the tables of a TOML file of at most `MAX_SETTINGS_SIZE` bytes.
 
-    Whole numbers beyond 64 bits, which TOML does not have, are refused here, so that nothing else meets one. Python's
-    reader raises a `ValueError` for one of more than 4,300 digits, and a `RecursionError` for lists that are nested too
-    deeply.
+    Whole numbers beyond 64 bits, which TOML does not allow, are refused. Python's parser raises `ValueError` for
+    numbers of more than 4,300 digits and `RecursionError` for deeply nested lists.
 
     Args:
         path: The file.
-        regular: Whether it must be a regular file; a file that the user names may also be a pipe.
+        regular: Whether it must be a regular file; a user may also name a pipe.
 
     Raises:
         ConfigError: The file is missing, too large, or not TOML.
@@ -73,38 +84,51 @@ def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {abbreviate_reason(error)}") from error
     except ValueError as error:
-        raise ConfigError(f"{path} is not TOML: it holds a number of thousands of digits") from error
+        raise ConfigError(f"{path} is not TOML: it contains a number with thousands of digits") from error
     except RecursionError:
         raise ConfigError(f"{path} is not TOML: {NESTING_ERROR}") from None
     for key, value in _leaves(settings, ""):
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, int) and not -(2**63) <= each < 2**63:
-                raise ConfigError(f"{path}: {key}: expected a whole number of 64 bits at most, got {quote(each)}")
+                raise ConfigError(f"{path}: {key}: expected a whole number of at most 64 bits, got {quote(each)}")
     return settings
 
 
 def build_config(settings: Mapping[str, Any], origin: str) -> Config:
-    """The configuration that `settings` (nested, partial) describe; `origin` names them in errors."""
+    """Return the complete configuration of some settings.
+
+    Args:
+        settings: Nested settings; missing ones have the values of the size preset.
+        origin: Origin of the settings, for messages.
+
+    Raises:
+        ConfigError: A key is unknown, a value is invalid, or settings contradict each other.
+    """
     try:
         given = _to_dict(settings, Config)
         size: Size = convert_setting("size", given.get("size", "base"), Size)
         task = _convert_task(given.get("task", DEFAULT_TASK))
-        dialled = _merge(_merge(SHARED_PRESET, PRESETS[size]), get_task_settings(task).presets)
-        return _validated(_build_struct(_merge(dialled, given), Config))
+        preset_settings = _merge(_merge(SHARED_PRESET, PRESETS[size]), get_task_settings(task).presets)
+        return _validated(_build_struct(_merge(preset_settings, given), Config))
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from error
 
 
 def validate_config(config: Config) -> Config:
-    """The same configuration, if its values are in range and agree with each other; else `ConfigError`."""
+    """Return a configuration; raise `ConfigError` if a value is out of range or settings contradict each other."""
     return _validated(_build_struct(_to_dict(config, Config), Config))
 
 
 def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict[str, Any]:
-    """Return the values of settings as they were given, as a struct or a mapping; sections as dicts.
+    """Return settings as a dict, with sections as dicts.
+
+    Args:
+        settings: A struct or a mapping.
+        struct: Type of the struct.
+        prefix: Prefix of keys in messages.
 
     Raises:
-        ConfigError: A section is no table, or a key does not exist; the message has its full name.
+        ConfigError: A section is not a table, or a key does not exist.
     """
     fields = {field.name: field.type for field in _fields(struct)}
     try:
@@ -116,9 +140,9 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
             raise ConfigError(f"{prefix.rstrip('.')}: expected a table, got {describe_value(settings)}")
     except ConfigError:
         raise
-    except Exception as error:  # whatever a mapping's own methods may raise
-        told = f"expected a table, got {describe_value(settings)}, which raises {type(error).__name__}"
-        raise ConfigError(f"{prefix.rstrip('.')}: {told}" if prefix else told) from error
+    except Exception as error:  # methods of a mapping may raise anything
+        message = f"expected a table, got {describe_value(settings)}, which raises {type(error).__name__}"
+        raise ConfigError(f"{prefix.rstrip('.')}: {message}" if prefix else message) from error
     for key, value in table.items():
         word = issubclass(type(key), str)
         plain = str.__str__(key) if word else describe_value(key)
@@ -136,17 +160,17 @@ def _fields(struct: type[Settings]) -> tuple[msgspec.structs.FieldInfo, ...]:
 
 
 def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
-    """Return whether a field of this type is a section: a table of settings."""
+    """Return whether a field of this type is a section, that is a table of settings."""
     return isinstance(kind, type) and issubclass(kind, Settings)
 
 
 def _build_struct(settings: Mapping[str, Any], struct: type[Settings], prefix: str = "") -> Any:  # noqa: ANN401 (a struct)
-    """Return complete settings as a struct, or raise `ConfigError` for one of the wrong type or out of range."""
+    """Return complete settings as a struct; raise `ConfigError` for a value of the wrong type or out of range."""
     values = dict[str, Any]()
     for field in _fields(struct):
         name, kind, key = field.name, field.type, f"{prefix}{field.name}"
         if name not in settings:
-            continue  # it has a default
+            continue  # the default applies
         value = settings[name]
         if is_section(kind):
             values[name] = _build_struct(value, kind, f"{key}.")
@@ -156,7 +180,7 @@ def _build_struct(settings: Mapping[str, Any], struct: type[Settings], prefix: s
 
 
 def _convert_task(value: object) -> Task:
-    """Return the name of a task; `ConfigError` for what is none."""
+    """Return the name of a task; raise `ConfigError` if it does not exist."""
     if type(value) is str and is_task(value):
         return value
     name: Task = convert_setting("task", value, Literal[task_names()])
@@ -164,19 +188,28 @@ def _convert_task(value: object) -> Task:
 
 
 def _validated(config: Config) -> Config:
-    """Return the configuration if its settings agree with each other."""
+    """Return a configuration; raise `ConfigError` if settings contradict each other."""
     check_consistency(config)
     return config
 
 
 def flatten_config(config: Config) -> dict[str, Any]:
-    """Every setting under its full key: {"size": "base", "encoder.num_layers": 1, ...}."""
+    """Return all settings by their full keys: {"size": "base", "encoder.num_layers": 1, ...}.
+
+    Args:
+        config: The configuration.
+    """
     return dict(_leaves(msgspec.to_builtins(config), ""))
 
 
-def config_differences(saved: Config, wanted: Config) -> list[str]:
-    """One line for each setting that differs: "encoder.num_layers: 1 in the run, 2 now"."""
-    now = flatten_config(wanted)
+def config_differences(saved: Config, current: Config) -> list[str]:
+    """Return a line for each setting that differs: "encoder.num_layers: 1 in the run, 2 now".
+
+    Args:
+        saved: Configuration of the run.
+        current: Configuration that was given now.
+    """
+    now = flatten_config(current)
     return [
         f"{key}: {quote(value)} in the run, {quote(now[key])} now"
         for key, value in flatten_config(saved).items()
@@ -185,7 +218,7 @@ def config_differences(saved: Config, wanted: Config) -> list[str]:
 
 
 def to_toml(config: Config) -> str:
-    """The configuration as TOML, each key under a comment that says what it does and takes."""
+    """Return a configuration as TOML, with a comment above each key."""
     lines: list[str] = []
     nested = [(field.name, getattr(config, field.name)) for field in msgspec.structs.fields(config)]
     lines += _section_lines(config, [(name, value) for name, value in nested if not isinstance(value, Settings)])
@@ -197,25 +230,25 @@ def to_toml(config: Config) -> str:
 
 
 def _section_lines(settings: Settings, values: list[tuple[str, Any]]) -> list[str]:
-    """The commented lines of one struct's own values."""
+    """Return the lines of the settings of one section, each with its comment."""
     about = _field_docstrings(type(settings))
     return [line for name, value in values for line in (f"# {about[name]}", _format_setting(name, value))]
 
 
 def _format_setting(name: str, value: object) -> str:
-    """A key and its value; a list of numbers stays on its line."""
+    """Return a setting as a line of TOML."""
     if isinstance(value, tuple):
         return f"{name} = {list(value)}"
     return tomli_w.dumps({name: value}).strip()
 
 
 _PARSER_LOCK = Lock()
-"""Held while Python is parsed: in Python 3.11 two threads that parse at once may each meet a SystemError."""
+"""Lock for parsing Python code: in Python 3.11, two threads that parse at the same time may raise SystemError."""
 
 
 @cache
 def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
-    """The string below each field of a struct, by field name."""
+    """Return the string below each field of a struct, by field name."""
     with _PARSER_LOCK:
         body = cast(ast.ClassDef, ast.parse(inspect.getsource(struct)).body[0]).body
     return {
@@ -226,7 +259,7 @@ def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, section by section."""
+    """Return nested settings in which `above` overrides `below`."""
     merged = dict(below)
     for key, value in above.items():
         inner = merged.get(key)
@@ -235,7 +268,7 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _leaves(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """The leaves of a nested table, each under its full key."""
+    """Yield the values of nested settings with their full keys."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}{key}.")
@@ -244,7 +277,7 @@ def _leaves(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def setting_choices(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (any type)
-    """Return the words that a type of settings consists of; none for a type of other values."""
+    """Return the choices of a setting; empty if it is not a choice."""
     if kind == Header:
         return HEADER_CHOICES
     if kind == Task:

@@ -1,7 +1,7 @@
-"""Which settings need which others: what cannot be, and what would stand idle. A table each, and checks of sizes.
+"""Validation across settings: requirements, unused settings, and sizes that must match.
 
-A setting that needs another one is refused in a training and in a search. One that is merely idle without it is refused
-where a person gives it; a saved configuration may hold it, and so may the default.
+A setting whose requirement is violated is refused for training and search. A setting that has no effect is refused
+where the user sets it; saved configurations may contain it.
 """
 
 import math
@@ -17,42 +17,42 @@ from pellucid.errors import ConfigError, quote
 from pellucid.tasks.task_settings import AUTOREGRESSIVE_REQUIREMENT, check_task, get_task_settings
 
 MAX_CONVOLUTIONS = 32
-"""Widths of convolutions side by side."""
+"""Maximum number of parallel convolutions."""
 
 
 class Requirement(NamedTuple):
-    """A setting, and what it needs."""
+    """A setting with the condition that it requires."""
 
     key: str
     needs: str
     met: Callable[[Config], bool]
     values: tuple[str, ...] = ()
-    """The values that need it; empty for all but the default."""
+    """Values that require it; empty for all values but the default."""
 
     def is_violated(self, config: Config) -> bool:
-        """Whether the setting has such a value, and lacks what that needs."""
+        """Return whether the setting has such a value and the condition does not hold."""
         value = _setting_value(config, self.key)
-        asked = value in self.values if self.values else value != _default_value(self.key)
-        return asked and not self.met(config)
+        applies = value in self.values if self.values else value != _default_value(self.key)
+        return applies and not self.met(config)
 
     def message(self, config: Config) -> str:
-        """encoder.residual = true needs encoder.num_layers of 2 or more."""
+        """Return the message: "encoder.residual = true needs encoder.num_layers of 2 or more"."""
         value = _setting_value(config, self.key)
         return f"{self.key} = {str(value).lower() if isinstance(value, bool) else quote(value)} needs {self.needs}"
 
 
 def _has_attention(config: Config) -> bool:
-    """Whether there is attention."""
+    """Return whether the model has attention."""
     return config.attention.type != "none"
 
 
 def _may_use_gpu(config: Config) -> bool:
-    """Whether training may find a GPU."""
+    """Return whether training may use a GPU."""
     return config.device != "cpu"
 
 
 def _has_dropout(config: Config) -> bool:
-    """Whether two passes over a batch differ."""
+    """Return whether two passes over a batch differ because of dropout."""
     sides = config.encoder, config.decoder
     return any(side.dropout or side.embedding_dropout or side.recurrent_dropout for side in sides)
 
@@ -62,17 +62,17 @@ AUTOREGRESSIVE_SETTINGS = (
     *("training.scheduled_sampling", "training.augmentation", "cuda_graphs"),
     *(f"search.{field.name}" for field in msgspec.structs.fields(SearchConfig) if field.name != "batch_size"),
 )
-"""Settings of outputs that are written symbol by symbol, which no other task can have."""
+"""Settings of autoregressive outputs, which no other task supports."""
 REQUIREMENTS: Sequence[Requirement] = (
     Requirement("attention.num_heads", "attention.type = 'additive'", lambda c: c.attention.type == "additive"),
     Requirement(
         "decoder.input_feeding",
-        "decoder.order = 'step-then-attend': the other order feeds the context anyway",
+        "decoder.order = 'step-then-attend': in the other order the context is an input anyway",
         lambda c: c.decoder.order == "step-then-attend",
     ),
     Requirement(
         "decoder.tie_embeddings",
-        "vectors to share: decoder.embedding = 'learned' or 'frozen'",
+        "an embedding to share: decoder.embedding = 'learned' or 'frozen'",
         lambda c: c.decoder.embedding in ("learned", "frozen"),
     ),
     Requirement("decoder.pointer_generator", "attention, but attention.type is 'none'", _has_attention),
@@ -89,13 +89,13 @@ REQUIREMENTS: Sequence[Requirement] = (
     Requirement("training.coverage_loss", "attention, but attention.type is 'none'", _has_attention),
     Requirement(
         "training.batch_type",
-        "training.batch_size: how many tokens a batch has",
+        "training.batch_size, the number of tokens per batch",
         lambda c: c.training.batch_size > 0,
     ),
     Requirement("training.weight_decay", "training.optimizer = 'adamw'", lambda c: c.training.optimizer == "adamw"),
     Requirement(
         "training.scheduled_sampling",
-        "cuda_graphs = false: it changes with every update, and a recorded update cannot",
+        "cuda_graphs = false: a recorded update cannot change its sampling probability",
         lambda c: not c.cuda_graphs,
     ),
     Requirement("precision", "a GPU, but device is 'cpu'", _may_use_gpu),
@@ -105,7 +105,7 @@ REQUIREMENTS: Sequence[Requirement] = (
         for key in AUTOREGRESSIVE_SETTINGS
     ),
 )
-"""What cannot be."""
+"""Requirements whose violation is an error."""
 
 USE_CONDITIONS: Sequence[Requirement] = (
     Requirement("data.features_symbols", "data.features_column", lambda c: bool(c.data.features_column)),
@@ -134,10 +134,10 @@ USE_CONDITIONS: Sequence[Requirement] = (
     ),
     Requirement(
         "training.scheduled_sampling",
-        "symbols that are fed back, but decoder.embedding is 'none'",
+        "feedback of target symbols, but decoder.embedding is 'none'",
         lambda c: c.decoder.embedding != "none",
     ),
-    Requirement("training.rdrop_alpha", "two passes that differ: a dropout above 0", _has_dropout),
+    Requirement("training.rdrop_alpha", "a dropout above 0, so that two passes differ", _has_dropout),
     Requirement(
         "training.ema_decay", "training.weight_averaging = 'ema'", lambda c: c.training.weight_averaging == "ema"
     ),
@@ -160,14 +160,14 @@ USE_CONDITIONS: Sequence[Requirement] = (
     ),
     Requirement("search.coverage_penalty", "attention, but attention.type is 'none'", _has_attention),
 )
-"""What changes nothing unless another setting is there."""
+"""Conditions without which a setting has no effect."""
 
 
 def check_consistency(config: Config) -> None:
-    """`ConfigError` for the first setting that cannot be beside the others."""
-    for need in REQUIREMENTS:
-        if need.is_violated(config):
-            raise ConfigError(need.message(config))
+    """Raise `ConfigError` for the first setting that contradicts the others."""
+    for requirement in REQUIREMENTS:
+        if requirement.is_violated(config):
+            raise ConfigError(requirement.message(config))
     if config.attention.type in ("dot", "scaled-dot") and memory_size(config.encoder) != config.decoder.hidden_size:
         raise ConfigError(
             f"attention.type = {quote(config.attention.type)} compares states of equal size, but "
@@ -190,36 +190,43 @@ def check_consistency(config: Config) -> None:
 
 
 def unused_settings(config: Config) -> list[Requirement]:
-    """The settings that change nothing as the others stand."""
-    return [need for need in USE_CONDITIONS if need.is_violated(config)]
+    """Return the conditions of settings that have no effect in this configuration."""
+    return [requirement for requirement in USE_CONDITIONS if requirement.is_violated(config)]
 
 
 def reject_unused(config: Config, keys: Collection[str] | None = None) -> None:
-    """`ConfigError` for the first setting that changes nothing as the others stand; of `keys`, where these are told."""
-    for need in unused_settings(config):
-        if keys is None or need.key in keys:
-            raise ConfigError(f"{need.message(config)}, or it changes nothing")
+    """Raise `ConfigError` for the first setting that has no effect in this configuration.
+
+    Args:
+        config: The configuration.
+        keys: Settings to check; all by default.
+    """
+    for requirement in unused_settings(config):
+        if keys is None or requirement.key in keys:
+            raise ConfigError(f"{requirement.message(config)}; otherwise it has no effect")
 
 
 def reset_unused(config: Config) -> Config:
-    """The same, every idle setting as it is by default: for a configuration that a program has put together."""
-    for need in unused_settings(config):
-        section, _, name = need.key.partition(".")
-        part = msgspec.structs.replace(getattr(config, section), **{name: _default_value(need.key)})
+    """Return a configuration with all settings that have no effect reset to their defaults."""
+    for requirement in unused_settings(config):
+        section, _, name = requirement.key.partition(".")
+        part = msgspec.structs.replace(getattr(config, section), **{name: _default_value(requirement.key)})
         config = msgspec.structs.replace(config, **{section: part})
     return config
 
 
 def _check_length_limits(search: SearchConfig, max_source_length: int) -> None:
-    """`ConfigError` for a shortest output that is longer than the longest, for every source or for all long ones.
+    """Raise `ConfigError` if the minimum output length exceeds the maximum for all sources, or for all long ones.
 
-    Where limits cross for some sources only, short ones say, the greatest length holds for these.
+    If the limits cross for some sources only, such as short ones, the maximum applies to them.
     """
     if 0 < search.max_length < search.min_length:
-        raise ConfigError(f"search.min_length = {search.min_length} is beyond search.max_length = {search.max_length}")
+        raise ConfigError(
+            f"search.min_length = {search.min_length} is greater than search.max_length = {search.max_length}"
+        )
     if 0 < search.max_length_ratio < search.min_length_ratio:
         raise ConfigError(
-            f"search.min_length_ratio = {search.min_length_ratio} is beyond "
+            f"search.min_length_ratio = {search.min_length_ratio} is greater than "
             f"search.max_length_ratio = {search.max_length_ratio}"
         )
     limited = search.max_length or search.max_length_ratio
@@ -229,13 +236,13 @@ def _check_length_limits(search: SearchConfig, max_source_length: int) -> None:
     ):
         minimum, maximum = _length_limits(search, max_source_length)
         raise ConfigError(
-            f"{_describe_limits(search, 'min')} ask for more symbols than {_describe_limits(search, 'max')} allow, of every "
-            f"source: of one of {max_source_length} symbols {minimum} at least and {maximum} at most"
+            f"{_describe_limits(search, 'min')} require longer outputs than {_describe_limits(search, 'max')} allow, "
+            f"for every source: for one of {max_source_length} symbols, at least {minimum} and at most {maximum}"
         )
 
 
 def _length_limits(search: SearchConfig, symbols: int) -> tuple[int, int]:
-    """The least and the greatest length of the output of a source of so many symbols."""
+    """Return the minimum and maximum length of the output for a source of `symbols` symbols."""
     minimum, maximum = search.min_length, search.max_length or sys.maxsize
     if search.min_length_ratio:
         minimum = max(minimum, math.ceil(round(search.min_length_ratio * symbols, 9)) + search.min_length_offset)
@@ -247,13 +254,13 @@ def _length_limits(search: SearchConfig, symbols: int) -> tuple[int, int]:
 
 
 def _describe_limits(search: SearchConfig, side: str) -> str:
-    """The settings of one limit, as they are given."""
+    """Return the settings of one limit with their values."""
     names = [f"{side}_{kind}" for kind in ("length", "length_ratio", "length_offset")]
     return " and ".join(f"search.{name} = {getattr(search, name)}" for name in names if getattr(search, name))
 
 
 def _setting_value(config: Config, key: str) -> Any:  # noqa: ANN401 (a setting is of any type)
-    """A setting by its full name."""
+    """Return a setting by its full name."""
     value: Any = config
     for name in key.split("."):
         value = getattr(value, name)
@@ -262,7 +269,7 @@ def _setting_value(config: Config, key: str) -> Any:  # noqa: ANN401 (a setting 
 
 @cache
 def _default_value(key: str) -> Any:  # noqa: ANN401
-    """What a setting is where nobody sets it; those whose default is the size's need no other."""
+    """Return the default of a setting; presets define none of the settings that this is called for."""
     kind: Any = Config
     *sections, name = key.split(".")
     for section in sections:

@@ -1,4 +1,4 @@
-"""The batches of a training in their order: each prepared when it is wanted, or the next one while one is used."""
+"""Batch loaders: prepare the batches of a training in order, synchronously or one batch ahead."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,21 +11,27 @@ from numpy import ndarray
 from pellucid.data.batches import Batch
 
 EpochBatches = Sequence[Int[ndarray, " B"]]
-"""The rows of each batch of an epoch."""
+"""Rows of each batch of an epoch."""
 
 
 class LoadedBatch(NamedTuple):
-    """A batch, ready to be used."""
+    """A batch that is ready for use."""
 
     batch: Batch
     batches: int
-    """How many its epoch has."""
+    """Number of batches in its epoch."""
 
 
 def iterate_batches(
     plans: Iterable[EpochBatches], start: int, prepare: Callable[[ndarray], Batch]
 ) -> Iterator[LoadedBatch]:
-    """The batches of these epochs, without the first `start` of the first."""
+    """Yield the prepared batches of epochs.
+
+    Args:
+        plans: Rows of the batches of each epoch.
+        start: Number of batches to skip in the first epoch.
+        prepare: Function that returns the batch of some rows.
+    """
     for plan in plans:
         for rows in islice(plan, start, None):
             yield LoadedBatch(prepare(rows), len(plan))
@@ -33,41 +39,41 @@ def iterate_batches(
 
 
 class SynchronousLoader:
-    """Each batch is prepared when it is asked for, by whoever asks."""
+    """Loader that prepares each batch when it is requested, in the calling thread."""
 
     def __init__(self, batches: Iterator[LoadedBatch]) -> None:
-        """Nothing is prepared yet."""
+        """Store the iterator of batches."""
         self.batches = batches
 
     def next(self) -> LoadedBatch:
-        """The next batch; `StopIteration` after the last."""
+        """Return the next batch; raise `StopIteration` after the last."""
         return next(self.batches)
 
     def close(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: there is no thread to stop."""
 
 
 class PrefetchLoader:
-    """The next batch is prepared by a thread of its own while its forerunner is used; never more than that one."""
+    """Loader that prepares the next batch in a background thread, one batch ahead at most."""
 
     def __init__(self, batches: Iterator[LoadedBatch]) -> None:
-        """The first batch is begun at once."""
+        """Start preparing the first batch."""
         self.batches = batches
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="pellucid-ahead")
         self.next_batch: Future[LoadedBatch] = self._prepare_next()
 
     def next(self) -> LoadedBatch:
-        """The next batch; `StopIteration` after the last, and whatever error its preparation ended in."""
+        """Return the next batch; raise `StopIteration` after the last, or the error of its preparation."""
         batch = self.next_batch.result()
         self.next_batch = self._prepare_next()
         return batch
 
     def close(self) -> None:
-        """Wait for what is under way, and end the thread."""
+        """Wait for the batch in preparation and stop the thread."""
         self.worker.shutdown(cancel_futures=True)
 
     def _prepare_next(self) -> Future[LoadedBatch]:
-        """The preparation of one more batch."""
+        """Start the preparation of the next batch."""
         return self.worker.submit(next, self.batches)
 
 

@@ -1,7 +1,7 @@
-"""A corpus: the encoded training examples as one Arrow file, written once, mapped into memory from then on.
+"""Corpora: encoded training examples in an Arrow file, written once and memory-mapped afterwards.
 
-Its pages are read when a batch asks for them and given up when memory is wanted elsewhere. With the columns, large
-lists of ids, it keeps what a person is told of the files they came from, so that going on need not read those again.
+The system loads pages of the file when a batch needs them. The file also stores the vocabularies and the counts of bad
+and blank lines, so that a resumed run need not read the training files again.
 """
 
 import hashlib
@@ -19,34 +19,34 @@ from pellucid.data.vocabulary import Vocabularies
 from pellucid.files import open_atomic, open_regular, parse_json
 
 METADATA, DIGEST = b"pellucid", b"sha256"
-"""The keys of the schema's metadata."""
+"""Keys of the metadata in the Arrow schema."""
 
 
 class CorpusError(Exception):
-    """Why a corpus is of no use. Whoever asked for it reads the files themselves instead."""
+    """A corpus that cannot be used. The caller reads the training files instead."""
 
 
 class ReadingReport(msgspec.Struct, frozen=True):
-    """What reading the files found beside training examples."""
+    """Bad lines, blank lines and shared examples found while the files were read."""
 
     bad: tuple[BadLine, ...]
     blank: int
     shared: int
-    """Development examples that are training examples as well."""
+    """Number of validation examples that are training examples as well."""
 
 
 class EncodedCorpus(NamedTuple):
-    """Encoded examples, and all that their files taught."""
+    """Encoded training examples with the vocabularies learned from them."""
 
     key: str
-    """Which files and settings they are of."""
+    """Fingerprint of the files and settings."""
     found: ReadingReport
     vocabularies: Vocabularies
     encoded: EncodedExamples
 
 
 class _CorpusMetadata(msgspec.Struct, frozen=True):
-    """What stands in the file beside the columns."""
+    """Metadata of a corpus file."""
 
     key: str
     found: ReadingReport
@@ -54,10 +54,18 @@ class _CorpusMetadata(msgspec.Struct, frozen=True):
 
 
 def write_corpus(path: Path, corpus: EncodedCorpus) -> None:
-    """Write a corpus, whole or not at all; `RunError` where the system refuses."""
+    """Write a corpus to a file, atomically.
+
+    Args:
+        path: The file.
+        corpus: The corpus.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
     import pyarrow
 
-    # The json module spells a file name that is no Unicode, where msgspec would refuse it.
+    # The json module escapes file names that are not valid Unicode; msgspec would refuse them.
     notes = json.dumps(msgspec.to_builtins(_CorpusMetadata(*corpus[:3]))).encode()
     lists = [pyarrow.LargeListArray.from_arrays(column.offsets, column.values) for column in corpus.encoded]
     batch = pyarrow.record_batch(lists, names=EncodedExamples._fields)
@@ -67,34 +75,45 @@ def write_corpus(path: Path, corpus: EncodedCorpus) -> None:
 
 
 def map_corpus(path: Path, key: str, tagged: bool) -> EncodedCorpus:
-    """The corpus of these files and settings, without reading it into memory; `CorpusError` for any other file.
+    """Map a corpus file into memory and check it.
 
-    Every byte of it is checked: it is what was written, and ids are such as there are (`tagged`: also of features).
+    The checksum covers every byte, and no id exceeds the vocabularies: kernels do not check ids.
+
+    Args:
+        path: The file.
+        key: Expected fingerprint of the files and settings.
+        tagged: Whether sources contain feature ids.
+
+    Returns:
+        The corpus, whose arrays are views of the file.
+
+    Raises:
+        CorpusError: The file is missing or damaged, or belongs to other files or settings.
     """
     import pyarrow
 
     try:
         with open_regular(path) as file:
-            # The system's map, which knows every path that Python does.
+            # Python's mmap accepts every path; pyarrow's accepts UTF-8 only.
             content = pyarrow.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         reader = pyarrow.ipc.open_file(content)
-        told = reader.schema.metadata[METADATA]
-        notes = msgspec.convert(parse_json(told), _CorpusMetadata)
-        if notes.key != key:  # before anything large is looked at
-            raise CorpusError("it is of other files or settings")
+        metadata = reader.schema.metadata[METADATA]
+        notes = msgspec.convert(parse_json(metadata), _CorpusMetadata)
+        if notes.key != key:  # before any large array is read
+            raise CorpusError("it was built from other files or settings")
         batch = reader.get_batch(0)
         batch.validate(full=True)
         encoded = EncodedExamples(*(_column(batch.column(name)) for name in EncodedExamples._fields))
     except (pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
-        raise CorpusError("it is damaged, or no corpus") from error
-    whole = batch.schema.metadata.get(DIGEST) == _digest(encoded, told)
-    if not whole or not _has_valid_ids(encoded, count_ids(notes.vocabularies, tagged)):
+        raise CorpusError("it is damaged, or not a corpus") from error
+    is_intact = batch.schema.metadata.get(DIGEST) == _digest(encoded, metadata)
+    if not is_intact or not _has_valid_ids(encoded, count_ids(notes.vocabularies, tagged)):
         raise CorpusError("it is damaged")
     return EncodedCorpus(notes.key, notes.found, notes.vocabularies, encoded)
 
 
 def _column(lists: Any) -> Ragged:  # noqa: ANN401 (an Arrow array)
-    """A column of lists of ids as it lies in the file; `ValueError` for a column of anything else."""
+    """Return an Arrow column of lists of ids as a `Ragged` array; raise `ValueError` for another type."""
     import pyarrow
 
     kinds = (pyarrow.large_list(kind) for kind in (pyarrow.uint8(), pyarrow.uint16(), pyarrow.uint32()))
@@ -104,7 +123,7 @@ def _column(lists: Any) -> Ragged:  # noqa: ANN401 (an Arrow array)
 
 
 def _digest(encoded: EncodedExamples, notes: bytes) -> bytes:
-    """A hash of everything in a corpus."""
+    """Return the SHA-256 checksum of a corpus."""
     digest = hashlib.sha256(notes)
     for column in encoded:
         for part in column:
@@ -114,7 +133,7 @@ def _digest(encoded: EncodedExamples, notes: bytes) -> bytes:
 
 
 def _has_valid_ids(encoded: EncodedExamples, counts: tuple[int, int]) -> bool:
-    """Whether each example has symbols on both sides, of so many that there are: kernels look them up unchecked."""
+    """Return whether every example has symbols on both sides and no id reaches the counts of ids."""
     if encoded.source.num_sequences != encoded.target.num_sequences or not encoded.source.num_sequences:
         return False
     return all(

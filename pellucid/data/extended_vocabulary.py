@@ -1,8 +1,10 @@
-"""Symbols that a vocabulary lacks, told by where they stand in the source: for decoders that copy.
+"""Extended vocabulary of decoders that copy: ids for source symbols that the vocabularies lack.
 
-V counts the target vocabulary, N the ids that an encoder reads, features included. Target id V + p is the symbol at
-source position p, the first where it stands there. Source id N + t is a symbol that the source vocabulary lacks and
-that is written as target id t. Source: See et al. 2017, section 2.2, the extended vocabulary.
+V is the size of the target vocabulary, N the number of encoder ids, features included. Target id V + p is the symbol
+whose first source position is p. Source id N + t is a symbol that the source vocabulary lacks and whose target id is t.
+
+References:
+    See et al. (2017), "Get to the point: summarization with pointer-generator networks", section 2.2.
 """
 
 from collections.abc import Sequence
@@ -19,12 +21,19 @@ from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 def encode_extended(
     examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, added: bool = False
 ) -> EncodedExamples:
-    """Examples as ids, as `encode_examples` has them, but for symbols that a vocabulary lacks and that can be copied.
+    """Encode examples as `encode_examples` does, with extended ids for symbols that a vocabulary lacks.
 
-    Features that are `added` to every symbol are no positions: counting begins after them.
+    Args:
+        examples: The examples.
+        tokenizers: The tokenizers of the run.
+        vocabularies: The vocabularies of the run.
+        added: Whether feature embeddings are added to those of the source; features are then no positions.
+
+    Returns:
+        Source and target ids. A target symbol that neither the vocabulary nor the source holds stays UNK.
     """
-    plain = encode_examples(examples, tokenizers, vocabularies)
-    target = plain.target._replace(values=plain.target.values.astype(np.int32))
+    encoded = encode_examples(examples, tokenizers, vocabularies)
+    target = encoded.target._replace(values=encoded.target.values.astype(np.int32))
     size = len(vocabularies.target)
     for row in _rows_with_unknown(target):
         read, features = input_symbols(examples[row], tokenizers)
@@ -33,7 +42,7 @@ def encode_extended(
         for at, symbol in enumerate(written):
             if target.values[start + at] == UNK and symbol in read[features:]:
                 target.values[start + at] = size + read.index(symbol, features) - features * added
-    return EncodedExamples(extend_sources(plain.source, examples, tokenizers, vocabularies, added), target)
+    return EncodedExamples(extend_sources(encoded.source, examples, tokenizers, vocabularies, added), target)
 
 
 def extend_sources(
@@ -43,27 +52,49 @@ def extend_sources(
     vocabularies: Vocabularies,
     added: bool = False,
 ) -> Ragged:
-    """Encoded sources, in which each symbol that the source vocabulary lacks says what it is as a target."""
+    """Replace UNK in encoded sources by N + the target id of the symbol.
+
+    Args:
+        sources: The encoded sources.
+        examples: The examples that they encode.
+        tokenizers: The tokenizers of the run.
+        vocabularies: The vocabularies of the run.
+        added: Whether feature embeddings are added to those of the source; features are then no positions.
+
+    Returns:
+        The sources with extended ids.
+    """
     known = len(vocabularies.source) + len(vocabularies.features)
-    target, told = vocabularies.target, sources._replace(values=sources.values.astype(np.int32))
+    target, extended = vocabularies.target, sources._replace(values=sources.values.astype(np.int32))
     for row in _rows_with_unknown(sources):
         read, features = input_symbols(examples[row], tokenizers)
         start = sources.offsets[row]
         for at, symbol in enumerate(read):
             if sources.values[start + at] == UNK:
                 place = len(target) + read.index(symbol, features) - features * added
-                told.values[start + at] = known + target.ids.get(symbol, place)
-    return told
+                extended.values[start + at] = known + target.ids.get(symbol, place)
+    return extended
 
 
 def input_symbols(example: Example, tokenizers: Tokenizers) -> tuple[list[str], int]:
-    """The symbols that the encoder reads, and how many of them, from the first, are features."""
+    """Return the input symbols of the encoder, features first, and the number of features.
+
+    Args:
+        example: The example.
+        tokenizers: The tokenizers of the run.
+    """
     features = tokenizers.features.split(example.features) if example.features else []
     return [*features, *tokenizers.source.split(example.source)], len(features)
 
 
 def extended_ids(symbols: Sequence[str], vocabulary: Vocabulary, read: tuple[Sequence[str], int]) -> list[int]:
-    """Target ids of symbols, those that the vocabulary lacks by their place in what is read, or unknown."""
+    """Return the target ids of symbols: those of the vocabulary, else of the first source position, else UNK.
+
+    Args:
+        symbols: Target symbols.
+        vocabulary: The target vocabulary.
+        read: The input symbols of the encoder, and the number of features among them (see `input_symbols`).
+    """
     source, features = read
     places = {symbol: place for place, symbol in reversed(list(enumerate(source))) if place >= features}
     size = len(vocabulary)
@@ -71,7 +102,7 @@ def extended_ids(symbols: Sequence[str], vocabulary: Vocabulary, read: tuple[Seq
 
 
 def _rows_with_unknown(column: Ragged) -> list[int]:
-    """The sequences in which a symbol is unknown."""
-    found: Int[np.ndarray, " F"] = np.flatnonzero(column.values == UNK)
-    rows: list[int] = np.unique(np.searchsorted(column.offsets, found, side="right") - 1).tolist()
+    """Return the indices of sequences that contain UNK."""
+    unknown: Int[np.ndarray, " F"] = np.flatnonzero(column.values == UNK)
+    rows: list[int] = np.unique(np.searchsorted(column.offsets, unknown, side="right") - 1).tolist()
     return rows

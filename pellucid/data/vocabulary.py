@@ -1,4 +1,4 @@
-"""Symbols to ids and back, learned from the training file and kept as JSON."""
+"""Vocabularies: symbols and their ids, learned from the training file and saved as JSON."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,73 +28,78 @@ from pellucid.files import decode_json, read_bytes, write_atomic
 
 PAD, BOS, EOS, UNK = range(4)
 NUM_SPECIAL = 4
-"""How many ids come before the first symbol. No symbol has an id below it."""
+"""Number of special ids, which precede the ids of all symbols."""
 SPECIAL_NAMES = ("⟨pad⟩", "⟨begin⟩", "⟨end⟩", "⟨unknown⟩")
-"""How the four special ids are shown to people. No text is parsed for them, and no symbol has such a name."""
+"""Display names of the special ids. No symbol has such a name, and no text is parsed for them."""
 MAX_SYMBOL_LENGTH = 2**16
-"""Characters of a symbol, at most."""
+"""Maximum length of a symbol, in characters."""
 TEXTS_PER_BLOCK = 1 << 13
-"""Texts that become code points at once: the work between blocks is nothing, and one stays in the cache."""
+"""Number of texts converted to code points at once; the block fits into the cache."""
 
 Length = Annotated[int, Meta(ge=0, le=2**20)]
-"""In symbols; data.max_length allows no longer text."""
+"""Length in symbols."""
 
 
 class Vocabulary(msgspec.Struct, frozen=True, dict=True):
-    """The symbols of one column, commonest first. Ids 0 to 3 are PAD, BOS, EOS, UNK; symbol i has id i + 4."""
+    """Symbols of one column, by descending frequency. Ids 0 to 3 are PAD, BOS, EOS, UNK; symbol i has id i + 4."""
 
     symbols: tuple[str, ...]
     counts: tuple[Annotated[int, Meta(ge=0, le=2**53)], ...]
 
     def __post_init__(self) -> None:
-        """Refuse what no counting gives, wherever it was read."""
+        """Reject duplicate symbols, missing counts, reserved names and symbols that are too long."""
         if len(self.counts) != len(self.symbols) or len(set(self.symbols)) != len(self.symbols):
-            raise ValueError("each symbol stands once, and has one count")
+            raise ValueError("symbols must be distinct and have one count each")
         reserved = set(SPECIAL_NAMES).intersection(self.symbols)
         if reserved:
-            raise ValueError(f"{min(reserved)} is the name of a special symbol, and cannot be a symbol of the data")
+            raise ValueError(f"{min(reserved)} is the name of a special symbol: replace it in the data")
         longest = max(self.symbols, key=len, default="")
         if len(longest) > MAX_SYMBOL_LENGTH:
             raise ValueError(
-                f"the symbol {quote(longest)} has {len(longest):,} characters: a symbol has at most {MAX_SYMBOL_LENGTH:,}"
+                f"the symbol {quote(longest)} has {len(longest):,} characters: expected at most {MAX_SYMBOL_LENGTH:,}"
             )
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """The id of each symbol."""
+        """Id of each symbol."""
         return {symbol: position + NUM_SPECIAL for position, symbol in enumerate(self.symbols)}
 
     def __len__(self) -> int:
-        """V, the special ids included."""
+        """Return V, the number of ids, special ids included."""
         return NUM_SPECIAL + len(self.symbols)
 
     def encode(self, symbols: Iterable[str]) -> list[int]:
-        """The ids of symbols; UNK for those not held here."""
+        """Return the ids of symbols, UNK for symbols that the vocabulary lacks."""
         return list(map(self.ids.get, symbols, repeat(UNK)))
 
     def encode_array(self, symbols: Iterable[str]) -> Int[np.ndarray, " N"]:
-        """`encode`, into an array."""
+        """Return the ids of symbols as an array, UNK for symbols that the vocabulary lacks."""
         return np.fromiter(map(self.ids.get, symbols, repeat(UNK)), dtype=np.int32)
 
     def encode_points(self, points: UInt[np.ndarray, " N"]) -> Int[np.ndarray, " N"]:
-        """The ids of symbols that are characters, given as code points."""
+        """Return the ids of characters that are given as code points."""
         return np.take(self._id_of_point, points, mode="clip")
 
     @cached_property
     def _id_of_point(self) -> Int[np.ndarray, " P"]:
-        """The id of each code point as far as the last one held here, and of those beyond."""
+        """Id of each code point up to the greatest of the vocabulary; the last entry is UNK, for all beyond."""
         known = {ord(symbol): identity for symbol, identity in self.ids.items() if len(symbol) == 1}
         table = np.full(max(known, default=-1) + 2, UNK, dtype=np.int32)
         table[list(known)] = list(known.values())
         return table
 
     def symbol(self, identity: int, special_names: Sequence[str]) -> str:
-        """The symbol of an id; `otherwise` spells the four special ones."""
+        """Return the symbol of an id.
+
+        Args:
+            identity: The id.
+            special_names: Texts for the special ids, such as `SPECIAL_NAMES`.
+        """
         return self.symbols[identity - NUM_SPECIAL] if identity >= NUM_SPECIAL else special_names[identity]
 
 
 class Vocabularies(msgspec.Struct, frozen=True):
-    """What the training file taught before training began."""
+    """Vocabularies, subword models and maximum lengths learned from the training file."""
 
     source: Vocabulary
     target: Vocabulary
@@ -103,25 +108,25 @@ class Vocabularies(msgspec.Struct, frozen=True):
     longest_target: Length
     format: Literal[1] = 1
     pieces: SubwordModels = NO_SUBWORDS
-    """Subwords, where a side is cut into them."""
+    """Subword models of the sides that are split into subwords."""
     columns: Annotated[int, Meta(ge=0)] = 0
-    """How many columns the training file has; 0 where it is no TSV or CSV file."""
+    """Number of columns of the training file; 0 unless it is TSV or CSV."""
 
     def save(self, path: Path) -> None:
-        """Write as JSON, readable by eye and by any other program."""
+        """Write the vocabularies as indented JSON."""
         write_atomic(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
 
 
 def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
-    """Return the vocabularies of a run.
+    """Load the vocabularies of a run.
 
     Args:
         path: The file.
-        config: How the run cuts texts into symbols.
+        config: Data settings of the run, which define its tokenizers.
 
     Raises:
-        RunError: The file is missing or no vocabulary, it holds a symbol that the run cuts no text into, or it tells of
-            a text that is longer than the run allows.
+        RunError: The file is missing or malformed, a symbol cannot be produced by the tokenizers of the run, or a
+            maximum length exceeds that of the configuration.
     """
     content = read_bytes(path)
     try:
@@ -141,24 +146,37 @@ def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
         foreign = next((symbol for symbol in kept.symbols if not cut.can_produce(symbol)), None)
         if foreign is not None:
             kind = cut.kind if cut.kind in TOKENIZER_KINDS else f"parts between {quote(cut.kind)}"
-            raise RunError(f"{path}: {name}.symbols: {quote(foreign)} is no symbol where symbols are {kind}")
+            raise RunError(f"{path}: {name}.symbols: {quote(foreign)} is not a symbol if symbols are {kind}")
     return vocabularies
 
 
 def code_points(texts: Sequence[str]) -> Iterator[UInt[np.ndarray, " N"]]:
-    """The characters of all texts end to end, as numbers, a block of texts at a time."""
+    """Yield the code points of concatenated texts, `TEXTS_PER_BLOCK` texts at a time."""
     for start in range(0, len(texts), TEXTS_PER_BLOCK):
         joined = "".join(texts[start : start + TEXTS_PER_BLOCK])
         yield np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.dtype("<u4"))
 
 
 def build_vocabulary(sequences: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
-    """The vocabulary of all symbols seen at least `min_count` times: commonest first, then by code point."""
+    """Return the vocabulary of sequences of symbols, sorted by descending frequency and then by code point.
+
+    Args:
+        sequences: Sequences of symbols.
+        min_count: Minimum number of occurrences of a symbol.
+    """
     return _rank_symbols(Counter(chain.from_iterable(sequences)), min_count)
 
 
 def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokenizers:
-    """How texts are cut: as the configuration says, and into the subwords that the training examples teach."""
+    """Return the tokenizers of a configuration, with subword models trained on the examples where it asks for them.
+
+    Args:
+        examples: The training examples.
+        config: The data settings.
+
+    Raises:
+        ConfigError: A kind of tokenizer is unknown, or the tokenizers library is not installed.
+    """
     plain, limits = build_tokenizers(config), (config.subword_vocab_size, config.min_count)
     source, target = (
         train_subwords([cut.normalize(text) for text in texts], *limits) if cut.kind == "subwords" else None
@@ -171,7 +189,16 @@ def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokeniz
 
 
 def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_count: int) -> Vocabularies:
-    """Count the symbols of training examples, each column apart; no other file ever adds a symbol."""
+    """Return the vocabularies of training examples, one for each column.
+
+    Args:
+        examples: The training examples.
+        tokenizers: The tokenizers of the run.
+        min_count: Minimum number of occurrences of a symbol.
+
+    Raises:
+        DataError: A symbol has a reserved name or is too long.
+    """
     source, longest_source = _count_column([example.source for example in examples], tokenizers.source)
     target, longest_target = _count_column([example.target for example in examples], tokenizers.target)
     features, _ = _count_column([example.features for example in examples], tokenizers.features)
@@ -186,13 +213,18 @@ def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_
 
 
 def remove_symbol(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
-    """The vocabulary less one symbol, if it holds that."""
+    """Return a vocabulary without one symbol.
+
+    Args:
+        vocabulary: The vocabulary.
+        symbol: The symbol; the vocabulary need not contain it.
+    """
     kept = [(each, count) for each, count in zip(vocabulary.symbols, vocabulary.counts, strict=True) if each != symbol]
     return Vocabulary(tuple(each for each, _ in kept), tuple(count for _, count in kept))
 
 
 def _rank_symbols(counts: Counter[str], min_count: int) -> Vocabulary:
-    """Counts as a vocabulary."""
+    """Return the vocabulary of counted symbols."""
     kept = sorted((s for s, n in counts.items() if n >= min_count), key=lambda symbol: (-counts[symbol], symbol))
     try:
         return Vocabulary(tuple(kept), tuple(counts[symbol] for symbol in kept))
@@ -201,7 +233,7 @@ def _rank_symbols(counts: Counter[str], min_count: int) -> Vocabulary:
 
 
 def _count_column(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Counter[str], int]:
-    """How often each symbol stands in a column, and the length of its longest text."""
+    """Return the number of occurrences of each symbol of a column, and the length of its longest text."""
     if not any(texts):
         return Counter(), 0
     if tokenizer.kind != "characters":

@@ -20,7 +20,7 @@ from pellucid.data.vocabulary import EOS
 
 @dataclass(frozen=True)
 class Lexicon(CheckedFields):
-    """The targets of each source, in the file's order; a target that stands twice counts once."""
+    """The targets of each source, in the file's order; a target that occurs twice counts once."""
 
     targets: Mapping[str, tuple[str, ...]]
     bad: tuple[BadLine, ...] = ()

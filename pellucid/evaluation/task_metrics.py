@@ -1,4 +1,4 @@
-"""How the outputs of a task are scored: which rates matter, what they are called, and which are compared."""
+"""Metrics of a task: those of the validation log, of groups and of comparisons, with their display names."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pellucid.evaluation.outcomes import MeanRates
 
 
 class GroupScores(NamedTuple):
-    """One row of the table by group: rates in per cent with their 95 % intervals."""
+    """Rates of one group in percent, with 95 % intervals."""
 
     group: str
     examples: int
@@ -22,72 +22,72 @@ class GroupScores(NamedTuple):
 
     @property
     def wer(self) -> float:
-        """Share of wrong outputs: the rest of the exact match."""
+        """Percentage of wrong outputs, 100 − exact match."""
         return 100 - self.exact_match
 
     @property
     def wer_ci95(self) -> ConfidenceInterval:
-        """Its interval."""
+        """Interval of the percentage of wrong outputs."""
         return self.exact_match_ci95.complement
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         intervals = {name: list(getattr(self, name)) for name in ("exact_match_ci95", "symbol_error_rate_ci95")}
         return {**self._asdict(), **intervals, "wer": self.wer, "wer_ci95": list(self.wer_ci95)}
 
 
 class NamedRate(NamedTuple):
-    """One of the scores that a group, or the mean over groups, is told by."""
+    """A rate of a group or of the macro average, with its JSON key and its display name."""
 
     key: str
-    """Its name in JSON."""
+    """JSON key."""
     name: str
-    """What people call it."""
+    """Display name."""
     value: float
     interval: ConfidenceInterval
 
 
 RateFunction = Callable[[GroupScores | MeanRates], list[NamedRate]]
-"""The scores of a group or of a mean, the most telling first."""
+"""Function that returns the rates of a group or of the macro average, most important first."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskMetrics:
-    """The scores of a task. A task defines one; assessments and comparisons are given it."""
+    """Metrics of a task. Each task defines one."""
 
     validation_metrics: tuple[ValidationMetric, ...]
-    """What a validation is told by, the most telling first; a log has of these what there was to count."""
+    """Metrics of the validation set, most important first. The log contains those that could be computed."""
     exact_match_name: str
-    """What the share of outputs that are right as a whole is called in comparisons."""
+    """Display name of the exact match in comparisons."""
     compared_rates: tuple[tuple[str, str], ...]
-    """Differences that tables list: their names in JSON, and what people call them."""
+    """JSON keys and display names of the differences in comparison tables."""
     rates: RateFunction
-    """The scores of a group."""
+    """Rates of a group."""
     labels: Callable[[Sequence[ScoredExample], Sequence[Trace]], LabelMetrics] | None = None
-    """Scores of labels; None where outputs have error rates instead."""
+    """Function that computes label metrics; None for tasks with error rates."""
     validation_scores: Callable[[Sequence[ScoredExample]], dict[str, float]] = lambda scored: {}
-    """Further scores of a validation, by their names in the log."""
+    """Function that computes further validation metrics, by their keys in the log."""
 
     @property
     def has_error_rates(self) -> bool:
-        """Whether outputs are compared by the edits between their symbols."""
+        """True if outputs are compared by edit distance."""
         return self.labels is None
 
 
 def error_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
-    """Return the error rates of outputs that are written symbol by symbol."""
+    """Return the word and symbol error rates of sequences."""
     errors = NamedRate("symbol_error_rate", "symbol error rate", row.symbol_error_rate, row.symbol_error_rate_ci95)
     return [NamedRate("wer", "word error rate", row.wer, row.wer_ci95), errors]
 
 
 def position_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
-    """Return the share of right tags, and of outputs in which all are right."""
-    right = NamedRate("accuracy", "tags right", 100 - row.symbol_error_rate, row.symbol_error_rate_ci95.complement)
-    return [right, NamedRate("exact_match", "all tags right", row.exact_match, row.exact_match_ci95)]
+    """Return the percentage of correct tags, and of outputs whose tags are all correct."""
+    right = NamedRate("accuracy", "tag accuracy", 100 - row.symbol_error_rate, row.symbol_error_rate_ci95.complement)
+    return [right, NamedRate("exact_match", "sequence accuracy", row.exact_match, row.exact_match_ci95)]
 
 
 def accuracy_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
-    """Return the share of right outputs."""
+    """Return the percentage of correct outputs."""
     return [NamedRate("accuracy", "accuracy", row.exact_match, row.exact_match_ci95)]
 
 
@@ -100,4 +100,4 @@ ERROR_RATE_METRICS = TaskMetrics(
     compared_rates=(("exact_match", "exact match"), ("symbol_error_rate", "symbol error rate")),
     rates=error_rates,
 )
-"""The metrics of outputs that are written symbol by symbol."""
+"""Metrics of sequences."""

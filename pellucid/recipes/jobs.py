@@ -67,4 +67,4 @@ def _show_progress(progress: MultiProgress | None, names: Sequence[str], job: in
         case str():
             progress.print_line(f"{names[job]}: {event}")
         case _:
-            progress.tell(names[job], event)
+            progress.report(names[job], event)

@@ -1,4 +1,4 @@
-"""Symbols, texts and numbers as they are safe and clear to show: all of it visible, none of it acting."""
+"""Symbols, texts and numbers for display: every character is visible, and none controls the terminal."""
 
 import math
 import unicodedata
@@ -9,16 +9,19 @@ from rich.cells import cell_len
 _SIGNS = {" ": "␣", "\t": "⇥", "\n": "⏎", "\x7f": "␡", "\u00a0": "⍽"}
 _ASCII_SIGNS = {" ": "_", "_": "\\_", "\\": "\\\\", "⟨": "<", "⟩": ">"}
 _BLANK_LETTERS = "\u115f\u1160\u3164\uffa0\u2800"
-"""Hangul fillers and the empty Braille cell: letters by category, blank to the eye."""
+"""Hangul fillers and the empty Braille cell: letters by category, but blank."""
 _JOINERS = ("\u200c", "\u200d")
 
 
 def visible_symbol(symbol: str) -> str:
-    """A symbol in which every character can be seen and none acts on what stands around it.
+    """Return a symbol with every character visible.
 
-    A space is ␣, a tab ⇥, an escape ␛; what has no sign of its own (bidirectional controls, zero-width characters,
-    unpaired surrogates) is its code point, as ⟨U+202E⟩; a combining mark without a base stands on a dotted circle; a
-    symbol of no characters is ⟨empty⟩. Joiners inside a word, which shape its letters, stay.
+    A space becomes ␣, a tab ⇥, an escape ␛. Characters without a sign (bidirectional controls, zero-width characters,
+    unpaired surrogates) become their code points, such as ⟨U+202E⟩. A combining mark without a base is placed on a
+    dotted circle. An empty symbol becomes ⟨empty⟩. Joiners within a word stay, because they shape its letters.
+
+    Args:
+        symbol: The symbol.
     """
     parts: list[str] = []
     for index, character in enumerate(symbol):
@@ -33,12 +36,12 @@ def visible_symbol(symbol: str) -> str:
 
 
 def visible_text(text: str) -> str:
-    """A running text made visible: like `visible_symbol`, but single spaces between words stay spaces."""
+    """Return a text as `visible_symbol` does, but with single spaces between words unchanged."""
     return "".join(visible_pieces(grapheme_clusters(text))) or "⟨empty⟩"
 
 
 def visible_pieces(pieces: Sequence[str]) -> list[str]:
-    """`visible_text` piece by piece, for a text cut by `grapheme_clusters`."""
+    """Return the pieces of a text, cut by `grapheme_clusters`, as `visible_text` does."""
     padded = [" ", *pieces, " "]
     return [
         " " if piece == " " and padded[index] != " " != padded[index + 2] else visible_symbol(piece)
@@ -47,17 +50,17 @@ def visible_pieces(pieces: Sequence[str]) -> list[str]:
 
 
 def visible_message(line: str) -> str:
-    """Return a line of a message with every character visible, as `visible_symbol` has it, and every space as it is."""
+    """Return a message as `visible_symbol` does, but with all spaces unchanged."""
     return "".join(" " if piece == " " else visible_symbol(piece) for piece in grapheme_clusters(line))
 
 
 def ascii_symbol(symbol: str) -> str:
-    """A symbol in ASCII alone: a space is _, an underscore \\_, ⟨ and ⟩ are < and >, any other sign is its escape."""
+    r"""Return a symbol in ASCII: a space is _, an underscore \\_, ⟨ and ⟩ are < and >, other characters are escaped."""
     return "".join(_ascii_character(character) for character in symbol) or "<empty>"
 
 
 def grapheme_clusters(text: str) -> list[str]:
-    """A text in pieces that are drawn as one: each base character with the marks and joiners that follow it."""
+    """Return the grapheme clusters of a text: each base character with the marks and joiners that follow it."""
     pieces: list[str] = []
     for character in text:
         joined = bool(pieces) and (pieces[-1][-1] in _JOINERS or character in _JOINERS or _is_mark(character))
@@ -69,7 +72,12 @@ def grapheme_clusters(text: str) -> list[str]:
 
 
 def wrap_columns(shown: str, width: int) -> list[str]:
-    """A visible text cut into lines of at most `width` columns as displayed, never between a letter and its marks."""
+    """Split a visible text into lines of a maximum display width, never within a grapheme cluster.
+
+    Args:
+        shown: A visible text.
+        width: Maximum display width of a line, in terminal columns.
+    """
     lines, used = [""], 0
     for piece in grapheme_clusters(shown):
         size = cell_len(piece)
@@ -82,27 +90,34 @@ def wrap_columns(shown: str, width: int) -> list[str]:
 
 
 def truncate_columns(shown: str, max_width: int, cut: str = "…") -> str:
-    """A visible text of at most `longest` columns as displayed, its cut shown."""
+    """Return a visible text of a maximum display width, with a sign where it is truncated.
+
+    Args:
+        shown: A visible text.
+        max_width: Maximum display width without the sign, in terminal columns.
+        cut: The sign, "…" by default.
+    """
     return shown if cell_len(shown) <= max_width else wrap_columns(shown, max_width - cell_len(cut))[0] + cut
 
 
 def format_fraction(value: float) -> str:
-    """A part of 1: "0.93", and "0.9990" or ">0.9999" where two decimals would make it look like all of it."""
+    """Return a fraction of 1 as text: "0.93", with four decimals from 0.995, and ">0.9999" rather than "1.0000"."""
     digits = 4 if 0.995 <= value < 1 else 2
     shown = f"{value:.{digits}f}"
     return ">0.9999" if shown == "1.0000" else shown
 
 
 def format_probability(log_probability: float) -> str:
-    """A probability from its logarithm: "0.93", or "3e-04" where two decimals would say too little, however small.
+    """Return a probability as text: "0.93", or "3e-04" if it is small.
 
-    One near 1 is told as by `format_fraction`.
+    Args:
+        log_probability: Natural logarithm of the probability.
     """
     if math.isnan(log_probability):
         return "unknown"
     if log_probability >= math.log(0.01):
         return format_fraction(math.exp(log_probability))
-    if log_probability < -1e9:  # what a trace holds for probability 0, and what no double can tell apart from it
+    if log_probability < -1e9:  # probability 0 in a trace, and values that a float cannot distinguish from it
         return "0"
     exponent = math.floor(log_probability / math.log(10))
     leading = round(math.exp(log_probability - exponent * math.log(10)))
@@ -112,7 +127,7 @@ def format_probability(log_probability: float) -> str:
 
 
 def _visible_character(character: str) -> str:
-    """One character that is no mark, made visible."""
+    """Return a character that is no combining mark, made visible."""
     if character in _SIGNS:
         return _SIGNS[character]
     if ord(character) < 0x20:
@@ -121,7 +136,7 @@ def _visible_character(character: str) -> str:
 
 
 def _ascii_character(character: str) -> str:
-    """One character in ASCII."""
+    """Return one character in ASCII."""
     if character in _ASCII_SIGNS:
         return _ASCII_SIGNS[character]
     if " " < character <= "~":
@@ -130,15 +145,15 @@ def _ascii_character(character: str) -> str:
 
 
 def _is_mark(character: str) -> bool:
-    """Whether a character is drawn on, or around, the one before it."""
+    """Return whether a character is a combining mark."""
     return unicodedata.category(character)[0] == "M"
 
 
 def _is_drawn(character: str) -> bool:
-    """Whether a character leaves ink of its own (an empty string leaves none)."""
+    """Return whether a character has a visible glyph; False for the empty string."""
     return character != "" and unicodedata.category(character)[0] not in "CZ" and character not in _BLANK_LETTERS
 
 
 def _is_shaped(character: str) -> bool:
-    """Whether a joiner beside the character can change its form: letters, marks and emoji."""
+    """Return whether an adjacent joiner can change the form of a character: letters, marks and emoji."""
     return character != "" and unicodedata.category(character) in ("Lo", "Lm", "Ll", "Lu", "Mn", "Mc", "So", "Sk")

@@ -1,4 +1,4 @@
-"""Progress of one training, or of several side by side, in the terminal."""
+"""Training progress in the terminal, for one training or several in parallel."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,16 @@ from pellucid.training.session import Built, Read, RunEvent
 from pellucid.training.training_data import Augmented
 
 MAX_LISTED_LINES = 5
-"""Bad lines that are listed one by one."""
+"""Maximum number of bad lines that are listed."""
 
 
 @contextmanager
 def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporter"]:
-    """A teller of training events to a stream (standard error), with a progress bar in the block on a terminal."""
+    """Yield a reporter of training events, with a progress bar if the stream is a terminal.
+
+    Args:
+        stream: Output stream; standard error by default.
+    """
     console = PipeSafeConsole(file=stream or sys.stderr, highlight=False, soft_wrap=True)
     bar = build_progress_bars(console)
     with bar:
@@ -30,7 +34,7 @@ def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporte
 
 
 def build_progress_bars(console: "PipeSafeConsole") -> Progress:
-    """Bars for trainings, a row each, shown where the console is a terminal."""
+    """Return progress bars, one row for each training, which are shown if the console is a terminal."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
@@ -40,40 +44,40 @@ def build_progress_bars(console: "PipeSafeConsole") -> Progress:
         refresh_per_second=4,
         disable=not console.is_terminal,
         transient=True,
-        # What goes to a file is not to be caught by the bars' terminal.
+        # Output that is redirected to a file must not pass through the progress bars.
         redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
     )
 
 
 class PipeSafeConsole(Console):
-    """A console that falls silent when nobody reads it any more: the training goes on."""
+    """Console that stops printing when its reader is gone, so that the training continues."""
 
     def report(self, line: str) -> None:
-        """Write one line; nothing in it is taken for markup, or acts on the terminal."""
+        """Print one line, with control characters replaced and without markup."""
         self.print(visible_message(line), markup=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
-        """Say nothing from here on."""
+        """Print nothing from now on."""
         self.quiet = True
 
 
 class ProgressReporter:
-    """Tells each event to a console."""
+    """Prints the events of a training."""
 
     def __init__(self, console: PipeSafeConsole, bar: Progress) -> None:
-        """Begin with an empty bar."""
+        """Initialize without a row in the progress bar."""
         self.console = console
         self.bar = bar
         self.task: TaskID | None = None
 
     def report(self, event: RunEvent) -> None:
-        """Say what a person wants to know of an event."""
+        """Print the information of an event."""
         match event:
             case Read():
                 self._report_reading(event)
             case Augmented():
-                made = "copied words" if event.kind == "copy" else "pairs with made-up stems"
-                self._print_line(f"augmentation: {event.made:,} {made} beside {event.examples:,} examples")
+                made = "copied targets" if event.kind == "copy" else "pairs with random stems"
+                self._print_line(f"augmentation: {event.made:,} {made} in addition to {event.examples:,} examples")
             case Built():
                 self._report_model(event)
             case Started():
@@ -87,12 +91,12 @@ class ProgressReporter:
                 self._print_line(f"stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
 
     def _print_line(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         self.console.report(text)
 
     def _report_reading(self, event: Read) -> None:
-        """How many examples, and every line that is none."""
-        blank = f", {event.blank:,} blank lines passed over" if event.blank else ""
+        """Print the number of examples and the bad lines."""
+        blank = f", {event.blank:,} blank lines skipped" if event.blank else ""
         bad = f", {len(event.bad):,} bad lines skipped" if event.bad else ""
         self._print_line(f"{event.path}: {event.examples:,} examples{blank}{bad}")
         for line in event.bad[:MAX_LISTED_LINES]:
@@ -103,7 +107,7 @@ class ProgressReporter:
             self._print_line(f"  note: {event.note}")
 
     def _report_model(self, event: Built) -> None:
-        """What will be trained, and where."""
+        """Print the run folder, the number of parameters and the vocabulary sizes."""
         source, target = len(event.vocabularies.source.symbols), len(event.vocabularies.target.symbols)
         beside = len(event.vocabularies.features.symbols)
         tags = f" and {beside} features" if beside else ""
@@ -113,25 +117,27 @@ class ProgressReporter:
             f"{source} source symbols{tags}, {target} target symbols"
         )
         for each in event.covered:
-            self._print_line(f"{each.path}: vectors of {each.found:,} of {each.symbols:,} {each.side} symbols")
+            self._print_line(
+                f"{each.path}: pretrained vectors for {each.found:,} of {each.symbols:,} {each.side} symbols"
+            )
         for sentence in event.foreseen:
             self._print_line(f"note: {sentence}")
         if event.compiles:
             self._print_line(compilation_note())
 
     def _report_start(self, event: Started) -> None:
-        """How long it will take at most."""
+        """Print the maximum number of updates and show the progress bar."""
         self._print_line(f"training for {event.epochs:g} epochs at most, {event.updates:,} updates")
         self.task = self.bar.add_task("training", total=event.updates, completed=event.progress.update, state="")
 
     def _report_step(self, event: Stepped) -> None:
-        """Move the bar."""
+        """Update the progress bar."""
         if self.task is not None:
             state = f"loss {event.loss:.3f}"
             self.bar.update(self.task, completed=event.progress.update, state=state)
 
     def _report_validation(self, event: Validated) -> None:
-        """The scores, and whether they are the best so far."""
+        """Print the validation metrics, and mark the best checkpoint so far."""
         progress = event.progress
         self._print_line(
             f"epoch {progress.epoch + (1 if progress.batch else 0):>3} · update {progress.update:>6,} · "
@@ -140,21 +146,31 @@ class ProgressReporter:
 
 
 def compilation_note() -> str:
-    """Why the first update is late."""
-    kept = "for this machine, once" if cache_folder() else "each time, for want of a folder to keep them in"
-    return f"compiling kernels {kept}: up to a minute before the first update"
+    """Return a note that kernels are compiled before the first update."""
+    kept = "once, for this machine" if cache_folder() else "for every run, without a cache folder"
+    return f"compiling kernels {kept}: the first update takes up to a minute"
 
 
-def format_scores(task: Task, metrics: Mapping[str, float], few: bool = False) -> str:
-    """What a validation found, in words of the task; or the first of it and the loss."""
+def format_scores(task: Task, metrics: Mapping[str, float], short: bool = False) -> str:
+    """Return the validation metrics as text.
+
+    Args:
+        task: Name of the task.
+        metrics: Validation metrics, by their keys in the log.
+        short: Whether to return only the most important metric and the loss.
+    """
     followed = get_task(task).metrics.validation_metrics
     found = [f"{each.name} {metrics[each.key]:6.2f} %" for each in followed if each.key in metrics]
-    return " · ".join([*found[: 1 if few else None], f"loss {metrics['loss']:.3f}"])
+    return " · ".join([*found[: 1 if short else None], f"loss {metrics['loss']:.3f}"])
 
 
 @contextmanager
 def multi_progress(stream: TextIO | None = None) -> Iterator["MultiProgress"]:
-    """Rows on a stream (standard error), alive within the block where it is a terminal."""
+    """Yield progress rows for several trainings, which are shown if the stream is a terminal.
+
+    Args:
+        stream: Output stream; standard error by default.
+    """
     console = PipeSafeConsole(file=stream or sys.stderr, highlight=False, soft_wrap=True)
     bars = build_progress_bars(console)
     with bars:
@@ -162,25 +178,30 @@ def multi_progress(stream: TextIO | None = None) -> Iterator["MultiProgress"]:
 
 
 class MultiProgress:
-    """A row for each training under way, by its name."""
+    """Progress of several trainings, one row for each by its name."""
 
     def __init__(self, console: PipeSafeConsole, bars: Progress) -> None:
-        """Begin without a row."""
+        """Initialize without rows."""
         self.console = console
         self.bars = bars
         self.tasks: dict[str, TaskID] = {}
 
     @property
     def is_live(self) -> bool:
-        """Whether rows are seen: without a terminal, lines have to tell what they would."""
+        """True if rows are shown; without a terminal, lines are printed instead."""
         return self.console.is_terminal
 
     def print_line(self, text: str) -> None:
-        """One line above the rows."""
+        """Print one line above the rows."""
         self.console.report(text)
 
     def update_row(self, name: str, event: RunEvent) -> None:
-        """Bring the row of a training up to an event."""
+        """Update the row of a training.
+
+        Args:
+            name: Name of the training.
+            event: An event of it.
+        """
         match event:
             case Started():
                 self.remove_row(name)
@@ -194,13 +215,18 @@ class MultiProgress:
                 self.bars.update(
                     self.tasks[name],
                     completed=event.progress.update,
-                    state=format_scores(event.task, event.metrics, few=True),
+                    state=format_scores(event.task, event.metrics, short=True),
                 )
             case Stopped():
                 self.remove_row(name)
 
     def report(self, name: str, event: RunEvent) -> None:
-        """Bring a training's row up to an event, and say what a person wants to know of it."""
+        """Update the row of a training, and print the information of an event.
+
+        Args:
+            name: Name of the training.
+            event: An event of it.
+        """
         self.update_row(name, event)
         match event:
             case Built():
@@ -212,14 +238,22 @@ class MultiProgress:
             case Validated() if not self.is_live:
                 best = " · best" if event.best else ""
                 self.print_line(
-                    f"{name}: update {event.progress.update:,} · {format_scores(event.task, event.metrics, few=True)}{best}"
+                    f"{name}: update {event.progress.update:,} · "
+                    f"{format_scores(event.task, event.metrics, short=True)}{best}"
                 )
             case Stopped():
                 best = f"best at update {event.progress.best_update:,}"
                 self.print_line(f"{name}: stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
 
     def update_samples(self, name: str, done: int, total: int, state: str) -> None:
-        """Bring a row of another training than a run's up to where it is, or say so."""
+        """Update the row of a training that counts samples instead of updates; without a terminal, print a line.
+
+        Args:
+            name: Name of the training.
+            done: Number of samples so far.
+            total: Total number of samples.
+            state: Text at the end of the row.
+        """
         if not self.is_live:
             self.print_line(f"{name}: {done:,} of {total:,} samples · {state}")
             return
@@ -230,6 +264,6 @@ class MultiProgress:
             self.remove_row(name)
 
     def remove_row(self, name: str) -> None:
-        """Take a row away."""
+        """Remove the row of a training."""
         if name in self.tasks:
             self.bars.remove_task(self.tasks.pop(name))

@@ -1,4 +1,4 @@
-"""Scores and comparisons as terminal tables."""
+"""Metrics and comparisons as terminal tables."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +16,16 @@ from pellucid.evaluation.task_metrics import NamedRate
 from pellucid.reporting.display_text import visible_symbol, visible_text
 
 MAX_NAME_LENGTH = 20
-"""Characters that a name may have in a table."""
+"""Maximum length of a name in a table, in characters."""
 WORD_ENDS = re.compile(r"[-_./ ]")
 
 
 def short_names(names: Sequence[str], width: int = MAX_NAME_LENGTH) -> list[str]:
-    """The names themselves where all are short; else without the beginning they share, and with their middles left out.
+    """Return short, distinct names: the common prefix and the middle of long names are replaced by "…".
 
-    What is left out is "…". The first and last characters stay, more of them where names would be the same.
+    Args:
+        names: The names; returned unchanged if all are short enough.
+        width: Maximum length of a name. It is exceeded where names would be equal.
     """
     if max(map(len, names), default=0) <= width:
         return list(names)
@@ -37,7 +39,7 @@ def short_names(names: Sequence[str], width: int = MAX_NAME_LENGTH) -> list[str]
 
 
 def _common_prefix_length(names: Sequence[str]) -> int:
-    """How many characters all names begin with alike, up to the end of a word."""
+    """Return the length of the common prefix of names, up to the end of a word."""
     alike = takewhile(lambda column: len(set(column)) == 1, zip(*names, strict=False))
     common = "".join(column[0] for column in alike) if len(set(names)) > 1 else ""
     ends = [match.end() for match in WORD_ENDS.finditer(common)]
@@ -45,7 +47,7 @@ def _common_prefix_length(names: Sequence[str]) -> int:
 
 
 def _elide_middle(name: str, width: int) -> str:
-    """A name with its middle left out; more is kept of its end, where names differ most."""
+    """Return a name with its middle replaced by "…". More of its end is kept, where names usually differ."""
     if len(name) <= width:
         return name
     end = (width - 1) * 2 // 3
@@ -53,57 +55,69 @@ def _elide_middle(name: str, width: int) -> str:
 
 
 MAX_LABELS = 16
-"""Labels that a table has room for, as rows and columns."""
+"""Maximum number of labels in a confusion table."""
 
 
-def label_rows(labelled: LabelMetrics, evaluation: Evaluation) -> list[tuple[str, str, str]]:
-    """The scores: name, value, and its interval or what it is."""
-    accuracy, about = f"{labelled.accuracy:.2f} %", _format_ci(labelled.accuracy_ci95)
+def label_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tuple[str, str, str]]:
+    """Return the label metrics as rows of name, value, and interval or explanation.
+
+    Args:
+        metrics: The label metrics.
+        evaluation: The metrics of the same outputs as sequences.
+    """
+    accuracy, about = f"{metrics.accuracy:.2f} %", _format_ci(metrics.accuracy_ci95)
     rows = [("accuracy", accuracy, about)]
-    if labelled.per_position:
+    if metrics.per_position:
         exact = f"{evaluation.exact_match:.2f} %", f"{_format_ci(evaluation.exact_match_ci95)} (whole sequences)"
-        rows = [("tags right", accuracy, about), ("all tags right", *exact)]
-        rows += [("Q3", accuracy, "the same, of H, E and C")] if labelled.q3 is not None else []
-    if labelled.top_k_accuracy is not None and labelled.top_k_ci95 is not None:
-        rows.append((f"among the first {TOP_K}", f"{labelled.top_k_accuracy:.2f} %", _format_ci(labelled.top_k_ci95)))
-    if labelled.macro_f1 is not None:
-        rows.append(("macro F1", f"{labelled.macro_f1:.2f} %", "mean over labels"))
-    if labelled.mcc is not None:
-        rows.append(("correlation", f"{labelled.mcc:.4f}", "MCC of many classes (Gorodkin 2004)"))
-    if labelled.spans is not None:
-        spans = labelled.spans
+        rows = [("tag accuracy", accuracy, about), ("sequence accuracy", *exact)]
+        rows += [("Q3", accuracy, "accuracy of the tags H, E and C")] if metrics.q3 is not None else []
+    if metrics.top_k_accuracy is not None and metrics.top_k_ci95 is not None:
+        rows.append((f"top-{TOP_K} accuracy", f"{metrics.top_k_accuracy:.2f} %", _format_ci(metrics.top_k_ci95)))
+    if metrics.macro_f1 is not None:
+        rows.append(("macro F1", f"{metrics.macro_f1:.2f} %", "mean over labels"))
+    if metrics.mcc is not None:
+        rows.append(("Matthews correlation", f"{metrics.mcc:.4f}", "for any number of labels (Gorodkin 2004)"))
+    if metrics.spans is not None:
+        spans = metrics.spans
         rows.append(("span F1", f"{spans.f1:.2f} %", _format_ci(spans.f1_ci95)))
-        counts = f"{spans.right:,} right of {spans.found:,} found, {spans.wanted:,} wanted"
+        counts = f"{spans.right:,} correct of {spans.found:,} predicted, {spans.wanted:,} in the references"
         rows.append(("span precision, recall", f"{spans.precision:.2f} %, {spans.recall:.2f} %", counts))
     return rows
 
 
-def label_table(labelled: LabelMetrics) -> Table | None:
-    """Labels wanted down, answered across; None where there are none, or too many."""
-    if not 1 < len(labelled.labels) <= MAX_LABELS:
+def label_table(metrics: LabelMetrics) -> Table | None:
+    """Return the confusion matrix of labels; None if there are none or more than `MAX_LABELS`."""
+    if not 1 < len(metrics.labels) <= MAX_LABELS:
         return None
-    table = Table(title="labels wanted (down) and answered (across)", title_justify="left")
-    for head in ("", *map(visible_symbol, labelled.labels)):
+    table = Table(title="labels: references (rows) and predictions (columns)", title_justify="left")
+    for head in ("", *map(visible_symbol, metrics.labels)):
         table.add_column(Text(head), justify="right")
-    for label, counts in zip(labelled.labels, labelled.confusion, strict=True):
+    for label, counts in zip(metrics.labels, metrics.confusion, strict=True):
         table.add_row(Text(visible_symbol(label)), *(f"{count:,}" for count in counts))
     return table
 
 
 MAX_GROUPS = 60
-"""Positions or lengths that a table has room for, of tags of long sequences."""
+"""Maximum number of positions or lengths in a table, for tags of long sequences."""
 MAX_CONFUSIONS = 10
-"""So many kinds of error are listed."""
+"""Maximum number of symbol confusions in a table."""
 ERROR_RATE_UNITS = {True: "CER: edits over characters", False: "PER: edits over symbols"}
-"""What the symbol error rate is called where targets are cut into characters, and where they are not."""
+"""Explanation of the symbol error rate, by whether symbols are characters."""
 SHORT_NAMES = {"word error rate": "WER", "symbol error rate": "SER"}
-"""What fits above a column of numbers."""
+"""Abbreviations for column headings."""
 REVIEW_COVERAGES = (0.5, 0.8, 0.9, 0.95, 1.0)
-"""The shares of most certain outputs that are told of."""
+"""Coverages shown in the table of selective accuracy."""
 
 
 def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds: float, worst: int) -> Iterator[Table]:
-    """All tables of one run."""
+    """Yield all tables of one run.
+
+    Args:
+        assessment: The assessment of the run.
+        counts: Number of lines of each kind, such as bad lines.
+        seconds: Time of decoding.
+        worst: Maximum number of wrong outputs to list.
+    """
     yield _summary_table(assessment, counts, seconds)
     if assessment.mean:
         yield group_table([assessment])
@@ -125,9 +139,16 @@ def assessment_tables(assessment: Assessment, counts: Mapping[str, int], seconds
 
 
 def comparison_tables(
-    runs: Sequence[Assessment], comparisons: Sequence[RunComparison], seconds: Sequence[float], listed: int
+    runs: Sequence[Assessment], comparisons: Sequence[RunComparison], seconds: Sequence[float], max_listed: int
 ) -> Iterator[Table]:
-    """All tables of several runs on the same examples; the comparisons are of the first with each other one."""
+    """Yield all tables of several runs on the same examples.
+
+    Args:
+        runs: Assessments of the runs.
+        comparisons: Comparisons of the first run with each other run.
+        seconds: Time of decoding of each run.
+        max_listed: Maximum number of examples in each list.
+    """
     yield _run_table(runs, seconds)
     if runs[0].mean:
         yield group_table(runs)
@@ -136,18 +157,27 @@ def comparison_tables(
     for other in runs[1:]:
         for one, against in ((runs[0], other), (other, runs[0])):
             rows = exclusively_right(one, against)
-            if rows[:listed]:
-                yield _disagreement_table(one, against, rows, listed)
+            if rows[:max_listed]:
+                yield _disagreement_table(one, against, rows, max_listed)
 
 
 def exclusively_right(one: Assessment, other: Assessment) -> list[int]:
-    """Where the examples stand that one run has right and the other wrong, the other's worst errors first."""
+    """Return the indices of examples that only the first run has right, worst errors of the other first.
+
+    Args:
+        one: Assessment of the first run.
+        other: Assessment of the other run, on the same examples.
+    """
     rows = [at for at, (a, b) in enumerate(zip(one.scored, other.scored, strict=True)) if a.exact and not b.exact]
     return sorted(rows, key=lambda at: -other.scored[at].errors)
 
 
 def group_table(runs: Sequence[Assessment]) -> Table:
-    """The rates of each group and run, and their means without weights; of one run with the first one's intervals."""
+    """Return the rates of each group and run, and their macro averages; with intervals if there is one run.
+
+    Args:
+        runs: Assessments of the runs, on the same examples.
+    """
     several, rates_of = len(runs) > 1, runs[0].metrics.rates
     names = [rate.name for rate in rates_of(runs[0].groups[0])]
     table = _empty_table(f"{' and '.join(names)} by group", "group", "of")
@@ -165,14 +195,18 @@ def group_table(runs: Sequence[Assessment]) -> Table:
 
 
 def _rate_cells(rates: Sequence[NamedRate], several: bool) -> list[str]:
-    """The rates of a group or of a mean."""
+    """Return the cells for the rates of a group or of the macro average."""
     first, *others = rates
     interval = [] if several else [_format_interval(first.interval)]
     return [f"{first.value:.2f}", *interval, *(f"{rate.value:.2f}" for rate in others)]
 
 
 def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
-    """The scores of a run: name, value, and its interval or what it is."""
+    """Return the metrics of a run as rows of name, value, and interval or explanation.
+
+    Args:
+        assessment: The assessment of the run.
+    """
     evaluation, calibration, texts = assessment.evaluation, assessment.calibration, assessment.text_scores
     if assessment.label_metrics is not None:
         rows = label_rows(assessment.label_metrics, evaluation)
@@ -186,7 +220,7 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
                 f"{evaluation.symbol_error_rate:.2f} %",
                 f"{_format_ci(evaluation.symbol_error_rate_ci95)} ({unit})",
             ),
-            ("symbol accuracy", f"{evaluation.symbol_accuracy:.2f} %", "by position, the end included"),
+            ("symbol accuracy", f"{evaluation.symbol_accuracy:.2f} %", "by position, including the end"),
         ]
     if texts:
         rows += [
@@ -204,18 +238,18 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
             ("chrF", f"{texts.chrf.score:.2f}", texts.chrf.signature),
         ]
     for each in assessment.oracle:
-        rows.append((f"right in the first {each.k}", f"{each.accuracy:.2f} %", _format_ci(each.ci95)))
+        rows.append((f"oracle accuracy, k = {each.k}", f"{each.accuracy:.2f} %", _format_ci(each.ci95)))
     if assessment.oracle:
-        rows.append(("reciprocal rank", f"{assessment.mean_reciprocal_rank:.4f}", "mean"))
+        rows.append(("mean reciprocal rank", f"{assessment.mean_reciprocal_rank:.4f}", "MRR"))
     of = " of a tag" if assessment.unit == "tags" else ""
-    told = f"mean probability{of} {100 * calibration.confidence:.1f} %, right {100 * calibration.accuracy:.1f} %"
+    told = f"mean probability{of} {100 * calibration.confidence:.1f} %, accuracy {100 * calibration.accuracy:.1f} %"
     rows.append((f"calibration error{of}", f"{100 * calibration.expected_error:.2f} %", told))
     rows.append((f"Brier score{of}", f"{calibration.brier:.4f}", "0 is best"))
     return rows
 
 
 def _summary_table(assessment: Assessment, counts: Mapping[str, int], seconds: float) -> Table:
-    """The scores of one run."""
+    """Return the table of the metrics of one run."""
     table = Table(show_header=False, box=None)
     for row in score_rows(assessment):
         table.add_row(*row)
@@ -227,7 +261,7 @@ def _summary_table(assessment: Assessment, counts: Mapping[str, int], seconds: f
 
 
 def _accuracy_table(title: str, accuracies: Sequence[GroupAccuracy]) -> Table:
-    """The accuracy of groups in their order."""
+    """Return a table of accuracies by position or length."""
     table = _empty_table(f"accuracy by {title}", title, "right", "of", "%", "95 % interval")
     for each in accuracies:
         interval = _format_interval(ConfidenceInterval(each.low, each.high), 1)
@@ -236,8 +270,8 @@ def _accuracy_table(title: str, accuracies: Sequence[GroupAccuracy]) -> Table:
 
 
 def _confusion_table(assessment: Assessment) -> Table:
-    """The most frequent errors of symbols."""
-    table = _empty_table("most frequent symbol errors", "wanted", "written", "times", "of")
+    """Return the table of the most frequent symbol errors."""
+    table = _empty_table("most frequent symbol errors", "expected", "output", "count", "of")
     for each in assessment.confusions.errors[:MAX_CONFUSIONS]:
         symbols = (Text(format_symbol(symbol)) for symbol in (each.wanted, each.written))
         table.add_row(*symbols, f"{each.times:,}", f"{each.of:,}" if each.of else "")
@@ -245,14 +279,18 @@ def _confusion_table(assessment: Assessment) -> Table:
 
 
 def format_symbol(symbol: str | None) -> str:
-    """A symbol of an alignment; a dash where there is none."""
+    """Return a symbol for display; a dash for None."""
     return "–" if symbol is None else visible_symbol(symbol)
 
 
 def _coverage_table(assessment: Assessment) -> Table:
-    """What a review of the least certain would find."""
+    """Return the table of selective accuracy by coverage."""
     table = _empty_table(
-        f"the most certain {assessment.unit}", "kept unseen", "% right", "errors in the rest", "least p"
+        f"selective accuracy: the most confident {assessment.unit}",
+        "auto-accepted",
+        "accuracy %",
+        "errors in the remainder",
+        "confidence threshold",
     )
     for each in assessment.calibration.coverage_points:
         if each.share in REVIEW_COVERAGES:
@@ -262,8 +300,10 @@ def _coverage_table(assessment: Assessment) -> Table:
 
 
 def _error_table(assessment: Assessment, rows: Sequence[int]) -> Table:
-    """The worst outputs."""
-    table = Table("source", "output", "expected", "errors", "ln p", title="worst examples", title_justify="left")
+    """Return the table of the worst outputs."""
+    table = Table(
+        "source", "output", "expected", "errors", "log-probability", title="worst examples", title_justify="left"
+    )
     for row in map(assessment.error_record, rows):
         cells = [row["source"], row["output"], " | ".join(row["references"])]
         table.add_row(*(Text(visible_text(cell)) for cell in cells), str(row["errors"]), f"{row['score']:.2f}")
@@ -271,7 +311,7 @@ def _error_table(assessment: Assessment, rows: Sequence[int]) -> Table:
 
 
 def _run_table(runs: Sequence[Assessment], seconds: Sequence[float]) -> Table:
-    """A row for each score, a column for each run."""
+    """Return a table with a row for each metric and a column for each run."""
     table = _empty_table("", f"{runs[0].evaluation.examples:,} examples", *map(_run_name, runs))
     scores = [score_rows(run) for run in runs]
     for at, (name, _, _) in enumerate(scores[0]):
@@ -281,10 +321,10 @@ def _run_table(runs: Sequence[Assessment], seconds: Sequence[float]) -> Table:
 
 
 def _significance_table(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Table:
-    """What the differences are worth."""
+    """Return the table of differences with their significance."""
     over = "means over groups" if runs[0].mean else "all examples"
     heads = ("against", "score", "difference", "95 % interval", "p", "better in")
-    table = _empty_table(f"{_run_name(runs[0])} less each other run, {over}", *heads)
+    table = _empty_table(f"{_run_name(runs[0])} minus each other run, {over}", *heads)
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         for name, each in named_differences(comparison):
             cells = (
@@ -298,7 +338,7 @@ def _significance_table(runs: Sequence[Assessment], comparisons: Sequence[RunCom
 
 
 def _agreement_table(runs: Sequence[Assessment], comparisons: Sequence[RunComparison]) -> Table:
-    """How many examples which of two runs has right."""
+    """Return the numbers of examples that both runs, one, or neither have right."""
     table = _empty_table("examples right", "against", "both", f"only {_run_name(runs[0])}", "only the other", "neither")
     for run, each in zip(runs[1:], comparisons, strict=True):
         counts = (each.both, each.only_a, each.only_b, each.neither)
@@ -307,33 +347,33 @@ def _agreement_table(runs: Sequence[Assessment], comparisons: Sequence[RunCompar
 
 
 def named_differences(comparison: RunComparison) -> list[tuple[str, RateDifference]]:
-    """The differences by name; of classes and positions both would be one."""
+    """Return the differences of a comparison by display name."""
     named = comparison.differences
     return [(name, named[key]) for key, name in comparison.metrics.compared_rates]
 
 
 def format_p_value(p: float) -> str:
-    """A p-value: "0.0312", or "< 0.0002" where no more permutations would tell."""
+    """Return a p-value as text: "0.0312", or "< 0.0002", the resolution of the permutation test."""
     return f"{p:.4f}" if p >= 0.0002 else "< 0.0002"
 
 
-def _disagreement_table(one: Assessment, other: Assessment, rows: Sequence[int], listed: int) -> Table:
-    """Examples that one run has right and the other wrong."""
-    title = f"{_run_name(one)} right, {_run_name(other)} wrong: {min(listed, len(rows)):,} of {len(rows):,}"
+def _disagreement_table(one: Assessment, other: Assessment, rows: Sequence[int], max_listed: int) -> Table:
+    """Return a table of examples that one run has right and the other wrong."""
+    title = f"{_run_name(one)} right, {_run_name(other)} wrong: {min(max_listed, len(rows)):,} of {len(rows):,}"
     table = Table("source", _run_name(one), _run_name(other), title=title, title_justify="left")
-    for at in rows[:listed]:
+    for at in rows[:max_listed]:
         cells = (one.traces[at].text, one.traces[at].output, other.traces[at].output)
         table.add_row(*(Text(visible_text(cell)) for cell in cells))
     return table
 
 
 def _run_name(run: Assessment) -> str:
-    """A run's name, in which nothing is taken for markup."""
+    """Return the name of a run without markup."""
     return markup_escape(visible_text(run.name))
 
 
 def _empty_table(title: str, *heads: str) -> Table:
-    """An empty table with its columns to the right."""
+    """Return an empty table with right-aligned columns."""
     table = Table(title=title or None, title_justify="left")
     for head in heads:
         table.add_column(head, justify="right")
@@ -341,10 +381,10 @@ def _empty_table(title: str, *heads: str) -> Table:
 
 
 def _format_ci(interval: ConfidenceInterval) -> str:
-    """An interval in words."""
+    """Return an interval as "95 %: low to high"."""
     return f"95 %: {_format_interval(interval)}"
 
 
 def _format_interval(interval: ConfidenceInterval, digits: int = 2) -> str:
-    """The two ends."""
+    """Return an interval as "low to high"."""
     return f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"

@@ -1,4 +1,4 @@
-"""The task classify: the output is the class of the source."""
+"""Task "classify": one class for each source."""
 
 import msgspec
 
@@ -13,7 +13,7 @@ from pellucid.tasks.task_settings import CLASSIFY
 
 
 class ClassificationTask(LabelingTask):
-    """Decoders that attend a number of times and feed no symbol back."""
+    """Task whose decoder attends a fixed number of times and feeds back no symbol."""
 
     settings = CLASSIFY
     labels = TaskLabels(
@@ -26,7 +26,7 @@ class ClassificationTask(LabelingTask):
         texts=True,
     )
     metrics = TaskMetrics(
-        validation_metrics=(ValidationMetric("exact_match", "classes right"),),
+        validation_metrics=(ValidationMetric("exact_match", "accuracy"),),
         exact_match_name="accuracy",
         compared_rates=(("accuracy", "accuracy"),),
         rates=accuracy_rates,
@@ -34,17 +34,17 @@ class ClassificationTask(LabelingTask):
     )
 
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return an encoder and a decoder that feeds no symbol back."""
+        """Return an encoder with a decoder that feeds back no symbol."""
         decoder = parts.config.decoder
         silent = msgspec.structs.replace(decoder, embedding="none")
         return Classifier(parts.encoder, build_decoder(silent, parts.config.attention, parts.sizes), decoder.num_hops)
 
     def describe_architecture(self, config: Config) -> str:
-        """Return the architecture of encoder, attention and decoder."""
+        """Describe encoder, attention and decoder."""
         decoder, score = config.decoder, config.attention.type
-        looks = f"{score} attention" if score != "none" else "no attention"
+        attention = f"{score} attention" if score != "none" else "no attention"
         steps = f"{decoder.num_hops} step(s) of a {decoder.cell.upper()} of {decoder.hidden_size} units"
-        return f"A classifier: {describe_encoder(config)}, read with {looks} by {steps}"
+        return f"A classifier: {describe_encoder(config)}, {attention}, {steps}"
 
 
 TASK = ClassificationTask()

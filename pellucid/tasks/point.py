@@ -1,4 +1,4 @@
-"""The task point: the output is a position of the source."""
+"""Task "point": one source position for each source."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ from pellucid.tasks.task_settings import POINT
 
 
 class PointingTask(LabelingTask):
-    """Encoders with one step of attention, whose weights are the probabilities of the positions."""
+    """Task whose network attends once; the attention weights are the probabilities of the positions."""
 
     settings = POINT
     labels = TaskLabels(
@@ -37,7 +37,7 @@ class PointingTask(LabelingTask):
         weights="The weights are the answer: the probability of each position.",
     )
     metrics = TaskMetrics(
-        validation_metrics=(ValidationMetric("exact_match", "positions right"),),
+        validation_metrics=(ValidationMetric("exact_match", "accuracy"),),
         exact_match_name="accuracy",
         compared_rates=(("accuracy", "accuracy"),),
         rates=accuracy_rates,
@@ -45,23 +45,23 @@ class PointingTask(LabelingTask):
     )
 
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
-        """Return the symbols of training examples, and the positions that a source may have."""
+        """Return the symbols of training examples, and all positions that a source may have."""
         return learn_position_vocabularies(examples, tokenizers, config)
 
     def build_network(self, parts: NetworkParts) -> Network:
-        """Return an encoder and one step of attention."""
+        """Return an encoder with one attention step."""
         config, sizes = parts.config, parts.sizes
         query = Query(config.decoder.init_hidden, sizes.memory, config.decoder.hidden_size)
         attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory)
         return Pointer(parts.encoder, query, attention, sizes.vocabulary - NUM_SPECIAL)
 
     def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
-        """Return the cross-entropy over the positions of each source."""
+        """Return the cross-entropy over source positions."""
         return pointing_cross_entropy(unrolled.logits, batch.target, label_smoothing)
 
     def describe_architecture(self, config: Config) -> str:
-        """Return the architecture of encoder and attention."""
-        return f"A pointer: {describe_encoder(config)}, one look of {config.attention.type} attention"
+        """Describe encoder and attention."""
+        return f"A pointer: {describe_encoder(config)}, one step of {config.attention.type} attention"
 
 
 TASK = PointingTask()

@@ -1,4 +1,4 @@
-"""The task transduce: the output is a sequence that is written symbol by symbol."""
+"""Task "transduce": a target sequence for each source."""
 
 from collections.abc import Sequence
 
@@ -23,18 +23,18 @@ from pellucid.tasks.task_settings import TRANSDUCE
 
 
 class TransductionTask(Task):
-    """Encoder-decoders with attention, which write until an end symbol."""
+    """Task of encoder-decoders with attention, which generate symbols until EOS."""
 
     settings = TRANSDUCE
     metrics = ERROR_RATE_METRICS
     labels = TaskLabels(symbol="symbol", symbols="symbols", output="output", loss_unit="a symbol")
 
     def example_encoder(self, config: Config) -> ExampleEncoder:
-        """Return the encoding of pairs; with copying, unknown target symbols have ids of source positions."""
+        """Return the encoder of pairs; for decoders that copy, with the ids of the extended vocabulary."""
         return pair_encoder(config)
 
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
-        """Return the symbols of training examples that are not too rare."""
+        """Return the vocabularies of training examples, without symbols that are too rare."""
         return learn_pair_vocabularies(examples, tokenizers, config)
 
     def build_network(self, parts: NetworkParts) -> Network:
@@ -43,22 +43,22 @@ class TransductionTask(Task):
         return EncoderDecoder(parts.encoder, build_decoder(config.decoder, config.attention, parts.sizes))
 
     def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
-        """Return the cross-entropy of the targets, of decoders that copy over vocabulary and copies."""
+        """Return the cross-entropy of the targets; for decoders that copy, over vocabulary and copies."""
         if writing(network).decoder.copying is not None:
             return copying_cross_entropy(unrolled.logits, batch.target, label_smoothing, network.vocabulary_size)
         return cross_entropy(unrolled.logits, batch.target, label_smoothing)
 
     def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
-        """Return the predictor that searches."""
+        """Return the predictor that searches for the best output."""
         return Transducer(config, vocabularies, network, name=name)
 
     def build_ensemble(self, joined: Joined) -> Predictor:
-        """Return the same of several networks."""
+        """Return an ensemble of several networks."""
         config, vocabularies, network, name, members = joined
         return Ensemble(config, vocabularies, network, name=name, members=members)
 
     def describe_architecture(self, config: Config) -> str:
-        """Return the architecture of encoder, attention and decoder."""
+        """Describe encoder, attention and decoder."""
         encoder, decoder, score = config.encoder, config.decoder, config.attention.type
         direction = "bidirectional" if encoder.bidirectional else "unidirectional"
         attention = "without attention" if score == "none" else f"with {score} attention"

@@ -48,7 +48,8 @@ def _about(session: Session, log: list[dict[str, Any]]) -> list[str]:
     made = next((record["made"] for record in log if record["event"] == "augmented"), 0)
     beside = f", {made:,} of them made up" if made else ""
     return [
-        f"{configured_task(config).describe_architecture(config)}. {parameter_count(session.transducer.network):,} parameters.",
+        f"{configured_task(config).describe_architecture(config)}. "
+        f"{parameter_count(session.transducer.network):,} parameters.",
         "",
         f"* Trained on {session.training.source.num_sequences:,} examples{beside}: {progress.samples:,} samples in "
         f"{progress.update:,} updates, {progress.seconds:,.0f} seconds, seed {config.seed}.",

@@ -43,7 +43,7 @@ class ReportTable(Struct, frozen=True, tag="table"):
 
 
 class ReportFigure(Struct, frozen=True, tag="figure"):
-    """Figure as an SVG document, as `pellucid.reporting.figures.svg` writes it."""
+    """Figure as an SVG document, as `pellucid.reporting.figures.to_svg` writes it."""
 
     title: str
     caption: str

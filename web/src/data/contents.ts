@@ -22,7 +22,7 @@ export interface Lattice {
   leaf: number;
 }
 
-/** How outputs of a task are shown. The page branches on these fields, and never on the name of a task. */
+/** Display of the outputs of a task. The page depends on these fields and never on the name of a task. */
 export interface TaskView {
   autoregressive: boolean;
   per_position: boolean;
@@ -340,7 +340,7 @@ export interface ReportTable {
   total: boolean;
 }
 
-/** Figure as an SVG document, as `pellucid.reporting.figures.svg` writes it. */
+/** Figure as an SVG document, as `pellucid.reporting.figures.to_svg` writes it. */
 export interface ReportFigure {
   type: "figure";
   title: string;
