@@ -5,33 +5,33 @@ Each returns a sum, so that no evaluation can be left out, and reads other value
 
 import numpy as np
 
-from pellucid.kernels.arithmetic import ONE, ZERO, Flat, exponential, tangent
-from pellucid.kernels.compiling import compiled
+from pellucid.kernels.arithmetic import ONE, ZERO, Flat, exp, tanh
+from pellucid.kernels.jit import njit
 
 
-@compiled
+@njit
 def tangent_over(values: Flat, times: int) -> np.float32:
     """Σ tanh v, so many times over."""
     total = ZERO
     for time in range(times):
         shift = np.float32(time)
         for i in range(values.shape[0]):
-            total += tangent(values[i] + shift)
+            total += tanh(values[i] + shift)
     return total
 
 
-@compiled
+@njit
 def exponential_over(values: Flat, times: int) -> np.float32:
     """Σ e^v, so many times over."""
     total = ZERO
     for time in range(times):
         shift = np.float32(time)
         for i in range(values.shape[0]):
-            total += exponential(values[i] + shift)
+            total += exp(values[i] + shift)
     return total
 
 
-@compiled
+@njit
 def energies_over(values: Flat, times: int) -> np.float32:
     """Σ 1 / (1 + a v), so many times over: tanh(q + k) = 1 − 2 / (1 + e^{2q} e^{2k})."""
     total = ZERO
@@ -42,7 +42,7 @@ def energies_over(values: Flat, times: int) -> np.float32:
     return total
 
 
-@compiled
+@njit
 def paired_energies_over(values: Flat, times: int) -> np.float32:
     """The same with one division for two: 1 / x + 1 / y = (x + y) / (x y)."""
     total, half = ZERO, values.shape[0] // 2
@@ -54,7 +54,7 @@ def paired_energies_over(values: Flat, times: int) -> np.float32:
     return total
 
 
-@compiled
+@njit
 def sum_over(values: Flat, times: int) -> np.float32:
     """Σ v, so many times over."""
     total = ZERO

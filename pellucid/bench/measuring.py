@@ -25,9 +25,9 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.kernels.cache import cache_folder
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.model.cells import CELLS
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.model.recurrence import GATES
 from pellucid.tasks.registry import build_network
 from pellucid.training.loop import Session, Stepped, build_optimizer, fit
 from pellucid.training.session import Files, train_run
@@ -145,11 +145,12 @@ def _shape(asked: Asked, steps: _Steps) -> Shape:
         hidden=config.decoder.hidden_size,
         direction=config.encoder.hidden_size,
         units=config.attention.units,
-        gates=GATES[asked.cell],
+        gates=len(CELLS[asked.cell].gates),
         source_symbols=len(vocabularies.source),
         target_symbols=len(vocabularies.target),
         parameters=parameter_count(steps.transducer.network),
         beam=config.search.beam_width,
+        states=1 + CELLS[asked.cell].has_cell_state,
     )
 
 

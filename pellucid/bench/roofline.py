@@ -33,11 +33,13 @@ class Shape(msgspec.Struct, frozen=True):
     """H of one direction of the encoder; there are two."""
     units: int
     gates: int
-    """3 for a GRU, 4 for an LSTM."""
+    """Q of the cell: 3 for a GRU, 4 for an LSTM."""
     source_symbols: int
     target_symbols: int
     parameters: int
     beam: int = 1
+    states: int = 1
+    """Vectors that a cell carries on: h, and c where it has a cell state."""
 
     @property
     def memory(self) -> int:
@@ -46,13 +48,8 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def bends(self) -> int:
-        """How many tanh and σ one unit of a cell takes: r, z, n, or i, f, o, g and that of the new cell."""
-        return 3 if self.gates == 3 else 5
-
-    @property
-    def parts(self) -> int:
-        """Of how many parts a state is made: hidden, and the cell of an LSTM."""
-        return self.gates - 2
+        """Return the number of tanh and σ of one unit of a cell: one a gate, and that of a new cell state."""
+        return self.gates + self.states - 1
 
 
 class Work(NamedTuple):
@@ -127,7 +124,7 @@ def _encoder_products(shape: Shape) -> float:
     """
     cell = shape.gates * shape.direction
     directions = 2 * cell * (shape.source_symbols * shape.embedding + (shape.positions - shape.rows) * shape.direction)
-    start = shape.rows * shape.memory * shape.parts * shape.hidden
+    start = shape.rows * shape.memory * shape.states * shape.hidden
     table = shape.target_symbols * shape.embedding * shape.gates * shape.hidden
     return directions + start + table + shape.positions * shape.memory * shape.units
 

@@ -28,8 +28,8 @@ from pellucid.data.synthetic import write_pairs
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.device import use_threads
-from pellucid.model.memory import Attendable, Memory
-from pellucid.model.network import writing
+from pellucid.model.memory import AttentionCache, Memory
+from pellucid.model.network import require_seq2seq
 from pellucid.training.loop import Session
 
 READING, ENCODING, CORPUS, BATCHING, WAITING = "reading", "encoding", "corpus", "batching", "waiting"
@@ -125,13 +125,13 @@ def watch(session: Session, clock: Clock) -> None:
     update begins when all is done.
     """
     _watch_feed(session, clock)
-    network = writing(session.transducer.network)
+    network = require_seq2seq(session.transducer.network)
     encoder, decoder = network.encoder, network.decoder
     encoder.register_forward_pre_hook(lambda module, given: clock.enter(ENCODER))
     encoder.register_forward_hook(lambda module, given, memory: _encoded(clock, memory.states))
     prepare = clock.within(KEYS, DECODER, decoder.prepare)
 
-    def prepared(memory: Memory) -> Attendable:
+    def prepared(memory: Memory) -> AttentionCache:
         attendable = prepare(memory)
         _when_gradient(attendable.keys, lambda: clock.enter(KEYS))
         return attendable

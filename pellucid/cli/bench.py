@@ -27,7 +27,7 @@ from pellucid.cli.arguments import parsed
 from pellucid.config.settings import Threads
 from pellucid.errors import InputError, quote
 from pellucid.files import write_atomic, write_text
-from pellucid.kernels.environment import plain_is_asked
+from pellucid.kernels.dispatch import are_kernels_disabled
 from pellucid.wording import escape_json
 
 WIDTH = 124
@@ -119,7 +119,7 @@ def _checked(given: Arguments) -> list[Asked]:
 
 def _ways(given: Arguments) -> tuple[bool, ...]:
     """With kernels, in plain PyTorch, or both."""
-    if plain_is_asked():
+    if are_kernels_disabled():
         return (True,)
     return (False, True) if given.plain else (False,)
 

@@ -58,7 +58,7 @@ from pellucid.decoding.search_tree import Tree
 from pellucid.decoding.trace_schema import Fate
 from pellucid.errors import NotFiniteError
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.types import Rules
+from pellucid.kernels.types import SearchLimits
 from pellucid.model.network import Network
 
 
@@ -283,14 +283,14 @@ def beam(
     return [[output.decoded for output in outputs] for outputs in found]
 
 
-def _compiled(running: Alone, lengths: list[int], rules: Rules, sizes: tuple[int, int]) -> list[list[Decoded]]:
+def _compiled(running: Alone, lengths: list[int], rules: SearchLimits, sizes: tuple[int, int]) -> list[list[Decoded]]:
     """All steps by a kernel."""
     from pellucid.kernels.autograd import search_beams  # Numba takes a second to import
-    from pellucid.kernels.beam import Sizes
+    from pellucid.kernels.beam import BeamSizes
 
-    prepared, found = running.attendable.stepping, list[list[Decoded]]()
+    prepared, found = running.attendable.kernel, list[list[Decoded]]()
     assert prepared is not None, "a kernel that takes all steps takes each"
-    for outputs, counts in search_beams(prepared, first_of(running.state), rules, Sizes(*sizes)):
+    for outputs, counts in search_beams(prepared, first_of(running.state), rules, BeamSizes(*sizes)):
         own = lengths[len(found) : len(found) + len(counts)]
         rest = iter(outputs_of(outputs, np.repeat(own, counts).tolist()))
         found += [list(islice(rest, count)) for count in counts.tolist()]

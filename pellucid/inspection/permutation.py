@@ -21,7 +21,7 @@ from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import InputError
 from pellucid.inspection.replay import answering, replays
 from pellucid.model.attention import NoAttention
-from pellucid.model.network import writing
+from pellucid.model.network import require_seq2seq
 
 
 class Permuted(NamedTuple):
@@ -41,7 +41,7 @@ def permutation(transducer: Predictor, trace: Trace, permutations: int = 100, se
     looked: its weights do not explain it. Source: Jain & Wallace 2019, section 4.2.1 and algorithm 1 (100 permutations,
     the median). The result depends on the seed. `InputError` for a model without attention.
     """
-    if all(isinstance(writing(network).decoder.attention, NoAttention) for network in transducer.networks):
+    if all(isinstance(require_seq2seq(network).decoder.attention, NoAttention) for network in transducer.networks):
         raise InputError("the model has no attention, so there is nothing to permute")
     generator = np.random.default_rng(seed)
     changes, greatest = list[float](), list[float]()

@@ -15,7 +15,7 @@ MOST = 2**30
 
 
 @cache
-def keep_freed_memory() -> None:
+def tune_malloc() -> None:
     """Keep memory that one update or batch has freed for the next, instead of giving it back to the system.
 
     The GNU C library maps each large array anew, and the system clears it page by page: up to a tenth of an update.

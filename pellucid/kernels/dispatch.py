@@ -5,6 +5,7 @@ available, and was not left out by `disable_kernels()` or by the environment var
 is computed in plain PyTorch, by the reference implementation in model/ and search/.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -12,7 +13,6 @@ from typing import get_args
 
 from pellucid.kernels.backend import SEARCH, Backend, Computation, Everything, Request
 from pellucid.kernels.cache import is_filled
-from pellucid.kernels.environment import plain_is_asked
 from pellucid.kernels.numba_backend import NUMBA, is_numba_available
 from pellucid.kernels.triton_backend import TRITON
 
@@ -57,8 +57,8 @@ def use_kernel(request: Request) -> bool:
 
 
 def are_kernels_disabled() -> bool:
-    """Return whether plain PyTorch was asked for, in the code or in the environment."""
-    return _DISABLED.get() or plain_is_asked()
+    """Return whether kernels are disabled, in the code or by the environment variable PELLUCID_PLAIN."""
+    return _DISABLED.get() or os.environ.get("PELLUCID_PLAIN", "0") not in ("", "0")
 
 
 @contextmanager

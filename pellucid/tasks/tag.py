@@ -4,7 +4,7 @@ from pellucid.config.settings import Config
 from pellucid.evaluation.label_metrics import score_labels, spans_for_log
 from pellucid.evaluation.metrics import Followed
 from pellucid.evaluation.scoring import TaskMetrics, position_rates
-from pellucid.model.heads import PositionTag
+from pellucid.model.heads import TokenClassificationHead
 from pellucid.model.network import Network, NetworkParts
 from pellucid.model.reader import Tagger
 from pellucid.tasks.task import ClassificationTask, TaskLabels, encoder_in_words
@@ -45,7 +45,7 @@ class Tag(ClassificationTask):
 
     def build_network(self, parts: NetworkParts) -> Network:
         """Return an encoder with a classifier of its states."""
-        return Tagger(parts.encoder, PositionTag(parts.sizes.memory, parts.sizes.vocabulary))
+        return Tagger(parts.encoder, TokenClassificationHead(parts.sizes.memory, parts.sizes.vocabulary))
 
     def architecture(self, config: Config) -> str:
         """Return the architecture of the encoder."""

@@ -24,7 +24,7 @@ from pellucid.decoding.ensemble import Joined
 from pellucid.decoding.predictor import Predictor
 from pellucid.evaluation.scoring import TaskMetrics
 from pellucid.model.losses import cross_entropy
-from pellucid.model.memory import Unrolled
+from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.network import Network, NetworkParts
 from pellucid.tasks.task_settings import TaskSettings
 from pellucid.tasks.task_view import TaskView
@@ -95,7 +95,9 @@ class Task(ABC):
     def build_network(self, parts: NetworkParts) -> Network:
         """Return a new network. Its parameters are drawn from torch's default generator, which has been seeded."""
 
-    def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
+    def loss(
+        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
+    ) -> Float[Tensor, ""]:
         """Return the loss of a batch: unless a task says otherwise, the cross-entropy of its targets."""
         return cross_entropy(unrolled.logits, batch.target, label_smoothing)
 

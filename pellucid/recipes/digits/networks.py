@@ -16,11 +16,11 @@ from pellucid.config.settings import Cell as CellKind
 from pellucid.config.settings import EncoderConfig
 from pellucid.data.synthetic import OUTPUTS, SYMBOLS
 from pellucid.model.attention import AdditiveAttention
-from pellucid.model.bottleneck import InitialisedByCode, RepeatedCode
+from pellucid.model.bottleneck import InitialCode, RepeatedCode
+from pellucid.model.cells import RecurrentCell
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
 from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step
-from pellucid.model.recurrence import RecurrentCell
 
 Kind = Literal["repeat", "initialise", "attention"]
 """The code at every step, the code as the first state, or attention."""
@@ -64,7 +64,7 @@ class DigitsNetwork(nn.Module):
             case "repeat":
                 self.decoder = RepeatedCode(size, UNITS)
             case "initialise":
-                self.decoder = InitialisedByCode(size, UNITS)
+                self.decoder = InitialCode(size, UNITS)
             case "attention":
                 self.decoder = ContextDecoder(size, UNITS, ATTENTION_UNITS)
         self.output = nn.Linear(size if design.decoder == "attention" else UNITS, OUTPUTS)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pellucid.model.memory import Memory, State
 from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step, peephole_step
-from pellucid.model.recurrence import reverse_within
+from pellucid.model.recurrence import reverse_sequence
 from pellucid.recipes.digits.networks import ContextDecoder
 
 Weights = Sequence[Tensor]
@@ -123,7 +123,7 @@ def _read(weights: Weights, proteins: Proteins) -> Memory:
 
 def _reversed(values: Float[Tensor, "B S F"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S F"]:
     """Each row from its own last position to its first."""
-    mirrored: Tensor = reverse_within(values, lengths)
+    mirrored: Tensor = reverse_sequence(values, lengths)
     return mirrored
 
 
