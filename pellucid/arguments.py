@@ -215,6 +215,8 @@ def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
         fits = isinstance(value, str) and str in (kinds[0], *get_args(kinds[0]))
         hint = f"; put one text into a list: [{abbreviated(value)}]" if fits else ""
         raise MismatchError(noun_of(kind), value, hint)
+    if origin in (Sequence, Iterable) and type(value) is list and _are_examples(value, kinds[0]):
+        return list(value)
     if isinstance(value, Set):
         raise MismatchError(noun_of(kind), value, ": a set has no order")
     if getattr(value, "ndim", None) == 0:  # a scalar of NumPy, of which some can be iterated over
@@ -255,13 +257,20 @@ def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN40
 
 def _convert_named_tuple(value: object, kind: Any) -> Any:  # noqa: ANN401
     """Return a named tuple of converted fields; a plain tuple of as many is one."""
-    if isinstance(value, tuple) and type(value) is kind and _holds_texts(kind) and {*map(type, value)} == {str}:
-        return value  # an example, of which there may be millions
+    if type(value) is kind and _are_examples([value], kind):
+        return value
     names, kinds = kind._fields, _field_kinds(kind)
     needed = len(names) - len(kind._field_defaults)
     if not isinstance(value, tuple) or not needed <= len(value) <= len(names):
         raise MismatchError(f"{noun_of(kind)} ({', '.join(names)})", value)
     return kind(*_convert_all(value, (kinds[name] for name in names), [f".{name}" for name in names]))
+
+
+def _are_examples(values: list[Any], kind: Any) -> bool:  # noqa: ANN401
+    """Return whether all values are named tuples of this type and hold texts alone: examples, maybe millions."""
+    if not (isinstance(kind, type) and hasattr(kind, "_fields") and _holds_texts(kind)):
+        return False
+    return {*map(type, values)} <= {kind} and {*map(type, itertools.chain.from_iterable(values))} <= {str}
 
 
 @cache

@@ -66,7 +66,7 @@ def test_an_update_takes_no_plain_step(cell: str, by_kernels: list[str], monkeyp
         raise AssertionError("a plain recurrence")
 
     network = optioned_network(cell, {"dropout": 0.4, **KEPT}, 1).train()
-    monkeypatch.setattr("pellucid.model.recurrence.run_plain", refuse)
+    monkeypatch.setattr("pellucid.model.recurrence.run_torch", refuse)
     network(Batch(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[4, 2]]), torch.tensor([2])))
     assert by_kernels == []
 

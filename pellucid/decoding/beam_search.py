@@ -19,7 +19,6 @@ where it is as wide as there are hypotheses.
 A source of which a hypothesis comes to probabilities that are not finite has no output (`finite_outputs`).
 """
 
-import math
 from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -165,12 +164,15 @@ def finite_outputs(outputs: Sequence[list[Found]], name: str) -> Sequence[list[F
     Raises:
         NotFiniteError: Where a probability is none, or a source has no output.
     """
-    for found in outputs:
-        if not found or any(math.isnan(each.score) or np.isnan(each.decoded.log_probabilities).any() for each in found):
-            raise NotFiniteError(
-                f"{name or 'the model'} gives numbers that are not finite: its parameters are damaged, or too large "
-                "for float32"
-            )
+    every = [each for found in outputs for each in found]
+    numbers = np.concatenate(
+        [np.array([each.score for each in every]), *(each.decoded.log_probabilities for each in every)]
+    )
+    if not all(outputs) or np.isnan(numbers).any():
+        raise NotFiniteError(
+            f"{name or 'the model'} gives numbers that are not finite: its parameters are damaged, or too large "
+            "for float32"
+        )
     return outputs
 
 

@@ -314,7 +314,7 @@ class AttendThenStep(Decoder):
     def prepare(self, memory: Memory) -> AttentionCache:
         """Return the memory with the keys of attention; for a search also laid out for a kernel."""
         attendable = super().prepare(memory)
-        if not use_kernel(self.request("step", attendable)):
+        if self.training or not use_kernel(self.request("step", attendable)):
             return attendable
         from pellucid.kernels.autograd import prepare  # Numba takes a second to import
 
