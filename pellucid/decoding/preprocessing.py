@@ -6,7 +6,7 @@ B sources of a batch, S source positions.
 import math
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -110,18 +110,10 @@ def read_example(example: Example, number: int, segmenters: Segmenters, config: 
     if not source:
         return Read(example.source, (), 0)
     features = segmenters.features.split(example.features) if example.features else []
-    return Read(example.source, tuple(_shared([*features, *source], example)), len(features))
-
-
-def _shared(symbols: list[str], example: Example) -> Iterable[str]:
-    """Return the symbols, each of them once in memory, however often it is read.
-
-    Python itself shares single characters of ASCII, so that they need no look-up.
-    """
-    text = example.source
-    if text.isascii() and len(symbols) == len(text) and not example.features:
-        return symbols
-    return map(sys.intern, symbols)
+    symbols = (*features, *source)
+    if features or len(source) != len(example.source) or not example.source.isascii():
+        symbols = tuple(map(sys.intern, symbols))  # each in memory once, as single characters of ASCII are anyway
+    return Read(example.source, symbols, len(features))
 
 
 def with_unknown(read: Sequence[Read], sources: Ragged, symbols: int) -> list[Read]:

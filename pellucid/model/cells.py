@@ -14,7 +14,7 @@ asks which cell it is. PyTorch runs it step by step until `kernels.types.CELL_LA
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple, cast
 
 import torch
@@ -294,4 +294,4 @@ class StackedCells(nn.Module):
 
     def __iter__(self) -> Iterator[RecurrentCell]:
         """Yield the cells from the bottom to the top."""
-        return (self[layer] for layer in range(len(self.layers)))
+        return iter(cast(Iterable[RecurrentCell], self.layers))
