@@ -192,9 +192,9 @@ def test_settings_that_the_user_names_may_come_through_a_pipe(tmp_path: Path) ->
         (f"a{'.a' * 400_000} = 1", "is not TOML: a line has more than 1,000 dots"),
         (f"seed{'.a' * 900} = 1", "seed: expected a whole number, got {'a': {'a'"),
         (f"seed = '{LONG}'", "seed: expected a whole number, got 'aaaa"),
-        ("[search]\nmaximum_ratio = 1e300", "search.maximum_ratio: expected"),
+        ("[search]\nmax_length_ratio = 1e300", "search.max_length_ratio: expected"),
         ("[search]\ncoverage_penalty = 1e308", "search.coverage_penalty: expected"),
-        ("[search]\nlength_power = 1e308", "search.length_power: expected"),
+        ("[search]\nlength_penalty_alpha = 1e308", "search.length_penalty_alpha: expected"),
     ],
 )
 def test_settings_that_cannot_be(run: Path, content: str, told: str) -> None:
@@ -205,7 +205,9 @@ def test_settings_that_cannot_be(run: Path, content: str, told: str) -> None:
         load_config(run / "config.toml")
 
 
-@pytest.mark.parametrize("key", ["encoder.hidden_size", "encoder.layers", "encoder.embedding_size", "attention.units"])
+@pytest.mark.parametrize(
+    "key", ["encoder.hidden_size", "encoder.num_layers", "encoder.embedding_size", "attention.size"]
+)
 @pytest.mark.parametrize("size", [20_000, 2**20])
 def test_sizes_that_the_parameters_do_not_have_take_no_memory(run: Path, key: str, size: int) -> None:
     section, _, name = key.partition(".")
@@ -215,7 +217,7 @@ def test_sizes_that_the_parameters_do_not_have_take_no_memory(run: Path, key: st
     lines[at] = f"{name} = {size}"
     (run / "config.toml").write_text("\n".join(lines), "utf-8")
     message = refusal(lambda: load(run))
-    if key == "encoder.layers":
+    if key == "encoder.num_layers":
         assert message == f"{run / 'config.toml'}: {key}: expected a whole number of at most 100, got {size}"
     else:
         assert message.startswith(f"{run / 'model.safetensors'} does not fit the run's configuration and vocabulary: ")

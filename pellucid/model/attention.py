@@ -444,17 +444,17 @@ Build = Callable[[AttentionConfig, int, int], Attention]
 
 def _build_additive(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:
     """Return the additive attention of one head or several."""
-    if config.heads > 1:
-        return MultiHeadAttention(query_size, memory_size, config.units, config.heads)
-    return AdditiveAttention(query_size, memory_size, config.units)
+    if config.num_heads > 1:
+        return MultiHeadAttention(query_size, memory_size, config.size, config.num_heads)
+    return AdditiveAttention(query_size, memory_size, config.size)
 
 
 ATTENTIONS: Mapping[str, Build] = {
     "additive": _build_additive,
     "location": lambda config, query, memory: LocationSensitiveAttention(
-        query, memory, config.units, config.filters, config.filter_radius
+        query, memory, config.size, config.filters, config.filter_radius
     ),
-    "monotonic": lambda config, query, memory: MonotonicAttention(query, memory, config.units),
+    "monotonic": lambda config, query, memory: MonotonicAttention(query, memory, config.size),
     "dot": lambda config, query, memory: DotAttention(),
     "general": lambda config, query, memory: GeneralAttention(query, memory),
     "scaled-dot": lambda config, query, memory: ScaledDotAttention(),
@@ -465,4 +465,4 @@ ATTENTIONS: Mapping[str, Build] = {
 
 def build_attention(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:
     """Return the attention that a configuration names."""
-    return ATTENTIONS[config.score](config, query_size, memory_size)
+    return ATTENTIONS[config.type](config, query_size, memory_size)

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from pellucid.config.settings import Cell, LayerNormalisation
+from pellucid.config.settings import Cell, LayerNormalization
 from pellucid.kernels.types import CELL_LAYOUTS, CellLayout
 
 Norm = Callable[[Tensor], Tensor]
@@ -269,9 +269,9 @@ class NormalizedCell(RecurrentCell):
         return torch.cat([nn.functional.layer_norm(part, part.shape[-1:]) for part in parts], dim=-1)
 
 
-def cell_class(normalisation: LayerNormalisation) -> type[RecurrentCell]:
+def cell_class(normalization: LayerNormalization) -> type[RecurrentCell]:
     """Return the class of cells that a setting asks for."""
-    return NormalizedCell if normalisation == "cells" else RecurrentCell
+    return NormalizedCell if normalization == "cells" else RecurrentCell
 
 
 class StackedCells(nn.Module):

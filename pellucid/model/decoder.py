@@ -76,7 +76,7 @@ class Decoder(nn.Module, ABC):
     """Decoder without the order of attention and step, which its subclasses define.
 
     Stacked cells each read the one below: y_l = LN(h_l), residual ones y_l = y_{l−1} + LN(h_l) (Wu et al. 2016, section
-    3.1). LN is there where outputs are normalised. Dropout falls on what is read of y, not on the sum.
+    3.1). LN is there where outputs are normalized. Dropout falls on what is read of y, not on the sum.
     """
 
     def __init__(
@@ -90,22 +90,22 @@ class Decoder(nn.Module, ABC):
             config.embedding, sizes.vocabulary, config.embedding_size, config.dropout, config.embedding_dropout
         )
         self.attention = build_attention(attention, config.hidden_size, sizes.memory)
-        inputs = [self.table.size] + [config.hidden_size] * (config.layers - 1)
-        self.cells = StackedCells(config.cell, inputs, config.hidden_size, cell_class(config.layer_normalisation))
+        inputs = [self.table.size] + [config.hidden_size] * (config.num_layers - 1)
+        self.cells = StackedCells(config.cell, inputs, config.hidden_size, cell_class(config.layer_normalization))
         spec = CELLS[config.cell]
         rows = len(spec.gates) * config.hidden_size
         self.context_projection = nn.Linear(fed, rows, bias=False) if fed else None
-        parts = config.layers * (2 if spec.has_cell_state else 1)
-        self.bridge = nn.Linear(sizes.memory, parts * config.hidden_size) if config.start != "zero" else None
-        if config.tied:
+        parts = config.num_layers * (2 if spec.has_cell_state else 1)
+        self.bridge = nn.Linear(sizes.memory, parts * config.hidden_size) if config.init_hidden != "zero" else None
+        if config.tie_embeddings:
             self.head: TiedOutputLayer | OutputLayer = TiedOutputLayer(
                 reads, (config.hidden_size, sizes.memory), self.table.weight
             )
         else:
             self.head = OutputLayer(reads, config.hidden_size, sizes.memory, sizes.vocabulary)
-        self.normalisations = output_norms(config.layer_normalisation, config.layers, config.hidden_size)
+        self.normalizations = output_norms(config.layer_normalization, config.num_layers, config.hidden_size)
         self.copying: PointerGenerator | None = None
-        if config.copying:
+        if config.pointer_generator:
             assert sizes.copied is not None, "a decoder that copies needs the target ids of source symbols"
             read = config.hidden_size + sizes.memory + self.table.size
             self.copying = PointerGenerator(sizes.copied, sizes.vocabulary, read)
@@ -146,12 +146,12 @@ class Decoder(nn.Module, ABC):
 
     def init_hidden(self, memory: Memory) -> State:
         """Return s_0: zero, or h = tanh(W m + b) and c = W' m + b' from the final or the mean encoder state m."""
-        shape = len(memory.states), self.config.layers, self.config.hidden_size
+        shape = len(memory.states), self.config.num_layers, self.config.hidden_size
         before, has_cell_state = self.attention.initial_state(memory), CELLS[self.config.cell].has_cell_state
         if self.bridge is None:
             zero = memory.states.new_zeros(shape)
             return State(zero, zero if has_cell_state else None, attention_state=before)
-        if self.config.start == "mean":
+        if self.config.init_hidden == "mean":
             summary = memory.states.sum(dim=1) / memory.lengths[:, None]
         else:
             summary = memory.final.hidden[:, -1]
@@ -250,7 +250,7 @@ class Decoder(nn.Module, ABC):
             after.append(
                 cell.step(preactivations, old) if masks is None else cell.step(preactivations, old, masks.cells[layer])
             )
-            own = self.normalisations[layer](after[-1].hidden)
+            own = self.normalizations[layer](after[-1].hidden)
             output = output + own if self.config.residual and layer else own
         return after, output
 
@@ -265,7 +265,7 @@ class Decoder(nn.Module, ABC):
 
     def _dropped(self, readout: ReadoutInputs, masks: DropoutMasks | None) -> ReadoutInputs:
         """Return the inputs with dropout of the top layer's outputs, in training."""
-        return readout._replace(outputs=self.dropped(readout.outputs, self.config.layers - 1, masks))
+        return readout._replace(outputs=self.dropped(readout.outputs, self.config.num_layers - 1, masks))
 
     def _own_logits(self, readout: ReadoutInputs) -> Float[Tensor, "R *steps V"]:
         """Return the logits of the output layer, before anything is copied."""
@@ -283,7 +283,7 @@ class Decoder(nn.Module, ABC):
         """Return dropout masks for the sequences of a batch."""
         config, rows = self.config, len(memory.lengths)
         cells = draw_recurrent_masks([cell.hidden_weight for cell in self.cells], rows, config)
-        layers = config.layers if config.dropout_mask == "sequence" else 0
+        layers = config.num_layers if config.dropout_mask == "sequence" else 0
         shape = (rows, config.hidden_size)
         outputs = tuple(draw_mask(memory.states, shape, config.dropout) for _ in range(layers))
         return DropoutMasks(cells, outputs, self.table.draw_dropped_tokens(rows))
@@ -367,7 +367,7 @@ class AttendThenStep(Decoder):
         done = unroll_decoder(weights, ids, *given)
         last = LayerState(done.last, None if start.cell is None else done.cell)
         after = UnstackedState([last], None if state.attention_state is None else done.weights[:, -1])
-        readout = ReadoutInputs(self.normalisations[0](done.hidden), done.contexts, done.weights)
+        readout = ReadoutInputs(self.normalizations[0](done.hidden), done.contexts, done.weights)
         return self.output_of_steps(symbols, readout, attendable, after)
 
     def _kernel_weights(self, vectors: Float[Tensor, "N E"], masks: DropoutMasks | None) -> DecoderWeights:

@@ -78,11 +78,11 @@ class Encoder(nn.Module):
         widths = config.convolutions
         self.convolutions = Convolutions(widths, config.filters, self.table.size) if widths else None
         first = self.table.size if self.convolutions is None else self.convolutions.size
-        inputs, kind = [first] + [memory_size(config)] * (config.layers - 1), cell_class(config.layer_normalisation)
-        backward = inputs if config.directions == "both" else []
+        inputs, kind = [first] + [memory_size(config)] * (config.num_layers - 1), cell_class(config.layer_normalization)
+        backward = inputs if config.bidirectional else []
         self.forward_cells = StackedCells(config.cell, inputs, config.hidden_size, kind)
         self.backward_cells = StackedCells(config.cell, backward, config.hidden_size, kind)
-        self.normalisations = output_norms(config.layer_normalisation, config.layers, memory_size(config))
+        self.normalizations = output_norms(config.layer_normalization, config.num_layers, memory_size(config))
 
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Read sources of the given lengths (each at least 1). What stands beyond a length changes nothing."""
@@ -99,7 +99,7 @@ class Encoder(nn.Module):
         inputs, source, lengths = self.prepare_inputs(inputs, source, lengths)
         states = inputs.vectors
         finals: list[Float[Tensor, "B D"]] = []
-        for layer in range(self.config.layers):
+        for layer in range(self.config.num_layers):
             states, final = self.forward_layer(layer, inputs, states, lengths)
             inputs = Inputs(self._dropped(states))
             finals.append(final)
@@ -120,7 +120,7 @@ class Encoder(nn.Module):
     ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
         """Return the states of one layer and its final state; `below` is its input without dropout."""
         ran = self._run(self.cells(layer), inputs, lengths)
-        own = _normalized(self.normalisations[layer], self._merge(ran.states), lengths)
+        own = _normalized(self.normalizations[layer], self._merge(ran.states), lengths)
         return below + own if self.config.residual and layer else own, self._merge(ran.last)
 
     def cells(self, layer: int) -> list[RecurrentCell]:
@@ -167,10 +167,10 @@ def _added(
     return Inputs(moved), source.gather(1, places), lengths - counts
 
 
-def _normalized(normalisation: nn.Module, states: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> Tensor:
+def _normalized(normalization: nn.Module, states: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> Tensor:
     """Return normalized states, still zero beyond each row's length."""
-    if isinstance(normalisation, nn.Identity):
+    if isinstance(normalization, nn.Identity):
         return states
     inside = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
-    normalized: Tensor = normalisation(states)
+    normalized: Tensor = normalization(states)
     return normalized * inside[:, :, None]

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from pellucid.config.settings import DecoderConfig, EncoderConfig, LayerNormalisation
+from pellucid.config.settings import DecoderConfig, EncoderConfig, LayerNormalization
 from pellucid.kernels.backend import parts_given
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.types import Direction
@@ -194,7 +194,7 @@ def gather_last(states: Float[Tensor, "B S H"], lengths: Int[Tensor, " B"]) -> F
     return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
 
 
-def output_norms(normalisation: LayerNormalisation, layers: int, size: int) -> nn.ModuleList:
+def output_norms(normalization: LayerNormalization, layers: int, size: int) -> nn.ModuleList:
     """Return one module for the outputs of each layer; the identity unless outputs are normalized."""
-    chosen = normalisation == "outputs"
+    chosen = normalization == "outputs"
     return nn.ModuleList(nn.LayerNorm(size) if chosen else nn.Identity() for _ in range(layers))
