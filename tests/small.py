@@ -21,6 +21,7 @@ from pellucid.data.tokenizers import Segmenter, Segmenters
 from pellucid.data.vocabulary import EOS, PAD, SPECIAL, Vocabularies, Vocabulary
 from pellucid.decoding.outputs import Decoded
 from pellucid.model import cells
+from pellucid.model.attention import ATTENTIONS
 from pellucid.model.decoder import Decoder
 from pellucid.model.heads import OutputLayer
 from pellucid.model.network import EncoderDecoder, require_seq2seq
@@ -38,7 +39,7 @@ SIZES = st.integers(1, 4)
 LAYERS = st.sampled_from([1, 1, 2, 3])
 CELLS = st.sampled_from(["gru", "lstm"])
 EMBEDDINGS = st.sampled_from(["learned", "frozen", "one-hot"])
-SCORES = ["additive", "location", "monotonic", "dot", "general", "scaled-dot", "none"]
+SCORES = [*ATTENTIONS]
 ENCODERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "cell": CELLS,
