@@ -208,7 +208,7 @@ def test_without_a_compiler_plain_pytorch_runs_and_says_so_once(
     def fail() -> None:
         raise RuntimeError("no such processor\nand more")
 
-    monkeypatch.setattr("pellucid.kernels.decoding.warm_up", fail)
+    monkeypatch.setattr("pellucid.kernels.unroll.warm_up", fail)
     numba_backend.is_numba_available.cache_clear()
     try:
         with warnings.catch_warnings(record=True) as caught:
