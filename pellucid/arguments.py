@@ -256,6 +256,8 @@ def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
         fits = isinstance(value, str) and str in (kinds[0], *get_args(kinds[0]))
         hint = f"; put a single string into a list: [{describe_value(value)}]" if fits else ""
         raise TypeMismatchError(describe_type(kind), value, hint)
+    if origin in (Sequence, Iterable) and type(value) is list and _are_examples(value, kinds[0]):
+        return list(value)
     if isinstance(value, Set):
         raise TypeMismatchError(describe_type(kind), value, ": a set has no order")
     if getattr(value, "ndim", None) == 0:  # a NumPy scalar, some of which are iterable
@@ -329,13 +331,20 @@ def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN40
 
 def _convert_named_tuple(value: object, kind: Any) -> Any:  # noqa: ANN401
     """Return a named tuple with converted fields; a tuple of the same length is accepted."""
-    if isinstance(value, tuple) and type(value) is kind and _holds_only_strings(kind) and {*map(type, value)} == {str}:
-        return value  # fast path for examples, of which there may be millions
+    if type(value) is kind and _are_examples([value], kind):
+        return value
     names, kinds = kind._fields, _field_types(kind)
     needed = len(names) - len(kind._field_defaults)
     if not isinstance(value, tuple) or not needed <= len(value) <= len(names):
         raise TypeMismatchError(f"{describe_type(kind)} ({', '.join(names)})", value)
     return kind(*_convert_sequence(value, (kinds[name] for name in names), [f".{name}" for name in names]))
+
+
+def _are_examples(values: list[Any], kind: Any) -> bool:  # noqa: ANN401
+    """Return whether all values are named tuples of this type with string fields, as examples are (fast path)."""
+    if not (isinstance(kind, type) and hasattr(kind, "_fields") and _holds_only_strings(kind)):
+        return False
+    return {*map(type, values)} <= {kind} and {*map(type, itertools.chain.from_iterable(values))} <= {str}
 
 
 @cache

@@ -30,9 +30,9 @@ from pellucid.kernels.backend import ANYTHING, Computation, Request, parts_given
 from pellucid.kernels.dispatch import TORCH, choose_backend, disable_kernels
 from pellucid.kernels.numba_backend import NUMBA, is_numba_available
 from pellucid.model.attention import AdditiveAttention
+from pellucid.model.cells import RecurrentCell
 from pellucid.model.memory import Memory
 from pellucid.model.network import EncoderDecoder
-from pellucid.model.recurrence import RecurrentCell
 from pellucid.model.requests import kind_of
 
 TOLERANCE = 1e-4

@@ -23,7 +23,7 @@ from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import Decoded, Limits, closed_symbols, symbol_log_probabilities
-from pellucid.model.memory import Attendable, State, Step, Unrolled
+from pellucid.model.memory import AttentionCache, Seq2SeqOutput, State, Step
 from pellucid.model.network import EncoderDecoder
 
 LIMIT = 5
@@ -46,7 +46,7 @@ def plain_beam(network: EncoderDecoder, source: Tensor, limits: Limits, width: i
     """One source, one hypothesis after the other; every finished one, then every cut one, by their scores."""
     memory = network.encoder(source[None], torch.tensor([len(source)]))
     attendable = network.decoder.prepare(memory)
-    running = [Hypothesis(0.0, [], network.decoder.start(memory))]
+    running = [Hypothesis(0.0, [], network.decoder.init_hidden(memory))]
     finished: list[tuple[float, list[int]]] = []
     closed = closed_symbols(WIDTH)
     for written in range(limits.maximum + 1):
@@ -114,7 +114,9 @@ def test_a_beam_wide_enough_finds_the_likeliest_of_all_outputs(config: Config, b
     attendable, closed = network.decoder.prepare(memory), closed_symbols(WIDTH).after
     scores = {}
     for ids in every:
-        unrolled = network.decoder.unroll(torch.tensor([[BOS, *ids[:-1]]]), network.decoder.start(memory), attendable)
+        unrolled = network.decoder.unroll(
+            torch.tensor([[BOS, *ids[:-1]]]), network.decoder.init_hidden(memory), attendable
+        )
         likely = symbol_log_probabilities(unrolled.logits, closed)[0].detach()
         scores[tuple(ids)] = float(likely.gather(1, torch.tensor(ids)[:, None]).sum())
     best = sorted(every, key=lambda ids: -scores[tuple(ids)])
@@ -162,7 +164,7 @@ def test_every_hypothesis_has_the_scores_and_the_attention_of_the_network_forced
         for decoded in outputs:
             target, rows = torch.from_numpy(decoded.ids)[None], slice(row, row + 1)
             forced = Batch(batch.source[rows], batch.source_lengths[rows], target, torch.tensor([target.shape[1]]))
-            unrolled: Unrolled = network(forced)
+            unrolled: Seq2SeqOutput = network(forced)
             likely = symbol_log_probabilities(unrolled.logits, closed)[0].detach()
             np.testing.assert_allclose(decoded.log_probabilities, likely.gather(1, target.T)[:, 0], atol=1e-5)
             np.testing.assert_allclose(decoded.top_log_probabilities, likely.topk(5).values, atol=1e-5)
@@ -175,7 +177,7 @@ def test_the_memory_is_not_copied_for_the_hypotheses(monkeypatch: pytest.MonkeyP
     seen: list[tuple[int, int]] = []
     step = network.decoder.step
 
-    def spy(symbols: Tensor, state: State, attendable: Attendable, override: None = None) -> Step:
+    def spy(symbols: Tensor, state: State, attendable: AttentionCache, override: None = None) -> Step:
         seen.append((len(symbols), len(attendable.keys)))
         return step(symbols, state, attendable)
 

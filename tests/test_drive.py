@@ -13,7 +13,7 @@ from pellucid.errors import InputError
 from pellucid.inspection.replay import Replay, begun
 from pellucid.inspection.score_decomposition import _Looks, drive, parted
 from pellucid.inspection.states import states
-from pellucid.model.network import writing
+from pellucid.model.network import require_seq2seq
 
 SOURCES = ["abc", "cab", "ab", "bbca", "c", "acacb"]
 PAIRS = [(source, target) for source, target in zip(SOURCES, ["vw", "x", "zzy", "v", "w", "xyz"], strict=True)]
@@ -62,7 +62,7 @@ def test_shares_are_those_of_the_products_of_the_parts() -> None:
         ids = torch.tensor([transducer.vocabularies.source.encode(trace.source)])
         with torch.inference_mode():
             memory = transducer.network.encoder(ids, torch.tensor([ids.shape[1]]))
-            starts.append(writing(transducer.network).decoder.start(memory).hidden[0, -1].numpy())
+            starts.append(require_seq2seq(transducer.network).decoder.init_hidden(memory).hidden[0, -1].numpy())
     queries = [np.concatenate([start[None], each.decoder[:-1]]) for start, each in zip(starts, own, strict=True)]
     memories = [each.encoder for each in own]
     fed = [("begin", *trace.target[:-1]) for trace in traces]

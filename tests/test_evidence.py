@@ -24,7 +24,7 @@ def scored(transducer: Transducer, trace: Trace, change: torch.Tensor) -> np.nda
     encoder, work = transducer.network.encoder, replay.work
     with torch.inference_mode():
         vectors = encoder.table(encoder.known(work.source)) + change
-        running = over(transducer.network, encoder.over(Inputs(vectors), work.source, work.lengths))
+        running = over(transducer.network, encoder.forward_embedded(Inputs(vectors), work.source, work.lengths))
         symbols, found = torch.tensor([1]), list[float]()
         for wanted in replay.target[0]:
             seen = running.step(symbols)

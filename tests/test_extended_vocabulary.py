@@ -26,8 +26,8 @@ from pellucid.decoding.sampling import Drawing
 from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import ConfigError, InputError
 from pellucid.kernels.dispatch import disable_kernels, use_kernel
-from pellucid.model.memory import Memory, Unrolled
-from pellucid.model.network import EncoderDecoder, shifted, writing
+from pellucid.model.memory import Memory, Seq2SeqOutput
+from pellucid.model.network import EncoderDecoder, require_seq2seq, shift_right
 from pellucid.model.pointer_generator import BY_PLACE, NEVER, copied_ids, mix
 from pellucid.tasks.registry import build_network
 from pellucid.training.run_folder import load
@@ -51,7 +51,7 @@ def copying(score: str = "additive", cell: str = "gru") -> Config:
 
 
 def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> EncoderDecoder:
-    network = writing(build_network(config, KNOWN)).to(dtype).eval()
+    network = require_seq2seq(build_network(config, KNOWN)).to(dtype).eval()
     shake(network, seed)
     return network
 
@@ -62,8 +62,8 @@ def batch_of(pairs: list[tuple[str, str]], tag: str = "") -> Batch:
     return collate(encoded, torch.arange(len(pairs)).numpy())
 
 
-def through(network: EncoderDecoder, batch: Batch) -> Unrolled:
-    unrolled: Unrolled = network(batch)
+def through(network: EncoderDecoder, batch: Batch) -> Seq2SeqOutput:
+    unrolled: Seq2SeqOutput = network(batch)
     return unrolled
 
 
@@ -125,10 +125,10 @@ def test_probabilities_sum_to_one_alone_and_in_company(
 def stepped(network: EncoderDecoder, batch: Batch, hypotheses: int = 1) -> Tensor:
     """Log-probabilities step by step, of so many equal hypotheses a source."""
     memory: Memory = network.encoder(batch.source, batch.source_lengths)
-    state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
+    state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
     rows = torch.arange(len(batch.source)).repeat_interleave(hypotheses)
-    state, found = state.take(rows), []
-    for symbols in shifted(batch.target).unbind(dim=1):
+    state, found = state.index_select(rows), []
+    for symbols in shift_right(batch.target).unbind(dim=1):
         step = network.decoder.step(symbols[rows], state, attendable)
         state = step.state
         found.append(step.logits)
@@ -169,14 +169,16 @@ def test_a_search_that_drops_sources_keeps_what_they_copy() -> None:
     network = network_of(copying(), 3, torch.float32)
     with torch.no_grad():
         memory: Memory = network.encoder(batch.source, batch.source_lengths)
-        state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
-        assert attendable.stepping is not None and not use_kernel(network.decoder.request("greedy", attendable))
+        state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+        assert attendable.kernel is not None and not use_kernel(network.decoder.request("greedy", attendable))
         symbols, rows = torch.full((3,), BOS), torch.tensor([2, 0])
         whole = network.decoder.step(symbols, state, attendable)
-        for kept in (attendable, attendable.whole()):
-            taken = network.decoder.step(symbols[rows], state.take(rows), kept.take(rows))
+        for kept in (attendable, attendable.materialize()):
+            taken = network.decoder.step(symbols[rows], state.index_select(rows), kept.index_select(rows))
             near(taken.logits, whole.logits[rows], 1e-5)
-        forced = network.decoder.step(symbols[rows], state.take(rows), attendable.take(rows), taken.attended.weights)
+        forced = network.decoder.step(
+            symbols[rows], state.index_select(rows), attendable.index_select(rows), taken.attended.weights
+        )
         near(forced.logits, whole.logits[rows], 1e-5)
 
 

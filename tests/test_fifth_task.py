@@ -42,12 +42,12 @@ from pellucid.errors import ArgumentError, ConfigError
 from pellucid.evaluation.label_metrics import LabelMetrics
 from pellucid.evaluation.metrics import ScoredExample, ValidationMetric, wilson_interval
 from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
-from pellucid.model.decoder import build_attention
+from pellucid.model.attention import build_attention
 from pellucid.model.encoder import Encoder
 from pellucid.model.losses import pointing_cross_entropy
-from pellucid.model.memory import Memory, Unrolled
+from pellucid.model.memory import Memory, Seq2SeqOutput
 from pellucid.model.network import Network, NetworkParts
-from pellucid.model.reader import Pointer, Query, Reader
+from pellucid.model.reader import EncoderOnlyModel, Pointer, Query
 from pellucid.tasks import task_settings
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import LabelingTask, TaskLabels
@@ -58,7 +58,7 @@ from pellucid.viewer.schema import Contents
 browser, opened, wrong = chromium.browser, chromium.opened, chromium.wrong
 
 
-class SpanNetwork(Reader):
+class SpanNetwork(EncoderOnlyModel):
     """Two pointers over one encoder: the first and the last position of the span."""
 
     def __init__(self, encoder: Encoder, pointers: Sequence[Pointer]) -> None:
@@ -69,13 +69,13 @@ class SpanNetwork(Reader):
     def vocabulary_size(self) -> int:
         return self.first.vocabulary_size
 
-    def answer(self, memory: Memory) -> Unrolled:
+    def answer(self, memory: Memory) -> Seq2SeqOutput:
         """The two answers, one after the other."""
         ends = [pointer.answer(memory) for pointer in (self.first, self.last)]
         logits, weights = (
             torch.cat(parts, dim=1) for parts in zip(*((e.logits, e.weights) for e in ends), strict=True)
         )
-        return Unrolled(logits, weights, memory.final)
+        return Seq2SeqOutput(logits, weights, memory.final)
 
 
 def score_spans(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
@@ -132,7 +132,9 @@ class Span(LabelingTask):
 
         return SpanNetwork(parts.encoder, [pointer(), pointer()])
 
-    def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
+    def loss(
+        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
+    ) -> Float[Tensor, ""]:
         """The mean over both ends."""
         logits, target = unrolled.logits, batch.target
         ends = [(logits[:, at : at + 1], target[:, at : at + 1]) for at in range(target.shape[1])]

@@ -1,4 +1,4 @@
-"""Where and in which arithmetic training computes: what is refused, what moves, and what a GPU must give again."""
+"""Where and in which precision training computes: what is refused, what moves, and what a GPU must give again."""
 
 import contextlib
 import json
@@ -35,9 +35,9 @@ from pellucid.config.toml import load_config
 from pellucid.data.batches import Batch, collate, encode_examples
 from pellucid.errors import ConfigError, RunError
 from pellucid.kernels.dispatch import disable_kernels
+from pellucid.model import cells
 from pellucid.model import device as device_module
-from pellucid.model import recurrence
-from pellucid.model.device import arithmetic, find_device, generators, use_determinism
+from pellucid.model.device import autocast, find_device, generators, use_determinism
 from pellucid.model.network import EncoderDecoder
 from pellucid.training.gradients import Found, Gradients
 from pellucid.training.loop import Session, Stepped
@@ -228,9 +228,9 @@ def test_bf16_rounds_products_and_nothing_that_lasts(config: Config, seed: int, 
     network = network_of(config, seed, torch.float32)
     low = with_device(config, "cuda", precision="bf16")
     kept: list[torch.dtype] = []
-    with disable_kernels(), arithmetic(torch.device("cpu"), "bf16"):
+    with disable_kernels(), autocast(torch.device("cpu"), "bf16"):
         memory = network.encoder(batch.source, batch.source_lengths)
-        start = network.decoder.start(memory)
+        start = network.decoder.init_hidden(memory)
         unrolled = network.decoder.unroll(batch.target, start, network.decoder.prepare(memory))
         for state in (memory.final, start, unrolled.state):
             kept += [part.dtype for part in (state.hidden, state.cell) if part is not None]
@@ -245,10 +245,10 @@ def test_bf16_rounds_products_and_nothing_that_lasts(config: Config, seed: int, 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_laying_parameters_side_by_side_changes_none(cell: Cell) -> None:
     torch.manual_seed(0)
-    layer = recurrence.RecurrentCell(cell, 3, 4)
+    layer = cells.RecurrentCell(cell, 3, 4)
     before, state = {n: p.clone() for n, p in layer.named_parameters()}, torch.get_rng_state()
     pointers = [parameter.data_ptr() for parameter in layer.parameters()]
-    layer.compact()
+    layer.flatten_parameters()
     assert [parameter.data_ptr() for parameter in layer.parameters()] == pointers
     assert dict(layer.named_parameters()).keys() == before.keys()
     assert torch.equal(torch.get_rng_state(), state)

@@ -13,9 +13,10 @@ from pellucid.data.batches import Batch
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.outputs import Limits
 from pellucid.kernels.dispatch import disable_kernels
+from pellucid.model.cells import LayerState
 from pellucid.model.decoder import Decoder
 from pellucid.model.network import Network
-from pellucid.model.recurrence import LayerState, Noise
+from pellucid.model.recurrence import DropoutMasks
 
 KEPT: dict[str, Any] = {
     "dropout_mask": "sequence",
@@ -31,13 +32,13 @@ KEPT: dict[str, Any] = {
 def by_kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the plain steps were taken for: nothing, where kernels do it all."""
     taken: list[str] = []
-    climb = Decoder.climb
+    step_layers = Decoder.step_layers
 
-    def watched(self: Decoder, gates: Tensor, layers: list[LayerState], noise: Noise | None) -> object:
-        taken.append("climb")
-        return climb(self, gates, layers, noise)
+    def watched(self: Decoder, gates: Tensor, layers: list[LayerState], noise: DropoutMasks | None) -> object:
+        taken.append("step_layers")
+        return step_layers(self, gates, layers, noise)
 
-    monkeypatch.setattr(Decoder, "climb", watched)
+    monkeypatch.setattr(Decoder, "step_layers", watched)
     return taken
 
 
@@ -68,7 +69,7 @@ def test_an_update_takes_no_plain_step(cell: str, by_kernels: list[str], monkeyp
         raise AssertionError("a plain recurrence")
 
     network = optioned_network(cell, {"dropout": 0.4, **KEPT}, 1).train()
-    monkeypatch.setattr("pellucid.model.recurrence.run_plain", refuse)
+    monkeypatch.setattr("pellucid.model.recurrence.run_torch", refuse)
     network(Batch(torch.tensor([[4, 5]]), torch.tensor([2]), torch.tensor([[4, 2]]), torch.tensor([2])))
     assert by_kernels == []
 

@@ -47,7 +47,7 @@ def stepwise(
     """Both searches step by step, on the compiled step."""
     with torch.inference_mode():
         running = begin(network, source, lengths)
-        assert running.attendable.stepping is not None
+        assert running.attendable.kernel is not None
         if width == 0:
             return [[output] for output in greedily.stepwise(running, lengths, limits)]
         wanted = beams.Wanted(spans_of(limits, len(lengths)), width, width)

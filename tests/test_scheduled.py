@@ -15,8 +15,8 @@ from small import SEEDS, WIDTH, batches, config_of, few, head_of, near, network_
 from pellucid.config.settings import SamplingSchedule, TrainingConfig
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
-from pellucid.model.memory import Attendable, State, Unrolled
-from pellucid.model.network import EncoderDecoder, shifted
+from pellucid.model.memory import AttentionCache, Seq2SeqOutput, State
+from pellucid.model.network import EncoderDecoder, shift_right
 from pellucid.training.scheduled_sampling import draw, own_share, unroll_sampled
 
 
@@ -53,12 +53,14 @@ def test_symbols_are_drawn_as_often_as_they_are_likely_and_never_such_as_none_fe
     assert counts[4:6].tolist() == pytest.approx([0.7, 0.3], abs=0.015)
 
 
-def fed(network: EncoderDecoder, batch: Batch, share: float, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+def fed_symbols(
+    network: EncoderDecoder, batch: Batch, share: float, monkeypatch: pytest.MonkeyPatch
+) -> list[torch.Tensor]:
     """What the decoder is given in each of the two passes."""
     given_: list[torch.Tensor] = []
     unroll = network.decoder.unroll
 
-    def heard(symbols: torch.Tensor, state: State, attendable: Attendable) -> Unrolled:
+    def heard(symbols: torch.Tensor, state: State, attendable: AttentionCache) -> Seq2SeqOutput:
         given_.append(symbols)
         return unroll(symbols, state, attendable)
 
@@ -76,8 +78,8 @@ def test_a_coin_for_each_symbol_says_which_is_fed_back(monkeypatch: pytest.Monke
     target = torch.full((40, 50), 5)
     batch = Batch(torch.full((40, 3), 4), torch.full((40,), 3), target, torch.full((40,), 50))
     torch.manual_seed(1)
-    first, second = fed(network, batch, 0.3, monkeypatch)
-    assert torch.equal(first, shifted(target)) and (second[:, 0] == BOS).all()
+    first, second = fed_symbols(network, batch, 0.3, monkeypatch)
+    assert torch.equal(first, shift_right(target)) and (second[:, 0] == BOS).all()
     assert set(second[:, 1:].flatten().tolist()) == {5, 7}
     assert (second[:, 1:] == 7).float().mean().item() == pytest.approx(0.3, abs=0.03)
     counts = (second[:, 1:] == 7).sum(dim=1)

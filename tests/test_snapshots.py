@@ -15,7 +15,7 @@ from viewed import begun_run, resume
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import VERSION
 from pellucid.errors import RunError
-from pellucid.model.network import writing
+from pellucid.model.network import require_seq2seq
 from pellucid.training import snapshots
 from pellucid.training.run_folder import SNAPSHOTS, load, read_log
 from pellucid.training.snapshots import PROBES, cut, read_snapshots, take, thin
@@ -43,7 +43,7 @@ def test_the_best_one_holds_what_the_model_writes_and_its_vectors() -> None:
         assert (trace.output, trace.target, trace.source) == (again.output, again.target, again.source)
         np.testing.assert_allclose(trace.attention, again.attention, atol=1e-3)
         np.testing.assert_allclose(trace.log_probabilities, again.log_probabilities, atol=1e-5)
-    table = writing(model.network).decoder.table.weight.detach().numpy()
+    table = require_seq2seq(model.network).decoder.table.weight.detach().numpy()
     np.testing.assert_allclose(kept.target, table[4:], rtol=1e-3, atol=1e-3)
     assert kept.source.shape[0] == len(model.vocabularies.source.symbols)
 

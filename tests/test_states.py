@@ -8,7 +8,7 @@ from inspected import KINDS, PAIRS, made, traces_of
 from pellucid.decoding.ensemble import ensemble
 from pellucid.errors import InputError
 from pellucid.inspection.states import states
-from pellucid.model.network import writing
+from pellucid.model.network import require_seq2seq
 
 GATES = {"gru": ["reset", "update", "candidate"], "lstm": ["input", "forget", "output", "candidate"]}
 
@@ -17,13 +17,13 @@ GATES = {"gru": ["reset", "update", "candidate"], "lstm": ["input", "forget", "o
 def test_they_are_the_networks_own(kind: str) -> None:
     transducer = made(kind)
     traces = traces_of(transducer, PAIRS)
-    found, network = states(transducer, traces), writing(transducer.network)
+    found, network = states(transducer, traces), require_seq2seq(transducer.network)
     for trace, own in zip(traces, found, strict=True):
         ids = torch.tensor([transducer.vocabularies.source.encode(trace.source)])
         written = transducer.vocabularies.target.encode(trace.target[:-1])
         with torch.inference_mode():
             memory = network.encoder(ids, torch.tensor([len(trace.source)]))
-            attendable, state = network.decoder.prepare(memory), network.decoder.start(memory)
+            attendable, state = network.decoder.prepare(memory), network.decoder.init_hidden(memory)
             for t, fed in enumerate([1, *written]):
                 state = network.decoder.step(torch.tensor([fed]), state, attendable).state
                 np.testing.assert_allclose(own.decoder[t], state.hidden[0, -1].numpy(), atol=1e-6)

@@ -24,7 +24,7 @@ from pellucid.decoding.preprocessing import Asked
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError, DataError, InputError
-from pellucid.model.network import EncoderDecoder, writing
+from pellucid.model.network import EncoderDecoder, require_seq2seq
 from pellucid.tasks.registry import build_network
 from pellucid.training.loop import Session, build_optimizer, fit
 
@@ -32,7 +32,7 @@ from pellucid.training.loop import Session, build_optimizer, fit
 def transducer_of(settings: dict[str, Any], target: str = "vwxyz", features: str = "") -> Transducer:
     """An untrained transducer from abc; what it writes is arbitrary, but some of it ends early and some late."""
     config, known = config_of(settings), vocabularies("abc", target, features=features)
-    network = writing(build_network(config, known)).double().eval()
+    network = require_seq2seq(build_network(config, known)).double().eval()
     shake(network, 3)
     return Transducer(config, known, network)
 
@@ -119,7 +119,7 @@ def test_a_trace_fits_together(texts: list[str]) -> None:
 def test_an_output_is_cut_at_the_greatest_length_and_says_so() -> None:
     transducer = transducer_of({"search": {"max_length": 3}})
     with torch.no_grad():
-        head_of(writing(transducer.network).decoder).bias[2] = -1e4
+        head_of(require_seq2seq(transducer.network).decoder).bias[2] = -1e4
     trace = transducer.predict(["ab"])[0]
     assert not trace.finished
     assert len(trace.target) == len(trace.output) == 3
@@ -191,11 +191,11 @@ def test_predicting_leaves_the_mode_as_it_was_and_drops_nothing_out(training: bo
     expected = transducer.predict(["abc"])[0]
     transducer.network.train(training)
     same(transducer.predict(["abc"])[0], expected)
-    assert transducer.network.training == writing(transducer.network).decoder.table.training == training
+    assert transducer.network.training == require_seq2seq(transducer.network).decoder.table.training == training
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(writing(transducer.network).decoder, "start", lambda memory: 1 / 0)
+        patch.setattr(require_seq2seq(transducer.network).decoder, "start", lambda memory: 1 / 0)
         transducer.predict(["abc"])
-    assert transducer.network.training == writing(transducer.network).decoder.table.training == training
+    assert transducer.network.training == require_seq2seq(transducer.network).decoder.table.training == training
 
 
 def test_symbols_are_joined_as_the_configuration_cuts_them() -> None:
@@ -219,7 +219,7 @@ def test_copying_is_learnt_to_the_end_and_attention_is_the_diagonal() -> None:
     )
     pairs, transducer = words(1200, 1), transducer_of({})
     known = learn_vocabularies(pairs, transducer.tokenizers, 1)
-    transducer = Transducer(config, known, writing(build_network(config, known)))
+    transducer = Transducer(config, known, require_seq2seq(build_network(config, known)))
     encoded = encode_examples(pairs, transducer.tokenizers, known)
     optimizer = build_optimizer(transducer.network, config.training)
     for _ in fit(Session(transducer, optimizer, encoded, words(10, 2))):

@@ -17,7 +17,7 @@ from pellucid.data.vectors import PretrainedVectors, read_vectors
 from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.errors import ConfigError, DataError
 from pellucid.files import write_text
-from pellucid.model.network import writing
+from pellucid.model.network import require_seq2seq
 from pellucid.training.run_folder import load
 from pellucid.training.session import Built
 
@@ -102,7 +102,7 @@ def test_a_run_begins_from_them_and_needs_the_file_no_more(tmp_path: Path, kind:
     transducer = load(tmp_path / "run")
     for table, symbols in (
         (transducer.network.encoder.table, transducer.vocabularies.source),
-        (writing(transducer.network).decoder.table, transducer.vocabularies.target),
+        (require_seq2seq(transducer.network).decoder.table, transducer.vocabularies.target),
     ):
         own, given_ = table.weight[symbols.ids["a"]], torch.arange(1.0, 7.0)
         assert torch.equal(own, given_) == (kind == "frozen") and torch.allclose(own, given_, atol=0.5)

@@ -46,10 +46,11 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.kernels.cache import cache_folder
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.numba_backend import is_numba_available
+from pellucid.model.cells import CELLS
 from pellucid.model.device import use_threads
-from pellucid.model.memory import Attendable, Memory
-from pellucid.model.network import parameter_count, writing
-from pellucid.model.recurrence import GATES
+from pellucid.model.memory import AttentionCache, Memory
+from pellucid.model.network import require_seq2seq
+from pellucid.model.network import parameter_count
 from pellucid.tasks.registry import build_network
 from pellucid.training.loop import Session, Stepped, build_optimizer, fit
 from pellucid.training.session import Files, train_run
@@ -182,7 +183,8 @@ def _step_shape(request: BenchRequest, steps: _TimedSteps) -> StepShape:
         hidden=config.decoder.hidden_size,
         direction=config.encoder.hidden_size,
         units=config.attention.size,
-        gates=GATES[request.cell],
+        gates=len(CELLS[request.cell].gates),
+        states=1 + CELLS[request.cell].has_cell_state,
         source_symbols=len(vocabularies.source),
         target_symbols=len(vocabularies.target),
         parameters=parameter_count(steps.transducer.network),
@@ -319,13 +321,13 @@ def attach_clock(session: Session, clock: StageClock) -> None:
     the keys after the decoder, of the memory for the encoder. The update begins when all gradients are complete.
     """
     _attach_feed(session, clock)
-    network = writing(session.transducer.network)
+    network = require_seq2seq(session.transducer.network)
     encoder, decoder = network.encoder, network.decoder
     encoder.register_forward_pre_hook(lambda module, given: clock.enter(ENCODER))
     encoder.register_forward_hook(lambda module, given, memory: _leave_encoder(clock, memory.states))
     prepare = clock.within(KEYS, DECODER, decoder.prepare)
 
-    def prepared(memory: Memory) -> Attendable:
+    def prepared(memory: Memory) -> AttentionCache:
         attendable = prepare(memory)
         _on_gradient(attendable.keys, lambda: clock.enter(KEYS))
         return attendable

@@ -28,7 +28,7 @@ from pellucid.config.settings import Threads
 from pellucid.error_messages import escape_json
 from pellucid.errors import InputError, quote
 from pellucid.files import write_atomic, write_text
-from pellucid.kernels.environment import plain_is_asked
+from pellucid.kernels.dispatch import are_kernels_disabled
 
 WIDTH = 124
 """Columns of the table at least: a narrow terminal wraps it rather than losing figures."""
@@ -121,7 +121,7 @@ def _checked(given: Arguments) -> list[BenchRequest]:
 
 def _ways(given: Arguments) -> tuple[bool, ...]:
     """With kernels, in plain PyTorch, or both."""
-    if plain_is_asked():
+    if are_kernels_disabled():
         return (True,)
     return (False, True) if given.plain else (False,)
 

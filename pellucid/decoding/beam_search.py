@@ -19,7 +19,6 @@ where it is as wide as there are hypotheses.
 A source of which a hypothesis comes to probabilities that are not finite has no output (`finite_outputs`).
 """
 
-import math
 from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -58,7 +57,7 @@ from pellucid.decoding.search_tree import Tree
 from pellucid.decoding.trace_schema import Fate
 from pellucid.errors import NotFiniteError
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.types import Rules
+from pellucid.kernels.types import SearchLimits
 from pellucid.model.network import Network
 
 
@@ -165,12 +164,15 @@ def finite_outputs(outputs: Sequence[list[Found]], name: str) -> Sequence[list[F
     Raises:
         NotFiniteError: Where a probability is none, or a source has no output.
     """
-    for found in outputs:
-        if not found or any(math.isnan(each.score) or np.isnan(each.decoded.log_probabilities).any() for each in found):
-            raise NotFiniteError(
-                f"{name or 'the model'} gives numbers that are not finite: its parameters are damaged, or too large "
-                "for float32"
-            )
+    every = [each for found in outputs for each in found]
+    numbers = np.concatenate(
+        [np.array([each.score for each in every]), *(each.decoded.log_probabilities for each in every)]
+    )
+    if not all(outputs) or np.isnan(numbers).any():
+        raise NotFiniteError(
+            f"{name or 'the model'} gives numbers that are not finite: its parameters are damaged, or too large "
+            "for float32"
+        )
     return outputs
 
 
@@ -283,14 +285,14 @@ def beam(
     return [[output.decoded for output in outputs] for outputs in found]
 
 
-def _compiled(running: Alone, lengths: list[int], rules: Rules, sizes: tuple[int, int]) -> list[list[Decoded]]:
+def _compiled(running: Alone, lengths: list[int], rules: SearchLimits, sizes: tuple[int, int]) -> list[list[Decoded]]:
     """All steps by a kernel."""
     from pellucid.kernels.autograd import search_beams  # Numba takes a second to import
-    from pellucid.kernels.beam import Sizes
+    from pellucid.kernels.beam import BeamSizes
 
-    prepared, found = running.attendable.stepping, list[list[Decoded]]()
+    prepared, found = running.attendable.kernel, list[list[Decoded]]()
     assert prepared is not None, "a kernel that takes all steps takes each"
-    for outputs, counts in search_beams(prepared, first_of(running.state), rules, Sizes(*sizes)):
+    for outputs, counts in search_beams(prepared, first_of(running.state), rules, BeamSizes(*sizes)):
         own = lengths[len(found) : len(found) + len(counts)]
         rest = iter(outputs_of(outputs, np.repeat(own, counts).tolist()))
         found += [list(islice(rest, count)) for count in counts.tolist()]

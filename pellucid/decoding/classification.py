@@ -27,7 +27,7 @@ from pellucid.decoding.preprocessing import Asked, Work
 from pellucid.decoding.streaming import Part
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ConfigError, DataError, quote
-from pellucid.model.reader import Reader
+from pellucid.model.reader import EncoderOnlyModel
 from pellucid.tasks.task_settings import get_task_settings
 
 
@@ -121,7 +121,7 @@ class ClassificationPredictor(Predictor):
         orders = self.members.orders or (None,)
         read = zip(self.networks, self.own_sources(work.source), orders, strict=True)
         for network, source, order in read:
-            reader = cast(Reader, network)
+            reader = cast(EncoderOnlyModel, network)
             made = reader.answer(reader.encoder(source, work.lengths))
             logits = made.logits if order is None else made.logits[:, :, order]
             logits[:, :, :NUM_SPECIAL] = -torch.inf

@@ -14,7 +14,7 @@ from pellucid.decoding.options import Options, Painted
 from pellucid.decoding.preprocessing import Work
 from pellucid.errors import InputError, quote
 from pellucid.model.attention import NoAttention
-from pellucid.model.network import Network, writing
+from pellucid.model.network import Network, require_seq2seq
 
 
 class Guided(NamedTuple):
@@ -54,7 +54,9 @@ def rows_of(
         _check_masked(options.masked, number, length)
         for painted in options.painted:
             _check_painted(painted, number, length, longest)
-    if options.masked and all(isinstance(writing(network).decoder.attention, NoAttention) for network in networks):
+    if options.masked and all(
+        isinstance(require_seq2seq(network).decoder.attention, NoAttention) for network in networks
+    ):
         raise InputError("masked: the model has no attention, so there is nothing to hide from it")
     steps = [painted.step for painted in options.painted]
     twice = next((step for step in steps if steps.count(step) > 1), None)

@@ -25,7 +25,7 @@ from pellucid.decoding.outputs import (
     rules_of,
 )
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.types import Rules
+from pellucid.kernels.types import SearchLimits
 from pellucid.model.network import Network
 
 
@@ -43,11 +43,11 @@ def greedy(network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " 
     return stepwise(running, lengths, limits)
 
 
-def _compiled(running: Alone, lengths: list[int], rules: Rules) -> list[Decoded]:
+def _compiled(running: Alone, lengths: list[int], rules: SearchLimits) -> list[Decoded]:
     """All steps by a kernel."""
     from pellucid.kernels.autograd import search_greedily  # Numba takes a second to import
 
-    prepared, outputs = running.attendable.stepping, list[Decoded]()
+    prepared, outputs = running.attendable.kernel, list[Decoded]()
     assert prepared is not None, "a kernel that takes all steps takes each"
     for part in search_greedily(prepared, first_of(running.state), rules):
         first = len(outputs)

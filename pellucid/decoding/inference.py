@@ -16,8 +16,8 @@ from torch import Tensor
 from pellucid.decoding.outputs import closed_symbols
 from pellucid.errors import RunError
 from pellucid.model.decoder import Decoder
-from pellucid.model.memory import Attendable, Memory, State
-from pellucid.model.network import Network, writing
+from pellucid.model.memory import AttentionCache, Memory, State
+from pellucid.model.network import Network, require_seq2seq
 
 
 class Seen(NamedTuple):
@@ -46,7 +46,7 @@ class Alone(NamedTuple):
 
     decoder: Decoder
     state: State
-    attendable: Attendable
+    attendable: AttentionCache
 
     def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> Seen:
         """The decoder's own step, by a kernel where the memory was laid out for one and no weights are forced."""
@@ -55,8 +55,8 @@ class Alone(NamedTuple):
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Alone":
         """The rows of the state, and those of the memory."""
-        attendable = self.attendable if sources is None else self.attendable.take(sources)
-        return Alone(self.decoder, self.state.take(hypotheses), attendable)
+        attendable = self.attendable if sources is None else self.attendable.index_select(sources)
+        return Alone(self.decoder, self.state.index_select(hypotheses), attendable)
 
 
 class Reordered(NamedTuple):
@@ -116,8 +116,8 @@ def over(network: Network, memory: Memory, masked: Sequence[int] = ()) -> Alone:
         hidden = torch.zeros(memory.states.shape[:2], dtype=torch.bool, device=memory.states.device)
         hidden[:, list(masked)] = True
         memory = memory._replace(masked=hidden)
-    decoder = writing(network).decoder
-    return Alone(decoder, decoder.start(memory), decoder.prepare(memory))
+    decoder = require_seq2seq(network).decoder
+    return Alone(decoder, decoder.init_hidden(memory), decoder.prepare(memory))
 
 
 def _translated(symbols: Int[Tensor, "*shape"], table: Int[Tensor, " V"]) -> Int[Tensor, "*shape"]:

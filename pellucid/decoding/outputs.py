@@ -15,7 +15,7 @@ from torch import Tensor
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
 from pellucid.kernels.backend import Request, parts_given
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.types import First, Rules, Searched
+from pellucid.kernels.types import InitialState, SearchLimits, SearchResult
 from pellucid.model.memory import State
 from pellucid.model.requests import request_of
 
@@ -93,7 +93,7 @@ def blank(outputs: int, steps: int, positions: int, candidates: int, heads: int 
     )
 
 
-def outputs_of(searched: Searched, positions: Sequence[int]) -> list[Decoded]:
+def outputs_of(searched: SearchResult, positions: Sequence[int]) -> list[Decoded]:
     """The outputs that a kernel found, each with so many source positions."""
     *arrays, steps = searched
     written = Written(*arrays)
@@ -128,15 +128,15 @@ def closed_symbols(vocabulary_size: int, device: torch.device | None = None) -> 
     return Closed(before_minimum, after)
 
 
-def first_of(state: State) -> First:
+def first_of(state: State) -> InitialState:
     """What a kernel begins with, of a decoder of one layer."""
-    return First(state.hidden[:, 0], None if state.cell is None else state.cell[:, 0], state.looked)
+    return InitialState(state.hidden[:, 0], None if state.cell is None else state.cell[:, 0], state.attention_state)
 
 
-def rules_of(vocabulary_size: int, limits: Limits) -> Rules:
+def rules_of(vocabulary_size: int, limits: Limits) -> SearchLimits:
     """What a kernel must know of a search."""
     closed = closed_symbols(vocabulary_size)
-    return Rules(closed.before_minimum.numpy(), closed.after.numpy(), *limits, candidates(vocabulary_size))
+    return SearchLimits(closed.before_minimum.numpy(), closed.after.numpy(), *limits, candidates(vocabulary_size))
 
 
 def symbol_log_probabilities(

@@ -91,7 +91,7 @@ class Predictor(ABC):
         """All networks that predict together."""
         return self.members.networks or (self.network,)
 
-    @property
+    @cached_property
     def autoregressive(self) -> bool:
         """Whether outputs are written symbol by symbol."""
         return get_task_settings(self.config.task).autoregressive

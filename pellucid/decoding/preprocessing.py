@@ -131,7 +131,9 @@ def read_example(example: Example, number: int, tokenizers: Tokenizers, config: 
     if not source:
         return Read(example.source, (), 0)
     features = tokenizers.features.split(example.features) if example.features else []
-    symbols = tuple(map(sys.intern, [*features, *source]))  # each of them once in memory, however often it is read
+    symbols = (*features, *source)
+    if features or len(source) != len(example.source) or not example.source.isascii():
+        symbols = tuple(map(sys.intern, symbols))  # one object per symbol; CPython caches single ASCII characters
     return Read(example.source, symbols, len(features))
 
 

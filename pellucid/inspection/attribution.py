@@ -132,7 +132,7 @@ def _running(
     for network, source in zip(transducer.networks, transducer.own_sources(work.source), strict=True):
         encoder = network.encoder
         vectors = changed(encoder.table(encoder.known(source)))
-        memory = encoder.over(Inputs(vectors), source, work.lengths)
+        memory = encoder.forward_embedded(Inputs(vectors), source, work.lengths)
         members.append(over(network, memory, transducer.options.masked))
     return guided(writer.joined(members), rows)
 

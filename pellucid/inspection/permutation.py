@@ -24,7 +24,7 @@ from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
 from pellucid.inspection.replay import answering, replays
 from pellucid.model.attention import NoAttention
-from pellucid.model.network import writing
+from pellucid.model.network import require_seq2seq
 
 Permutations = Annotated[int, Meta(ge=1, le=10_000)]
 """How many permutations there are of a step; all of them are in memory together."""
@@ -58,7 +58,7 @@ def permutation(transducer: Predictor, trace: Trace, permutations: Permutations 
         ArgumentError: The model has no attention or cannot read the trace again, or an argument is of another type.
     """
     require_transducer(transducer, "steps")
-    if all(isinstance(writing(network).decoder.attention, NoAttention) for network in transducer.networks):
+    if all(isinstance(require_seq2seq(network).decoder.attention, NoAttention) for network in transducer.networks):
         raise ArgumentError("transducer: expected a model with attention: without, there is nothing to permute")
     generator = np.random.default_rng(seed)
     changes, greatest = list[float](), list[float]()

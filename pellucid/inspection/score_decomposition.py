@@ -22,8 +22,8 @@ from pellucid.inspection.replay import Replay, answering, begun, replays, taken
 from pellucid.inspection.states import outputs_of
 from pellucid.model.attention import MonotonicAttention, NoAttention
 from pellucid.model.decoder import AttendThenStep
-from pellucid.model.memory import Attendable
-from pellucid.model.network import writing
+from pellucid.model.memory import AttentionCache
+from pellucid.model.network import require_seq2seq
 
 
 class Drive(NamedTuple):
@@ -72,7 +72,7 @@ def drive(transducer: Predictor, traces: Sequence[Trace]) -> Drive:
         InputError: The model is an ensemble, or writes nothing.
     """
     require_transducer(transducer, "steps")
-    attention = writing(transducer.network).decoder.attention
+    attention = require_seq2seq(transducer.network).decoder.attention
     if isinstance(attention, NoAttention | MonotonicAttention):
         raise ArgumentError("transducer: expected a model with attention by a softmax, which has scores to take apart")
     sums, total = np.zeros(3), 0.0
@@ -125,7 +125,10 @@ def _looks(transducer: Predictor, replay: Replay) -> list[tuple[Alone, _Looks]]:
             replay.work.source[row, :positions].tolist(),
             torch.stack([query[row] for query in queries[:count]]),
             [int(each.symbols[row]) for each in steps[:count]],
-            [None if each.before.looked is None else each.before.looked[row, :positions] for each in steps[:count]],
+            [
+                None if each.before.attention_state is None else each.before.attention_state[row, :positions]
+                for each in steps[:count]
+            ],
         )
         found.append((alone, looks))
     return found
@@ -140,7 +143,7 @@ def _scores(
     own = memory._replace(states=states[None], lengths=lengths, source=None, masked=None)
     before = None if looks.looked[0] is None else torch.stack([each for each in looks.looked if each is not None])
     attention = alone.decoder.attention
-    attended = attention(queries, Attendable(own, attention.keys(own)), before, None)
+    attended = attention(queries, AttentionCache(own, attention.keys(own)), before, None)
     weights = attended.weights[:, None] if attended.heads is None else attended.heads
     scores: Tensor = weights.double().clamp_min(1e-45).log()
     return scores - scores.mean(dim=-1, keepdim=True)

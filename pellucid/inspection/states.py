@@ -17,9 +17,10 @@ from pellucid.decoding.outputs import array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.inspection.replay import Replay, Taken, answering, begun, replays, taken
+from pellucid.model.cells import RecurrentCell
 from pellucid.model.decoder import AttendThenStep, Decoder
 from pellucid.model.encoder import Encoder
-from pellucid.model.recurrence import Inputs, RecurrentCell, reverse_within, run_forward
+from pellucid.model.recurrence import Inputs, reverse_sequence, run_forward
 
 Gates = dict[str, Float[Tensor, "B *steps H"]]
 """By name: "encoder forwards update", "decoder forget"; "encoder layer 2 forwards update" where there are several."""
@@ -27,47 +28,40 @@ Gates = dict[str, Float[Tensor, "B *steps H"]]
 
 def gates_of(cell: RecurrentCell, projected: Float[Tensor, "N G"], hidden: Float[Tensor, "N H"]) -> Gates:
     """The gates of a step, from W x + b and the state before; without the cell's place in a name."""
-    entered, recurrent = cell.sums(projected, hidden)
-    if cell.cell == "gru":
-        (r, z, n), (reset_seen, update_seen, kept) = entered.chunk(3, dim=-1), recurrent.chunk(3, dim=-1)
-        reset = torch.sigmoid(r + reset_seen)
-        return {"reset": reset, "update": torch.sigmoid(z + update_seen), "candidate": torch.tanh(n + reset * kept)}
-    enter, forget, candidate, leave = (entered + recurrent).chunk(4, dim=-1)
-    opened = {"input": enter, "forget": forget, "output": leave}
-    return {**{name: torch.sigmoid(sum_) for name, sum_ in opened.items()}, "candidate": torch.tanh(candidate)}
+    return dict(zip(cell.spec.gates, cell.spec.gate_values(*cell.preactivations(projected, hidden)), strict=True))
 
 
 def encoder_gates(encoder: Encoder, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Gates:
     """Those of every layer and direction at every position; beyond a row's length they mean nothing."""
-    inputs, _, lengths = encoder.entering(encoder.table.read(encoder.known(source), None), source, lengths)
+    inputs, _, lengths = encoder.prepare_inputs(encoder.table.embed(encoder.known(source), None), source, lengths)
     states, found = inputs.vectors, Gates()
     for layer in range(encoder.config.num_layers):
         own = "" if encoder.config.num_layers == 1 else f"layer {layer + 1} "
         for cell, way in zip(encoder.cells(layer), ("forwards", "backwards"), strict=False):
-            for name, values in _along(cell, inputs.spread(), lengths, way == "backwards").items():
+            for name, values in _along(cell, inputs.to_dense(), lengths, way == "backwards").items():
                 found[f"encoder {own}{way} {name}"] = values
-        states, _ = encoder.rise(layer, inputs, states, lengths)
+        states, _ = encoder.forward_layer(layer, inputs, states, lengths)
         inputs = Inputs(states)
     return found
 
 
 def _along(cell: RecurrentCell, spread: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"], backwards: bool) -> Gates:
     """Those of one cell that runs over every row."""
-    read = reverse_within(spread, lengths) if backwards else spread
+    read = reverse_sequence(spread, lengths) if backwards else spread
     states = run_forward(cell, read)
     before = torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], dim=1)
     flat = gates_of(cell, cell.project(read).flatten(0, 1), before.flatten(0, 1))
     whole = {name: values.view(*states.shape[:2], -1) for name, values in flat.items()}
-    return {name: reverse_within(values, lengths) for name, values in whole.items()} if backwards else whole
+    return {name: reverse_sequence(values, lengths) for name, values in whole.items()} if backwards else whole
 
 
 def decoder_gates(decoder: Decoder, taken: Taken) -> Gates:
     """Those of every layer at one step."""
-    projected = decoder.project(decoder.fed(taken.symbols), None)
+    projected = decoder.project(decoder.oov_to_unk(taken.symbols), None)
     if isinstance(decoder, AttendThenStep):
         projected = projected + decoder.context_projection(taken.step.attended.context)
     elif decoder.context_projection is not None:
-        projected = projected + decoder.context_projection(taken.before.context)
+        projected = projected + decoder.context_projection(taken.before.input_feed)
     found, outputs = Gates(), outputs_of(decoder, taken.step.state.hidden)
     for layer, cell in enumerate(decoder.cells):
         own = "" if len(decoder.cells) == 1 else f"layer {layer + 1} "

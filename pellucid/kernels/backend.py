@@ -77,18 +77,12 @@ class Backend:
 
     def supports(self, request: Request) -> bool:
         """Return whether the backend computes what is asked, exactly, with no fact left out."""
-        return _supports(self, request)
+        return not self.unsupported(request)
 
     def unsupported(self, request: Request) -> Facts:
         """Return the facts for which the backend declines; all of them where it does not have the computation."""
         table: Table = self.tables.get(request.computation, {})
         return tuple((name, value) for name, value in _all_facts(request) if value not in table.get(name, ()))
-
-
-@lru_cache(maxsize=4096)
-def _supports(backend: Backend, request: Request) -> bool:
-    """Return whether no fact is unsupported: decided once for each request, for most are made at every update."""
-    return not backend.unsupported(request)
 
 
 def _all_facts(request: Request) -> Facts:

@@ -36,7 +36,7 @@ class Recording(NamedTuple):
     outputs: Sequence[Tensor]
 
 
-class Replayed:
+class CUDAGraphRunner:
     """A computation by replay. What it returns is overwritten by the next call.
 
     The computation must be a function of its inputs, of tensors that stay where they are, and of the GPU's random
@@ -86,7 +86,7 @@ class Replayed:
         return Recording(graph, held, outputs)
 
 
-def bucketed(batch: Batch) -> Batch:
+def pad_to_bucket(batch: Batch) -> Batch:
     """The batch padded to sizes that many batches share. Padding changes nothing but which random numbers are drawn."""
     source, target = (_padded(ids) for ids in (batch.source, batch.target))
     return batch._replace(source=source, target=target)

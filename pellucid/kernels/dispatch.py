@@ -5,14 +5,15 @@ available, and was not left out by `disable_kernels()` or by the environment var
 is computed in plain PyTorch, by the reference implementation in model/ and search/.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import get_args
 
 from pellucid.kernels.backend import SEARCH, Backend, Computation, Everything, Request
 from pellucid.kernels.cache import is_filled
-from pellucid.kernels.environment import plain_is_asked
 from pellucid.kernels.numba_backend import NUMBA, is_numba_available
 from pellucid.kernels.triton_backend import TRITON
 
@@ -37,12 +38,19 @@ def disable_kernels() -> Iterator[None]:
 
 def choose_backend(request: Request) -> Backend:
     """Return the backend that computes what is asked: a compiled one where it may, else the reference."""
-    supporting = next((backend for backend in COMPILED if backend.supports(request)), None)
+    supporting = _first_supporting(request)
     if supporting is None or are_kernels_disabled() or not supporting.is_available():
         return TORCH
     return supporting
 
 
+@lru_cache(maxsize=4096)
+def _first_supporting(request: Request) -> Backend | None:
+    """Return the first compiled backend that supports a request: decided once, for most are made at every update."""
+    return next((backend for backend in COMPILED if backend.supports(request)), None)
+
+
+@lru_cache(maxsize=1024)
 def searches_whole_batches(request: Request) -> bool:
     """Return whether `greedy` and `beam` of search/ do all that is asked of a search, whoever takes their steps.
 
@@ -57,8 +65,8 @@ def use_kernel(request: Request) -> bool:
 
 
 def are_kernels_disabled() -> bool:
-    """Return whether plain PyTorch was asked for, in the code or in the environment."""
-    return _DISABLED.get() or plain_is_asked()
+    """Return whether kernels are disabled, in the code or by the environment variable PELLUCID_PLAIN."""
+    return _DISABLED.get() or os.environ.get("PELLUCID_PLAIN", "0") not in ("", "0")
 
 
 @contextmanager

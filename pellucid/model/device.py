@@ -1,4 +1,4 @@
-"""Where the network computes, and in which arithmetic."""
+"""Where the network computes, and in which precision."""
 
 import os
 from contextlib import AbstractContextManager
@@ -8,7 +8,7 @@ import torch
 
 from pellucid.config.settings import Config, Device, Precision
 from pellucid.errors import ConfigError, RunError
-from pellucid.kernels.aligned_memory import keep_freed_memory
+from pellucid.kernels.aligned_memory import tune_malloc
 from pellucid.model.network import Network
 from pellucid.worker_pool import available_cores
 
@@ -22,7 +22,7 @@ def use_threads(threads: int) -> None:
     Raises:
         RunError: A forked process is to compute with several threads.
     """
-    keep_freed_memory()
+    tune_malloc()
     forked = prepare_for_forks() != os.getpid()
     if forked and threads > 1:
         raise RunError(
@@ -76,7 +76,7 @@ def place(network: Network, device: torch.device) -> None:
     torch.backends.cudnn.allow_tf32 = False
     for stack in (network.encoder.forward_cells, network.encoder.backward_cells):
         for cell in stack:
-            cell.compact()
+            cell.flatten_parameters()
 
 
 def use_determinism(config: Config) -> None:
@@ -91,7 +91,7 @@ def use_determinism(config: Config) -> None:
         torch.backends.cudnn.benchmark = False
 
 
-def arithmetic(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
     """Within, products take this precision; parameters, recurrences of the encoder, softmax and loss stay float32."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 

@@ -14,7 +14,7 @@ from pellucid.kernels.types import Head
 Reads = Literal["state", "context", "state-and-context"]
 
 
-class NextSymbol(nn.Module):
+class OutputLayer(nn.Module):
     """logits = W [h; c] + b, from the decoder's state h, the context c, or both. Bahdanau et al. 2015 use both."""
 
     kind: ClassVar[str] = "linear"
@@ -38,7 +38,7 @@ class NextSymbol(nn.Module):
         return logits
 
 
-class TiedSymbol(nn.Module):
+class TiedOutputLayer(nn.Module):
     """logits = Y A [h; c] + b: the vectors Y of the target symbols score them too.
 
     A brings what is read to the size of a vector, and is not there where the sizes agree. The vectors belong to the
@@ -70,7 +70,7 @@ class TiedSymbol(nn.Module):
         return nn.functional.linear(read if self.adapter is None else self.adapter(read), vectors, self.bias)
 
 
-class PositionTag(nn.Module):
+class TokenClassificationHead(nn.Module):
     """logits_s = W h_s + b, from the encoder's state at each position."""
 
     def __init__(self, memory_size: int, vocabulary_size: int) -> None:

@@ -75,7 +75,7 @@ def coverage_loss(weights: Float[Tensor, "B T S"], target: Int[Tensor, "B T"]) -
     return _mean(torch.minimum(weights, covered).sum(dim=2), target)
 
 
-def disagreement(
+def symmetric_kl(
     one: Float[Tensor, "B T W"], other: Float[Tensor, "B T W"], target: Int[Tensor, "B T"]
 ) -> Float[Tensor, ""]:
     """The mean over real target positions of KL(p ‖ q) + KL(q ‖ p) = Σ_v (p_v − q_v)(ln p_v − ln q_v).

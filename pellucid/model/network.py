@@ -13,9 +13,9 @@ from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, mem
 from pellucid.config.toml import flatten_config, preset
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import ConfigError
-from pellucid.model.decoder import AttendThenStep, Decoder, Sizes, StepThenAttend
+from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims, StepThenAttend
 from pellucid.model.encoder import Encoder
-from pellucid.model.encoder_decoder import EncoderDecoder, Network, shifted, writing
+from pellucid.model.encoder_decoder import EncoderDecoder, Network, require_seq2seq, shift_right
 from pellucid.model.pointer_generator import copied_ids
 
 __all__ = [
@@ -25,10 +25,10 @@ __all__ = [
     "build_decoder",
     "build_parts",
     "parameter_count",
+    "require_seq2seq",
     "seeded",
-    "shifted",
+    "shift_right",
     "tagged",
-    "writing",
 ]
 
 
@@ -37,7 +37,7 @@ class NetworkParts(NamedTuple):
 
     config: Config
     encoder: Encoder
-    sizes: Sizes
+    sizes: DecoderDims
     """Of the encoder's states and of the target vocabulary."""
 
 
@@ -47,7 +47,7 @@ def build_parts(config: Config, vocabularies: Vocabularies) -> NetworkParts:
     symbols = len(vocabularies.source)
     encoder = Encoder(config.encoder, symbols + features, symbols)
     targets = copied_ids(vocabularies) if config.decoder.pointer_generator else None
-    return NetworkParts(config, encoder, Sizes(memory_size(config.encoder), len(vocabularies.target), targets))
+    return NetworkParts(config, encoder, DecoderDims(memory_size(config.encoder), len(vocabularies.target), targets))
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def tagged(config: Config) -> bool:
     return bool(config.data.features_column) or config.training.augmentation == "copy"
 
 
-def build_decoder(config: DecoderConfig, attention: AttentionConfig, sizes: Sizes) -> Decoder:
+def build_decoder(config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims) -> Decoder:
     """The decoder whose order a configuration names."""
     match config.order:
         case "attend-then-step":

@@ -24,7 +24,7 @@ from pellucid.decoding.ensemble import Joined
 from pellucid.decoding.predictor import Predictor
 from pellucid.evaluation.task_metrics import TaskMetrics
 from pellucid.model.losses import cross_entropy
-from pellucid.model.memory import Unrolled
+from pellucid.model.memory import Seq2SeqOutput
 from pellucid.model.network import Network, NetworkParts
 from pellucid.tasks.task_settings import TaskSettings
 from pellucid.tasks.task_view import TaskView
@@ -106,7 +106,9 @@ class Task(ABC):
             parts: Encoder, sizes and configuration.
         """
 
-    def loss(self, network: Network, unrolled: Unrolled, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
+    def loss(
+        self, network: Network, unrolled: Seq2SeqOutput, batch: Batch, label_smoothing: float
+    ) -> Float[Tensor, ""]:
         """Return the loss of a batch, by default the cross-entropy of its targets.
 
         Args:

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
-from pellucid.kernels.cuda_graphs import Replayed, bucketed
-from pellucid.model.device import arithmetic
-from pellucid.model.losses import coverage_loss, disagreement, generated_cross_entropy
-from pellucid.model.memory import Unrolled
-from pellucid.model.network import Network, writing
+from pellucid.kernels.cuda_graphs import CUDAGraphRunner, pad_to_bucket
+from pellucid.model.device import autocast
+from pellucid.model.losses import coverage_loss, generated_cross_entropy, symmetric_kl
+from pellucid.model.memory import Seq2SeqOutput
+from pellucid.model.network import Network, require_seq2seq
 from pellucid.tasks.registry import configured_task
 from pellucid.training.scheduled_sampling import unroll_sampled
 
@@ -26,7 +26,7 @@ class Found(NamedTuple):
 
 
 class Gradients:
-    """From a batch on the host to the loss of a network on its device, in the arithmetic that is asked for."""
+    """From a batch on the host to the loss of a network on its device, in the precision that is asked for."""
 
     def __init__(self, network: Network, config: Config) -> None:
         """`config.cuda_graphs` records the way there and back once a shape of batch, and replays it."""
@@ -35,14 +35,14 @@ class Gradients:
         self.task = configured_task(config)
         self.parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.device = self.parameters[0].device
-        self.replayed = Replayed(self._there_and_back, self.device) if config.cuda_graphs else None
+        self.replayed = CUDAGraphRunner(self._there_and_back, self.device) if config.cuda_graphs else None
 
     def prepared(self, batch: Batch) -> Batch:
         """What can be done for a batch before its turn: padded to a recorded shape, or else sent to the device.
 
         A recording stays on the host until then, for no other thread may speak to a GPU while one is made.
         """
-        return bucketed(batch) if self.replayed is not None else batch.to(self.device)
+        return pad_to_bucket(batch) if self.replayed is not None else batch.to(self.device)
 
     def __call__(self, batch: Batch, own_share: float = 0.0) -> Found:
         """The loss, without its history, and the gradients, of a batch that may have been prepared.
@@ -52,7 +52,7 @@ class Gradients:
         if self.replayed is None:
             loss = self.loss(batch.to(self.device), own_share)
             return Found(loss.detach(), torch.autograd.grad(loss, self.parameters, allow_unused=True))
-        loss, *gradients = self.replayed(bucketed(batch))
+        loss, *gradients = self.replayed(pad_to_bucket(batch))
         return Found(loss, gradients)
 
     def loss(self, batch: Batch, own_share: float = 0.0) -> Float[Tensor, ""]:
@@ -61,24 +61,24 @@ class Gradients:
         With consistency α it is half of R-Drop's, so that its size stays: (L + L') / 2 + α / 4 (KL(p ‖ p') + KL(p' ‖
         p)) of two passes with dropout of their own. Liang et al. 2021, equation 3.
         """
-        with arithmetic(self.device, self.config.precision):
+        with autocast(self.device, self.config.precision):
             one = self._unrolled(batch, own_share)
             loss = self._loss_of(one, batch)
             weight = self.config.training.rdrop_alpha
             if not weight:
                 return loss
             other = self._unrolled(batch, own_share)
-            apart = disagreement(one.logits, other.logits, batch.target)
+            apart = symmetric_kl(one.logits, other.logits, batch.target)
             return (loss + self._loss_of(other, batch)) / 2 + weight / 4 * apart
 
-    def _unrolled(self, batch: Batch, own_share: float) -> Unrolled:
+    def _unrolled(self, batch: Batch, own_share: float) -> Seq2SeqOutput:
         """One pass over a batch."""
         if own_share:
-            return unroll_sampled(writing(self.network), batch, own_share)
-        unrolled: Unrolled = self.network(batch)
+            return unroll_sampled(require_seq2seq(self.network), batch, own_share)
+        unrolled: Seq2SeqOutput = self.network(batch)
         return unrolled
 
-    def _loss_of(self, unrolled: Unrolled, batch: Batch) -> Float[Tensor, ""]:
+    def _loss_of(self, unrolled: Seq2SeqOutput, batch: Batch) -> Float[Tensor, ""]:
         """What one pass costs: −ln p of the targets, smoothed, and what was looked at again.
 
         Of a decoder that copies, half counts what is written all in all, half what it writes without copying.

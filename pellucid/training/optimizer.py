@@ -130,7 +130,7 @@ class Adam:
         """The equations above, for the parameters that have a gradient."""
         for i in present:
             self.counts[i] += 1
-        turn = _compiled() if use_kernel(request_of("adam", self.gradients)) else turn_to_changes
+        turn = _compiled() if use_kernel(request_of("adam", self.gradients)) else adam_update
         for start, stop, count in self._runs(present):
             # Both sides of the quotient times √(1 − β₂ᵗ), which spares the loop a product.
             scale = math.sqrt(1 - BETA_2**count)
@@ -150,7 +150,7 @@ class Adam:
             yield self.ends[members[0]], self.ends[members[-1] + 1], count
 
 
-def turn_to_changes(
+def adam_update(
     gradient: Float[Tensor, " P"],
     mean: Float[Tensor, " P"],
     square: Float[Tensor, " P"],
@@ -169,10 +169,10 @@ def turn_to_changes(
 
 @cache
 def _compiled() -> Turn:
-    """`turn_to_changes`, compiled; imported where it is wanted, for Numba takes a while."""
+    """`adam_update`, compiled; imported where it is wanted, for Numba takes a while."""
     from pellucid.kernels import autograd
 
-    return autograd.turn_to_changes
+    return autograd.adam_update
 
 
 class MovingAverage:

@@ -12,8 +12,8 @@ from torch import Tensor
 from pellucid.config.settings import TrainingConfig
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
-from pellucid.model.memory import Unrolled
-from pellucid.model.network import EncoderDecoder, shifted
+from pellucid.model.memory import Seq2SeqOutput
+from pellucid.model.network import EncoderDecoder, shift_right
 
 STEEPNESS = 100.0
 """The inverse sigmoid's k: the share of own symbols is a hundredth of its highest at the start, and half at half."""
@@ -41,7 +41,7 @@ def own_share(config: TrainingConfig, passed: float) -> float:
             return end * (first - now) / (first - last)
 
 
-def unroll_sampled(network: EncoderDecoder, batch: Batch, share: float) -> Unrolled:
+def unroll_sampled(network: EncoderDecoder, batch: Batch, share: float) -> Seq2SeqOutput:
     """All steps over targets in which each symbol fed back is, with probability `share`, one of the model's own.
 
     Two passes, after Mihaylova & Martins 2019, section 3: the first over the true symbols, without gradients; from
@@ -50,8 +50,8 @@ def unroll_sampled(network: EncoderDecoder, batch: Batch, share: float) -> Unrol
     the symbols drawn before it. No gradient flows through the choice in either.
     """
     memory = network.encoder(batch.source, batch.source_lengths)
-    state, attendable = network.decoder.start(memory), network.decoder.prepare(memory)
-    fed = shifted(batch.target)
+    state, attendable = network.decoder.init_hidden(memory), network.decoder.prepare(memory)
+    fed = shift_right(batch.target)
     with torch.no_grad():
         drawn = draw(network.decoder.unroll(fed, state, attendable).logits)
         coins = torch.rand(fed.shape, device=fed.device) < share

@@ -24,7 +24,7 @@ from pellucid.decoding.trace_schema import DECIMALS, TraceRecord, encode_json
 from pellucid.errors import RunError, abbreviate_reason
 from pellucid.files import decode_json, file_exists, make_folder, remove_file, remove_temporaries, write_atomic
 from pellucid.inspection.distributions import distributions, entropy
-from pellucid.model.embedding import SymbolTable
+from pellucid.model.embedding import Embedding
 from pellucid.model.network import EncoderDecoder
 from pellucid.training.checkpoint import open_tensors
 from pellucid.training.run_folder import SNAPSHOTS
@@ -174,7 +174,7 @@ def _numbers(path: Path) -> tuple[int, int]:
     return int(validation), int(update)
 
 
-def _vectors(table: SymbolTable, kind: Feedback, vocabulary: Vocabulary) -> Float[np.ndarray, "N E"]:
+def _vectors(table: Embedding, kind: Feedback, vocabulary: Vocabulary) -> Float[np.ndarray, "N E"]:
     """The rows of the commonest symbols; no columns where each symbol is its own direction."""
     stop = NUM_SPECIAL + min(len(vocabulary.symbols), SYMBOLS)
     kept = table.weight.detach()[NUM_SPECIAL:stop].float().cpu().numpy()

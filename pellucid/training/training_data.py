@@ -32,7 +32,7 @@ from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, RunError, quote
 from pellucid.files import remove_file
-from pellucid.model.network import Network, writing
+from pellucid.model.network import Network, require_seq2seq
 from pellucid.tasks.registry import configured_task
 from pellucid.version import __version__
 
@@ -74,10 +74,10 @@ def adopt_vectors(network: Network, config: Config, vocabularies: Vocabularies) 
         ("target", vocabularies.target, config.decoder),
     ):
         if settings.pretrained:
-            half = network.encoder if side == "source" else writing(network).decoder
+            half = network.encoder if side == "source" else require_seq2seq(network).decoder
             path, key = Path(settings.pretrained), "encoder" if side == "source" else "decoder"
             vectors = read_vectors(path, vocabulary, half.table.size, f"{key}.embedding_size")
-            half.table.adopt(vectors.ids, torch.from_numpy(vectors.values))
+            half.table.load_pretrained(vectors.ids, torch.from_numpy(vectors.values))
             covered.append(Covered(path, side, len(vectors.ids), len(vocabulary.symbols)))
     return tuple(covered)
 

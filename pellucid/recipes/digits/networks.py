@@ -16,11 +16,11 @@ from pellucid.config.settings import Cell as CellKind
 from pellucid.config.settings import EncoderConfig
 from pellucid.data.synthetic import NUM_OUTPUTS, SYMBOLS
 from pellucid.model.attention import AdditiveAttention
-from pellucid.model.bottleneck import InitialisedByCode, RepeatedCode
+from pellucid.model.bottleneck import InitialCode, RepeatedCode
+from pellucid.model.cells import RecurrentCell
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
 from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step
-from pellucid.model.recurrence import RecurrentCell
 
 DecoderKind = Literal["repeat", "initialize", "attention"]
 """Code as input of every step, code as initial state, or attention."""
@@ -64,7 +64,7 @@ class DigitsNetwork(nn.Module):
             case "repeat":
                 self.decoder = RepeatedCode(size, HIDDEN_SIZE)
             case "initialize":
-                self.decoder = InitialisedByCode(size, HIDDEN_SIZE)
+                self.decoder = InitialCode(size, HIDDEN_SIZE)
             case "attention":
                 self.decoder = ContextDecoder(size, HIDDEN_SIZE, ATTENTION_SIZE)
         self.output = nn.Linear(size if design.decoder == "attention" else HIDDEN_SIZE, NUM_OUTPUTS)

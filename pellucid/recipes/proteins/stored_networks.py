@@ -21,7 +21,7 @@ from pellucid.files import make_folder, write_json
 from pellucid.model.device import use_threads
 from pellucid.model.memory import Memory, State
 from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step, peephole_step
-from pellucid.model.recurrence import reverse_within
+from pellucid.model.recurrence import reverse_sequence
 from pellucid.recipes.digits.networks import ContextDecoder
 from pellucid.recipes.recipe import RecipeRequest, ReproductionError
 from pellucid.viewer.report_schema import ReportTable
@@ -142,7 +142,7 @@ def _encode(weights: Weights, proteins: ProteinProfiles) -> Memory:
 
 def _reverse(values: Float[Tensor, "B S F"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S F"]:
     """Reverse each row within its length."""
-    mirrored: Tensor = reverse_within(values, lengths)
+    mirrored: Tensor = reverse_sequence(values, lengths)
     return mirrored
 
 
