@@ -21,7 +21,7 @@ Pairs = str | Path | tuple[str | Path, str | Path]
 
 def train(
     train: Pairs,
-    dev: Pairs,
+    valid: Pairs,
     run: str | Path,
     config: Config | Mapping[str, Any] | None = None,
     ensemble: int = 1,
@@ -39,8 +39,8 @@ def train(
     refuse_idle(settings)
     folder: Path = convert_argument("run", run, str | Path)
     size: int = convert_argument("ensemble", ensemble, int)
-    (source, target), (dev_source, dev_target) = _pair("train", train), _pair("dev", dev)
-    files = Files(source, dev_source, target, dev_target)
+    (source, target), (valid_source, valid_target) = _pair("train", train), _pair("valid", valid)
+    files = Files(source, valid_source, target, valid_target)
     if size != 1:
         _train_ensemble(files, folder, settings, size)
         return load(folder, settings.device)

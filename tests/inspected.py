@@ -14,27 +14,27 @@ KINDS: dict[str, dict[str, Any]] = {
     "gru": {},
     "lstm": {"encoder": {"cell": "lstm"}, "decoder": {"cell": "lstm"}},
     "stacked": {
-        "encoder": {"layers": 2, "residual": True, "layer_normalisation": "outputs"},
-        "decoder": {"layers": 2, "residual": True, "layer_normalisation": "outputs"},
+        "encoder": {"num_layers": 2, "residual": True, "layer_normalization": "outputs"},
+        "decoder": {"num_layers": 2, "residual": True, "layer_normalization": "outputs"},
     },
     "cells": {
-        "encoder": {"cell": "lstm", "layer_normalisation": "cells", "directions": "forward"},
-        "decoder": {"layer_normalisation": "cells"},
+        "encoder": {"cell": "lstm", "layer_normalization": "cells", "bidirectional": False},
+        "decoder": {"layer_normalization": "cells"},
     },
-    "luong": {"attention": {"score": "general"}, "decoder": {"order": "step-then-attend", "input_feeding": True}},
-    "general": {"attention": {"score": "general"}},
-    "location": {"attention": {"score": "location", "filters": 2, "filter_radius": 1}},
-    "monotonic": {"attention": {"score": "monotonic"}},
-    "heads": {"attention": {"heads": 2}},
-    "copying": {"decoder": {"copying": True}},
-    "none": {"attention": {"score": "none"}},
+    "luong": {"attention": {"type": "general"}, "decoder": {"order": "step-then-attend", "input_feeding": True}},
+    "general": {"attention": {"type": "general"}},
+    "location": {"attention": {"type": "location", "filters": 2, "filter_radius": 1}},
+    "monotonic": {"attention": {"type": "monotonic"}},
+    "heads": {"attention": {"num_heads": 2}},
+    "copying": {"decoder": {"pointer_generator": True}},
+    "none": {"attention": {"type": "none"}},
 }
 ATTENDING = [kind for kind in KINDS if kind != "none"]
 
 
 def made(kind: str = "gru", seed: int = 3, double: bool = True) -> Transducer:
     """An untrained transducer from abc to vwxyz."""
-    config = config_of({**KINDS[kind], "search": {"maximum_length": 6, "beam_width": 3}})
+    config = config_of({**KINDS[kind], "search": {"max_length": 6, "beam_size": 3}})
     known = vocabularies("abc")
     network = build_network(config, known)
     network = (network.double() if double else network).eval()

@@ -95,7 +95,7 @@ def _with_copying(config: Config) -> Config:
     """The same, copying from its source."""
     from msgspec.structs import replace
 
-    return replace(config, decoder=replace(config.decoder, copying=True))
+    return replace(config, decoder=replace(config.decoder, pointer_generator=True))
 
 
 def _unfinished(files: Files, run: Path, config: Config) -> Trained:
@@ -271,9 +271,9 @@ def _numbers(choose: random.Random, content: bytes) -> bytes:
 
 def verbs(case: Case) -> Mapping[str, Callable[[], object]]:
     """What is done with a run folder."""
-    run, dev = str(case.folder), str(case.trained.files.dev)
+    run, dev = str(case.folder), str(case.trained.files.valid)
     page = str(case.folder.parent / "page.html")
-    short = ["--search.maximum-length", "20"] if case.trained.config.task == "transduce" else []
+    short = ["--search.max-length", "20"] if case.trained.config.task == "transduce" else []
     found: dict[str, Callable[[], object]] = {
         "predict": lambda: predict.run([run, dev, "--format", "jsonl"]),
         "beam": lambda: predict.run([run, dev, "--nbest", "2", *short]),

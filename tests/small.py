@@ -36,14 +36,14 @@ SEEDS = st.integers(0, 2**31)
 SIZES = st.integers(1, 4)
 LAYERS = st.sampled_from([1, 1, 2, 3])
 CELLS = st.sampled_from(["gru", "lstm"])
-EMBEDDINGS = st.sampled_from(["learnt", "frozen", "one-hot"])
+EMBEDDINGS = st.sampled_from(["learned", "frozen", "one-hot"])
 SCORES = ["additive", "location", "monotonic", "dot", "general", "scaled-dot", "none"]
 ENCODERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "cell": CELLS,
         "hidden_size": SIZES,
-        "layers": LAYERS,
-        "directions": st.sampled_from(["forward", "both"]),
+        "num_layers": LAYERS,
+        "bidirectional": st.booleans(),
         "merge": st.sampled_from(["concatenate", "sum", "product"]),
         "embedding": EMBEDDINGS,
         "embedding_size": SIZES,
@@ -53,9 +53,9 @@ DECODERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "cell": CELLS,
         "hidden_size": SIZES,
-        "layers": LAYERS,
-        "start": st.sampled_from(["zero", "final", "mean"]),
-        "embedding": st.sampled_from(["learnt", "frozen", "one-hot", "none"]),
+        "num_layers": LAYERS,
+        "init_hidden": st.sampled_from(["zero", "final", "mean"]),
+        "embedding": st.sampled_from(["learned", "frozen", "one-hot", "none"]),
         "embedding_size": SIZES,
         "output": st.sampled_from(["state", "context", "state-and-context"]),
     }
@@ -63,7 +63,7 @@ DECODERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 TEXTS = st.text(
     st.sampled_from("abAB é\u0301\u0323ệÅ\u1100\u1161각𝒳😀ﬁ;|\t\n\x1c\x85\u3000\ud800\0"), max_size=6
 ) | st.text(max_size=6)
-"""Texts with what changes under normalisation, with astral characters, half pairs, and white space of every kind."""
+"""Texts with what changes under normalization, with astral characters, half pairs, and white space of every kind."""
 EXAMPLES = st.lists(st.builds(Example, TEXTS, TEXTS, st.sampled_from(["", "", "V;PST", "V", ";"]) | TEXTS), max_size=9)
 SEGMENTER = st.builds(
     Segmenter,
@@ -85,9 +85,9 @@ def configs(draw: st.DrawFn) -> Config:
     """Any network, tiny; sizes agree where the score compares states."""
     encoder, decoder, score = draw(ENCODERS), draw(DECODERS), draw(st.sampled_from(SCORES))
     if score in ("dot", "scaled-dot"):
-        both = encoder["directions"] == "both" and encoder["merge"] == "concatenate"
+        both = encoder["bidirectional"] and encoder["merge"] == "concatenate"
         decoder["hidden_size"] = encoder["hidden_size"] * (2 if both else 1)
-    attention = {"score": score, "units": draw(SIZES), "filters": draw(SIZES), "filter_radius": draw(SIZES) - 1}
+    attention = {"type": score, "size": draw(SIZES), "filters": draw(SIZES), "filter_radius": draw(SIZES) - 1}
     return config_of({"encoder": encoder, "decoder": decoder, "attention": attention})
 
 
@@ -99,7 +99,7 @@ def side(draw: st.DrawFn) -> dict[str, Any]:
         "embedding_dropout": draw(st.sampled_from([0.0, 0.5])),
         "recurrent_dropout": draw(st.sampled_from([0.0, 0.5])),
         "recurrent_dropout_on": draw(st.sampled_from(["weights", "states"])),
-        "layer_normalisation": draw(st.sampled_from(["none", "outputs", "cells"])),
+        "layer_normalization": draw(st.sampled_from(["none", "outputs", "cells"])),
         "residual": draw(st.booleans()),
     }
 
@@ -108,15 +108,15 @@ def side(draw: st.DrawFn) -> dict[str, Any]:
 def optioned(draw: st.DrawFn) -> Config:
     """As `configs`, with every option of an architecture, in all combinations."""
     config = draw(configs())
-    heads = draw(st.integers(1, 3)) if config.attention.score == "additive" else 1
-    attention = replace(config.attention, heads=heads, units=heads * config.attention.units)
+    heads = draw(st.integers(1, 3)) if config.attention.type == "additive" else 1
+    attention = replace(config.attention, num_heads=heads, size=heads * config.attention.size)
     order = draw(st.sampled_from(["attend-then-step", "step-then-attend"]))
     decoder = replace(
         config.decoder,
         **side(draw),
         order=order,
         input_feeding=order == "step-then-attend" and draw(st.booleans()),
-        tied=config.decoder.embedding in ("learnt", "frozen") and draw(st.booleans()),
+        tied=config.decoder.embedding in ("learned", "frozen") and draw(st.booleans()),
     )
     return checked(replace(config, encoder=replace(config.encoder, **side(draw)), attention=attention, decoder=decoder))
 

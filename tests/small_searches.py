@@ -48,7 +48,7 @@ def network_like(kind: tuple[str, str], seed: int) -> Network:
     """A network of a cell and an attention, of two units or so."""
     cell, score = kind
     sizes = {"cell": cell, "hidden_size": 3, "embedding_size": 3}
-    attention = {"score": score, "units": 3, "filters": 2, "filter_radius": 1}
+    attention = {"type": score, "size": 3, "filters": 2, "filter_radius": 1}
     return hasty(config_of({"encoder": sizes, "decoder": sizes, "attention": attention}), seed)
 
 
@@ -82,7 +82,7 @@ def ranked(decoded: Decoded, score: Score) -> float:
     """The score of an output by its definition."""
     steps = len(decoded.ids)
     divisor: float = {"none": 1.0, "average": float(steps), "gnmt": ((5 + steps) / 6) ** score.power}[
-        score.normalisation
+        score.normalization
     ]
     total = float(decoded.log_probabilities.sum(dtype=np.float64) / divisor)
     if score.coverage and decoded.weights.any():

@@ -56,7 +56,7 @@ def examples(task: Task, count: int, seed: int) -> list[Example]:
 def config_of(task: Task, **settings: Mapping[str, Any]) -> Config:
     """A configuration of the smallest sizes for a task; tags have one that is not scored."""
     parts: dict[str, dict[str, Any]] = {name: dict(part) for name, part in SMALL.items()}
-    parts["data"] = {"unscored": UNSCORED} if task == "tag" else {}
+    parts["data"] = {"ignored_tag": UNSCORED} if task == "tag" else {}
     for name, own in settings.items():
         parts[name] = {**parts.get(name, {}), **own}
     return from_settings({"size": "tiny", "task": task, **parts}, origin="a test")
@@ -77,14 +77,14 @@ def answerer_of(config: Config, known: Sequence[Example]) -> ClassificationPredi
 
 @cache
 def task_run(task: Task) -> Trained:
-    """A small finished run that has nearly learnt its rule. Read it; copy it to change it."""
+    """A small finished run that has nearly learned its rule. Read it; copy it to change it."""
     folder = shared_folder() / f"task-{task}"
     folder.mkdir(parents=True, exist_ok=True)
     files = Files(
         write_pairs(folder / "train.tsv", examples(task, 300, 1)),
         write_pairs(folder / "dev.tsv", examples(task, 40, 2)),
     )
-    training = {"epochs": 6, "batch_size": 20, "learning_rate": 0.02, "validate_every": 2}
-    config = config_of(task, training=training, decoder={"steps": 2} if task == "classify" else {})
+    training = {"epochs": 6, "batch_size": 20, "learning_rate": 0.02, "eval_interval": 2}
+    config = config_of(task, training=training, decoder={"num_hops": 2} if task == "classify" else {})
     train_to_end(files, folder / "run", config)
     return Trained(files, folder / "run", config)

@@ -18,21 +18,21 @@ from pellucid.training.run_folder import load
 NEEDS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"data": {"features_symbols": "+"}}, "data.features_column", {"data": {"features_column": "3"}}),
     ({"encoder": {"features": "sum"}}, "data.features_column", {"data": {"features_column": "3"}}),
-    ({"encoder": {"merge": "sum", "directions": "forward"}}, "encoder.directions = 'both'", {}),
-    ({"encoder": {"residual": True}}, "encoder.layers of 2 or more", {"encoder": {"layers": 2}}),
-    ({"decoder": {"residual": True}}, "decoder.layers of 2 or more", {"decoder": {"layers": 2}}),
+    ({"encoder": {"merge": "sum", "bidirectional": False}}, "encoder.bidirectional = true", {}),
+    ({"encoder": {"residual": True}}, "encoder.num_layers of 2 or more", {"encoder": {"num_layers": 2}}),
+    ({"decoder": {"residual": True}}, "decoder.num_layers of 2 or more", {"decoder": {"num_layers": 2}}),
     ({"encoder": {"dropout_mask": "sequence", "dropout": 0.0}}, "encoder.dropout above 0", {}),
     ({"decoder": {"recurrent_dropout_on": "states"}}, "recurrent_dropout", {"decoder": {"recurrent_dropout": 0.1}}),
-    ({"attention": {"filters": 4}}, "attention.score = 'location'", {"attention": {"score": "location"}}),
-    ({"training": {"sampling_share": 0.5}}, "scheduled_sampling", {"training": {"scheduled_sampling": "linear"}}),
-    ({"training": {"average_decay": 0.9}}, "training.average = 'ema'", {"training": {"average": "ema"}}),
-    ({"training": {"average_last": 3}}, "training.average = 'last'", {"training": {"average": "last"}}),
-    ({"training": {"augmentation_share": 2.0}}, "training.augmentation", {"training": {"augmentation": "copy"}}),
-    ({"size": "tiny", "training": {"consistency": 1.0}}, "a dropout above 0", {"encoder": {"dropout": 0.1}}),
-    ({"search": {"maximum_offset": 5}}, "search.maximum_ratio above 0", {"search": {"maximum_ratio": 2.0}}),
-    ({"search": {"minimum_offset": 5}}, "search.minimum_ratio above 0", {"search": {"minimum_ratio": 0.5}}),
-    ({"search": {"length_power": 2.0}}, "length_normalisation = 'gnmt'", {"search": {"length_normalisation": "gnmt"}}),
-    ({"search": {"coverage_penalty": 0.2}, "attention": {"score": "none"}}, "attention, but attention.score", {}),
+    ({"attention": {"filters": 4}}, "attention.type = 'location'", {"attention": {"type": "location"}}),
+    ({"training": {"sampling_probability": 0.5}}, "scheduled_sampling", {"training": {"scheduled_sampling": "linear"}}),
+    ({"training": {"ema_decay": 0.9}}, "training.weight_averaging = 'ema'", {"training": {"weight_averaging": "ema"}}),
+    ({"training": {"averaged_checkpoints": 3}}, "averaging = 'last'", {"training": {"weight_averaging": "last"}}),
+    ({"training": {"augmentation_ratio": 2.0}}, "training.augmentation", {"training": {"augmentation": "copy"}}),
+    ({"size": "tiny", "training": {"rdrop_alpha": 1.0}}, "a dropout above 0", {"encoder": {"dropout": 0.1}}),
+    ({"search": {"max_length_offset": 5}}, "search.max_length_ratio above 0", {"search": {"max_length_ratio": 2.0}}),
+    ({"search": {"min_length_offset": 5}}, "search.min_length_ratio above 0", {"search": {"min_length_ratio": 0.5}}),
+    ({"search": {"length_penalty_alpha": 2.0}}, "normalization = 'gnmt'", {"search": {"length_normalization": "gnmt"}}),
+    ({"search": {"coverage_penalty": 0.2}, "attention": {"type": "none"}}, "attention, but attention.type", {}),
 ]  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_what_only_written_outputs_have_is_refused_of_other_tasks(key: str) -> N
     section, _, name = key.rpartition(".")
     common: dict[str, Any] = {"task": "tag", "device": "cuda"}
     values = {"decoder.pretrained": "a.vec", "training.scheduled_sampling": "linear", "training.augmentation": "copy"}
-    values |= {"search.length_normalisation": "gnmt"}
+    values |= {"search.length_normalization": "gnmt"}
     value: Any = values.get(key, True if isinstance(flattened(preset("base"))[key], bool) else 2)
     given = joined(common, {section: {name: value}}) if section else {**common, name: value}
     with pytest.raises(ConfigError) as refused:
@@ -81,11 +81,13 @@ def test_what_only_written_outputs_have_is_refused_of_other_tasks(key: str) -> N
 
 
 def test_a_default_may_be_said() -> None:
-    refuse_idle(from_settings({"training": {"sampling_share": 0.25}, "search": {"length_power": 0.6}}, "test"))
+    refuse_idle(
+        from_settings({"training": {"sampling_probability": 0.25}, "search": {"length_penalty_alpha": 0.6}}, "test")
+    )
 
 
 def test_what_a_program_put_together_loses_its_idle_settings_alone() -> None:
-    config = from_settings({"encoder": {"residual": True, "layers": 1, "hidden_size": 7}}, "test")
+    config = from_settings({"encoder": {"residual": True, "num_layers": 1, "hidden_size": 7}}, "test")
     settled = without_idle(config)
     assert idle(config) and not idle(settled) and checked(settled)
     assert {k for k, v in flattened(config).items() if v != flattened(settled)[k]} == {"encoder.residual"}
@@ -93,21 +95,24 @@ def test_what_a_program_put_together_loses_its_idle_settings_alone() -> None:
 
 
 def searching(search: dict[str, Any]) -> Config:
-    return from_settings({"search": search, "data": {"maximum_length": 100}}, "test")
+    return from_settings({"search": search, "data": {"max_length": 100}}, "test")
 
 
 @pytest.mark.parametrize(
     ("search", "message"),
     [
-        ({"minimum_length": 5, "maximum_length": 4}, "search.minimum_length = 5 is beyond search.maximum_length = 4"),
-        ({"minimum_ratio": 2.0, "maximum_ratio": 1.5}, "minimum_ratio = 2.0 is beyond search.maximum_ratio = 1.5"),
+        ({"min_length": 5, "max_length": 4}, "search.min_length = 5 is beyond search.max_length = 4"),
         (
-            {"minimum_ratio": 1.0, "minimum_offset": 3, "maximum_ratio": 1.0},
-            "search.minimum_ratio = 1.0 and search.minimum_offset = 3 ask for more symbols than search.maximum_ratio = "
-            "1.0 allow, of every source: of one of 100 symbols 103 at least and 100 at most",
+            {"min_length_ratio": 2.0, "max_length_ratio": 1.5},
+            "min_length_ratio = 2.0 is beyond search.max_length_ratio = 1.5",
         ),
-        ({"minimum_length": 50, "maximum_ratio": 0.1}, "search.minimum_length = 50 ask for more"),
-        ({"minimum_ratio": 1.0, "minimum_offset": 9, "maximum_length": 5}, "10 symbols"),
+        (
+            {"min_length_ratio": 1.0, "min_length_offset": 3, "max_length_ratio": 1.0},
+            "search.min_length_ratio = 1.0 and search.min_length_offset = 3 ask for more symbols than "
+            "search.max_length_ratio = 1.0 allow, of every source: of one of 100 symbols 103 at least and 100 at most",
+        ),
+        ({"min_length": 50, "max_length_ratio": 0.1}, "search.min_length = 50 ask for more"),
+        ({"min_length_ratio": 1.0, "min_length_offset": 9, "max_length": 5}, "10 symbols"),
     ],
 )
 def test_limits_that_no_source_can_keep_are_refused(search: dict[str, Any], message: str) -> None:
@@ -117,10 +122,10 @@ def test_limits_that_no_source_can_keep_are_refused(search: dict[str, Any], mess
 
 
 def test_limits_that_cross_for_short_sources_alone_hold_and_are_told() -> None:
-    searching({"minimum_ratio": 0.5, "minimum_offset": 2, "maximum_ratio": 1.5})
+    searching({"min_length_ratio": 0.5, "min_length_offset": 2, "max_length_ratio": 1.5})
     model = load(copies_run().run)
     search = msgspec.structs.replace(
-        model.config.search, minimum_ratio=0.5, minimum_offset=2, maximum_ratio=1.0, maximum_offset=0
+        model.config.search, min_length_ratio=0.5, min_length_offset=2, max_length_ratio=1.0, max_length_offset=0
     )
     with pytest.warns(UserWarning, match="the longest holds"):
         found = model.with_search(search).predict(["a", "abcdabcd"])
@@ -129,26 +134,29 @@ def test_limits_that_cross_for_short_sources_alone_hold_and_are_told() -> None:
 
 def test_the_command_line_refuses_them() -> None:
     trained = copies_run()
-    asked = ("train", trained.files.train, "--dev", trained.files.dev, "--run", "unused", *flags(trained.config))
-    message = complaint(pellucid(*asked, "--training.average-decay", 0.5))
-    assert message == "training.average_decay = 0.5 needs training.average = 'ema', or it changes nothing"
-    message = complaint(pellucid(*asked, "--search.minimum-length", 100000))
-    assert "search.minimum_length = 100000 is beyond the greatest length, " in message
+    asked = ("train", trained.files.train, "--valid", trained.files.valid, "--run", "unused", *flags(trained.config))
+    message = complaint(pellucid(*asked, "--training.ema-decay", 0.5))
+    assert message == "training.ema_decay = 0.5 needs training.weight_averaging = 'ema', or it changes nothing"
+    message = complaint(pellucid(*asked, "--search.min-length", 100000))
+    assert "search.min_length = 100000 is beyond the greatest length, " in message
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--minimum-length", 100000], "--minimum-length = 100000 is beyond the greatest length, 15 (half as"),
-        (["--maximum-offset", 5], "--maximum-offset = 5 needs search.maximum_ratio above 0"),
-        (["--length-power", 2], "--length-power = 2.0 needs search.length_normalisation = 'gnmt'"),
-        (["--minimum-ratio", 3, "--maximum-ratio", 2], "--minimum-ratio = 3.0 is beyond --maximum-ratio = 2.0"),
-        (["--sample", 2, "--beam", 3], "--sample draws outputs, --beam searches for them: give one of them"),
+        (["--min-length", 100000], "--min-length = 100000 is beyond the greatest length, 15 (half as"),
+        (["--max-length-offset", 5], "--max-length-offset = 5 needs search.max_length_ratio above 0"),
+        (["--length-penalty-alpha", 2], "--length-penalty-alpha = 2.0 needs search.length_normalization = 'gnmt'"),
+        (
+            ["--min-length-ratio", 3, "--max-length-ratio", 2],
+            "--min-length-ratio = 3.0 is beyond --max-length-ratio = 2.0",
+        ),
+        (["--sample", 2, "--beam-size", 3], "--sample draws outputs, --beam-size searches for them: give one of them"),
         (["--sample", 2, "--coverage-penalty", 3], "--sample draws outputs, --coverage-penalty searches"),
         (["--top-k", 2], "--top-k needs --sample"),
     ],
 )
 @pytest.mark.parametrize("verb", ["predict", "evaluate"])
 def test_a_search_refuses_them(verb: str, given: list[object], message: str) -> None:
-    file = [copies_run().files.dev]
+    file = [copies_run().files.valid]
     assert message in complaint(pellucid(verb, copies_run().run, *file, *given))

@@ -75,8 +75,8 @@ def test_features_do_not_count_for_the_length_of_a_source() -> None:
     assert tagged.source_length == 3
 
 
-def test_target_normalisation_holds_for_references() -> None:
-    taken_apart = segmenters(msgspec.structs.replace(DataConfig(), target_normalisation="nfd"))
+def test_target_normalization_holds_for_references() -> None:
+    taken_apart = segmenters(msgspec.structs.replace(DataConfig(), target_normalization="nfd"))
     (accented,) = score([trace("e", ("e", "\u0301", END))], [("\u00e9",)], taken_apart)
     assert accented.exact
 

@@ -25,7 +25,7 @@ from pellucid.errors import ConfigError, DataError, InputError
 TRAIN, DEV = copies(40, seed=1), copies(10, seed=2)
 SETTINGS = {"size": "tiny", **SMALL, "training": {"epochs": 1, "batch_size": 8}}
 
-TRAINING = {"epochs": 30, "batch_size": 8, "learning_rate": 0.02, "validate_every": 30}
+TRAINING = {"epochs": 30, "batch_size": 8, "learning_rate": 0.02, "eval_interval": 30}
 """Enough to learn to copy."""
 
 
@@ -68,7 +68,7 @@ def plain_moments() -> object:
     """What a plain TSV file trains to."""
     folder = copies_run().run.parent / "plain"
     if not folder.exists():
-        pellucid.train(copies_run().files.train, copies_run().files.dev, folder, SETTINGS)
+        pellucid.train(copies_run().files.train, copies_run().files.valid, folder, SETTINGS)
     return outcome(folder)["moments"]
 
 
@@ -92,7 +92,7 @@ def test_the_development_file_may_have_another_format(tmp_path: Path) -> None:
 
 def test_training_returns_the_best_model(tmp_path: Path) -> None:
     files = copy_files(tmp_path)
-    trained = pellucid.train(str(files.train), files.dev, str(tmp_path / "run"), small_config({"epochs": 2}))
+    trained = pellucid.train(str(files.train), files.valid, str(tmp_path / "run"), small_config({"epochs": 2}))
     loaded = pellucid.load(tmp_path / "run")
     for one, other in zip(trained.predict(["ab", "c"]), loaded.predict(["ab", "c"]), strict=True):
         assert isinstance(one, pellucid.Trace) and one.output == other.output
@@ -101,7 +101,7 @@ def test_training_returns_the_best_model(tmp_path: Path) -> None:
 
 def test_a_finished_run_is_loaded_and_an_interrupted_one_goes_on(tmp_path: Path) -> None:
     files, run, config = copies_run()
-    again = pellucid.train(files.train, files.dev, run, config)
+    again = pellucid.train(files.train, files.valid, run, config)
     assert [t.output for t in again.predict(["abc"])] == [t.output for t in pellucid.load(run).predict(["abc"])]
 
 
@@ -118,7 +118,7 @@ def test_training_keeps_to_the_threads_of_its_settings(tmp_path: Path, monkeypat
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        pellucid.train(files.train, files.dev, tmp_path / "run", {**SETTINGS, "threads": 1})
+        pellucid.train(files.train, files.valid, tmp_path / "run", {**SETTINGS, "threads": 1})
         assert set(seen) == {1}
     finally:
         torch.set_num_threads(before)
@@ -126,7 +126,7 @@ def test_training_keeps_to_the_threads_of_its_settings(tmp_path: Path, monkeypat
 
 def test_progress_is_told_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = copy_files(tmp_path)
-    pellucid.train(files.train, files.dev, tmp_path / "run", SETTINGS)
+    pellucid.train(files.train, files.valid, tmp_path / "run", SETTINGS)
     said = capsys.readouterr()
     assert said.out == "" and "40 examples" in said.err and "stopped: all its passes" in said.err
 
@@ -139,7 +139,7 @@ def test_mistakes_are_input_errors(tmp_path: Path) -> None:
         (tmp_path / "trian.tsv", SETTINGS, "no such file or directory; did you mean 'train.tsv'?"),
     ):
         with pytest.raises(InputError) as caught:
-            pellucid.train(train, files.dev, tmp_path / "run", settings)
+            pellucid.train(train, files.valid, tmp_path / "run", settings)
         assert message in str(caught.value)
 
 
@@ -178,7 +178,7 @@ def test_features_end_to_end(tmp_path: Path) -> None:
 
 
 def test_added_features_end_to_end(tmp_path: Path) -> None:
-    """The same with features that are added to each symbol: learnt, saved, loaded, and no positions of a Trace."""
+    """The same with features that are added to each symbol: learned, saved, loaded, and no positions of a Trace."""
     tagged = [Example(e.source, e.target.upper(), "UP;NOUN") for e in TRAIN]
     tagged += [Example(e.source, e.target, "LOW;NOUN") for e in TRAIN]
     train, dev = write_pairs(tmp_path / "t.tsv", tagged), write_pairs(tmp_path / "d.tsv", tagged[35:45])
@@ -193,7 +193,7 @@ def test_added_features_end_to_end(tmp_path: Path) -> None:
     assert up.unknown == unknown.unknown == (3,) and without.added == ()
     assert json.loads(up.to_json())["added"] == ["UP", "NOUN"] and "added" not in json.loads(without.to_json())
     np.testing.assert_allclose(up.attention.sum(axis=1), 1, atol=1e-5)
-    wide = transducer.with_search(msgspec.structs.replace(transducer.config.search, coverage_penalty=0.2, beam_width=3))
+    wide = transducer.with_search(msgspec.structs.replace(transducer.config.search, coverage_penalty=0.2, beam_size=3))
     for other in (transducer.with_beam(3), wide, pellucid.load([tmp_path / "run"] * 2)):
         found = other.predict(sources, features=tags)
         assert [len(trace.source) for trace in found] == [trace.attention.shape[1] for trace in found] == [4, 4, 4, 1]
@@ -206,7 +206,7 @@ def test_features_do_not_count_for_the_greatest_length(tmp_path: Path) -> None:
     """What was read without complaint must not be refused after an epoch, when it is decoded."""
     tagged = [Example(e.source, e.target, "A;B;C;D") for e in TRAIN]
     train, dev = write_pairs(tmp_path / "t.tsv", tagged), write_pairs(tmp_path / "d.tsv", tagged[:9])
-    settings = {**SETTINGS, "data": {"features_column": "3", "maximum_length": 3}}
+    settings = {**SETTINGS, "data": {"features_column": "3", "max_length": 3}}
     transducer = pellucid.train(train, dev, tmp_path / "run", settings)
     assert len(transducer.predict(["abc"], features=["A;B;C;D"])[0].source) == 7
     with pytest.raises(DataError, match="source 1 has 4 symbols"):

@@ -166,14 +166,17 @@ def test_settings_of_numpy_are_settings_and_odd_ones_are_refused() -> None:
         ({"size": ["tiny"]}, "test: size: expected tiny, small, base or large, got ['tiny']"),
         ({"size": np.zeros(2)}, "test: size: expected tiny, small, base or large, got array([0., 0.])"),
         ({"data": {"source_column": b"1"}}, "test: data.source_column: expected a text, got b'1'"),
-        ({"search": {"maximum_ratio": 1e300}}, "test: search.maximum_ratio: expected a number of at most 1048576.0"),
+        (
+            {"search": {"max_length_ratio": 1e300}},
+            "test: search.max_length_ratio: expected a number of at most 1048576.0",
+        ),
     ]
     for settings, message in refused:
         with pytest.raises(ConfigError) as caught:
             from_settings(settings, "test")
         assert str(caught.value).startswith(message)
-    with pytest.raises(ConfigError, match=r"^search\.beam_width: expected a whole number, got <object"):
-        PLAIN.with_search(msgspec.structs.replace(PLAIN.config.search, beam_width=object()))
+    with pytest.raises(ConfigError, match=r"^search\.beam_size: expected a whole number, got <object"):
+        PLAIN.with_search(msgspec.structs.replace(PLAIN.config.search, beam_size=object()))
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -228,7 +231,7 @@ SEARCH = msgspec.structs.asdict(PLAIN.config.search)
 
 def with_width(value: Any) -> SearchConfig:  # noqa: ANN401 (whatever somebody may give)
     """A search with a width of any type."""
-    return msgspec.structs.replace(PLAIN.config.search, beam_width=value)
+    return msgspec.structs.replace(PLAIN.config.search, beam_size=value)
 
 
 NOT_A_TABLE = [
@@ -254,13 +257,13 @@ def test_a_section_of_settings_is_a_table(section: str, value: object, tmp_path:
 
 @pytest.mark.parametrize("table", [nested(600), nested(50_000), own()], ids=["600", "50000", "own"])
 def test_settings_nested_too_deep_are_refused_everywhere(table: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "a.toml").write_text("[data]\nsubwords = 5\n")
+    (tmp_path / "a.toml").write_text("[data]\nsubword_vocab_size = 5\n")
     calls: list[tuple[str, Callable[[], object]]] = [
         ("config: unknown key 'data.data'", lambda: from_settings(table, "config")),
         ("unknown key 'data.data'", lambda: load_config(tmp_path / "a.toml", table)),
         ("unknown key 'data.data'", lambda: checked(msgspec.structs.replace(PLAIN.config, data=table["data"]))),
         ("seed: expected a whole number", lambda: checked(msgspec.structs.replace(PLAIN.config, seed=table))),
-        ("search.beam_width: expected a whole number", lambda: PLAIN.with_search(with_width(table))),
+        ("search.beam_size: expected a whole number", lambda: PLAIN.with_search(with_width(table))),
     ]
     for message, call in calls:
         with pytest.raises(ConfigError, match=re.escape(message)) as caught:
@@ -280,10 +283,10 @@ def test_settings_nested_too_deep_are_refused_everywhere(table: dict[str, Any], 
     ids=str,
 )
 def test_arrays_are_no_settings(value: Any) -> None:  # noqa: ANN401
-    with pytest.raises(ConfigError, match=r"^search\.beam_width: expected a whole number, got "):
+    with pytest.raises(ConfigError, match=r"^search\.beam_size: expected a whole number, got "):
         PLAIN.with_search(with_width(value))
-    with pytest.raises(ConfigError, match=r"^search\.length_power: expected a number, got "):
-        checked(msgspec.structs.replace(PLAIN.config, search={**SEARCH, "length_power": value}))
+    with pytest.raises(ConfigError, match=r"^search\.length_penalty_alpha: expected a number, got "):
+        checked(msgspec.structs.replace(PLAIN.config, search={**SEARCH, "length_penalty_alpha": value}))
     with pytest.raises(ConfigError, match=r"^config: encoder\.cell: expected gru or lstm, got "):
         from_settings({"encoder": {"cell": value}}, "config")
     with pytest.raises(ConfigError, match=r"^config: data\.header: expected auto, true or false, got "):
@@ -293,7 +296,7 @@ def test_arrays_are_no_settings(value: Any) -> None:  # noqa: ANN401
 
 
 @pytest.mark.parametrize(
-    "key", ["source_column", "features_column", "source_symbols", "target_symbols", "features_symbols", "unscored"]
+    "key", ["source_column", "features_column", "source_symbols", "target_symbols", "features_symbols", "ignored_tag"]
 )
 def test_a_text_among_the_settings_has_whole_characters(key: str) -> None:
     """Half a character would stop a training when its settings are written."""
@@ -311,7 +314,7 @@ def test_what_a_values_own_methods_raise_is_a_mismatch() -> None:
     assert (
         convert_argument("name", Failing("ab"), str) == "ab" and convert_argument("name", FailingNumber(2), Width) == 2
     )
-    assert PLAIN.with_search(with_width(FailingNumber(2))).config.search.beam_width == 2
+    assert PLAIN.with_search(with_width(FailingNumber(2))).config.search.beam_size == 2
     for kind in (Device, Width, Iterable[str], Mapping[str, str]):
         assert "got 'a'" in message_of(Failing("a"), kind)
     with pytest.raises(OSError, match="the disk is gone"):

@@ -53,7 +53,7 @@ def drawn(score: str, lengths: list[int], units: int, seed: int) -> Case:
     generator = torch.Generator().manual_seed(seed)
     B, S, D = len(lengths), max(lengths), 3
     H = D if "dot" in score else 2
-    config = AttentionConfig(score=score, units=units, filters=units, filter_radius=units - 1)  # type: ignore[arg-type]
+    config = AttentionConfig(type=score, size=units, filters=units, filter_radius=units - 1)  # type: ignore[arg-type]
     attention = build_attention(config, H, D).double()
     shake(attention, seed)
     shapes = ((B, S, D), (B, 2, D), (B, H), (B, S))

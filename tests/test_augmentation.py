@@ -51,7 +51,7 @@ def test_pairs_that_share_nothing_cannot_be_made_up() -> None:
 def config_with(kind: str, share: float, seed: int = 1) -> Config:
     import msgspec
 
-    config = small_config({"epochs": 1, "augmentation": kind, "augmentation_share": share})
+    config = small_config({"epochs": 1, "augmentation": kind, "augmentation_ratio": share})
     return msgspec.structs.replace(config, seed=seed)
 
 
@@ -83,7 +83,7 @@ def test_made_up_pairs_teach_the_vocabularies_and_a_tag_that_no_user_needs(tmp_p
 
 def test_another_seed_makes_up_others(tmp_path: Path) -> None:
     words = [Example(f"{stem}ing", f"{stem}ed") for stem in ("walk", "talk", "jump", "look", "help", "turn")]
-    files = Files(write_pairs(tmp_path / "a.tsv", words), copy_files(tmp_path / "b").dev)
+    files = Files(write_pairs(tmp_path / "a.tsv", words), copy_files(tmp_path / "b").valid)
     counts: list[tuple[int, ...]] = []
     for seed in (1, 1, 2):
         folder = tmp_path / f"run{len(counts)}"

@@ -74,9 +74,9 @@ def test_a_network_has_the_average_within_and_its_own_bits_afterwards(
 @pytest.mark.parametrize("kind", ["ema", "last"])
 def test_the_average_is_judged_and_kept_and_training_does_not_see_it(tmp_path: Path, kind: str) -> None:
     files = copy_files(tmp_path)
-    settings = {"epochs": 3, "metric": "loss", "average_decay": 0.9, "average_last": 2}
+    settings = {"epochs": 3, "metric": "loss", "ema_decay": 0.9, "averaged_checkpoints": 2}
     plainly = train_to_end(files, tmp_path / "none", small_config(settings, dropout=0.2))
-    events = train_to_end(files, tmp_path / kind, small_config({**settings, "average": kind}, dropout=0.2))
+    events = train_to_end(files, tmp_path / kind, small_config({**settings, "weight_averaging": kind}, dropout=0.2))
     own, average = (tensors(tmp_path / name / "training.safetensors")[0] for name in ("none", kind))
     assert all(average[name] == value for name, value in own.items())
     assert any(name.startswith("average.") for name in average) and not any(n.startswith("average.") for n in own)
@@ -95,5 +95,5 @@ def test_the_average_is_judged_and_kept_and_training_does_not_see_it(tmp_path: P
 def test_another_average_is_another_configuration(tmp_path: Path) -> None:
     files: Files = copy_files(tmp_path)
     train_to_end(files, tmp_path / "run", small_config({"epochs": 1}))
-    with pytest.raises(RunError, match=r"training\.average: 'none' in the run, 'ema' now"):
-        train_to_end(files, tmp_path / "run", small_config({"epochs": 1, "average": "ema"}))
+    with pytest.raises(RunError, match=r"training\.weight_averaging: 'none' in the run, 'ema' now"):
+        train_to_end(files, tmp_path / "run", small_config({"epochs": 1, "weight_averaging": "ema"}))

@@ -42,31 +42,31 @@ NORMALIZED_TOLERANCE = 2e-3
 
 # Values of the settings that are no literals and no booleans. A new such setting needs its values here.
 SIZES: dict[str, tuple[Hashable, ...]] = {
-    "layers": (1, 2),
+    "num_layers": (1, 2),
     "dropout": (0.0, 0.5),
     "embedding_dropout": (0.0, 0.5),
     "recurrent_dropout": (0.0, 0.5),
     "embedding_size": (3,),
     "convolutions": ((), (1, 3)),
-    "units": (4,),
+    "size": (4,),
     "filters": (2,),
     "filter_radius": (1,),
-    "heads": (1, 2),
+    "num_heads": (1, 2),
 }
 ELSEWHERE = {
     *("encoder.hidden_size", "decoder.hidden_size"),  # agree with each other, below
     *("encoder.pretrained", "decoder.pretrained"),  # files of vectors, read before the network computes
-    *("encoder.features", "decoder.steps"),  # of data with features, and of another task
+    *("encoder.features", "decoder.num_hops"),  # of data with features, and of another task
 }
 LIMITS: dict[str, tuple[Hashable, ...]] = {
-    "search.maximum_length": (4, 6),
-    "search.minimum_length": (0, 2),
-    "search.maximum_ratio": (0.0, 0.75),
-    "search.maximum_offset": (0, 1),
-    "search.minimum_ratio": (0.0, 0.5),
-    "search.minimum_offset": (0, 1),
-    "search.beam_width": (1, 3),
-    "search.length_power": (0.6, 1.0),
+    "search.max_length": (4, 6),
+    "search.min_length": (0, 2),
+    "search.max_length_ratio": (0.0, 0.75),
+    "search.max_length_offset": (0, 1),
+    "search.min_length_ratio": (0.0, 0.5),
+    "search.min_length_offset": (0, 1),
+    "search.beam_size": (1, 3),
+    "search.length_penalty_alpha": (0.6, 1.0),
     "search.coverage_penalty": (0.0, 0.3),
     "search.batch_size": (2, 128),
 }
@@ -111,7 +111,7 @@ def base_config() -> Config:
 
 def configured(row: Row) -> Config:
     """The configuration of a row; a decoder has as many units as a memory, so that states may be compared."""
-    settings: dict[str, dict[str, Any]] = {"encoder": {"hidden_size": 3}, "decoder": {}, "attention": {"units": 4}}
+    settings: dict[str, dict[str, Any]] = {"encoder": {"hidden_size": 3}, "decoder": {}, "attention": {"size": 4}}
     for name, value in row.items():
         section, _, key = name.partition(".")
         if section in settings:
@@ -132,7 +132,7 @@ def is_valid(row: Row) -> bool:
         configured(row)
     except ConfigError:
         return False
-    return not (row.get("options.masked") and row.get("attention.score") == "none")
+    return not (row.get("options.masked") and row.get("attention.type") == "none")
 
 
 @cache
@@ -174,9 +174,15 @@ def searches() -> list[Row]:
     """
     network: dict[str, Sequence[Hashable]] = {
         name: factors()[name]
-        for name in ("attention.score", "attention.heads", "decoder.cell", "decoder.copying", "decoder.order")
+        for name in (
+            "attention.type",
+            "attention.num_heads",
+            "decoder.cell",
+            "decoder.pointer_generator",
+            "decoder.order",
+        )
     }
-    layers = {name: factors()[name] for name in ("decoder.layers", "decoder.layer_normalisation", "decoder.output")}
+    layers = {name: factors()[name] for name in ("decoder.num_layers", "decoder.layer_normalization", "decoder.output")}
     search: dict[str, Any] = values_of("search", SearchConfig, LIMITS)
     every = {**network, **layers, **search, **ASKED}
     plain: dict[str, Any] = {**every, "options.prefix": ("",), "options.forbidden": ((),), "options.required": ((),)}
@@ -230,7 +236,7 @@ def updated(network: EncoderDecoder, batch: Batch, seed: int) -> dict[str, torch
 
 
 def tolerance_of(config: Config) -> float:
-    normalized = {config.encoder.layer_normalisation, config.decoder.layer_normalisation} != {"none"}
+    normalized = {config.encoder.layer_normalization, config.decoder.layer_normalization} != {"none"}
     return NORMALIZED_TOLERANCE if normalized else TOLERANCE
 
 
@@ -261,7 +267,7 @@ def test_an_update_equals_the_reference_in_double_precision() -> None:
     for seed, row in enumerate(networks()):
         config = configured(row)
         single, double = pair_of_networks(config, seed)
-        if config.attention.score != "monotonic":  # which draws other noise in float64
+        if config.attention.type != "monotonic":  # which draws other noise in float64
             single.train(), double.train()
         with watched() as chosen:
             got = updated(single, batch, seed)
@@ -281,7 +287,7 @@ def outputs_of(row: Row, network: EncoderDecoder) -> list[list[Trace]]:
     config = configured(row)
     config = msgspec.structs.replace(config, search=msgspec.structs.replace(config.search, **search))
     model = Transducer(config, vocabularies(), network, Options(**options))  # type: ignore[arg-type]
-    return model.hypotheses(EXAMPLES, 1 if config.search.beam_width == 1 else 2)  # a list of two needs a beam
+    return model.hypotheses(EXAMPLES, 1 if config.search.beam_size == 1 else 2)  # a list of two needs a beam
 
 
 def test_a_search_equals_the_reference_in_double_precision() -> None:
@@ -352,7 +358,7 @@ def test_a_part_is_given_unless_it_is_empty_or_the_default() -> None:
     }
     assert not any(given for _, given in parts_given("constraints", Constraints()))
     assert dict(parts_given("constraints", Constraints(required=np.ones(1, np.int64))))["constraints.required"]
-    assert ("search.beam_width", 1) in settings_of("search", config_of({}).search)
+    assert ("search.beam_size", 1) in settings_of("search", config_of({}).search)
 
 
 def test_a_subclass_whose_equations_may_be_others_has_no_kernel() -> None:

@@ -84,14 +84,14 @@ def test_targets_are_closed_by_the_end_symbol_and_the_unknown_is_unknown() -> No
 
 @given(EXAMPLES, EXAMPLES, SEGMENTERS, st.integers(1, 3), st.integers(1, 9))
 def test_all_at_once_gives_the_ids_of_one_by_one(
-    known: list[Example], examples: list[Example], cut: Segmenters, minimum_count: int, texts: int
+    known: list[Example], examples: list[Example], cut: Segmenters, min_count: int, texts: int
 ) -> None:
-    learnt = learn_vocabularies(known, cut, minimum_count)
+    learned = learn_vocabularies(known, cut, min_count)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(vocabulary_module, "TEXTS", texts)
-        encoded = encode(examples, cut, learnt)
-    source = ragged(encode_source(example, cut, learnt) for example in examples)
-    target = ragged([*learnt.target.encode(cut.target.split(example.target)), EOS] for example in examples)
+        encoded = encode(examples, cut, learned)
+    source = ragged(encode_source(example, cut, learned) for example in examples)
+    target = ragged([*learned.target.encode(cut.target.split(example.target)), EOS] for example in examples)
     for column, expected in zip(encoded, (source, target), strict=True):
         for found, wanted in zip(column, expected, strict=True):
             assert found.tolist() == wanted.tolist()

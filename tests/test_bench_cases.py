@@ -31,11 +31,11 @@ def test_other_words_are_refused(words: tuple[str, tuple[str, ...], tuple[str, .
 def test_both_directions_together_are_as_large_as_the_decoder(name: str) -> None:
     config = config_of(Asked("train", name, CASES[name], "lstm"))
     assert memory_size(config.encoder) == config.decoder.hidden_size == CASES[name].hidden
-    assert (config.encoder.directions, config.attention.score) == ("both", "additive")
+    assert (config.encoder.bidirectional, config.attention.type) == (True, "additive")
     assert (config.encoder.cell, config.decoder.cell) == ("lstm", "lstm")
 
 
 def test_outputs_are_forced_to_as_many_symbols_as_there_are_digits() -> None:
     search = config_of(small("beam")).search
-    assert (search.minimum_length, search.maximum_length, search.beam_width) == (3, 3, BEAM)
-    assert config_of(small("greedy")).search.beam_width == 1
+    assert (search.min_length, search.max_length, search.beam_size) == (3, 3, BEAM)
+    assert config_of(small("greedy")).search.beam_size == 1

@@ -14,5 +14,5 @@ def test_stages_come_from_a_process_too() -> None:
 
 def test_what_fails_there_is_told_here() -> None:
     broken = msgspec.structs.replace(small(), case=msgspec.structs.replace(small().case, units=0))
-    with pytest.raises(RunError, match=r"measuring train tiny gru failed: .*attention\.units"):
+    with pytest.raises(RunError, match=r"measuring train tiny gru failed: .*attention\.size"):
         measured(broken)

@@ -56,7 +56,7 @@ def test_greedy_search_is_a_third_of_the_products_of_an_update() -> None:
 def test_a_step_has_the_products_that_pytorch_counts(cell: str, gates: int) -> None:
     sizes = {"cell": cell, "embedding_size": 3}
     config = config_of(
-        {"encoder": {**sizes, "hidden_size": 2}, "decoder": {**sizes, "hidden_size": 5}, "attention": {"units": 7}}
+        {"encoder": {**sizes, "hidden_size": 2}, "decoder": {**sizes, "hidden_size": 5}, "attention": {"size": 7}}
     )
     network = network_of(config, 1, torch.float32)
     rows, length, symbols = 6, 8, len(vocabularies().target)

@@ -29,7 +29,7 @@ def test_the_card_tells_the_model_and_its_data() -> None:
     assert f"{sum(tensor.numel() for tensor in held.values()):,} parameters" in card()
     assert "Trained on 300 examples: 3,000 samples in 150 updates" in card()
     cell = digits_run().config.encoder.cell.upper()
-    assert f"with additive attention: both-ways {cell} encoder of 1 layer(s) of 16 units a direction" in card()
+    assert f"with additive attention: bidirectional {cell} encoder of 1 layer(s) of 16 units per direction" in card()
     assert "Source: 16 symbols ('characters'), longest 17." in card()
     assert "Target: 10 symbols ('characters'), longest 3." in card()
     assert "Stopped because all its passes over the data are done." in card()

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 from torch import Tensor
-from trained_runs import copies, small_config, tensors
+from trained_runs import copies, copies_run, small_config, tensors
 
 from pellucid.config.settings import Config
 from pellucid.data.batches import encode
@@ -23,6 +24,7 @@ from pellucid.errors import DivergenceError, RunError
 from pellucid.tasks.registry import build_network
 from pellucid.training.checkpoint import load_network, network_file, restore_session, save_session
 from pellucid.training.loop import Progress, Session, build_optimizer, fit
+from pellucid.training.run_folder import load
 
 EXAMPLES = copies(12, seed=1)
 
@@ -71,12 +73,12 @@ def test_saving_changes_nothing_and_needs_no_update(tmp_path: Path) -> None:
 
 
 COURSES: Mapping[str, Mapping[str, Any]] = {
-    "all passes": {"epochs": 2.4, "validate_every": 0.7},
+    "all passes": {"epochs": 2.4, "eval_interval": 0.7},
     "patience": {"epochs": 9, "patience": 2, "learning_rate": 0.3},
-    "plateau": {"epochs": 9, "patience": 5, "schedule": "plateau", "learning_rate": 0.3, "validate_every": 0.5},
-    "tokens": {"epochs": 2, "batch_by": "tokens", "batch_size": 20, "validate_every": 1.3},
-    "several validations in one update": {"epochs": 2, "validate_every": 0.1},
-    "one validation, at the end": {"epochs": 1.5, "validate_every": 1000.0},
+    "plateau": {"epochs": 9, "patience": 5, "lr_schedule": "plateau", "learning_rate": 0.3, "eval_interval": 0.5},
+    "tokens": {"epochs": 2, "batch_type": "tokens", "batch_size": 20, "eval_interval": 1.3},
+    "several validations in one update": {"epochs": 2, "eval_interval": 0.1},
+    "one validation, at the end": {"epochs": 1.5, "eval_interval": 1000.0},
     "one update": {"epochs": 1e-9},
 }
 
@@ -219,7 +221,7 @@ def test_the_file_is_safetensors_with_readable_notes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("score", ["additive", "location"])
 def test_parameters_alone_come_back(tmp_path: Path, score: str) -> None:
     config = small_config({"epochs": 9})
-    attention = msgspec.structs.replace(config.attention, score=score)
+    attention = msgspec.structs.replace(config.attention, type=score)
     config = msgspec.structs.replace(config, attention=attention)
     one, other = new_session(config, 3), new_session(config)
     (tmp_path / "a.safetensors").write_bytes(network_file(one.transducer.network))
@@ -304,7 +306,7 @@ def test_a_progress_that_is_not_json_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [torch.tensor(-1), torch.tensor(3), torch.tensor(2**62)])
 @pytest.mark.parametrize("part", ["optimizer.encoder.table.weight.count", "average.count"])
 def test_a_count_of_updates_that_no_training_comes_to_is_refused(tmp_path: Path, part: str, count: Tensor) -> None:
-    session = new_session(small_config({"epochs": 9, "average": "ema"}), updates=2)
+    session = new_session(small_config({"epochs": 9, "weight_averaging": "ema"}), updates=2)
     path = tmp_path / "a.safetensors"
     save_session(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
@@ -322,7 +324,7 @@ def test_a_checkpoint_of_another_format_is_refused_by_name(tmp_path: Path) -> No
     save_session(path, session, "data")
     held, (_, notes) = safetensors.torch.load_file(path), tensors(path)
     path.write_bytes(safetensors.torch.save(held, {**notes, "format": "1"}))
-    with pytest.raises(RunError, match=r"a\.safetensors is of format 1, and this version of Pellucid reads format 2$"):
+    with pytest.raises(RunError, match=r"a\.safetensors is of format 1, and this version of Pellucid reads format 3"):
         restore_session(path, session, "data")
 
 
@@ -364,3 +366,16 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     network = new_session(small_config({"epochs": 9})).transducer.network
     with pytest.raises(RunError, match=r"^cannot read .*none\.safetensors: no such file or directory"):
         load_network(tmp_path / "none.safetensors", network)
+
+
+def test_a_run_of_an_older_format_is_refused_with_one_sentence(tmp_path: Path) -> None:
+    """Its configuration has settings under other names, but it is the format that is told."""
+    run = shutil.copytree(copies_run().run, tmp_path / "run")
+    path = run / "model.safetensors"
+    path.write_bytes(safetensors.torch.save(safetensors.torch.load_file(path), {"format": "1"}))
+    text = (run / "config.toml").read_text("utf-8")
+    assert "bidirectional = true" in text
+    (run / "config.toml").write_text(text.replace("bidirectional = true", 'directions = "both"'), "utf-8")
+    message = rf"{re.escape(str(path))} is of format 1, and this version of Pellucid reads format 2: train"
+    with pytest.raises(RunError, match=message):
+        load(run)

@@ -91,7 +91,7 @@ def test_what_is_of_written_outputs_is_refused(task: Task) -> None:
         model.samples([Example("ab", "")], Drawing(samples=2))
     with pytest.raises(ConfigError, match="prefixes: "):
         model.trace([Example("ab", "")], prefixes=["C"])
-    with pytest.raises(ConfigError, match=r"search\.beam_width = \d+ needs task = 'transduce'"):
+    with pytest.raises(ConfigError, match=r"search\.beam_size = \d+ needs task = 'transduce'"):
         model.with_beam(3)
     if task == "tag":
         with pytest.raises(ConfigError, match="gives one tagging"):
@@ -112,6 +112,6 @@ def test_an_ensemble_has_the_mean_of_its_members(task: Task) -> None:
 
 def test_models_of_different_tasks_do_not_answer_together() -> None:
     pairs = [Example("ab", "1"), Example("ab", "2")]
-    point, kind = (answerer_of(config_of(task, data={"maximum_length": 2}), pairs) for task in ("point", "classify"))
+    point, kind = (answerer_of(config_of(task, data={"max_length": 2}), pairs) for task in ("point", "classify"))
     with pytest.raises(RunError, match="differ in task"):
         ensemble_of([point, kind], ["one", "other"])

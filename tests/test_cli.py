@@ -68,7 +68,7 @@ def test_a_verb_like_no_other_gets_no_suggestion() -> None:
 )
 def test_a_misspelt_flag_is_told_the_nearest(verb: str, flag: str, right: str) -> None:
     files, run, _ = copies_run()
-    needed = {"train": [files.train, "--dev", files.dev, "--run", run]}.get(verb, [run, files.dev])
+    needed = {"train": [files.train, "--valid", files.valid, "--run", run]}.get(verb, [run, files.valid])
     done = pellucid(verb, *needed, flag, "3")
     assert done.code == 2 and flag in done.err and right in done.err and "Traceback" not in done.err
 
@@ -82,7 +82,7 @@ def test_a_misspelt_flag_is_told_the_nearest(verb: str, flag: str, right: str) -
         (["--training.learning-rate", "1_0"], "--training.learning-rate: expected a number, got '1_0'"),
         (["--training.learning-rate", "1e-400"], "expected a number that a float can hold, got '1e-400'"),
         (["--size=smal"], "size: expected tiny, small, base or large, got 'smal'; did you mean 'small'?"),
-        (["--encoder.layers", "0"], "encoder.layers: expected a whole number of at least 1, got 0"),
+        (["--encoder.num-layers", "0"], "encoder.num_layers: expected a whole number of at least 1, got 0"),
         (["--training.learning-rate", "inf"], "training.learning_rate: expected a finite number, got inf"),
         (["--training.learning-rate", "nan"], "training.learning_rate: expected"),
         (["--encoder.dropout", "1.0"], "encoder.dropout: expected a number below 1.0, got 1.0"),
@@ -94,7 +94,9 @@ def test_a_misspelt_flag_is_told_the_nearest(verb: str, flag: str, right: str) -
 )
 def test_a_wrong_setting_is_told_by_its_key(tmp_path: Path, flags: list[str], message: str) -> None:
     files = copies_run().files
-    assert message in complaint(pellucid("train", files.train, "--dev", files.dev, "--run", tmp_path / "run", *flags))
+    assert message in complaint(
+        pellucid("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags)
+    )
     assert not (tmp_path / "run" / "config.toml").exists()
 
 
@@ -103,7 +105,7 @@ def test_a_wrong_setting_is_told_by_its_key(tmp_path: Path, flags: list[str], me
     [
         ("[encoder]\nhiden_size = 3\n", "unknown key 'encoder.hiden_size'; did you mean 'encoder.hidden_size'?"),
         ("szie = 'tiny'\n", "unknown key 'szie'; did you mean 'size'?"),
-        ("[encoder]\nlayers = 'two'\n", "encoder.layers: expected a whole number, got 'two'"),
+        ("[encoder]\nnum_layers = 'two'\n", "encoder.num_layers: expected a whole number, got 'two'"),
         ("encoder = 3\n", "encoder: expected a table, got 3"),
         ("[encoder\n", "is not TOML: "),
         ("\xff", "is not TOML: "),
@@ -113,7 +115,7 @@ def test_a_wrong_file_of_settings_is_told_by_name_and_key(tmp_path: Path, toml: 
     (tmp_path / "a.toml").write_bytes(toml.encode("latin-1"))
     files = copy_files(tmp_path)
     given = ("--run", tmp_path / "run", "--config", tmp_path / "a.toml")
-    told = complaint(pellucid("train", files.train, "--dev", files.dev, *given))
+    told = complaint(pellucid("train", files.train, "--valid", files.valid, *given))
     assert str(tmp_path / "a.toml") in told and message in told
 
 

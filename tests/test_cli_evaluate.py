@@ -113,7 +113,7 @@ def test_the_tables_tell_the_same_numbers() -> None:
 
 
 def test_judging_the_development_file_repeats_the_card() -> None:
-    found = report(digits_run().files.dev)
+    found = report(digits_run().files.valid)
     card = (digits_run().run / "card.md").read_text("utf-8")
     assert f"exact match {found['exact_match']:.2f} % (word error rate {found['wer']:.2f} %)" in card
     assert f"symbol error rate {found['symbol_error_rate']:.2f} %" in card
@@ -155,7 +155,7 @@ def test_standard_input_is_a_file_too(tmp_path: Path) -> None:
 
 
 def test_long_names_of_runs_are_told_apart(tmp_path: Path) -> None:
-    run, file = digits_run().run, digits_run().files.dev
+    run, file = digits_run().run, digits_run().files.valid
     names = ["a-long-name-that-all-runs-begin-with-seed-one", "a-long-name-that-all-runs-begin-with-seed-two"]
     runs = [copy_of(run, tmp_path / name) for name in names]
     done = pellucid("evaluate", *runs, file, "--html", tmp_path / "page.html")
@@ -187,7 +187,7 @@ def test_two_runs_are_compared(tmp_path: Path) -> None:
 
 def test_the_page_of_a_run_lists_its_errors(tmp_path: Path) -> None:
     assert evaluate(pairs_file(), "--html", tmp_path / "a.html", "--nbest", "2").code == 0
-    wrong = report(pairs_file(), "--beam", "2", "--worst", "100")["worst"]
+    wrong = report(pairs_file(), "--beam-size", "2", "--worst", "100")["worst"]
     (errors,) = parts_of(written_document(tmp_path / "a.html"), ReportExamples, "Errors")
     assert len(errors.examples) == len(wrong) > 0 and {len(each.items[0].traces) for each in errors.examples} == {2}
     assert "ends with .html" in complaint(evaluate(pairs_file(), "--html", tmp_path / "a.htm"))
@@ -197,9 +197,9 @@ def test_nbest_tells_how_often_the_right_one_is_near() -> None:
     found = report(pairs_file(), "--nbest", "3")
     shares = [each["accuracy"] for each in found["oracle"]]
     assert len(shares) == 3 and shares == sorted(shares) and shares[0] == pytest.approx(found["exact_match"])
-    assert report(pairs_file(), "--beam", "3")["exact_match"] == found["exact_match"]
+    assert report(pairs_file(), "--beam-size", "3")["exact_match"] == found["exact_match"]
     assert 0 < found["mean_reciprocal_rank"] <= shares[-1] / 100
-    assert report(pairs_file(), "--nbest", "3", "--beam", "2")["oracle"] == found["oracle"]
+    assert report(pairs_file(), "--nbest", "3", "--beam-size", "2")["oracle"] == found["oracle"]
     assert "--nbest: expected 1 to 1,024 outputs, got 0" in complaint(evaluate(pairs_file(), "--nbest", "0"))
 
 

@@ -41,8 +41,8 @@ def test_the_view_keeps_to_its_width_and_to_ascii() -> None:
 
 def test_as_many_are_shown_as_asked() -> None:
     assert look("-", "--most", "2", stdin=b"one\n" * 5).out.count("one →") == 2
-    done = look(digits_run().files.dev, "--terminal")
-    count = len(digits_run().files.dev.read_text("utf-8").splitlines())
+    done = look(digits_run().files.valid, "--terminal")
+    count = len(digits_run().files.valid.read_text("utf-8").splitlines())
     assert done.out.count("→") >= 10 and f"10 of {count:,} sources are shown: --most shows more" in done.err
     done = look("-", "--most", 2, stdin=b"one\ntwo\nsix\n")
     assert "2 sources are shown, and no more are read" in done.err
@@ -50,7 +50,7 @@ def test_as_many_are_shown_as_asked() -> None:
 
 
 def test_without_a_file_the_terminal_shows_the_runs_own_development_file(tmp_path: Path) -> None:
-    own, given = look("--terminal"), look(digits_run().files.dev, "--terminal")
+    own, given = look("--terminal"), look(digits_run().files.valid, "--terminal")
     assert own == given and own.code == 0 and own.out.count(" → ") == 10
     done = look("--export", tmp_path / "a.json")
     assert done.code == 0 and json.loads((tmp_path / "a.json").read_text())["text"] in own.out
@@ -86,7 +86,7 @@ def page_of(path: Path) -> Any:  # noqa: ANN401 (whatever a page holds)
 
 
 def test_a_page_of_a_whole_file(tmp_path: Path) -> None:
-    done = look(digits_run().files.dev, "--export", tmp_path / "page.html", "--items", 12)
+    done = look(digits_run().files.valid, "--export", tmp_path / "page.html", "--items", 12)
     assert (done.code, done.out) == (0, f"{tmp_path / 'page.html'}\n")
     assert done.err == "pellucid: decoding 40 examples of dev.tsv\n"
     told = page_of(tmp_path / "page.html")
@@ -105,7 +105,7 @@ def test_a_page_of_sources_and_of_several_runs(tmp_path: Path) -> None:
     (tmp_path / "sources.txt").write_text("one\ntwo\n")
     done = pellucid(
         *("look", digits_run().run, digits_run().run, tmp_path / "sources.txt"),
-        *("--export", tmp_path / "page.html", "--beam", 2),
+        *("--export", tmp_path / "page.html", "--beam-size", 2),
     )
     assert done.code == 0
     told = page_of(tmp_path / "page.html")
@@ -120,7 +120,7 @@ def test_a_page_of_standard_input(tmp_path: Path) -> None:
 
 def test_the_page_is_served_until_ctrl_c() -> None:
     process = subprocess.Popen(
-        command("look", digits_run().run, digits_run().files.dev, "--no-open"),
+        command("look", digits_run().run, digits_run().files.valid, "--no-open"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -140,7 +140,7 @@ def test_a_port_that_is_taken_is_told() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        message = complaint(look(digits_run().files.dev, "--port", taken.getsockname()[1]))
+        message = complaint(look(digits_run().files.valid, "--port", taken.getsockname()[1]))
     assert message.startswith("--port ") and message.endswith("address already in use")
 
 
@@ -152,7 +152,7 @@ def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_what_is_written_is_not_shown_here_too(tmp_path: Path) -> None:
-    message = complaint(look(digits_run().files.dev, "--terminal", "--export", tmp_path / "a.html"))
+    message = complaint(look(digits_run().files.valid, "--terminal", "--export", tmp_path / "a.html"))
     assert message == "--terminal shows FILE here and --export writes it: expected one of them"
     assert list(tmp_path.iterdir()) == []
 
@@ -165,7 +165,7 @@ def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg", "a.html", "a.json", "a.tex"])
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path, name: str) -> None:
-    done = look(digits_run().files.dev, "--export", tmp_path / "none" / name)
+    done = look(digits_run().files.valid, "--export", tmp_path / "none" / name)
     assert done.code == 2 and done.out == ""
     assert done.err.endswith(f"cannot write {tmp_path / 'none' / name}: no such file or directory\n")
 

@@ -59,7 +59,7 @@ def test_empty_lines_have_empty_outputs_and_every_line_has_one(lines: list[str],
 
 
 def test_a_beam_is_what_python_finds_and_its_scores_are_no_worse() -> None:
-    done = predict("--beam", 5, "--format", "tsv", stdin="".join(f"{source}\n" for source in SOURCES))
+    done = predict("--beam-size", 5, "--format", "tsv", stdin="".join(f"{source}\n" for source in SOURCES))
     assert done.code == 0 and done.err == ""
     rows = [line.split("\t") for line in done.out.splitlines()]
     transducer = load(digits_run().run)
@@ -71,8 +71,8 @@ def test_a_beam_is_what_python_finds_and_its_scores_are_no_worse() -> None:
 
 @pytest.mark.parametrize("width", [0, -1, 5000])
 def test_a_width_that_is_none_is_refused(width: int) -> None:
-    done = predict("--beam", width, stdin="one\n")
-    assert done.out == "" and complaint(done).startswith("--beam: expected a whole number of at ")
+    done = predict("--beam-size", width, stdin="one\n")
+    assert done.out == "" and complaint(done).startswith("--beam-size: expected a whole number of at ")
     assert done.err.endswith(f", got {width}\n")
 
 
@@ -162,8 +162,8 @@ def test_unknown_symbols_are_counted() -> None:
 
 def test_cut_outputs_are_counted(tmp_path: Path) -> None:
     run = copy_of(digits_run().run, tmp_path / "run")
-    settings = (run / "config.toml").read_text().replace("[search]", "[search]\nmaximum_length = 1\n#")
-    (run / "config.toml").write_text(settings.replace("\nmaximum_length = 0", ""))
+    settings = (run / "config.toml").read_text().replace("[search]", "[search]\nmax_length = 1\n#")
+    (run / "config.toml").write_text(settings.replace("\nmax_length = 0", ""))
     done = pellucid("predict", run, stdin=b"one\nnine nine nine\n")
     assert done.code == 0 and outputs(done.out)[1] == expected(["nine nine nine"])[0][:1]
     assert done.err == "pellucid: 1 output cut at the greatest length\n"
@@ -220,7 +220,7 @@ def test_features_are_read_from_their_column(tmp_path: Path) -> None:
     tagged.append(Example("aa", "x", "V"))
     files = Files(write_pairs(tmp_path / "t.tsv", tagged[:9]), write_pairs(tmp_path / "d.tsv", tagged[6:]))
     train_to_end(files, tmp_path / "run", small_config({"epochs": 1}, data={"features_column": "3"}))
-    done = pellucid("predict", tmp_path / "run", files.dev, "--format", "jsonl")
+    done = pellucid("predict", tmp_path / "run", files.valid, "--format", "jsonl")
     traces = [json.loads(line) for line in outputs(done.out)]
     assert [trace["source"] for trace in traces] == [[*e.features.split(";"), *e.source] for e in tagged[6:]]
     alone = json.loads(pellucid("predict", tmp_path / "run", "--format", "jsonl", stdin=b"ab\n").out)
@@ -245,7 +245,7 @@ def test_lists_lose_no_line() -> None:
     assert text == ["\t".join(trace.output for trace in traces) for traces in lists]
     told = [json.loads(line) for line in outputs(predict("--nbest", 3, "--format", "jsonl", stdin=stdin).out)]
     assert [[trace["output"] for trace in line] for line in told] == [[t.output for t in each] for each in lists]
-    some = outputs(predict("--beam", 4, "--until", 0.5, stdin=stdin).out)
+    some = outputs(predict("--beam-size", 4, "--until", 0.5, stdin=stdin).out)
     assert len(some) == 3 and some[0].split("\t")[0] == lists[0][0].output
 
 
@@ -269,10 +269,10 @@ def test_samples_are_the_same_for_the_same_seed_however_they_arrive() -> None:
         (("--temperature", 2), "--temperature needs --sample"),
         (("--sample", 2, "--nbest", 2), "give one of them"),
         (("--sample", 2, "--top-p", 0), "--top-p: expected a number above 0.0, got 0.0"),
-        (("--until", 0.5), "it needs --nbest, or a wider --beam"),
+        (("--until", 0.5), "it needs --nbest, or a wider --beam-size"),
         (("--nbest", 2, "--until", 2), "--until: expected a share above 0 and at most 1, got 2.0"),
         (("--forbid", "é"), "the model never writes the symbol 'é'"),
-        (("--maximum-ratio", -1), "--maximum-ratio: expected a number of at least 0.0, got -1.0"),
+        (("--max-length-ratio", -1), "--max-length-ratio: expected a number of at least 0.0, got -1.0"),
     ],
 )
 def test_what_contradicts_itself_is_refused(arguments: tuple[object, ...], message: str) -> None:
@@ -281,12 +281,21 @@ def test_what_contradicts_itself_is_refused(arguments: tuple[object, ...], messa
 
 def test_constraints_and_scores_from_the_command_line() -> None:
     done = predict(
-        "--prefix", "7", "--forbid", "1", "--require", "3", "--require", "4", "--beam", 3, stdin="one\ntwo\n"
+        "--prefix", "7", "--forbid", "1", "--require", "3", "--require", "4", "--beam-size", 3, stdin="one\ntwo\n"
     )
     assert all(line[0] == "7" and "1" not in line and {"3", "4"} <= {*line} for line in outputs(done.out))
-    ranked = ("--length-normalisation", "gnmt", "--length-power", 1, "--coverage-penalty", 0.1, "--minimum-length", 2)
+    ranked = (
+        "--length-normalization",
+        "gnmt",
+        "--length-penalty-alpha",
+        1,
+        "--coverage-penalty",
+        0.1,
+        "--min-length",
+        2,
+    )
     assert all(len(line) >= 2 for line in outputs(predict(*ranked, stdin="one\ntwo\n").out))
-    told = json.loads(predict("--beam", 2, "--lattice", "--format", "jsonl", stdin="one\n").out)
+    told = json.loads(predict("--beam-size", 2, "--lattice", "--format", "jsonl", stdin="one\n").out)
     assert told["lattice"]["symbols"] and told["output"] == expected(["one"])[0]
 
 
@@ -332,7 +341,7 @@ def test_each_source_may_have_a_prefix_of_its_own(tmp_path: Path) -> None:
         ("1\n2\n3\n", (), "prefixes.txt:3: there is no source 3 that could begin so"),
         ("1\nx\n", (), "prefixes.txt:2: prefix: the model never writes the symbol 'x'"),
         ("\n12\n", ("--forbid", "2"), "prefixes.txt:2: prefix: the symbol '2' is forbidden"),
-        ("1\n1234\n", ("--maximum-length", "3"), "prefixes.txt:2: the prefix and the required symbols take 4 symbols"),
+        ("1\n1234\n", ("--max-length", "3"), "prefixes.txt:2: the prefix and the required symbols take 4 symbols"),
         ("1\n2\n", ("--prefix", "1"), "--prefix is for all sources, --prefixes for each: give one of them"),
         (b"1\n\xff\n", (), "prefixes.txt:2: invalid UTF-8 at byte 1"),
     ],
@@ -349,9 +358,9 @@ def test_prefixes_that_cannot_be_are_named(
     ("flags", "message"),
     [
         (("--nbest", 0), "--nbest: expected 1 to 1,024 outputs, got 0"),
-        (("--nbest", 100_000), "--nbest: expected 1 to 1,024 outputs, got 100000: the beam is as wide as the list"),
-        (("--beam", 0), "--beam: expected a whole number of at least 1, got 0"),
-        (("--minimum-length", 9, "--maximum-length", 3), "--minimum-length = 9 is beyond --maximum-length = 3"),
+        (("--nbest", 100_000), "--nbest: expected 1 to 1,024 outputs, got 100000: the beam is at least as large"),
+        (("--beam-size", 0), "--beam-size: expected a whole number of at least 1, got 0"),
+        (("--min-length", 9, "--max-length", 3), "--min-length = 9 is beyond --max-length = 3"),
         (("--nbest", 2, "--until", 1.5), "--until: expected a share above 0 and at most 1, got 1.5"),
         (("--nbest", 2, "--until", 0), "--until: expected a share above 0 and at most 1, got 0.0"),
     ],
@@ -370,7 +379,7 @@ def test_many_outputs_are_held_of_few_lines_at_a_time(tmp_path: Path) -> None:
 
 def test_no_limit_is_the_default_of_a_limit() -> None:
     lines = "".join(f"{source}\n" for source in SOURCES[:5])
-    assert predict("--maximum-length", 0, "--maximum-ratio", 0, stdin=lines).out == predict(stdin=lines).out
+    assert predict("--max-length", 0, "--max-length-ratio", 0, stdin=lines).out == predict(stdin=lines).out
     drawn = ("--sample", 2, "--top-k", 0)
     assert predict(*drawn, stdin=lines).out == predict("--sample", 2, stdin=lines).out
 

@@ -25,14 +25,14 @@ from pellucid.config.toml import load_config
 
 def given(trained: Trained, run: Path) -> list[object]:
     """The command that makes the same run in another folder."""
-    return ["train", trained.files.train, "--dev", trained.files.dev, "--run", run, *flags(trained.config)]
+    return ["train", trained.files.train, "--valid", trained.files.valid, "--run", run, *flags(trained.config)]
 
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """A training long enough to be interrupted (500 updates), and what it ends in if it is not."""
     folder = tmp_path_factory.mktemp("long")
-    config = small_config({"epochs": 100, "validate_every": 0.9}, dropout=0.3)
+    config = small_config({"epochs": 100, "eval_interval": 0.9}, dropout=0.3)
     trained = Trained(copy_files(folder), folder / "run", config)
     assert pellucid(*given(trained, trained.run)).code == 0
     return trained
@@ -64,19 +64,19 @@ def test_another_configuration_is_refused_with_what_differs() -> None:
 
 def test_flags_stand_over_the_file_and_the_file_over_the_preset(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(
-        'size = "large"\nseed = 5\n[encoder]\nhidden_size = 7\nlayers = 2\n'
+        'size = "large"\nseed = 5\n[encoder]\nhidden_size = 7\nnum_layers = 2\n'
         '[training]\nepochs = 0.1\n[data]\non_bad_line = "skip"\n'
     )
     files = copy_files(tmp_path)
     done = pellucid(
-        *("train", files.train, "--dev", files.dev, "--run", tmp_path / "run", "--config", tmp_path / "a.toml"),
-        *("--size=tiny", "--encoder.layers", "1", "--maximum-length", "50"),
+        *("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", "--config", tmp_path / "a.toml"),
+        *("--size=tiny", "--encoder.num-layers", "1", "--max-length", "50"),
     )
     assert done.code == 0
     config = load_config(tmp_path / "run" / "config.toml")
-    assert (config.size, config.seed, config.encoder.hidden_size, config.encoder.layers) == ("tiny", 5, 7, 1)
+    assert (config.size, config.seed, config.encoder.hidden_size, config.encoder.num_layers) == ("tiny", 5, 7, 1)
     assert (config.decoder.hidden_size, config.training.epochs) == (32, 0.1)
-    assert (config.data.maximum_length, config.data.on_bad_line) == (50, "skip")
+    assert (config.data.max_length, config.data.on_bad_line) == (50, "skip")
 
 
 def test_two_parallel_files(tmp_path: Path) -> None:
@@ -85,10 +85,10 @@ def test_two_parallel_files(tmp_path: Path) -> None:
         for side in ("source", "target"):
             paths[name, side] = tmp_path / f"{name}.{side}"
             paths[name, side].write_text("".join(f"{getattr(example, side)}\n" for example in examples))
-    command = ["train", paths["train", "source"], "--dev", paths["dev", "source"], "--run", tmp_path / "run"]
+    command = ["train", paths["train", "source"], "--valid", paths["dev", "source"], "--run", tmp_path / "run"]
     command += ["--train-target", paths["train", "target"], *flags(copies_run().config)]
     assert "dev.source" in complaint(pellucid(*command))
-    assert pellucid(*command, "--dev-target", paths["dev", "target"]).code == 0
+    assert pellucid(*command, "--valid-target", paths["dev", "target"]).code == 0
     assert records(tmp_path / "run")[-1] == records(copies_run().run)[-1]
 
 
@@ -96,7 +96,7 @@ def test_skipped_lines_are_counted_and_listed(tmp_path: Path) -> None:
     dev = write_pairs(tmp_path / "dev.tsv", copies(5, seed=2))
     lines = [f"{example.source}\t{example.target}" for example in copies(20, seed=1)]
     (tmp_path / "train.tsv").write_text("\n".join([*lines[:9], "one column", "", "\ttarget", *lines[9:]]) + "\n")
-    command = ["train", tmp_path / "train.tsv", "--dev", dev, "--run", tmp_path / "run", "--size", "tiny"]
+    command = ["train", tmp_path / "train.tsv", "--valid", dev, "--run", tmp_path / "run", "--size", "tiny"]
     assert f"{tmp_path / 'train.tsv'}:10: expected 2 columns, got 1" in complaint(pellucid(*command))
     done = pellucid(*command, "--on-bad-line", "skip", "--training.epochs", "0.1")
     assert done.code == 0 and "20 examples, 1 blank lines passed over, 2 bad lines skipped" in done.err
@@ -106,9 +106,9 @@ def test_skipped_lines_are_counted_and_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rate", ["1e+30", "3e+38"])
 @pytest.mark.parametrize("every", ["1", "0.01"], ids=["seen in the gradient", "seen in a validation"])
 def test_divergence_names_the_key_each_time(tmp_path: Path, rate: str, every: str) -> None:
-    command = [*given(copies_run(), tmp_path / "run"), "--training.learning-rate", rate, "--training.warmup", "0"]
+    command = [*given(copies_run(), tmp_path / "run"), "--training.learning-rate", rate, "--training.warmup-ratio", "0"]
     for _ in range(2):
-        message = complaint(pellucid(*command, "--training.validate-every", every))
+        message = complaint(pellucid(*command, "--training.eval-interval", every))
         assert message.startswith("training diverged at update ") and f"training.learning_rate (now {rate})" in message
     assert "NaN" not in (tmp_path / "run" / "log.jsonl").read_text(), "NaN is no JSON"
 
@@ -163,7 +163,7 @@ def test_ctrl_c_twice_stops_at_once_and_loses_no_checkpoint(tmp_path: Path, long
 def test_ctrl_c_while_reading_stops_at_once(tmp_path: Path) -> None:
     """Nothing is there to be kept yet; the file is a pipe that never ends."""
     os.mkfifo(tmp_path / "train.tsv")
-    files = (tmp_path / "train.tsv", "--dev", copies_run().files.dev)
+    files = (tmp_path / "train.tsv", "--valid", copies_run().files.valid)
     with (
         started("train", *files, "--run", tmp_path / "run") as process,
         open(tmp_path / "train.tsv", "wb", buffering=0) as pipe,
@@ -180,7 +180,9 @@ def test_columns_that_are_not_read_are_told(tmp_path: Path) -> None:
     wide.write_text("".join(f"{line}\tmore\n" for line in files.train.read_text("utf-8").splitlines()), "utf-8")
     told = "the file has 3 columns, read are 1 as source, 2 as target"
     limited = [*flags(config), "--training.epochs", "1"]
-    done = pellucid("train", wide, "--dev", files.dev, "--run", tmp_path / "run", *limited)
+    done = pellucid("train", wide, "--valid", files.valid, "--run", tmp_path / "run", *limited)
     assert done.code == 0 and done.err.count(told) == 1
-    chosen = pellucid("train", wide, "--dev", files.dev, "--run", tmp_path / "other", *limited, "--target-column", "1")
+    chosen = pellucid(
+        "train", wide, "--valid", files.valid, "--run", tmp_path / "other", *limited, "--target-column", "1"
+    )
     assert told not in chosen.err and "columns, read are" not in chosen.err

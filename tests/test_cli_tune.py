@@ -29,7 +29,7 @@ def given(trained: Trained, out: Path, trials: int) -> list[object]:
     """The command that searches around a small configuration."""
     space = out.parent / "space.toml"
     space.write_text(SPACE)
-    files = ("tune", trained.files.train, trained.files.dev, "--out", out, "--space", space)
+    files = ("tune", trained.files.train, trained.files.valid, "--out", out, "--space", space)
     return [*files, *flags(trained.config), "--trials", trials]
 
 
@@ -80,7 +80,7 @@ def test_only_the_best_trial_keeps_its_model(searched: tuple[Path, str, str]) ->
 
 def test_the_best_settings_can_be_trained_with(searched: tuple[Path, str, str], tmp_path: Path) -> None:
     files = copies_run().files
-    asked = ("train", files.train, "--dev", files.dev, "--run", tmp_path / "run", "--config")
+    asked = ("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", "--config")
     assert pellucid(*asked, searched[0] / "best.toml").code == 0
     assert (tmp_path / "run" / "config.toml").read_text() == (searched[0] / "best.toml").read_text()
 
@@ -121,7 +121,7 @@ def _files(folder: Path) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
 def test_a_search_that_was_stopped_goes_on(tmp_path: Path, how: str) -> None:
-    config = small_config({"epochs": 15, "validate_every": 1.5}, dropout=0.2)
+    config = small_config({"epochs": 15, "eval_interval": 1.5}, dropout=0.2)
     trained = Trained(copy_files(tmp_path), tmp_path, config)
     out = tmp_path / "out"
     asked = [*given(trained, out, 3), "--jobs", 1, "--prune", "none"]
@@ -147,7 +147,7 @@ def test_a_search_that_was_stopped_goes_on(tmp_path: Path, how: str) -> None:
 
 
 def test_when_the_time_is_over_trials_wait_for_the_next_call(tmp_path: Path) -> None:
-    config = small_config({"epochs": 100000, "validate_every": 1000})
+    config = small_config({"epochs": 100000, "eval_interval": 1000})
     trained = Trained(copy_files(tmp_path), tmp_path, config)
     done = pellucid(*given(trained, tmp_path / "out", 2), "--minutes", 0.05, "--jobs", 1)
     assert done.code == 0 and "1 trial to go on with" in done.out and "no trial has finished yet" in done.out
@@ -158,8 +158,8 @@ def test_trials_that_diverge_have_failed_and_a_search_of_nothing_else_gives_up(t
     (tmp_path / "space.toml").write_text("[training]\nlearning_rate = { choices = [1e30, 2e30, 3e30] }\n")
     files = copies_run().files
     space = ("--space", tmp_path / "space.toml")
-    asked = ("tune", files.train, files.dev, "--out", tmp_path / "out", *space, *flags(copies_run().config))
-    asked = (*asked, "--training.warmup", 0, "--jobs", 1, "--trials")
+    asked = ("tune", files.train, files.valid, "--out", tmp_path / "out", *space, *flags(copies_run().config))
+    asked = (*asked, "--training.warmup-ratio", 0, "--jobs", 1, "--trials")
     done = pellucid(*asked, 5)
     assert done.code == 1 and "Traceback" not in done.err and done.out == ""
     assert done.err.splitlines()[-1].startswith(
@@ -171,8 +171,8 @@ def test_trials_that_diverge_have_failed_and_a_search_of_nothing_else_gives_up(t
 def test_failed_trials_are_tried_again_and_counted_once(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text("[training]\nlearning_rate = { choices = [0.01, 1e30] }\n")
     files, out = copies_run().files, tmp_path / "out"
-    config = (*flags(copies_run().config), "--training.warmup", 0, "--training.learning-rate", 1e30)
-    asked = ("tune", files.train, files.dev, "--out", out, "--space", tmp_path / "space.toml", *config, "--jobs", 1)
+    config = (*flags(copies_run().config), "--training.warmup-ratio", 0, "--training.learning-rate", 1e30)
+    asked = ("tune", files.train, files.valid, "--out", out, "--space", tmp_path / "space.toml", *config, "--jobs", 1)
     for tries in (1, 2, 3):
         done = pellucid(*asked, "--trials", 1)
         assert done.code == 1 and "all of 1 trial failed; the first: training diverged" in done.err
@@ -188,11 +188,13 @@ def test_failed_trials_are_tried_again_and_counted_once(tmp_path: Path) -> None:
 
 def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:
     files = copies_run().files
-    asked = ("tune", files.train, files.dev, "--out")
+    asked = ("tune", files.train, files.valid, "--out")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("Dear")
     assert "(letter.txt)" in complaint(pellucid(*asked, tmp_path / "other"))
-    assert "nothing.tsv" in complaint(pellucid("tune", tmp_path / "nothing.tsv", files.dev, "--out", tmp_path / "out"))
+    assert "nothing.tsv" in complaint(
+        pellucid("tune", tmp_path / "nothing.tsv", files.valid, "--out", tmp_path / "out")
+    )
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "study.journal").write_text("no journal\n")
     assert "study.journal" in complaint(pellucid(*asked, tmp_path / "out"))

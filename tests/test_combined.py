@@ -32,14 +32,14 @@ def tagged(count: int, seed: int) -> list[Example]:
 
 def combined() -> Config:
     """All three, small; a sign has to stand three times to be known."""
-    training = {"epochs": 12, "learning_rate": 0.01, "validate_every": 3, "metric": "loss", "augmentation": "copy"}
+    training = {"epochs": 12, "learning_rate": 0.01, "eval_interval": 3, "metric": "loss", "augmentation": "copy"}
     sizes = {"hidden_size": 16, "embedding_size": 16}
     return config_of(
         {
-            "data": {"features_column": "3", "minimum_count": 5},
+            "data": {"features_column": "3", "min_count": 5},
             "encoder": {**sizes, "features": "sum"},
-            "decoder": {"copying": True, "hidden_size": 32, "embedding_size": 16},
-            "training": {**training, "augmentation_share": 0.3},
+            "decoder": {"pointer_generator": True, "hidden_size": 32, "embedding_size": 16},
+            "training": {**training, "augmentation_ratio": 0.3},
         }
     )
 

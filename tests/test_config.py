@@ -68,27 +68,25 @@ def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - an
 def agreeing(config: Config) -> Config:
     """The configuration with its possible contradictions settled."""
     if config.device == "cpu":
-        config = with_value(with_value(config, "precision", "float32"), "graphs", False)
-    config = with_value(
-        config, "search.minimum_length", min(config.search.minimum_length, config.search.maximum_length)
-    )
-    if config.search.maximum_ratio or config.search.maximum_length:
-        config = with_value(config, "search.minimum_ratio", 0.0)
-    if config.search.maximum_ratio:
-        config = with_value(config, "search.minimum_length", 0)
-    if config.graphs:
+        config = with_value(with_value(config, "precision", "float32"), "cuda_graphs", False)
+    config = with_value(config, "search.min_length", min(config.search.min_length, config.search.max_length))
+    if config.search.max_length_ratio or config.search.max_length:
+        config = with_value(config, "search.min_length_ratio", 0.0)
+    if config.search.max_length_ratio:
+        config = with_value(config, "search.min_length", 0)
+    if config.cuda_graphs:
         config = with_value(config, "training.scheduled_sampling", "none")
     config = with_value(config, "training.batch_size", max(1, config.training.batch_size))
-    if config.attention.score == "none":
-        config = with_value(with_value(config, "decoder.copying", False), "training.coverage_loss", 0.0)
+    if config.attention.type == "none":
+        config = with_value(with_value(config, "decoder.pointer_generator", False), "training.coverage_loss", 0.0)
     config = with_value(config, "training.optimizer", "adamw")
-    config = with_value(config, "attention.heads", 1)
+    config = with_value(config, "attention.num_heads", 1)
     if config.decoder.order == "attend-then-step":
         config = with_value(config, "decoder.input_feeding", False)
     for side in ("encoder", "decoder"):
-        if getattr(config, side).embedding not in ("learnt", "frozen"):
+        if getattr(config, side).embedding not in ("learned", "frozen"):
             config = with_value(config, f"{side}.pretrained", "")
-            config = with_value(config, "decoder.tied", config.decoder.tied and side != "decoder")
+            config = with_value(config, "decoder.tie_embeddings", config.decoder.tie_embeddings and side != "decoder")
     config = with_value(config, "encoder.hidden_size", min(config.encoder.hidden_size, 2**19))
     return tasked(with_value(config, "decoder.hidden_size", memory_size(config.encoder)))
 
@@ -97,8 +95,8 @@ def tasked(config: Config) -> Config:
     """The configuration with what its task needs, and without what it cannot have."""
     if config.task == "transduce":
         config = with_value(config, "data.target_symbols", "characters")
-        return with_value(config, "data.unscored", "")
-    for name in ("decoder.copying", "decoder.tied", "graphs"):
+        return with_value(config, "data.ignored_tag", "")
+    for name in ("decoder.pointer_generator", "decoder.tie_embeddings", "cuda_graphs"):
         config = with_value(config, name, False)
     for name in ("training.scheduled_sampling", "training.augmentation"):
         config = with_value(config, name, "none")
@@ -109,8 +107,8 @@ def tasked(config: Config) -> Config:
     )
     if config.task == "tag":
         return with_value(config, "data.aligned", True)
-    config = with_value(config, "data.unscored", "")
-    return with_value(config, "attention.score", "additive") if config.task == "point" else config
+    config = with_value(config, "data.ignored_tag", "")
+    return with_value(config, "attention.type", "additive") if config.task == "point" else config
 
 
 CONFIGS = settings_strategy(Config).map(agreeing)
@@ -121,7 +119,7 @@ def test_presets_are_complete_and_consistent(size: Size) -> None:
     config = preset(size)
     assert config.size == size and checked(config) == config
     assert config.decoder.hidden_size == memory_size(config.encoder)
-    assert checked(with_value(config, "attention.score", "dot"))
+    assert checked(with_value(config, "attention.type", "dot"))
 
 
 def test_the_dial_grows_the_model() -> None:
@@ -135,10 +133,10 @@ def test_presets_survive_toml(size: Size, tmp_path: Path) -> None:
 
 
 def test_a_shortest_output_beyond_the_longest_is_refused() -> None:
-    settings = {"search": {"minimum_length": 5, "maximum_length": 4}}
-    with pytest.raises(ConfigError, match=r"search\.minimum_length = 5 is beyond search\.maximum_length = 4"):
+    settings = {"search": {"min_length": 5, "max_length": 4}}
+    with pytest.raises(ConfigError, match=r"search\.min_length = 5 is beyond search\.max_length = 4"):
         from_settings(settings, "a test")
-    assert from_settings({"search": {"minimum_length": 5}}, "a test").search.minimum_length == 5
+    assert from_settings({"search": {"min_length": 5}}, "a test").search.min_length == 5
 
 
 @settings(deadline=None)
@@ -183,10 +181,12 @@ def test_toml_says_what_every_key_does(size: Size) -> None:
 
 
 def test_a_file_overlays_the_preset_and_overrides_overlay_the_file(tmp_path: Path) -> None:
-    path = written(tmp_path, 'size = "tiny"\nseed = 5\n[encoder]\nlayers = 3\ncell = "gru"\n')
-    assert load_config(path) == from_settings({"size": "tiny", "seed": 5, "encoder": {"layers": 3, "cell": "gru"}}, "")
-    config = load_config(path, {"size": "large", "encoder": {"layers": 2}})
-    assert (config.size, config.seed, config.encoder.layers, config.encoder.cell) == ("large", 5, 2, "gru")
+    path = written(tmp_path, 'size = "tiny"\nseed = 5\n[encoder]\nnum_layers = 3\ncell = "gru"\n')
+    assert load_config(path) == from_settings(
+        {"size": "tiny", "seed": 5, "encoder": {"num_layers": 3, "cell": "gru"}}, ""
+    )
+    config = load_config(path, {"size": "large", "encoder": {"num_layers": 2}})
+    assert (config.size, config.seed, config.encoder.num_layers, config.encoder.cell) == ("large", 5, 2, "gru")
     assert config.decoder == preset("large").decoder
 
 
@@ -207,40 +207,43 @@ def test_a_whole_number_is_a_float_where_one_is_expected() -> None:
         ({"encoder": {"hiden_size": 8}}, "unknown key 'encoder.hiden_size'; did you mean 'encoder.hidden_size'?"),
         ({"training": {"batch_sise": 1}}, "unknown key 'training.batch_sise'; did you mean 'training.batch_size'?"),
         ({"data": {"zzzz": 1}}, "unknown key 'data.zzzz'"),
-        ({"search": {"beam": {"size": 4}}}, "unknown key 'search.beam'"),
+        ({"search": {"beam": {"size": 4}}}, "unknown key 'search.beam'; did you mean 'search.beam_size'?"),
         ({"size": "bsae"}, "size: expected tiny, small, base or large, got 'bsae'; did you mean 'base'?"),
         ({"size": 3}, "size: expected tiny, small, base or large, got 3"),
         ({"size": [1]}, "size: expected tiny, small, base or large, got [1]"),
         ({"encoder": {"cell": "gur"}}, "encoder.cell: expected gru or lstm, got 'gur'; did you mean 'gru'?"),
         ({"encoder": {"cell": 1}}, "encoder.cell: expected gru or lstm, got 1"),
-        ({"decoder": {"start": "men"}}, "decoder.start: expected zero, final or mean, got 'men'; did you mean 'mean'?"),
+        ({"decoder": {"init_hidden": "men"}},
+         "decoder.init_hidden: expected zero, final or mean, got 'men'; did you mean 'mean'?"),
         ({"encoder": "lstm"}, "encoder: expected a table, got 'lstm'"),
         ({"seed": {"a": 1}}, "seed: expected a whole number, got {'a': 1}"),
         ({"encoder": {"hidden_size": "8"}}, "encoder.hidden_size: expected a whole number, got '8'"),
         ({"encoder": {"hidden_size": 8.5}}, "encoder.hidden_size: expected a whole number, got 8.5"),
-        ({"encoder": {"layers": True}}, "encoder.layers: expected a whole number, got True"),
+        ({"encoder": {"num_layers": True}}, "encoder.num_layers: expected a whole number, got True"),
         ({"data": {"header": 1}}, "data.header: expected auto, true or false, got 1"),
         ({"data": {"source_column": 1}}, "data.source_column: expected a text, got 1"),
         ({"encoder": {"hidden_size": 0}}, "encoder.hidden_size: expected a whole number of at least 1, got 0"),
         ({"attention": {"filters": 0}}, "attention.filters: expected a whole number of at least 1, got 0"),
-        ({"data": {"subwords": -1}}, "data.subwords: expected a whole number of at least 1, got -1"),
+        ({"data": {"subword_vocab_size": -1}},
+         "data.subword_vocab_size: expected a whole number of at least 1, got -1"),
         ({"seed": -1}, "seed: expected a whole number of at least 0, got -1"),
         ({"seed": 2**32}, f"seed: expected a whole number of at most {2**32 - 1}, got {2**32}"),
         ({"encoder": {"dropout": 1.0}}, "encoder.dropout: expected a number below 1.0, got 1.0"),
         ({"training": {"learning_rate": 0.0}}, "training.learning_rate: expected a number above 0.0, got 0.0"),
         ({"training": {"learning_rate": math.nan}}, "training.learning_rate: expected a number above 0.0, got nan"),
         ({"training": {"learning_rate": math.inf}}, "training.learning_rate: expected a finite number, got inf"),
-        ({"training": {"augmentation_share": 1e4}},
-         "training.augmentation_share: expected a number of at most 1000.0, got 10000.0"),
+        ({"training": {"augmentation_ratio": 1e4}},
+         "training.augmentation_ratio: expected a number of at most 1000.0, got 10000.0"),
         ({"training": {"learning_rate": 1e39}},
          "training.learning_rate: expected a number of at most 3.4e+38, got 1e+39"),
         ({"training": {"clip_value": 1e39}}, "training.clip_value: expected a number of at most 1000000.0, got 1e+39"),
-        ({"search": {"length_power": 6.0}}, "search.length_power: expected a number of at most 5.0, got 6.0"),
+        ({"search": {"length_penalty_alpha": 6.0}},
+         "search.length_penalty_alpha: expected a number of at most 5.0, got 6.0"),
         ({"training": {"weight_decay": 0.1}}, "training.weight_decay = 0.1 needs training.optimizer = 'adamw'"),
         ({"device": "cudo"}, "device: expected auto, cpu or cuda, got 'cudo'; did you mean 'cuda'?"),
         ({"precision": "half"}, "precision: expected float32 or bf16, got 'half'"),
         ({"precision": "bf16"}, "precision = 'bf16' needs a GPU, but device is 'cpu'"),
-        ({"graphs": True}, "graphs = true needs a GPU, but device is 'cpu'"),
+        ({"cuda_graphs": True}, "cuda_graphs = true needs a GPU, but device is 'cpu'"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_its_file_its_key_and_what_was_expected(settings: dict[str, Any], message: str) -> None:
@@ -251,20 +254,20 @@ def test_a_mistake_is_told_with_its_file_its_key_and_what_was_expected(settings:
 
 @pytest.mark.parametrize("score", ["dot", "scaled-dot"])
 def test_scores_that_compare_states_need_equal_sizes(score: str) -> None:
-    with pytest.raises(ConfigError, match=r"my\.toml: attention\.score = .* decoder\.hidden_size is 256 .* 128 units"):
-        from_settings({"attention": {"score": score}, "encoder": {"merge": "sum"}}, "my.toml")
-    assert from_settings({"attention": {"score": "general"}, "encoder": {"merge": "sum"}}, "my.toml")
+    with pytest.raises(ConfigError, match=r"my\.toml: attention\.type = .* decoder\.hidden_size is 256 .* 128 units"):
+        from_settings({"attention": {"type": score}, "encoder": {"merge": "sum"}}, "my.toml")
+    assert from_settings({"attention": {"type": "general"}, "encoder": {"merge": "sum"}}, "my.toml")
 
 
 def test_batches_of_tokens_need_a_size() -> None:
-    with pytest.raises(ConfigError, match=r"batch_by = 'tokens' needs training\.batch_size"):
-        from_settings({"training": {"batch_by": "tokens"}}, "my.toml")
+    with pytest.raises(ConfigError, match=r"batch_type = 'tokens' needs training\.batch_size"):
+        from_settings({"training": {"batch_type": "tokens"}}, "my.toml")
 
 
 def test_checked_catches_what_was_changed_after_loading() -> None:
     config = preset("base")
-    with pytest.raises(ConfigError, match=r"^encoder\.layers: expected a whole number of at least 1, got 0$"):
-        checked(with_value(config, "encoder.layers", 0))
+    with pytest.raises(ConfigError, match=r"^encoder\.num_layers: expected a whole number of at least 1, got 0$"):
+        checked(with_value(config, "encoder.num_layers", 0))
     with pytest.raises(ConfigError, match=r"^decoder\.cell: expected gru or lstm, got 'rnn'$"):
         checked(with_value(config, "decoder.cell", "rnn"))
     with pytest.raises(ConfigError, match=r"^training\.clip_norm: expected a finite number, got inf$"):
@@ -286,7 +289,7 @@ def test_what_is_not_toml_is_told_with_its_line(tmp_path: Path) -> None:
         load_config(tmp_path / "latin.toml")
 
 
-@pytest.mark.parametrize("key", ["seed", "size", "device", "data.maximum_length", "training.epochs", "data.format"])
+@pytest.mark.parametrize("key", ["seed", "size", "device", "data.max_length", "training.epochs", "data.format"])
 @pytest.mark.parametrize("value", ["1" * 5000, "-" + "1" * 5000, "0x" + "f" * 5000, "1" * 4300, "[" + "1" * 4300 + "]"])
 def test_a_number_of_thousands_of_digits_is_a_mistake_like_another(tmp_path: Path, key: str, value: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -312,7 +315,7 @@ def test_a_key_that_is_given_twice_is_quoted_in_part(tmp_path: Path) -> None:
 
 
 def test_mistakes_in_overrides_are_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"unknown key 'encoder\.layer'; did you mean 'encoder\.layers'"):
+    with pytest.raises(ConfigError, match=r"unknown key 'encoder\.layer'; did you mean 'encoder\.num_layers'"):
         load_config(written(tmp_path, ""), {"encoder": {"layer": 2}})
 
 
@@ -322,7 +325,7 @@ def test_settings_are_frozen_values() -> None:
     with pytest.raises(AttributeError):
         config.seed = 2
     with pytest.raises(AttributeError):
-        config.encoder.layers = 2
+        config.encoder.num_layers = 2
 
 
 def test_flattened_names_every_setting_once() -> None:
@@ -339,14 +342,14 @@ def test_differences_tell_every_setting_that_differs(one: Config, two: Config) -
 
 
 def test_differences_read_well() -> None:
-    wanted = with_value(preset("tiny"), "encoder.layers", 2)
-    assert differences(preset("tiny"), wanted) == ["encoder.layers: 1 in the run, 2 now"]
+    wanted = with_value(preset("tiny"), "encoder.num_layers", 2)
+    assert differences(preset("tiny"), wanted) == ["encoder.num_layers: 1 in the run, 2 now"]
 
 
 @pytest.mark.parametrize(
-    ("directions", "merge", "size"),
-    [("forward", "concatenate", 8), ("both", "concatenate", 16), ("both", "sum", 8), ("both", "product", 8)],
+    ("bidirectional", "merge", "size"),
+    [(False, "concatenate", 8), (True, "concatenate", 16), (True, "sum", 8), (True, "product", 8)],
 )
-def test_memory_size_follows_directions_and_merge(directions: str, merge: str, size: int) -> None:
-    encoder = {"hidden_size": 8, "directions": directions, "merge": merge}
+def test_memory_size_follows_bidirectional_and_merge(bidirectional: bool, merge: str, size: int) -> None:
+    encoder = {"hidden_size": 8, "bidirectional": bidirectional, "merge": merge}
     assert memory_size(from_settings({"encoder": encoder}, "my.toml").encoder) == size

@@ -45,9 +45,9 @@ EXAMPLES = st.lists(
 
 def copying(score: str = "additive", cell: str = "gru") -> Config:
     sizes = {"hidden_size": 2, "embedding_size": 3}
-    decoder = {"cell": cell, "hidden_size": 4, "embedding_size": 3, "copying": True}
+    decoder = {"cell": cell, "hidden_size": 4, "embedding_size": 3, "pointer_generator": True}
     data = {"features_column": "3"}
-    return config_of({"encoder": sizes, "decoder": decoder, "attention": {"score": score, "units": 3}, "data": data})
+    return config_of({"encoder": sizes, "decoder": decoder, "attention": {"type": score, "size": 3}, "data": data})
 
 
 def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) -> EncoderDecoder:
@@ -188,7 +188,9 @@ def test_what_was_copied_is_fed_back_as_unknown() -> None:
 
 
 def test_copying_needs_attention() -> None:
-    with pytest.raises(ConfigError, match=r"decoder\.copying = true needs attention, but attention\.score is 'none'"):
+    with pytest.raises(
+        ConfigError, match=r"decoder\.pointer_generator = true needs attention, but attention\.type is 'none'"
+    ):
         copying("none")
 
 
@@ -206,8 +208,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Transducer:
     files = Files(
         write_pairs(folder / "train.tsv", rare(300, 1, "abc")), write_pairs(folder / "dev.tsv", rare(40, 2, "abc"))
     )
-    training = {"epochs": 14, "learning_rate": 0.01, "validate_every": 7, "metric": "loss", "label_smoothing": 0.1}
-    config = config_of({"decoder": {"copying": True}, "training": training, "data": {"minimum_count": 5}})
+    training = {"epochs": 14, "learning_rate": 0.01, "eval_interval": 7, "metric": "loss", "label_smoothing": 0.1}
+    config = config_of({"decoder": {"pointer_generator": True}, "training": training, "data": {"min_count": 5}})
     train_to_end(files, folder / "run", config)
     return require_transducer(load(folder / "run"), "the test")
 

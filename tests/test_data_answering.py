@@ -21,13 +21,13 @@ def test_tags_that_are_not_scored_are_padding_and_no_tag() -> None:
 
 
 def test_rare_classes_are_classes_and_rare_source_symbols_unknown() -> None:
-    config = config_of("classify", data={"minimum_count": 2})
+    config = config_of("classify", data={"min_count": 2})
     known = vocabularies_for(config, [Example("aa", "some of it"), Example("b", "none"), Example("a", "none")])
     assert known.target.symbols == ("none", "some of it") and known.source.symbols == ("a",)
 
 
 def test_positions_are_all_that_a_source_may_have() -> None:
-    config = config_of("point", data={"maximum_length": 12})
+    config = config_of("point", data={"max_length": 12})
     known = vocabularies_for(config, [Example("abc", "2"), Example("abcd", "2")])
     assert known.target.symbols == tuple(str(number) for number in range(1, 13)) and known.target.counts[1] == 2
     target = encode_answers([Example("abcdefghijk", "11")], segmenters(config.data), known).target
@@ -41,4 +41,4 @@ def encoding(config: Config) -> Encoding:
 def test_each_task_has_its_encoding() -> None:
     assert encoding(config_of("point")) is encode_answers
     assert encoding(from_settings({}, "a test")) is encode
-    assert encoding(from_settings({"decoder": {"copying": True}}, "a test")) is encode_with_copies
+    assert encoding(from_settings({"decoder": {"pointer_generator": True}}, "a test")) is encode_with_copies

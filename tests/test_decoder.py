@@ -55,7 +55,7 @@ def step_by_definition(decoder: Decoder, symbols: Tensor, state: State, attendab
     attended: Attended = decoder.attention(state.hidden[:, -1], attendable, state.looked)
     inputs = torch.cat([decoder.table.weight[symbols], attended.context], dim=1)
     layers = []
-    for layer in range(decoder.config.layers):
+    for layer in range(decoder.config.num_layers):
         layers.append(advance_by_definition(decoder, inputs, layer, state))
         inputs = layers[-1][0]
     parts = {"state": [inputs], "context": [attended.context], "state-and-context": [inputs, attended.context]}
@@ -87,12 +87,14 @@ def test_the_start_is_zero_or_projected_from_the_final_or_the_mean_state(
 ) -> None:
     network = network_of(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
-    state, L, H = decoder.start(memory), config.decoder.layers, config.decoder.hidden_size
+    state, L, H = decoder.start(memory), config.decoder.num_layers, config.decoder.hidden_size
     for b, length in enumerate(batch.source_lengths.tolist()):
         final, mean = memory.final.hidden[b, -1], memory.states[b, :length].mean(dim=0)
         parts = torch.zeros(2 * L * H, dtype=torch.float64)
         if decoder.bridge is not None:
-            parts = decoder.bridge.weight @ (mean if config.decoder.start == "mean" else final) + decoder.bridge.bias
+            parts = (
+                decoder.bridge.weight @ (mean if config.decoder.init_hidden == "mean" else final) + decoder.bridge.bias
+            )
         near(state.hidden[b], parts[: L * H].tanh().reshape(L, H))
         assert (state.cell is not None) == (config.decoder.cell == "lstm")
         if state.cell is not None:
@@ -144,7 +146,7 @@ def first_step(network: EncoderDecoder, override: Tensor | None = None) -> tuple
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_an_override_forces_where_a_step_looks_and_its_own_weights_change_no_bit(layers: int) -> None:
-    network = network_of(config_of({"decoder": {"layers": layers}}), 1)
+    network = network_of(config_of({"decoder": {"num_layers": layers}}), 1)
     own, memory = first_step(network)
     same, _ = first_step(network, own.attended.weights)
     assert torch.equal(same.logits, own.logits)
@@ -159,7 +161,7 @@ def test_an_override_forces_where_a_step_looks_and_its_own_weights_change_no_bit
 @torch.no_grad()
 def test_by_location_the_next_step_sees_the_weights_that_were_forced(dtype: torch.dtype) -> None:
     """In single precision by a kernel, in double by plain PyTorch; the step after is not the one after free weights."""
-    network = network_of(config_of({"attention": {"score": "location"}}), 1, dtype)
+    network = network_of(config_of({"attention": {"type": "location"}}), 1, dtype)
     override = torch.eye(4, dtype=dtype)[[3, 0]]
     (free, memory), (forced, _) = first_step(network), first_step(network, override)
     assert forced.state.looked is not None and torch.equal(forced.state.looked, override)
@@ -175,9 +177,9 @@ def test_by_location_the_next_step_sees_the_weights_that_were_forced(dtype: torc
 
 
 TINY: list[dict[str, Any]] = [
-    {"cell": "gru", "start": "mean", "output": "state"},
-    {"cell": "lstm", "start": "final", "output": "state-and-context", "layers": 2},
-    {"cell": "gru", "start": "zero", "output": "context", "layers": 2},
+    {"cell": "gru", "init_hidden": "mean", "output": "state"},
+    {"cell": "lstm", "init_hidden": "final", "output": "state-and-context", "num_layers": 2},
+    {"cell": "gru", "init_hidden": "zero", "output": "context", "num_layers": 2},
 ]
 
 
@@ -185,7 +187,7 @@ TINY: list[dict[str, Any]] = [
 @pytest.mark.parametrize("score", ["additive", "location", "general", "none"])
 def test_gradients_through_the_unrolled_decoder_equal_finite_differences(settings: dict[str, Any], score: str) -> None:
     decoder = {"hidden_size": 2, "embedding_size": 2, **settings}
-    network = network_of(config_of({"decoder": decoder, "attention": {"score": score, "units": 2}}), 1)
+    network = network_of(config_of({"decoder": decoder, "attention": {"type": score, "size": 2}}), 1)
     unrolling, target = network.decoder, padded([2, 2], 1)
     _, memory = first_step(network)
     states, final = memory.states.detach().requires_grad_(), memory.final.hidden.detach().requires_grad_()
@@ -212,7 +214,7 @@ def both_ways(network: EncoderDecoder) -> list[tuple[Tensor, Tensor]]:
 @pytest.mark.parametrize("layers", [1, 2])
 def test_dropout_falls_between_layers_and_before_the_head_in_training_only(layers: int) -> None:
     torch.manual_seed(1)
-    network = network_of(config_of({"decoder": {"dropout": 0.5, "layers": layers}}), 1)
+    network = network_of(config_of({"decoder": {"dropout": 0.5, "num_layers": layers}}), 1)
     network.decoder.table.dropout = 0.0
     evaluated = both_ways(network)
     network.decoder.train()

@@ -81,7 +81,7 @@ def test_units_are_dropped_anew_at_each_step_or_all_along() -> None:
 
 def test_missed_symbols_are_zero_wherever_they_stand_and_the_rest_make_up_for_it() -> None:
     torch.manual_seed(0)
-    table = SymbolTable("learnt", 6, 3, 0.0, 0.25)
+    table = SymbolTable("learned", 6, 3, 0.0, 0.25)
     ids, missed = torch.tensor([[1, 2, 1], [2, 2, 5]]), torch.zeros(2, 6, dtype=torch.bool)
     missed[0, 1] = missed[1, 5] = True
     read = table.read(ids, missed).spread()
@@ -94,7 +94,7 @@ def test_missed_symbols_are_zero_wherever_they_stand_and_the_rest_make_up_for_it
 @pytest.mark.parametrize("training", [False, True])
 def test_symbols_are_missed_in_training_alone_and_by_their_share(training: bool) -> None:
     torch.manual_seed(0)
-    missed = SymbolTable("learnt", 500, 3, 0.0, 0.25).train(training).draw_missed(100)
+    missed = SymbolTable("learned", 500, 3, 0.0, 0.25).train(training).draw_missed(100)
     assert (missed is not None) == training
     assert missed is None or abs(float(missed.float().mean()) - 0.25) < 0.01
-    assert SymbolTable("learnt", 500, 3, 0.0).draw_missed(100) is None
+    assert SymbolTable("learned", 500, 3, 0.0).draw_missed(100) is None

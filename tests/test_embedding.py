@@ -1,4 +1,4 @@
-"""Symbol tables: learnt, frozen and one-hot."""
+"""Symbol tables: learned, frozen and one-hot."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from pellucid.config.settings import Embedding
 from pellucid.model.embedding import SymbolTable
 
-KINDS: list[Embedding] = ["learnt", "frozen", "one-hot"]
+KINDS: list[Embedding] = ["learned", "frozen", "one-hot"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -22,7 +22,7 @@ def test_ids_of_any_shape_become_the_rows_of_the_table(kind: Embedding, shape: t
 
 
 def test_a_learnt_table_is_a_parameter() -> None:
-    table = SymbolTable("learnt", 6, 3, 0.0)
+    table = SymbolTable("learned", 6, 3, 0.0)
     assert isinstance(table.weight, nn.Parameter)
     assert table.weight.requires_grad
     assert table.size == 3
@@ -44,7 +44,7 @@ def test_a_one_hot_table_is_the_identity_whatever_size_is_asked_and_needs_no_sav
     assert table.state_dict() == {}
 
 
-@pytest.mark.parametrize("kind", ["learnt", "frozen"])
+@pytest.mark.parametrize("kind", ["learned", "frozen"])
 @pytest.mark.parametrize("size", [1, 4, 64])
 def test_vectors_have_about_unit_length(kind: Embedding, size: int) -> None:
     torch.manual_seed(1)
@@ -54,7 +54,7 @@ def test_vectors_have_about_unit_length(kind: Embedding, size: int) -> None:
 
 
 def test_the_gradient_counts_how_often_a_symbol_stands_there() -> None:
-    table = SymbolTable("learnt", 5, 2, 0.0)
+    table = SymbolTable("learned", 5, 2, 0.0)
     table(torch.tensor([[1, 3, 1], [1, 0, 3]])).sum().backward()
     gradient = table.weight.grad
     assert gradient is not None

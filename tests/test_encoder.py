@@ -1,6 +1,6 @@
 """The encoder: against PyTorch's packed modules, and blind to padding.
 
-B batch, S source positions, D memory, H hidden units a direction.
+B batch, S source positions, D memory, H hidden units per direction.
 """
 
 from contextlib import nullcontext
@@ -21,7 +21,7 @@ from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
 from pellucid.model.recurrence import RecurrentCell
 
-DROPPED = {"hidden_size": 3, "embedding_size": 2, "layers": 2, "dropout": 0.5}
+DROPPED = {"hidden_size": 3, "embedding_size": 2, "num_layers": 2, "dropout": 0.5}
 
 
 def encoder_of(settings: dict[str, Any], seed: int = 1) -> Encoder:
@@ -69,7 +69,7 @@ def test_states_and_finals_equal_those_of_pytorchs_packed_layers(
     encoder, source = encoder_of(settings, seed), padded(lengths, seed)
     memory = read(encoder, source, lengths)
     states: Tensor = encoder.table(source)
-    for layer in range(encoder.config.layers):
+    for layer in range(encoder.config.num_layers):
         cells = [[*stack][layer] for stack in (encoder.forward_cells, encoder.backward_cells) if [*stack]]
         parts, finals = packed_layer(encoder.config.cell, cells, states, memory.lengths)
         merge = encoder.config.merge if len(cells) == 2 else "concatenate"
@@ -83,8 +83,7 @@ def test_states_and_finals_equal_those_of_pytorchs_packed_layers(
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 @pytest.mark.parametrize("both", [False, True])
 def test_a_stack_equals_one_deep_module(kind: Cell, both: bool) -> None:
-    directions = "both" if both else "forward"
-    encoder = encoder_of({"cell": kind, "layers": 3, "hidden_size": 3, "embedding_size": 2, "directions": directions})
+    encoder = encoder_of({"cell": kind, "num_layers": 3, "hidden_size": 3, "embedding_size": 2, "bidirectional": both})
     module = (nn.GRU if kind == "gru" else nn.LSTM)(2, 3, 3, batch_first=True, bidirectional=both).double()
     stacks = [stack for stack in (encoder.forward_cells, encoder.backward_cells) if [*stack]]
     # PyTorch keeps, a layer and direction, weight_ih, weight_hh, bias_ih, bias_hh: the order in which ours are made.
@@ -138,7 +137,7 @@ def test_an_example_is_read_the_same_alone_and_in_any_order_of_any_batch(
 
 
 def test_a_symbol_that_stands_only_in_padding_has_no_gradient() -> None:
-    encoder = encoder_of({"hidden_size": 3, "layers": 2})
+    encoder = encoder_of({"hidden_size": 3, "num_layers": 2})
     states = read(encoder, torch.tensor([[4, 5, 4], [5, 6, 7]]), [3, 1]).states
     gradient = torch.autograd.grad(states.sum(), encoder.table.weight)[0]
     assert [bool(row.any()) for row in gradient] == [False] * 4 + [True, True] + [False] * 3
@@ -154,7 +153,7 @@ def test_the_final_state_is_that_of_the_last_position_ahead_and_of_the_first_bac
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_float32_agrees_alone_and_together(kind: Cell) -> None:
-    encoder = encoder_of({"cell": kind, "layers": 2, "hidden_size": 16, "embedding_size": 16}).float()
+    encoder = encoder_of({"cell": kind, "num_layers": 2, "hidden_size": 16, "embedding_size": 16}).float()
     lengths = [9, 1, 5, 9, 3]
     source = padded(lengths, 4)
     memory = read(encoder, source, lengths)
@@ -174,9 +173,9 @@ def test_dropout_is_active_in_training_only() -> None:
     assert torch.equal(read(encoder.eval(), source, lengths).states, kept.states)
 
 
-@pytest.mark.parametrize("directions", ["forward", "both"])
-def test_reading_stores_nothing_on_any_module(directions: str) -> None:
-    encoder = encoder_of({"directions": directions, "layers": 2})
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_reading_stores_nothing_on_any_module(bidirectional: bool) -> None:
+    encoder = encoder_of({"bidirectional": bidirectional, "num_layers": 2})
     before = contents(encoder)
     read(encoder, padded([3, 1], 1), [3, 1])
     assert contents(encoder) == before
@@ -188,7 +187,7 @@ TAGGED = torch.tensor([[5, 6, 2, 3, 4], [6, 1, 4, 0, 0], [2, 3, 4, 2, 0]])
 
 def adding(layers: int = 1) -> Encoder:
     """An encoder of 5 symbols and 2 features, which it adds."""
-    settings = {"hidden_size": 3, "embedding_size": 2, "features": "sum", "layers": layers}
+    settings = {"hidden_size": 3, "embedding_size": 2, "features": "sum", "num_layers": layers}
     encoder = Encoder(config_of({"encoder": settings}).encoder, 7, 5).double().eval()
     shake(encoder, 1)
     return encoder

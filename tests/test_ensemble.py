@@ -28,8 +28,8 @@ TEXTS = ["abc", "a", "", "cab?", "bbbb"]
 
 def member(seed: int, source: str = "abc", cell: str = "gru", score: str = "additive", width: int = 3) -> Transducer:
     """An untrained transducer."""
-    search = {"maximum_length": 6, "beam_width": width}
-    config = config_of({"encoder": {"cell": cell}, "attention": {"score": score}, "search": search})
+    search = {"max_length": 6, "beam_size": width}
+    config = config_of({"encoder": {"cell": cell}, "attention": {"type": score}, "search": search})
     return untrained(config, vocabularies(source), seed)
 
 
@@ -101,7 +101,7 @@ def test_probabilities_and_attention_are_the_means() -> None:
 @pytest.mark.parametrize("copying", [False, True])
 def test_members_may_number_their_target_symbols_in_another_order(copying: bool) -> None:
     """Nothing changes when a member's tables are permuted, whoever comes first; with copying neither."""
-    settings = {"decoder": {"copying": copying}, "search": {"maximum_length": 6, "beam_width": 3}}
+    settings = {"decoder": {"pointer_generator": copying}, "search": {"max_length": 6, "beam_size": 3}}
     config = config_of(settings)
     one, two = (untrained(config, vocabularies("abvcw", "vwxyz"), seed) for seed in (3, 4))
     texts, pairs = ["abvc", "w", "", "cab?Q"], [Example("abQ", "vQw"), Example("b", "z")]
@@ -172,4 +172,4 @@ def test_a_folder_twice_is_the_run(tmp_path: Path) -> None:
     texts = ["one two", "nine", "three four five"]
     both = load([run, run])
     assert [trace.output for trace in both.predict(texts)] == [trace.output for trace in load(run).predict(texts)]
-    assert torch.is_grad_enabled() and both.maximum_length == load(run).maximum_length
+    assert torch.is_grad_enabled() and both.max_length == load(run).max_length

@@ -285,8 +285,8 @@ TEXT_HINT = ": is this a binary file, or text in another encoding?"
         (b"a\tb\xed\xa0\x80", "invalid UTF-8 at byte 4 (0xed)" + TEXT_HINT),
         (b"a\tb\xc3", "invalid UTF-8 at byte 4 (0xc3)" + TEXT_HINT),
         (b"a\0\tb", "a NUL byte at byte 2: is this a binary or UTF-16 file?"),
-        (b"x" * 1001 + b"\tb", "the source has 1001 symbols, more than data.maximum_length = 1000"),
-        (b"a\t" + b"y" * 200_000, "the target has 200000 symbols, more than data.maximum_length = 1000"),
+        (b"x" * 1001 + b"\tb", "the source has 1001 symbols, more than data.max_length = 1000"),
+        (b"a\t" + b"y" * 200_000, "the target has 200000 symbols, more than data.max_length = 1000"),
     ],
 )
 def test_a_bad_line_stops_or_is_skipped_with_its_number(write: Write, line: bytes, reason: str) -> None:
@@ -309,13 +309,13 @@ def test_the_number_of_columns_needed_goes_by_the_last_one_wanted(write: Write) 
 
 def test_lengths_count_symbols_not_characters(write: Write) -> None:
     path = write("abcdef\ta b c\n" + "abc\ta b c d\n" + "abcd\t \x0b \n" + "a\u0301e\u0301i\u0301\tx\n")
-    config = DataConfig(target_symbols="words", maximum_length=3, on_bad_line="skip")
+    config = DataConfig(target_symbols="words", max_length=3, on_bad_line="skip")
     reading = read_examples(path, config)
     assert reading.examples == [("a\u0301e\u0301i\u0301", "x", "")]
     assert [(bad.line, bad.reason) for bad in reading.bad] == [
-        (1, "the source has 6 symbols, more than data.maximum_length = 3"),
-        (2, "the target has 4 symbols, more than data.maximum_length = 3"),
-        (3, "the source has 4 symbols, more than data.maximum_length = 3"),
+        (1, "the source has 6 symbols, more than data.max_length = 3"),
+        (2, "the target has 4 symbols, more than data.max_length = 3"),
+        (3, "the source has 4 symbols, more than data.max_length = 3"),
     ]
 
 
@@ -330,7 +330,7 @@ def test_a_text_of_exactly_the_greatest_length_is_fine(write: Write) -> None:
 
 def test_a_long_line_is_fine_where_long_lines_are(write: Write) -> None:
     long = "x" * 200_000
-    config = DataConfig(maximum_length=200_000)
+    config = DataConfig(max_length=200_000)
     for name, content in [
         ("x.tsv", f"{long}\ty\n"),
         ("x.csv", f'"{long}",y\n'),
@@ -495,7 +495,7 @@ def test_csv_names_a_quote_that_swallows_lines(write: Write) -> None:
     path = write('a,"b\n' + "c,d\n" * 300 + 'e,f"\ng,h\n', "x.csv")
     assert pairs(path, SKIPPING) == [("g", "h")]
     spans = "(it spans 302 lines: is a quote missing?)"
-    assert reasons(path) == [(1, f"the target has 1205 symbols {spans}, more than data.maximum_length = 1000")]
+    assert reasons(path) == [(1, f"the target has 1205 symbols {spans}, more than data.max_length = 1000")]
 
 
 # ---- JSON lines
@@ -691,7 +691,7 @@ def test_parallel_lines_that_are_bad_name_their_file(write: Write) -> None:
         (str(source), 3, "the target is empty"),
         (str(source), 4, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT),
         (str(target), 5, "invalid UTF-8 at byte 2 (0xff)" + TEXT_HINT),
-        (str(source), 6, "the source has 1001 symbols, more than data.maximum_length = 1000"),
+        (str(source), 6, "the source has 1001 symbols, more than data.max_length = 1000"),
     ]
 
 
@@ -821,7 +821,7 @@ def test_every_line_gives_one_source(write: Write) -> None:
         (" ", ""),
         (5, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT),
         ("", ""),
-        (7, "the source has 1001 symbols, more than data.maximum_length = 1000"),
+        (7, "the source has 1001 symbols, more than data.max_length = 1000"),
         ("", ""),
         ("g", ""),
     ]
@@ -839,7 +839,7 @@ def test_any_lines_at_all_give_one_item_each(lines: list[bytes]) -> None:
 
 
 def test_words_of_white_space_are_an_empty_source() -> None:
-    assert parsed(b"\x0b\n", DataConfig(source_symbols="words", maximum_length=2)) == [("\x0b", "")]
+    assert parsed(b"\x0b\n", DataConfig(source_symbols="words", max_length=2)) == [("\x0b", "")]
 
 
 def test_a_line_without_a_tab_is_the_source_itself() -> None:

@@ -19,7 +19,7 @@ def fault(config: DataConfig, source: str, target: str) -> str:
         ("tag", "abc", "VCV", ""),
         ("tag", "abc", "V--", ""),
         ("tag", "abc", "VC", "the source has 3 symbols, but the target has 2: they must pair up (data.aligned)"),
-        ("tag", "abc", "---", "no symbol of the target is scored: all are '-' (data.unscored)"),
+        ("tag", "abc", "---", "no symbol of the target is scored: all are '-' (data.ignored_tag)"),
         ("tag", "", "", "the source is empty"),
         ("classify", "abc", "two words", ""),
         ("classify", "abc", "", "the target is empty"),

@@ -123,7 +123,7 @@ class Span(ClassificationTask):
         config, sizes = parts.config, parts.sizes
 
         def pointer() -> Pointer:
-            query = Query(config.decoder.start, sizes.memory, config.decoder.hidden_size)
+            query = Query(config.decoder.init_hidden, sizes.memory, config.decoder.hidden_size)
             attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory)
             return Pointer(parts.encoder, query, attention, sizes.vocabulary - SPECIAL)
 
@@ -208,9 +208,9 @@ def made(registered: None, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A run that has nearly learned where the x begin and end."""
     folder = tmp_path_factory.mktemp("span")
     train, dev = write_pairs(folder / "train.tsv", pairs(300, 1)), write_pairs(folder / "dev.tsv", pairs(40, 2))
-    sizes = ("--size", "tiny", "--maximum-length", 20)
+    sizes = ("--size", "tiny", "--max-length", 20)
     course = ("--training.epochs", 12, "--training.batch-size", 20, "--training.learning-rate", 0.02)
-    (said,) = commands(("train", train, "--dev", dev, "--run", folder / "run", "--task", "span", *sizes, *course))
+    (said,) = commands(("train", train, "--valid", dev, "--run", folder / "run", "--task", "span", *sizes, *course))
     return Made(folder / "run", dev, said)
 
 

@@ -120,9 +120,9 @@ def test_a_model_that_is_sound_is_as_it_was() -> None:
 
 def commands(trained: Trained, run: Path, to: Path) -> list[list[object]]:
     """Every verb that decodes."""
-    dev = trained.files.dev
+    dev = trained.files.valid
     return [
-        *(["predict", run, dev, *more] for more in ([], ["--beam", 3], ["--sample", 2], ["--format", "jsonl"])),
+        *(["predict", run, dev, *more] for more in ([], ["--beam-size", 3], ["--sample", 2], ["--format", "jsonl"])),
         *(["score", run, dev], ["evaluate", run, dev], ["evaluate", run, dev, "--json"]),
         *(["look", run, dev, "--terminal"], ["look", run, dev, "--export", to / "a.html"]),
         ["look", run, dev, "--export", to / "a.svg"],

@@ -18,7 +18,7 @@ from pellucid.tasks.registry import build_meta_network, build_network
 from pellucid.training.run_folder import load
 
 CPU = torch.device("cpu")
-KINDS = ("learnt", "one-hot")
+KINDS = ("learned", "one-hot")
 
 
 def refusal(config: Config) -> str:
@@ -43,7 +43,11 @@ def test_a_meta_network_has_the_names_and_shapes_of_the_network_and_no_numbers(c
 
 @pytest.mark.parametrize(
     ("training", "cpu", "cuda"),
-    [({}, 11, 5), ({"average": "ema"}, 14, 6), ({"average": "last", "average_last": 3}, 20, 8)],
+    [
+        ({}, 11, 5),
+        ({"weight_averaging": "ema"}, 14, 6),
+        ({"weight_averaging": "last", "averaged_checkpoints": 3}, 20, 8),
+    ],
 )
 def test_training_needs_gradients_moments_averages_and_a_checkpoint_of_them(
     training: dict[str, Any], cpu: int, cuda: int
@@ -57,21 +61,21 @@ def test_training_needs_gradients_moments_averages_and_a_checkpoint_of_them(
 
 
 def test_vectors_that_are_not_trained_are_there_once() -> None:
-    learnt, fixed = (config_of({"encoder": {"embedding": kind, "embedding_size": WIDTH}}) for kind in KINDS)
+    learned, fixed = (config_of({"encoder": {"embedding": kind, "embedding_size": WIDTH}}) for kind in KINDS)
     size = 4 * WIDTH * WIDTH
-    networks = [build_meta_network(config, vocabularies()) for config in (learnt, fixed)]
+    networks = [build_meta_network(config, vocabularies()) for config in (learned, fixed)]
     assert network_memory(networks[0]) == network_memory(networks[1])
-    assert training_memory(learnt, networks[0], CPU) - training_memory(fixed, networks[1], CPU) == 10 * size
+    assert training_memory(learned, networks[0], CPU) - training_memory(fixed, networks[1], CPU) == 10 * size
 
 
 def test_what_is_too_large_is_told_with_its_settings_its_need_and_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footprint, "available_memory", lambda device: 3 * 2**30)
-    sizes = {"encoder": {"hidden_size": 2**14}, "decoder": {"layers": 2}}
+    sizes = {"encoder": {"hidden_size": 2**14}, "decoder": {"num_layers": 2}}
     told = refusal(config_of(sizes))
     network = build_meta_network(config_of(sizes), vocabularies())
     need = f"{training_memory(config_of(sizes), network, CPU) / 2**30:,.1f}"
     assert "GiB of memory to train, but 3.0 GiB are available: lower encoder.hidden_size (now 16384) or " in told
-    assert told.endswith("decoder.layers (now 2)") and f"needs at least {need} GiB" in told and "\n" not in told
+    assert told.endswith("decoder.num_layers (now 2)") and f"needs at least {need} GiB" in told and "\n" not in told
     monkeypatch.setattr(footprint, "available_memory", lambda device: 0)
     assert refusal(config_of({"size": "base"})).endswith("lower size or the number of symbols")
 
@@ -94,16 +98,17 @@ def test_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path, monke
     ("setting", "told"),
     [
         (("--encoder.hidden-size", 2**20), "lower encoder.hidden_size (now 1048576)"),
-        (("--encoder.layers", 100_000), "encoder.layers: expected a whole number of at most 100, got 100000"),
-        (("--decoder.layers", 101), "decoder.layers: expected a whole number of at most 100, got 101"),
-        (("--training.average", "last", "--training.average-last", 1024, "--encoder.hidden-size", 2**14),
-         "lower encoder.hidden_size (now 16384) or training.average_last (now 1024)"),
+        (("--encoder.num-layers", 100_000), "encoder.num_layers: expected a whole number of at most 100, got 100000"),
+        (("--decoder.num-layers", 101), "decoder.num_layers: expected a whole number of at most 100, got 101"),
+        (("--training.weight-averaging", "last", "--training.averaged-checkpoints", 1024,
+          "--encoder.hidden-size", 2**14),
+         "lower encoder.hidden_size (now 16384) or training.averaged_checkpoints (now 1024)"),
         (("--encoder.convolutions", *[1] * 33), "encoder.convolutions: expected at most 32 widths, got 33"),
     ],
 )  # fmt: skip
 def test_the_command_line_refuses_it(tmp_path: Path, setting: tuple[object, ...], told: str) -> None:
     files, _, config = copies_run()
-    given = ("train", files.train, "--dev", files.dev, "--run", tmp_path / "run", *flags(config), *setting)
+    given = ("train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config), *setting)
     assert told in complaint(pellucid(*given))
     assert list(tmp_path.iterdir()) == []
 
@@ -121,7 +126,7 @@ def test_a_refused_training_leaves_no_folder_behind(tmp_path: Path, monkeypatch:
 
 def test_a_refused_ensemble_leaves_no_folder_behind(tmp_path: Path) -> None:
     files, _, config = copies_run()
-    given = ("train", files.train, "--dev", files.dev, "--run", tmp_path / "a" / "run", *flags(config))
+    given = ("train", files.train, "--valid", files.valid, "--run", tmp_path / "a" / "run", *flags(config))
     assert "lower encoder.hidden_size" in complaint(
         pellucid(*given, "--encoder.hidden-size", 2**20, "--ensemble", 2, "--jobs", 2)
     )
@@ -132,7 +137,7 @@ def test_a_refused_ensemble_leaves_no_folder_behind(tmp_path: Path) -> None:
     ("old", "new", "told"),
     [
         ("hidden_size = 6\n", "hidden_size = 1048577\n", "encoder.hidden_size: expected a whole number of at most"),
-        ("layers = 1\n", "layers = 100000\n", "encoder.layers: expected a whole number of at most 100, got 100000"),
+        ("layers = 1\n", "layers = 100000\n", "encoder.num_layers: expected a whole number of at most 100, got 100000"),
     ],
 )
 def test_a_run_of_such_sizes_is_not_loaded(tmp_path: Path, old: str, new: str, told: str) -> None:

@@ -18,7 +18,7 @@ from pellucid.decoding.outputs import Limits
 from pellucid.decoding.trace import END
 from pellucid.errors import DataError
 
-TRANSDUCER = transducer_of({"search": {"maximum_length": 6, "beam_width": 3}})
+TRANSDUCER = transducer_of({"search": {"max_length": 6, "beam_size": 3}})
 
 
 @few

@@ -19,7 +19,7 @@ def said(task: Task, train: list[Example], development: list[Example], copying: 
     """What is foreseen of a small training."""
     symbols = "characters" if task == "transduce" else "words"
     config = msgspec.structs.replace(small_config(data={"target_symbols": symbols}), task=task)
-    config = msgspec.structs.replace(config, decoder=msgspec.structs.replace(config.decoder, copying=copying))
+    config = msgspec.structs.replace(config, decoder=msgspec.structs.replace(config.decoder, pointer_generator=copying))
     vocabularies = learn_vocabularies(train, learn_segmenters(train, config.data), 1)
     return list(foreseen(Transducer(config, vocabularies, build_network(config, vocabularies)), development))
 
@@ -46,7 +46,7 @@ def test_a_person_reads_it_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("ab\tA\n" * 20, "utf-8")
     (tmp_path / "dev.tsv").write_text("ab\tB\n" * 5, "utf-8")
     task = ("--task", "classify", "--size", "tiny", "--training.epochs", "1")
-    done = pellucid("train", tmp_path / "train.tsv", "--dev", tmp_path / "dev.tsv", "--run", tmp_path / "run", *task)
+    done = pellucid("train", tmp_path / "train.tsv", "--valid", tmp_path / "dev.tsv", "--run", tmp_path / "run", *task)
     assert done.code == 0
     assert "note: every training example has the same class, 'A'" in done.err
     assert "note: 5 of 5 development examples cannot be right: they hold 'B'" in done.err

@@ -78,12 +78,12 @@ def test_a_gpu_that_is_not_there_is_told_and_auto_does_without() -> None:
         (["--device", "cuda", "--precision", "bf16"], "device: expected cpu (or auto) on this machine, got 'cuda': "),
         (["--precision", "bf16"], "precision = 'bf16' needs a GPU, but device is 'cpu'"),
         (["--device", "auto", "--precision", "bf16"], "precision = 'bf16' needs a GPU, but device is 'cpu'"),
-        (["--device", "auto", "--graphs"], "graphs = true needs a GPU, but device is 'cpu'"),
+        (["--device", "auto", "--cuda-graphs"], "cuda_graphs = true needs a GPU, but device is 'cpu'"),
     ],
 )
 def test_training_on_what_is_not_there_ends_with_code_2(tmp_path: Path, changes: list[str], message: str) -> None:
     files = copy_files(tmp_path)
-    given = ["train", str(files.train), "--dev", str(files.dev), "--run", "run", *flags(small_config()), *changes]
+    given = ["train", str(files.train), "--valid", str(files.valid), "--run", "run", *flags(small_config()), *changes]
     done = pellucid(*given, folder=tmp_path)
     assert (done.code, done.out) == (2, "") and done.err.startswith(f"pellucid: {message}"), done.err
     assert not (tmp_path / "run").exists()
@@ -92,7 +92,7 @@ def test_training_on_what_is_not_there_ends_with_code_2(tmp_path: Path, changes:
 @needs_no_gpu
 @pytest.mark.parametrize("verb", ["predict", "evaluate", "look"])
 def test_decoding_on_what_is_not_there_ends_with_code_2(tmp_path: Path, verb: str) -> None:
-    done = pellucid(verb, str(copies_run().run), str(copies_run().files.dev), "--device", "cuda", folder=tmp_path)
+    done = pellucid(verb, str(copies_run().run), str(copies_run().files.valid), "--device", "cuda", folder=tmp_path)
     assert done.code == 2 and done.err.startswith("pellucid: device: expected cpu"), done.err
 
 
@@ -112,7 +112,7 @@ def trained_elsewhere(folder: Path) -> Path:
     for old, new in (
         ('device = "cpu"', 'device = "cuda"'),
         ('"float32"', '"bf16"'),
-        ("graphs = false", "graphs = true"),
+        ("cuda_graphs = false", "cuda_graphs = true"),
     ):
         assert text.count(old) == 1
         text = text.replace(old, new)
@@ -189,10 +189,10 @@ def test_an_update_stays_on_its_device_and_looks_at_no_number(
     monkeypatch: pytest.MonkeyPatch, cell: Cell, score: str, start: str, merge: str
 ) -> None:
     """A tensor of the device "meta" has a shape and no content: who asks for content is refused."""
-    encoder = {"cell": cell, "layers": 2, "dropout": 0.3, "merge": merge, "hidden_size": 8}
+    encoder = {"cell": cell, "num_layers": 2, "dropout": 0.3, "merge": merge, "hidden_size": 8}
     memory = 16 if merge == "concatenate" else 8
-    decoder = {"cell": cell, "start": start, "hidden_size": memory}
-    config = config_of({"encoder": encoder, "decoder": decoder, "attention": {"score": score}})
+    decoder = {"cell": cell, "init_hidden": start, "hidden_size": memory}
+    config = config_of({"encoder": encoder, "decoder": decoder, "attention": {"type": score}})
     network = network_of(config, 0, torch.float32).train().to("meta")
     batch = odd_batch().to(torch.device("meta"))
     monkeypatch.setattr(torch, "autocast", lambda *given, **named: contextlib.nullcontext())
@@ -262,7 +262,7 @@ def test_laying_parameters_side_by_side_changes_none(cell: Cell) -> None:
 @needs_gpu
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_a_gpu_has_the_gradients_of_the_processor(cell: Cell) -> None:
-    config = config_of({"encoder": {"cell": cell, "layers": 2}, "decoder": {"cell": cell}})
+    config = config_of({"encoder": {"cell": cell, "num_layers": 2}, "decoder": {"cell": cell}})
     network = network_of(config, 1, torch.float32)
     batch = odd_batch()
     exact, expected = losses(network, config, batch)
@@ -293,9 +293,11 @@ def test_an_update_on_a_gpu_waits_for_nothing_on_its_way_back() -> None:
 @pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_a_training_on_a_gpu_is_as_good(tmp_path: Path, precision: str, graphs: bool) -> None:
-    config = small_config({"epochs": 3, "validate_every": 0.5})
+    config = small_config({"epochs": 3, "eval_interval": 0.5})
     train_to_end(copies_run().files, tmp_path / "cpu", config)
-    train_to_end(copies_run().files, tmp_path / "gpu", with_device(config, "auto", precision=precision, graphs=graphs))
+    train_to_end(
+        copies_run().files, tmp_path / "gpu", with_device(config, "auto", precision=precision, cuda_graphs=graphs)
+    )
     assert load_config(tmp_path / "gpu" / "config.toml").device == "cuda"
     ends = [[r["loss"] for r in records(tmp_path / name) if r["event"] == "validated"][-1] for name in ("cpu", "gpu")]
     assert math.isclose(*ends, rel_tol=0.02)
@@ -304,8 +306,8 @@ def test_a_training_on_a_gpu_is_as_good(tmp_path: Path, precision: str, graphs: 
 @needs_gpu
 @pytest.mark.parametrize("graphs", [False, True])
 def test_a_deterministic_training_on_a_gpu_goes_on_to_the_same_bits(tmp_path: Path, graphs: bool) -> None:
-    config = small_config({"epochs": 3, "validate_every": 0.5}, dropout=0.3)
-    config = with_device(config, "cuda", deterministic=True, graphs=graphs)
+    config = small_config({"epochs": 3, "eval_interval": 0.5}, dropout=0.3)
+    config = with_device(config, "cuda", deterministic=True, cuda_graphs=graphs)
     train_to_end(copies_run().files, tmp_path / "straight", config)
     for update in (1, 4, 9):
         events = train_run(copies_run().files, tmp_path / "broken", config)

@@ -94,7 +94,7 @@ def test_a_computation_is_recorded_once_for_each_shape(monkeypatch: pytest.Monke
 @given(st.lists(batches(), min_size=1, max_size=3), SEEDS)
 def test_gradients_by_replay_are_those_without(given: list[Batch], seed: int) -> None:
     """One network for all batches, so that a replay has old gradients to replace."""
-    config = config_of({"device": "cuda", "graphs": True})
+    config = config_of({"device": "cuda", "cuda_graphs": True})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Replayed, "record", record)
         network = network_of(config, seed)

@@ -45,7 +45,7 @@ def found(config: Config, seed: int, share: float = 0.0) -> tuple[float, list[Te
 
 @pytest.mark.parametrize("copying", [False, True])
 @pytest.mark.parametrize(
-    ("training", "share"), [({"coverage_loss": 1.0}, 0.0), ({"consistency": 1.0}, 0.0), ({}, 0.9)], ids=str
+    ("training", "share"), [({"coverage_loss": 1.0}, 0.0), ({"rdrop_alpha": 1.0}, 0.0), ({}, 0.9)], ids=str
 )
 def test_each_setting_changes_loss_and_gradients(training: dict[str, Any], share: float, copying: bool) -> None:
     base, gradients = found(config_with({}, 0.3, copying=copying), 1)
@@ -57,7 +57,7 @@ def test_each_setting_changes_loss_and_gradients(training: dict[str, Any], share
 
 def test_weights_of_zero_change_no_bit() -> None:
     base, gradients = found(config_with({}, 0.3), 1)
-    settings = {"coverage_loss": 0.0, "consistency": 0.0, "sampling_share": 0.9, "average_decay": 0.5}
+    settings = {"coverage_loss": 0.0, "rdrop_alpha": 0.0, "sampling_probability": 0.9, "ema_decay": 0.5}
     loss, others = found(config_with(settings, 0.3), 1)
     assert loss == base and all(torch.equal(*pair) for pair in zip(gradients, others, strict=True))
 
@@ -67,8 +67,11 @@ def test_weights_of_zero_change_no_bit() -> None:
 def test_coverage_is_added_with_its_weight_with_and_without_copying(
     batch: Batch, seed: int, score: str, copying: bool
 ) -> None:
-    settings: dict[str, Any] = {"encoder": {"hidden_size": 2}, "decoder": {"hidden_size": 4, "copying": copying}}
-    config = config_of({**settings, "attention": {"score": score}, "training": {"coverage_loss": 0.7}})
+    settings: dict[str, Any] = {
+        "encoder": {"hidden_size": 2},
+        "decoder": {"hidden_size": 4, "pointer_generator": copying},
+    }
+    config = config_of({**settings, "attention": {"type": score}, "training": {"coverage_loss": 0.7}})
     network = network_of(config, seed)
     unrolled = network(batch)
     expected = both_losses(network, unrolled, batch) + 0.7 * coverage_loss(unrolled.weights, batch.target)
@@ -122,7 +125,7 @@ def test_kernels_carry_the_gradient_of_the_weights() -> None:
 
 @pytest.mark.parametrize("copying", [False, True])
 def test_consistency_is_half_of_r_drops_loss(copying: bool) -> None:
-    config = config_with({"consistency": 3.0}, 0.4, copying=copying)
+    config = config_with({"rdrop_alpha": 3.0}, 0.4, copying=copying)
     network = writing(build_network(config, vocabularies())).double().train()
     torch.manual_seed(3)
     loss = Gradients(network, config).loss(BATCH)
@@ -135,8 +138,8 @@ def test_consistency_is_half_of_r_drops_loss(copying: bool) -> None:
 
 def test_what_cannot_be_is_refused_by_its_name() -> None:
     with pytest.raises(
-        ConfigError, match=r"training\.coverage_loss = .* needs attention, but attention\.score is 'none'"
+        ConfigError, match=r"training\.coverage_loss = .* needs attention, but attention\.type is 'none'"
     ):
-        config_of({"attention": {"score": "none"}, "training": {"coverage_loss": 1.0}})
-    with pytest.raises(ConfigError, match=r"training\.scheduled_sampling = 'linear' needs graphs = false"):
-        config_of({"device": "cuda", "graphs": True, "training": {"scheduled_sampling": "linear"}})
+        config_of({"attention": {"type": "none"}, "training": {"coverage_loss": 1.0}})
+    with pytest.raises(ConfigError, match=r"training\.scheduled_sampling = 'linear' needs cuda_graphs = false"):
+        config_of({"device": "cuda", "cuda_graphs": True, "training": {"scheduled_sampling": "linear"}})

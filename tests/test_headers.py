@@ -244,7 +244,7 @@ HEADER = "word\tpronunciation\n"
 def headed(tmp_path_factory: pytest.TempPathFactory) -> Files:
     """Copies below a header."""
     files = copy_files(tmp_path_factory.mktemp("headed"))
-    for path in (files.train, files.dev):
+    for path in (files.train, files.valid):
         path.write_text(HEADER + path.read_text())
     return files
 
@@ -253,26 +253,26 @@ def headed(tmp_path_factory: pytest.TempPathFactory) -> Files:
 def run(headed: Files) -> Path:
     """A run that was trained on them."""
     folder = headed.train.parent / "run"
-    assert train(headed.train, headed.dev, folder, "--header").code == 0
+    assert train(headed.train, headed.valid, folder, "--header").code == 0
     return folder
 
 
 def train(training: Path, dev: Path, run: Path, *given: object) -> Done:
-    return pellucid("train", training, "--dev", dev, "--run", run, *flags(small_config({"epochs": 1})), *given)
+    return pellucid("train", training, "--valid", dev, "--run", run, *flags(small_config({"epochs": 1})), *given)
 
 
 def test_a_training_asks_once_and_keeps_the_answer(headed: Files, run: Path, tmp_path: Path) -> None:
-    message = complaint(train(headed.train, headed.dev, tmp_path / "a"))
+    message = complaint(train(headed.train, headed.valid, tmp_path / "a"))
     assert message.startswith(f"{headed.train}:1: the first line looks like a header") and "--no-header" in message
     assert "\n" not in message and not (tmp_path / "a").exists()
-    assert train(headed.train, headed.dev, tmp_path / "a", "--no-header").code == 0
+    assert train(headed.train, headed.valid, tmp_path / "a", "--no-header").code == 0
     assert load_config(tmp_path / "a" / CONFIG).data.header is False
     assert load_config(run / CONFIG).data.header is True and load_config(copies_run().run / CONFIG).data.header is False
     with pytest.raises(HeaderError):
-        pellucid_train(headed.train, headed.dev, tmp_path / "b", small_config({"epochs": 1}))
+        pellucid_train(headed.train, headed.valid, tmp_path / "b", small_config({"epochs": 1}))
     named = pellucid_train(
         headed.train,
-        headed.dev,
+        headed.valid,
         tmp_path / "b",
         small_config({"epochs": 1}, data={"source_column": "word", "target_column": "pronunciation"}),
     )
@@ -280,15 +280,15 @@ def test_a_training_asks_once_and_keeps_the_answer(headed: Files, run: Path, tmp
 
 
 def test_a_validation_file_alone_that_has_a_header_is_told(headed: Files, tmp_path: Path) -> None:
-    message = complaint(train(copies_run().files.train, headed.dev, tmp_path / "a"))
-    assert message.startswith(f"{headed.dev}:1: the first line looks like a header")
+    message = complaint(train(copies_run().files.train, headed.valid, tmp_path / "a"))
+    assert message.startswith(f"{headed.valid}:1: the first line looks like a header")
     assert message.endswith(f"; {copies_run().files.train}, which is read in the same way, seems to have none")
 
 
 def test_a_training_notes_what_may_be_a_header(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("word\tabc\n" + copies_run().files.train.read_text())
-    done = train(path, copies_run().files.dev, tmp_path / "run")
+    done = train(path, copies_run().files.valid, tmp_path / "run")
     assert done.code == 0 and "the source 'word' is what columns are named by; it is read as an example" in done.err
 
 
@@ -300,20 +300,20 @@ def counted(run: Path, *given: object) -> object:
 
 def test_evaluation_reads_as_training_did_and_asks_where_it_cannot_know(headed: Files, run: Path) -> None:
     plain = copies_run()
-    assert counted(run, headed.dev) == 10 and counted(run, headed.dev, "--no-header") == 11
-    message = complaint(pellucid("evaluate", plain.run, headed.dev))
-    assert message.startswith(f"{headed.dev}:1: the first line looks like a header")
-    assert counted(plain.run, headed.dev, "--header") == 10 and counted(plain.run, headed.dev, "--no-header") == 11
-    assert counted(plain.run, plain.files.dev) == 10
+    assert counted(run, headed.valid) == 10 and counted(run, headed.valid, "--no-header") == 11
+    message = complaint(pellucid("evaluate", plain.run, headed.valid))
+    assert message.startswith(f"{headed.valid}:1: the first line looks like a header")
+    assert counted(plain.run, headed.valid, "--header") == 10 and counted(plain.run, headed.valid, "--no-header") == 11
+    assert counted(plain.run, plain.files.valid) == 10
 
 
 @pytest.mark.parametrize("verb", ["predict", "score"])
 def test_prediction_reads_as_training_did_and_asks_where_it_cannot_know(headed: Files, run: Path, verb: str) -> None:
-    plain, lines = copies_run().run, headed.dev.read_bytes()
-    assert len(outputs(pellucid(verb, run, headed.dev).out)) == 10
-    assert len(outputs(pellucid(verb, run, headed.dev, "--no-header").out)) == 11
-    assert len(outputs(pellucid(verb, plain, headed.dev, "--header").out)) == 10
-    for given, stdin in (([headed.dev], b""), (["-"], lines)):
+    plain, lines = copies_run().run, headed.valid.read_bytes()
+    assert len(outputs(pellucid(verb, run, headed.valid).out)) == 10
+    assert len(outputs(pellucid(verb, run, headed.valid, "--no-header").out)) == 11
+    assert len(outputs(pellucid(verb, plain, headed.valid, "--header").out)) == 10
+    for given, stdin in (([headed.valid], b""), (["-"], lines)):
         done = pellucid(verb, plain, *given, stdin=stdin)
         assert ":1: the first line looks like a header" in complaint(done) and done.out == ""
     assert len(outputs(pellucid(verb, plain, "-", "--header", stdin=lines).out)) == 10
@@ -322,17 +322,17 @@ def test_prediction_reads_as_training_did_and_asks_where_it_cannot_know(headed: 
 
 def test_look_reads_as_training_did_and_asks_where_it_cannot_know(headed: Files, run: Path, tmp_path: Path) -> None:
     shown, told = tmp_path / "a.html", "the first line looks like a header"
-    assert told in complaint(pellucid("look", copies_run().run, headed.dev, "--terminal"))
-    assert told in complaint(pellucid("look", copies_run().run, headed.dev, "--export", shown))
-    assert "word →" not in pellucid("look", copies_run().run, headed.dev, "--terminal", "--header").out
-    assert "word →" in pellucid("look", copies_run().run, headed.dev, "--terminal", "--no-header").out
-    for given in ([], [headed.dev]):
+    assert told in complaint(pellucid("look", copies_run().run, headed.valid, "--terminal"))
+    assert told in complaint(pellucid("look", copies_run().run, headed.valid, "--export", shown))
+    assert "word →" not in pellucid("look", copies_run().run, headed.valid, "--terminal", "--header").out
+    assert "word →" in pellucid("look", copies_run().run, headed.valid, "--terminal", "--no-header").out
+    for given in ([], [headed.valid]):
         done = pellucid("look", run, *given, "--terminal")
         assert done.code == 0 and done.out.count(" → ") == 10 and "word →" not in done.out
 
 
 def test_the_switches_of_a_header_take_a_word_too() -> None:
-    pairs, run = copies_run().files.dev, copies_run().run
+    pairs, run = copies_run().files.valid, copies_run().run
     for given, count in ((["--header=auto"], 10), (["--header", "false"], 10), (["--header", "true"], 9)):
         assert counted(run, *given, pairs) == count
     assert counted(run, "--header", pairs) == 9 and counted(run, "--no-header", pairs) == 10

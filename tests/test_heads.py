@@ -71,7 +71,7 @@ def test_tied_weights_are_the_vectors_behind_an_adapter_where_sizes_differ(reads
 
 
 def test_tied_vectors_get_gradients_from_both_their_uses_and_stand_once_in_the_network() -> None:
-    network = network_of(config_of({"decoder": {"tied": True}}), 1)
+    network = network_of(config_of({"decoder": {"tie_embeddings": True}}), 1)
     names = [name for name, value in network.state_dict().items() if value is network.decoder.table.weight.data]
     shared = [name for name, each in network.named_parameters() if each is network.decoder.table.weight]
     assert shared == ["decoder.table.weight"] and len(names) <= 1

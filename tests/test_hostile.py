@@ -30,7 +30,7 @@ LONG = "a" * 200_000
 def train(run: Path, file: Path, dev: Path | None = None) -> Done:
     """The settings of the small run on another file."""
     _, _, config = copies_run()
-    return pellucid("train", file, "--dev", dev or copies_run().files.dev, "--run", run, *flags(config))
+    return pellucid("train", file, "--valid", dev or copies_run().files.valid, "--run", run, *flags(config))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ FILES: dict[str, tuple[bytes | None, str]] = {
     "empty target": (b"ab\tab\nabc\t\n", "{file}:2: the target is empty"),
     "long": (
         f"ab\tab\n{LONG}\tab\n".encode(),
-        "{file}:2: the source has 200000 symbols, more than data.maximum_length",
+        "{file}:2: the source has 200000 symbols, more than data.max_length",
     ),
 }
 
@@ -100,7 +100,7 @@ def test_a_folder_is_no_file(tmp_path: Path, run: Path) -> None:
         train(run, tmp_path),
         pellucid("predict", run, tmp_path),
         pellucid("evaluate", run, tmp_path),
-        pellucid("train", copies_run().files.train, "--dev", tmp_path, "--run", run, *flags(copies_run().config)),
+        pellucid("train", copies_run().files.train, "--valid", tmp_path, "--run", run, *flags(copies_run().config)),
     ):
         assert complaint(done) == f"cannot read {tmp_path}: is a directory"
 
@@ -137,7 +137,7 @@ def test_a_run_folder_without_permission(run: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["predict", "evaluate", "look"])
 def test_a_model_that_is_not_there_or_not_whole(tmp_path: Path, run: Path, verb: str) -> None:
-    file = copies_run().files.dev
+    file = copies_run().files.valid
     assert complaint(pellucid(verb, tmp_path / "none", file)) == (
         f"{tmp_path / 'none'} is not a run folder: there is no such folder"
     )
@@ -172,7 +172,7 @@ def test_a_full_disk_keeps_what_was_there_and_the_run_goes_on_later(tmp_path: Pa
     for _ in range(saved):
         next(events)
     kept = contents(tmp_path / "run") if saved else {}
-    command = ["train", files.train, "--dev", files.dev, "--run", tmp_path / "run", *flags(config)]
+    command = ["train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config)]
     events.close()
     limit = (copies_run().run / largest).stat().st_size + 500
     message = complaint(pellucid(*command, limit=limit))
@@ -189,14 +189,14 @@ def test_a_full_disk_keeps_what_was_there_and_the_run_goes_on_later(tmp_path: Pa
 
 @pytest.mark.parametrize("verb", ["predict", "evaluate"])
 def test_an_output_without_space_is_told(verb: str) -> None:
-    done = pellucid(verb, copies_run().run, copies_run().files.dev, stdout=Path("/dev/full"))
+    done = pellucid(verb, copies_run().run, copies_run().files.valid, stdout=Path("/dev/full"))
     assert complaint(done) == "the system refused: no space left on device"
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.html"])
 def test_a_picture_without_space_leaves_the_old_one(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("old")
-    done = pellucid("look", digits_run().run, digits_run().files.dev, "--export", tmp_path / name, limit=500)
+    done = pellucid("look", digits_run().run, digits_run().files.valid, "--export", tmp_path / name, limit=500)
     assert done.code == 2 and "Traceback" not in done.err
     assert done.err.splitlines()[-1] == f"pellucid: cannot write {tmp_path / name}: file too large"
     assert (tmp_path / name).read_text() == "old" and [path.name for path in tmp_path.iterdir()] == [name]
@@ -222,13 +222,13 @@ def test_standard_input_may_be_compressed(verb: str) -> None:
 
 
 def test_a_closed_output_ends_without_a_traceback() -> None:
-    done = shell('"$@" >&-', "predict", copies_run().run, copies_run().files.dev)
+    done = shell('"$@" >&-', "predict", copies_run().run, copies_run().files.valid)
     assert done.code in (0, 2) and "Traceback" not in done.err and "Exception ignored" not in done.err
 
 
 def test_a_disk_that_is_full_when_python_ends_is_told_once() -> None:
     """From the start to the very end of a process, which flushes what is left."""
-    done = shell('"$@" > /dev/full', "predict", copies_run().run, copies_run().files.dev)
+    done = shell('"$@" > /dev/full', "predict", copies_run().run, copies_run().files.valid)
     assert complaint(done) == "the system refused: no space left on device" and "Exception ignored" not in done.err
 
 
@@ -244,6 +244,6 @@ def test_source_and_options_in_any_script(tmp_path: Path) -> None:
     texts = ("שלום", "e\u0301", "\u200fا", "😀", "a b")
     odd = [*copies(15, seed=4), *(Example(text, text) for text in texts)]
     train_file, dev = write_pairs(folder / "t r.tsv", odd), write_pairs(folder / "d.tsv", odd[12:])
-    done = pellucid("train", train_file, "--dev", dev, "--run", folder / "run", *flags(small_config({"epochs": 1})))
+    done = pellucid("train", train_file, "--valid", dev, "--run", folder / "run", *flags(small_config({"epochs": 1})))
     assert done.code == 0 and str(folder / "run") in done.err
     assert pellucid("predict", folder / "run", dev).out.count("\n") == len(odd[12:])

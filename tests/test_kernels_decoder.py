@@ -39,7 +39,7 @@ SCORES: st.SearchStrategy[Score] = st.sampled_from(["additive", "location", "loc
 
 def small_decoder(score: Score, cell: Cell, size: int, memory_size: int, units: int = 3) -> Decoder:
     config = DecoderConfig(cell=cell, hidden_size=size, embedding_size=4, dropout=0.25)
-    attention = AttentionConfig(score=score, units=units, filters=size, filter_radius=units // 2)
+    attention = AttentionConfig(type=score, size=units, filters=size, filter_radius=units // 2)
     return build_decoder(config, attention, Sizes(memory_size, 6))
 
 
@@ -151,7 +151,7 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, score: Score) -
 def losses(cell: Cell, score: Score, dropout: float) -> Iterator[float]:
     torch.set_num_threads(1)
     training = {"batch_size": 8, "epochs": 4}
-    parts: dict[str, Any] = {"size": "tiny", "attention": {"score": score, "units": 8}, "training": training}
+    parts: dict[str, Any] = {"size": "tiny", "attention": {"type": score, "size": 8}, "training": training}
     for part in ("encoder", "decoder"):
         sizes = {"hidden_size": 6 if part == "encoder" else 12, "embedding_size": 6}
         parts[part] = {"cell": cell, "dropout": dropout, **sizes}
@@ -181,11 +181,11 @@ def test_what_no_kernel_covers_goes_the_plain_way(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(AttendThenStep, "_unroll_compiled", refuse)
     lengths, symbols = torch.tensor([2]), torch.ones(1, 2, dtype=torch.int64)
-    stacked = DecoderConfig(cell="gru", hidden_size=3, embedding_size=4, dropout=0.0, layers=2)
+    stacked = DecoderConfig(cell="gru", hidden_size=3, embedding_size=4, dropout=0.0, num_layers=2)
     covered = small_decoder("additive", "gru", 3, 3)
     others = [
         small_decoder("none", "gru", 3, 3),
-        build_decoder(stacked, AttentionConfig(units=3), Sizes(3, 6)),
+        build_decoder(stacked, AttentionConfig(size=3), Sizes(3, 6)),
         covered.double(),
     ]
     for decoder in others:

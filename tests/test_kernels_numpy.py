@@ -131,7 +131,7 @@ def test_the_kernels_run_on_arrays_without_pytorch(tmp_path: Path) -> None:
     source, lengths = padded(LENGTHS, 1), torch.tensor(LENGTHS)
     networks = [
         network_of(
-            config_of({"encoder": {"cell": cell}, "decoder": {"cell": cell}, "attention": {"score": score}}),
+            config_of({"encoder": {"cell": cell}, "decoder": {"cell": cell}, "attention": {"type": score}}),
             seed,
             torch.float32,
         )

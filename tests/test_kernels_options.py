@@ -21,7 +21,7 @@ KEPT: dict[str, Any] = {
     "dropout_mask": "sequence",
     "embedding_dropout": 0.3,
     "recurrent_dropout": 0.3,
-    "layer_normalisation": "outputs",
+    "layer_normalization": "outputs",
     "residual": True,
 }
 """What an encoder and a decoder may each have and still train in kernels."""
@@ -42,7 +42,10 @@ def by_kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def optioned_network(cell: str, more: dict[str, Any], seed: int) -> Network:
-    sides = {"encoder": {"cell": cell, "layers": 2, **more}, "decoder": {"cell": cell, "tied": True, **more}}
+    sides = {
+        "encoder": {"cell": cell, "num_layers": 2, **more},
+        "decoder": {"cell": cell, "tie_embeddings": True, **more},
+    }
     return network_of(config_of(sides), seed, torch.float32)
 
 
@@ -55,7 +58,7 @@ def test_a_training_update_equals_the_plain_one(batch: Batch, cell: str, seed: i
         unrolled = network(batch)
         return [unrolled.logits, unrolled.weights, unrolled.state.hidden]
 
-    # Layer normalisation divides by the spread of a state's units and so enlarges what either way rounds.
+    # Layer normalization divides by the spread of a state's units and so enlarges what either way rounds.
     assert_equal(*both_ways(network, outputs, {}, seed), tolerance=1e-3)
 
 
@@ -88,7 +91,7 @@ def test_tied_weights_decode_by_kernels(cell: str, by_kernels: list[str]) -> Non
 def test_what_the_search_kernels_do_not_know_is_decoded_by_plain_steps(
     kind: str, cell: str, by_kernels: list[str]
 ) -> None:
-    network = optioned_network(cell, {"layer_normalisation": kind}, 1)
+    network = optioned_network(cell, {"layer_normalization": kind}, 1)
     source, lengths = torch.tensor([[4, 5, 6], [7, 4, 0]]), torch.tensor([3, 2])
     found = beam(network, source, lengths, Limits(0, 4), 2, 1)
     assert by_kernels and len(found) == 2

@@ -54,10 +54,10 @@ def test_encoders_equal_plain_ones(data: st.DataObject, cell: Cell, seed: int) -
     config = EncoderConfig(
         cell=cell,
         hidden_size=data.draw(SIZES),
-        layers=data.draw(st.integers(1, 2)),
-        directions=data.draw(st.sampled_from(["forward", "both"])),
+        num_layers=data.draw(st.integers(1, 2)),
+        bidirectional=data.draw(st.booleans()),
         merge=data.draw(st.sampled_from(["concatenate", "sum", "product"])),
-        embedding=data.draw(st.sampled_from(["learnt", "frozen", "one-hot"])),
+        embedding=data.draw(st.sampled_from(["learned", "frozen", "one-hot"])),
         embedding_size=5,
         dropout=0.3,
     )

@@ -32,7 +32,7 @@ def network_for(data: st.DataObject, cell: Cell, score: Score, seed: int) -> Enc
         {
             "encoder": {"cell": cell, "hidden_size": size // 2 if equal else half},
             "decoder": {"cell": cell, "hidden_size": size, "output": data.draw(OUTPUTS)},
-            "attention": {"score": score, "units": data.draw(st.integers(1, 20))},
+            "attention": {"type": score, "size": data.draw(st.integers(1, 20))},
         }
     )
     network = network_of(config, seed, torch.float32)

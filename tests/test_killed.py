@@ -119,8 +119,11 @@ def assert_whole(folder: Path, straight: Path) -> None:
 
 
 SETTINGS: Mapping[str, tuple[float, Mapping[str, Any]]] = {
-    "saved at validations, with a corpus": (1000.0, {"epochs": 3, "learning_rate": 0.3, "average": "ema"}),
-    "saved at every update": (-1.0, {"epochs": 1.5, "learning_rate": 0.2, "average": "last", "validate_every": 0.5}),
+    "saved at validations, with a corpus": (1000.0, {"epochs": 3, "learning_rate": 0.3, "weight_averaging": "ema"}),
+    "saved at every update": (
+        -1.0,
+        {"epochs": 1.5, "learning_rate": 0.2, "weight_averaging": "last", "eval_interval": 0.5},
+    ),
 }
 
 
@@ -132,7 +135,7 @@ def tiny(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(session_module, "LOSS_WINDOW", 2)
     monkeypatch.setattr(snapshots, "MOST", 2)
     monkeypatch.setattr(reading, "WORTH_KEEPING", 0 if save_seconds > 0 else 1 << 20)
-    return copy_files(tmp_path / "data", 16, 6), small_config({"schedule": "constant", **training}, dropout=0.2)
+    return copy_files(tmp_path / "data", 16, 6), small_config({"lr_schedule": "constant", **training}, dropout=0.2)
 
 
 def test_killed_between_any_two_changes_of_the_folder(tmp_path: Path, tiny: tuple[Files, Config]) -> None:
@@ -168,7 +171,7 @@ def test_killed_again_while_it_continues(tmp_path: Path, tiny: tuple[Files, Conf
 @pytest.mark.parametrize("name", ["training.safetensors", "model.safetensors"])
 def test_a_process_that_is_really_killed(tmp_path: Path, name: str) -> None:
     files, straight, config = copies_run()
-    given = ["train", files.train, "--dev", files.dev, "--run", tmp_path / "run", *flags(config)]
+    given = ["train", files.train, "--valid", files.valid, "--run", tmp_path / "run", *flags(config)]
     program = [sys.executable, "-c", KILLER, name, *command(*given)[3:]]
     assert subprocess.run(program, env=environment(), capture_output=True, check=False).returncode == -9
     left = {path.name for path in (tmp_path / "run").iterdir()}

@@ -45,8 +45,8 @@ class Made(NamedTuple):
 def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
     """The smallest sizes and some passes, with the recipe's own task, cut of texts and attention."""
     real = real_config(name, overrides)
-    made = small_config({"epochs": 12, "learning_rate": 0.02, "validate_every": 6, "metric": real.training.metric})
-    attention = msgspec.structs.replace(made.attention, score=real.attention.score, heads=real.attention.heads)
+    made = small_config({"epochs": 12, "learning_rate": 0.02, "eval_interval": 6, "metric": real.training.metric})
+    attention = msgspec.structs.replace(made.attention, type=real.attention.type, num_heads=real.attention.num_heads)
     decoder = msgspec.structs.replace(made.decoder, output=real.decoder.output)
     return msgspec.structs.replace(
         made, task=real.task, seed=real.seed, data=real.data, attention=attention, decoder=decoder

@@ -51,7 +51,7 @@ def test_every_node_is_what_the_network_says_of_the_way_to_it(
 
 
 def test_a_trace_holds_its_lattice_where_asked() -> None:
-    transducer = transducer_of({"search": {"maximum_length": 5, "beam_width": 3}})
+    transducer = transducer_of({"search": {"max_length": 5, "beam_size": 3}})
     plain, lattice = transducer.predict(["abc"])[0], transducer.with_options(Options(lattice=True)).predict(["abc"])[0]
     assert plain.lattice is None and "lattice" not in json.loads(plain.to_json())
     assert lattice.lattice is not None and lattice.target == plain.target

@@ -68,8 +68,8 @@ def request_(tmp_path: Path) -> Request:
     [
         (Design("repeat"), 1891),
         (Design("attention"), 2551),
-        (Design("initialise"), 1591),
-        (Design(embedding="learnt"), 1891 + 27 * 27),
+        (Design("initialize"), 1591),
+        (Design(embedding="learned"), 1891 + 27 * 27),
     ],
 )
 def test_networks_have_as_many_parameters_as_the_authors_count(design: Design, count: int) -> None:
@@ -88,7 +88,7 @@ def test_weights_start_as_the_authors_drew_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "design", [Design("repeat"), Design("initialise"), Design("attention"), Design("attention", "lstm")]
+    "design", [Design("repeat"), Design("initialize"), Design("attention"), Design("attention", "lstm")]
 )
 def test_kernels_and_plain_pytorch_agree(design: Design) -> None:
     torch.manual_seed(2)

@@ -16,7 +16,7 @@ from pellucid.decoding.sampling import Drawing
 from pellucid.decoding.trace import END
 from pellucid.errors import DataError
 
-TRANSDUCER = transducer_of({"search": {"maximum_length": 6}})
+TRANSDUCER = transducer_of({"search": {"max_length": 6}})
 
 
 @pytest.fixture

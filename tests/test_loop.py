@@ -85,7 +85,7 @@ def validated(events: Iterator[Event]) -> list[Validated]:
 )
 def test_updates_and_validations_come_when_they_are_due(epochs: float, every: float, at: list[int]) -> None:
     """20 examples in batches of 8 are 3 updates an epoch."""
-    events = list(fit(new_session(small_config({"epochs": epochs, "validate_every": every}))))
+    events = list(fit(new_session(small_config({"epochs": epochs, "eval_interval": every}))))
     assert isinstance(events[0], Started) and events[0].updates == math.ceil(3 * epochs)
     assert isinstance(events[-1], Stopped) and events[-1].progress.finished == "all its passes over the data are done"
     assert [e.progress.update for e in events if isinstance(e, Stepped)] == list(range(1, at[-1] + 1))
@@ -95,7 +95,7 @@ def test_updates_and_validations_come_when_they_are_due(epochs: float, every: fl
 
 def test_training_ends_however_many_validations_there_were() -> None:
     """The last one but one is due so close to the end that rounding takes it for the last one."""
-    session = new_session(small_config({"epochs": 1e6, "validate_every": 1e6}))
+    session = new_session(small_config({"epochs": 1e6, "eval_interval": 1e6}))
     session.progress = Progress(epoch=999_999, batch=2, update=2_999_999, validations=1)
     events = list(islice(fit(session), 9))
     assert [type(event) for event in events] == [Started, Stepped, Validated, Stopped]
@@ -122,7 +122,7 @@ def extremes(kind: type) -> st.SearchStrategy[Any]:
         optional={
             field.name: extremes(field.type)
             for field in msgspec.structs.fields(TrainingConfig)
-            if field.name not in ("epochs", "augmentation", "augmentation_share")
+            if field.name not in ("epochs", "augmentation", "augmentation_ratio")
         },
     )
 )
@@ -180,13 +180,15 @@ def test_patience_ends_training_and_tells_why(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_plateau_halves_the_rate_after_three_stale_validations(monkeypatch: pytest.MonkeyPatch) -> None:
     script(monkeypatch, losses=[1.0] * 8)
-    config = small_config({"epochs": 8, "schedule": "plateau", "warmup": 0, "learning_rate": 0.01, "metric": "loss"})
+    config = small_config(
+        {"epochs": 8, "lr_schedule": "plateau", "warmup_ratio": 0, "learning_rate": 0.01, "metric": "loss"}
+    )
     rates = [event.learning_rate for event in fit(new_session(config)) if isinstance(event, Stepped)]
     assert rates == [0.01] * (4 * 3) + [0.005] * (3 * 3) + [0.0025] * 3
 
 
 def test_validation_scores_what_is_really_decoded() -> None:
-    session = new_session(small_config({"epochs": 30, "learning_rate": 0.02, "validate_every": 15}, dropout=0.2))
+    session = new_session(small_config({"epochs": 30, "learning_rate": 0.02, "eval_interval": 15}, dropout=0.2))
     events = fit(session)
     for event in events:
         if isinstance(event, Validated):
@@ -238,7 +240,7 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: flo
 
 
 def test_the_first_update_of_adam_is_as_large_as_the_rate_told() -> None:
-    session = new_session(small_config({"epochs": 4, "warmup": 0.5, "learning_rate": 0.01}))
+    session = new_session(small_config({"epochs": 4, "warmup_ratio": 0.5, "learning_rate": 0.01}))
     before = [parameter.detach().clone() for parameter in session.transducer.network.parameters()]
     event = next(event for event in fit(session) if isinstance(event, Stepped))
     after = [parameter.detach() for parameter in session.transducer.network.parameters()]
@@ -293,7 +295,7 @@ def timeless(events: list[Event]) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "batch_by", "size"),
+    ("schedule", "batch_type", "size"),
     [
         ("constant", "examples", 4),
         ("cosine", "tokens", 30),
@@ -302,11 +304,17 @@ def timeless(events: list[Event]) -> list[tuple[object, ...]]:
     ],
 )
 def test_a_session_saved_at_any_event_goes_on_to_the_same_bits(
-    tmp_path: Path, schedule: str, batch_by: str, size: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, schedule: str, batch_type: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if schedule == "plateau":  # no validation is ever better than the first
         monkeypatch.setattr(loop, "rank", lambda metrics, metric: rank(dict.fromkeys(metrics, 0.0), metric))
-    training = {"epochs": 3, "schedule": schedule, "batch_by": batch_by, "batch_size": size, "validate_every": 0.5}
+    training = {
+        "epochs": 3,
+        "lr_schedule": schedule,
+        "batch_type": batch_type,
+        "batch_size": size,
+        "eval_interval": 0.5,
+    }
     config = small_config({**training, "learning_rate": 0.01}, dropout=0.4)
     events, session = [], new_session(config, TRAINING[:10])
     for event in fit(session):
@@ -320,7 +328,7 @@ def test_a_session_saved_at_any_event_goes_on_to_the_same_bits(
 
 def trained(ahead: bool) -> tuple[list[float], list[Tensor]]:
     """The losses and the parameters of a training whose batches are prepared in one way or the other."""
-    session = new_session(small_config({"epochs": 4, "batch_size": 40, "batch_by": "tokens"}, dropout=0.4))
+    session = new_session(small_config({"epochs": 4, "batch_size": 40, "batch_type": "tokens"}, dropout=0.4))
     session.ahead = ahead
     losses = [event.loss for event in fit(session) if isinstance(event, Stepped)]
     return losses, [parameter.detach() for parameter in session.transducer.network.parameters()]
@@ -339,7 +347,7 @@ def test_batches_prepared_ahead_change_no_bit() -> None:
 
 @pytest.mark.parametrize("kind", [Started, Stepped, Validated])
 def test_whoever_stops_listening_leaves_no_thread(kind: type[Event]) -> None:
-    session = new_session(small_config({"epochs": 2, "validate_every": 0.5}))
+    session = new_session(small_config({"epochs": 2, "eval_interval": 0.5}))
     assert not session.ahead, "nothing is gained on a processor"
     session.ahead = True
     events = fit(session)

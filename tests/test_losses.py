@@ -156,7 +156,7 @@ def test_disagreement_is_both_divergences_and_blind_to_what_cannot_be(lengths: l
 
 
 def test_smoothing_over_symbols_that_no_search_writes_is_smoothing_a_little_less() -> None:
-    """q over V, without three symbols and renormalised, is q' over the V − 3 others, ε' = ε (V − 3) / (V − 3 ε)."""
+    """q over V, without three symbols and renormalized, is q' over the V − 3 others, ε' = ε (V − 3) / (V − 3 ε)."""
     size, smoothing, target = 9, 0.3, 5
     q = torch.full((size,), smoothing / size)
     q[target] += 1 - smoothing

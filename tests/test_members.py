@@ -29,7 +29,7 @@ from pellucid.training.training_data import Files
 def given(run: Path, size: int) -> list[object]:
     """The command that makes an ensemble of the shared small run's settings."""
     files = copies_run().files
-    return ["train", files.train, "--dev", files.dev, "--run", run, *flags(copies_run().config), "--ensemble", size]
+    return ["train", files.train, "--valid", files.valid, "--run", run, *flags(copies_run().config), "--ensemble", size]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_an_error_of_one_training_is_the_users_and_ends_all(ensemble: tuple[Path
     assert "different configuration" in message and "training.clip_norm: 1.0 in the run, 2.0 now" in message
     (tmp_path / "dev.tsv").write_text("one column\n")
     files = copies_run().files
-    asked = ("train", files.train, "--dev", tmp_path / "dev.tsv", "--run", tmp_path / "run", "--ensemble", "2")
+    asked = ("train", files.train, "--valid", tmp_path / "dev.tsv", "--run", tmp_path / "run", "--ensemble", "2")
     assert "dev.tsv:1" in complaint(pellucid(*asked))
     assert not (tmp_path / "run").exists()
 
@@ -93,7 +93,7 @@ def test_an_ensemble_takes_no_folder_of_other_things(tmp_path: Path) -> None:
 
 
 def test_whoever_stops_listening_stops_all(tmp_path: Path) -> None:
-    config = small_config({"epochs": 2000, "validate_every": 50})
+    config = small_config({"epochs": 2000, "eval_interval": 50})
     files = copy_files(tmp_path)
     trainings = plan_ensemble(files, tmp_path / "run", config, 2)
     events = train_ensemble(trainings, tmp_path / "run", 2)
@@ -105,7 +105,7 @@ def test_whoever_stops_listening_stops_all(tmp_path: Path) -> None:
         assert records(training.folder)[-1]["event"] != "stopped"
 
 
-LONG = small_config({"epochs": 60, "validate_every": 0.9}, dropout=0.3)
+LONG = small_config({"epochs": 60, "eval_interval": 0.9}, dropout=0.3)
 
 
 @cache
@@ -123,7 +123,7 @@ def trained_without_stop() -> tuple[Files, dict[str, Path]]:
 @pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
 def test_what_is_stopped_goes_on_to_the_same_bits(tmp_path: Path, how: str) -> None:
     (files, alone), run = trained_without_stop(), tmp_path / "run"
-    command = ["train", files.train, "--dev", files.dev, "--run", run, *flags(LONG), "--ensemble", 2, "--jobs", 2]
+    command = ["train", files.train, "--valid", files.valid, "--run", run, *flags(LONG), "--ensemble", 2, "--jobs", 2]
     with started(*command) as process:
         wait_until(lambda: all((run / name / "model.safetensors").exists() for name in ("seed-1", "seed-2")), process)
         if how == "Ctrl-C":
@@ -186,6 +186,6 @@ def test_seeds_beyond_the_last_are_refused(tmp_path: Path) -> None:
 
 def test_one_training_has_no_jobs(tmp_path: Path) -> None:
     message = complaint(
-        pellucid("train", tmp_path / "a", "--dev", tmp_path / "b", "--run", tmp_path / "c", "--jobs", 2)
+        pellucid("train", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", "--jobs", 2)
     )
     assert "--jobs needs --ensemble" in message

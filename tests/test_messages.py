@@ -77,7 +77,7 @@ def test_progress_is_told_in_visible_characters(tmp_path: Path, monkeypatch: pyt
 
 
 def test_names_in_a_run_folder(tmp_path: Path) -> None:
-    run, dev = copy_of(copies_run().run, tmp_path / "run"), copies_run().files.dev
+    run, dev = copy_of(copies_run().run, tmp_path / "run"), copies_run().files.valid
     path = run / "model.safetensors"
     content, held = path.read_bytes(), safetensors.torch.load(path.read_bytes())
     path.write_bytes(safetensors.torch.save({**held, ODD: held["encoder.table.weight"].clone()}))
@@ -98,11 +98,11 @@ def test_names_of_files_and_columns_and_symbols(tmp_path: Path) -> None:
     folder.mkdir()
     odd = [*copies(15, seed=4), Example("a\x1b\u202eb", "a\x9bb")]
     train = write_pairs(folder / "train.tsv", odd)
-    done = pellucid("train", train, "--dev", train, "--run", folder / "run", *flags(small_config({"epochs": 1})))
+    done = pellucid("train", train, "--valid", train, "--run", folder / "run", *flags(small_config({"epochs": 1})))
     assert done.code == 2 or SHOWN in done.err
     assert acting(done.err) == set()
     dev = write_pairs(folder / "dev.tsv", odd[12:])
-    done = pellucid("train", train, "--dev", dev, "--run", folder / "run", *flags(small_config({"epochs": 1})))
+    done = pellucid("train", train, "--valid", dev, "--run", folder / "run", *flags(small_config({"epochs": 1})))
     assert done.code == 0
     assert_visible(done)
     assert_visible(pellucid("predict", folder / "run", folder / "none.tsv"))
@@ -112,7 +112,7 @@ def test_names_of_files_and_columns_and_symbols(tmp_path: Path) -> None:
         done = pellucid("evaluate", folder / "run", *more, dev, "--html", folder / "a.html")
         assert done.code == 0 and acting(done.out) == set()
         assert_visible(done)
-    assert_visible(pellucid("train", train, "--dev", dev, "--run", folder / "2", "--source-column", ODD, "--header"))
+    assert_visible(pellucid("train", train, "--valid", dev, "--run", folder / "2", "--source-column", ODD, "--header"))
     assert acting(pellucid("predict", folder / "run", f"--{ODD}").err) == set()
 
 
@@ -132,14 +132,14 @@ def test_an_exit_code_tells_of_the_output_and_not_of_the_messages(script: str) -
 @pytest.mark.parametrize("script", [FULL, CLOSED])
 def test_a_training_that_nobody_hears_of_trains(tmp_path: Path, script: str) -> None:
     files = copies_run().files
-    command = ("train", files.train, "--dev", files.dev, "--run", tmp_path, *flags(small_config({"epochs": 1})))
+    command = ("train", files.train, "--valid", files.valid, "--run", tmp_path, *flags(small_config({"epochs": 1})))
     assert shell(script, *command) == (0, "", "")
     assert (tmp_path / "card.md").exists()
 
 
 @pytest.mark.parametrize("script", ['"$@" >/dev/full', '"$@" >/dev/full 2>/dev/full', '"$@" >/dev/full 2>&-'])
 def test_an_output_that_cannot_be_written_is_an_error_however_few_hear_of_it(script: str) -> None:
-    done = shell(script, "predict", copies_run().run, copies_run().files.dev)
+    done = shell(script, "predict", copies_run().run, copies_run().files.valid)
     assert done.code == 2 and done.out == "" and "Traceback" not in done.err
 
 

@@ -92,7 +92,7 @@ def test_an_override_forces_every_head() -> None:
 
 
 def test_as_many_units_as_one_head_has_and_all_heads_to_be_seen() -> None:
-    network = network_of(config_of({"attention": {"heads": 4, "units": 8}}), 1)
+    network = network_of(config_of({"attention": {"num_heads": 4, "size": 8}}), 1)
     memory: Memory = network.encoder(padded([3, 2], 1), torch.tensor([3, 2]))
     unrolled = network.decoder.unroll(
         torch.tensor([[1, 4], [1, 5]]), network.decoder.start(memory), network.decoder.prepare(memory)
@@ -105,8 +105,8 @@ def test_as_many_units_as_one_head_has_and_all_heads_to_be_seen() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"heads": 3, "units": 32}, r"attention\.heads = 3 does not divide attention\.units = 32"),
-        ({"heads": 2, "score": "location"}, r"attention\.heads = 2 needs attention\.score = 'additive'"),
+        ({"num_heads": 3, "size": 32}, r"attention\.num_heads = 3 does not divide attention\.size = 32"),
+        ({"num_heads": 2, "type": "location"}, r"attention\.num_heads = 2 needs attention\.type = 'additive'"),
     ],
 )
 def test_what_does_not_fit_is_told(settings: dict[str, object], message: str) -> None:
@@ -116,7 +116,7 @@ def test_what_does_not_fit_is_told(settings: dict[str, object], message: str) ->
 
 @pytest.mark.parametrize("order", ["attend-then-step", "step-then-attend"])
 def test_traces_of_every_kind_hold_the_weights_of_each_head(order: str) -> None:
-    config = config_of({"attention": {"heads": 2}, "decoder": {"order": order}, "search": {"maximum_length": 5}})
+    config = config_of({"attention": {"num_heads": 2}, "decoder": {"order": order}, "search": {"max_length": 5}})
     network = network_of(config, 3, torch.float32)
     transducer = Transducer(config, vocabularies(), network)
     texts = ["abc", "a", "", "ba"]

@@ -138,8 +138,8 @@ def test_a_forward_pass_stores_nothing(config: Config, batch: Batch, seed: int) 
 @pytest.mark.parametrize("score", ["additive", "location", "dot", "general", "scaled-dot"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_every_parameter_is_trained(score: str, cell: str) -> None:
-    sides = {"encoder": {"cell": cell, "layers": 2}, "decoder": {"cell": cell, "layers": 2}}
-    network = network_of(config_of({**sides, "attention": {"score": score}}), 1)
+    sides = {"encoder": {"cell": cell, "num_layers": 2}, "decoder": {"cell": cell, "num_layers": 2}}
+    network = network_of(config_of({**sides, "attention": {"type": score}}), 1)
     batch = Batch(torch.tensor([[4, 5, 6]]), torch.tensor([3]), torch.tensor([[4, 5, EOS]]), torch.tensor([3]))
     for (name, _), gradient in zip(network.named_parameters(), gradients(network, batch), strict=True):
         assert gradient.any(), name
@@ -188,8 +188,8 @@ def test_features_have_vectors_of_their_own_where_a_column_is_named(column: str,
 
 
 def closed_form(config: Config) -> int:
-    """Parameters of one layer a side, both ways, additive attention, bridge from the final state, learnt tables."""
-    e, a, d = config.encoder, config.attention.units, config.decoder
+    """Parameters of one layer a side, both ways, additive attention, bridge from the final state, learned tables."""
+    e, a, d = config.encoder, config.attention.size, config.decoder
     gates, parts = {"gru": (3, 1), "lstm": (4, 2)}[d.cell]
     V, H, D, G = WIDTH, e.hidden_size, 2 * e.hidden_size, gates * d.hidden_size
     encoder = V * e.embedding_size + 2 * gates * H * (e.embedding_size + H + 2)
@@ -201,7 +201,7 @@ def closed_form(config: Config) -> int:
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_parameters_are_counted_as_the_closed_form_says(cell: str) -> None:
     settings = {"cell": cell, "embedding_size": 3, "hidden_size": 5}
-    config = config_of({"encoder": settings, "decoder": {**settings, "hidden_size": 7}, "attention": {"units": 11}})
+    config = config_of({"encoder": settings, "decoder": {**settings, "hidden_size": 7}, "attention": {"size": 11}})
     assert parameter_count(writing(build_network(config, vocabularies()))) == closed_form(config)
 
 

@@ -1,4 +1,4 @@
-"""Layer normalisation in cells, against the published equations number by number.
+"""Layer normalization in cells, against the published equations number by number.
 
 B batch, E input, H hidden units, G all gates.
 """
@@ -16,23 +16,23 @@ from pellucid.config.settings import Cell
 from pellucid.model.recurrence import (
     Inputs,
     LayerState,
-    NormalisedCell,
+    NormalizedCell,
     RecurrentCell,
     cell_kind,
-    output_normalisations,
+    output_normalizations,
     run,
     run_forward,
 )
 
 
-def cell_of(kind: Cell, sizes: tuple[int, int], seed: int) -> NormalisedCell:
+def cell_of(kind: Cell, sizes: tuple[int, int], seed: int) -> NormalizedCell:
     torch.manual_seed(seed)
-    cell = NormalisedCell(kind, *sizes).double()
+    cell = NormalizedCell(kind, *sizes).double()
     shake(cell, seed)
     return cell
 
 
-def normalised(values: list[float]) -> list[float]:
+def normalized(values: list[float]) -> list[float]:
     """(x − mean) / √(variance + 1e-5)."""
     mean = math.fsum(values) / len(values)
     variance = math.fsum((value - mean) ** 2 for value in values) / len(values)
@@ -47,22 +47,22 @@ def logistic(value: float) -> float:
     return 1 / (1 + math.exp(-value))
 
 
-def normalised_gates(sums: list[float], groups: list[int]) -> list[float]:
+def normalized_gates(sums: list[float], groups: list[int]) -> list[float]:
     """Each group by itself."""
     found, start = list[float](), 0
     for size in groups:
-        found += normalised(sums[start : start + size])
+        found += normalized(sums[start : start + size])
         start += size
     return found
 
 
 def step_by_definition(
-    own: NormalisedCell, x: list[float], h: list[float], c: list[float]
+    own: NormalizedCell, x: list[float], h: list[float], c: list[float]
 ) -> tuple[list[float], list[float]]:
     """h' and c' (nothing for a GRU)."""
     H = own.hidden_size
     groups = [2 * H, H] if own.cell == "gru" else [4 * H]
-    enter, recur = (normalised_gates(times(w, v), groups) for w, v in ((own.input_weight, x), (own.hidden_weight, h)))
+    enter, recur = (normalized_gates(times(w, v), groups) for w, v in ((own.input_weight, x), (own.hidden_weight, h)))
     a = [g * n + b for g, n, b in zip(own.input_gain.tolist(), enter, own.input_bias.tolist(), strict=True)]
     u = [g * n + b for g, n, b in zip(own.hidden_gain.tolist(), recur, own.hidden_bias.tolist(), strict=True)]
     if own.cell == "gru":
@@ -74,7 +74,7 @@ def step_by_definition(
     cell = [logistic(f[j]) * c[j] + logistic(i[j]) * math.tanh(g[j]) for j in range(H)]
     assert own.leaving is not None
     weight, bias = own.leaving.weight.tolist(), own.leaving.bias.tolist()
-    seen = [w * n + b for w, n, b in zip(weight, normalised(cell), bias, strict=True)]
+    seen = [w * n + b for w, n, b in zip(weight, normalized(cell), bias, strict=True)]
     return [logistic(o[j]) * math.tanh(seen[j]) for j in range(H)], cell
 
 
@@ -112,7 +112,7 @@ def test_both_directions_keep_within_their_lengths(kind: Cell) -> None:
 
 @given(SIZES, st.floats(0.5, 100), SEEDS)
 def test_the_scale_of_the_weights_changes_nothing(units: int, scale: float, seed: int) -> None:
-    """What normalisation is for: only the direction of a row of sums counts (but for the 1e-5)."""
+    """What normalization is for: only the direction of a row of sums counts (but for the 1e-5)."""
     cell = cell_of("gru", (2, units + 1), seed)
     x, h = torch.randn(1, 2, dtype=torch.float64) * 1e4, torch.randn(1, units + 1, dtype=torch.float64)
     one = cell.advance(cell.project(x), LayerState(h, None)).hidden
@@ -122,6 +122,6 @@ def test_the_scale_of_the_weights_changes_nothing(units: int, scale: float, seed
 
 
 def test_settings_choose() -> None:
-    assert cell_kind("none") is cell_kind("outputs") is RecurrentCell and cell_kind("cells") is NormalisedCell
-    assert [len([*norm.parameters()]) for norm in output_normalisations("outputs", 2, 3)] == [2, 2]
-    assert [len([*norm.parameters()]) for norm in output_normalisations("cells", 2, 3)] == [0, 0]
+    assert cell_kind("none") is cell_kind("outputs") is RecurrentCell and cell_kind("cells") is NormalizedCell
+    assert [len([*norm.parameters()]) for norm in output_normalizations("outputs", 2, 3)] == [2, 2]
+    assert [len([*norm.parameters()]) for norm in output_normalizations("cells", 2, 3)] == [0, 0]

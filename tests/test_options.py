@@ -30,22 +30,22 @@ from pellucid.training.session import train_run
 RICH: dict[str, dict[str, Any]] = {
     "encoder": {
         "cell": "lstm",
-        "layers": 2,
+        "num_layers": 2,
         "residual": True,
-        "layer_normalisation": "cells",
+        "layer_normalization": "cells",
         "dropout_mask": "sequence",
         "embedding_dropout": 0.1,
         "recurrent_dropout": 0.1,
     },
-    "attention": {"heads": 2},
+    "attention": {"num_heads": 2},
     "decoder": {
         "cell": "lstm",
-        "layers": 2,
+        "num_layers": 2,
         "order": "step-then-attend",
         "input_feeding": True,
-        "tied": True,
+        "tie_embeddings": True,
         "residual": True,
-        "layer_normalisation": "outputs",
+        "layer_normalization": "outputs",
         "recurrent_dropout": 0.1,
         "recurrent_dropout_on": "states",
     },
@@ -92,7 +92,7 @@ def test_unrolled_steps_equal_single_steps(
 @few
 @given(optioned(), batches(), SEEDS)
 def test_in_training_too_where_what_is_dropped_lasts_a_sequence(config: Config, batch: Batch, seed: int) -> None:
-    assume(config.decoder.dropout_mask == "sequence" and config.attention.score != "monotonic")
+    assume(config.decoder.dropout_mask == "sequence" and config.attention.type != "monotonic")
     network = network_of(config, seed).train()
     network.decoder.table.dropout = 0.0  # which falls on the table, anew at each look into it
     torch.manual_seed(seed)
@@ -172,21 +172,24 @@ def test_each_dropout_changes_the_gradients_and_nothing_outside_training(side: s
     [
         ("encoder", {"residual": True}),
         ("decoder", {"residual": True}),
-        ("encoder", {"layer_normalisation": "outputs"}),
-        ("encoder", {"layer_normalisation": "cells"}),
-        ("decoder", {"layer_normalisation": "outputs"}),
-        ("decoder", {"layer_normalisation": "cells"}),
+        ("encoder", {"layer_normalization": "outputs"}),
+        ("encoder", {"layer_normalization": "cells"}),
+        ("decoder", {"layer_normalization": "outputs"}),
+        ("decoder", {"layer_normalization": "cells"}),
         ("decoder", {"order": "step-then-attend"}),
         ("decoder", {"order": "step-then-attend", "input_feeding": True}),
-        ("decoder", {"tied": True}),
-        ("attention", {"heads": 2}),
+        ("decoder", {"tie_embeddings": True}),
+        ("attention", {"num_heads": 2}),
     ],
 )
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_each_part_changes_the_output_and_all_its_parameters_are_trained(
     side: str, settings: dict[str, Any], cell: str
 ) -> None:
-    base: dict[str, dict[str, Any]] = {"encoder": {"cell": cell, "layers": 2}, "decoder": {"cell": cell, "layers": 2}}
+    base: dict[str, dict[str, Any]] = {
+        "encoder": {"cell": cell, "num_layers": 2},
+        "decoder": {"cell": cell, "num_layers": 2},
+    }
     outputs = []
     for more in ({}, settings):
         network = network_of(config_of({**base, side: {**base.get(side, {}), **more}}), 1)

@@ -33,17 +33,17 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, InputError
 from pellucid.tasks.registry import build_network
 
-SEARCH = {"maximum_length": 6, "beam_width": 3}
+SEARCH = {"max_length": 6, "beam_size": 3}
 KINDS: dict[str, dict[str, Any]] = {
     "gru": {},
     "lstm": {"encoder": {"cell": "lstm"}, "decoder": {"cell": "lstm"}},
-    "stacked": {"decoder": {"layers": 2, "residual": True}},
-    "luong": {"attention": {"score": "general"}, "decoder": {"order": "step-then-attend", "input_feeding": True}},
-    "location": {"attention": {"score": "location", "filters": 2, "filter_radius": 1}},
-    "monotonic": {"attention": {"score": "monotonic"}},
-    "heads": {"attention": {"heads": 2}},
-    "copying": {"decoder": {"copying": True}},
-    "none": {"attention": {"score": "none"}},
+    "stacked": {"decoder": {"num_layers": 2, "residual": True}},
+    "luong": {"attention": {"type": "general"}, "decoder": {"order": "step-then-attend", "input_feeding": True}},
+    "location": {"attention": {"type": "location", "filters": 2, "filter_radius": 1}},
+    "monotonic": {"attention": {"type": "monotonic"}},
+    "heads": {"attention": {"num_heads": 2}},
+    "copying": {"decoder": {"pointer_generator": True}},
+    "none": {"attention": {"type": "none"}},
 }
 ONE_HOT = Painted(1, (0.0, 0.0, 1.0))
 
@@ -99,7 +99,7 @@ def test_a_hidden_position_has_no_weight_in_any_decoding(kind: str) -> None:
 def test_hiding_is_a_softmax_with_minus_infinity_there(config: Config, batch: Batch, seed: int, place: int) -> None:
     """Of the same first look, the rest of the weights in proportion: for one head, and for each of several."""
     longer = batch.source_lengths > max(place, 1)
-    if not longer.any() or config.attention.score in ("none", "monotonic"):
+    if not longer.any() or config.attention.type in ("none", "monotonic"):
         return
     source, lengths = batch.source[longer], batch.source_lengths[longer]
     network = network_of(config, seed)
@@ -117,7 +117,7 @@ def test_hiding_is_a_softmax_with_minus_infinity_there(config: Config, batch: Ba
 
 def test_hiding_equals_scores_changed_by_hand_at_every_step() -> None:
     """The whole output of a dot score, whose keys are changed so that the hidden position scores −∞ by itself."""
-    transducer = transducer_of({"attention": {"score": "general"}, "search": SEARCH})
+    transducer = transducer_of({"attention": {"type": "general"}, "search": SEARCH})
     hidden = transducer.with_options(Options(masked=(2,))).force([Example("abca", "vwxy")])[0]
     known, network = transducer.vocabularies, transducer.network
     source = torch.tensor([[*known.source.encode("abca")]])

@@ -12,11 +12,11 @@ from pellucid.data.examples import Example
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["predict", "run", "--beam", "inf"], "--beam: expected a whole number, got 'inf'"),
-        (["predict", "run", "--beam", "2.5"], "--beam: expected a whole number, got '2.5'"),
+        (["predict", "run", "--beam-size", "inf"], "--beam-size: expected a whole number, got 'inf'"),
+        (["predict", "run", "--beam-size", "2.5"], "--beam-size: expected a whole number, got '2.5'"),
         (["predict", "run", "--sample", "2", "--temperature", "hot"], "--temperature: expected a number, got 'hot'"),
         (
-            ["train", "a", "--dev", "b", "--run", "c", "--training.epochs", "x"],
+            ["train", "a", "--valid", "b", "--run", "c", "--training.epochs", "x"],
             "--training.epochs: expected a number, got 'x'",
         ),
         (["recipe", "scan", "--out", "o", "--seeds", "two"], "--seeds: expected a whole number, got 'two'"),
@@ -29,11 +29,14 @@ def test_what_is_no_number_is_told_with_what_was_expected(given: list[str], mess
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["predict", "run", "--beam"], "--beam: expected a value, got nothing (pellucid predict --help)"),
-        (["predict", "run", "--beam", "--nbest", 3], "--beam: expected a value, got the flag --nbest"),
-        (["train", "a", "--dev", "--run", "c"], "--dev: expected a value, got the flag --run (pellucid train --help)"),
+        (["predict", "run", "--beam-size"], "--beam-size: expected a value, got nothing (pellucid predict --help)"),
+        (["predict", "run", "--beam-size", "--nbest", 3], "--beam-size: expected a value, got the flag --nbest"),
         (
-            ["train", "a", "--dev", "b", "--run", "c", "--training.epochs"],
+            ["train", "a", "--valid", "--run", "c"],
+            "--valid: expected a value, got the flag --run (pellucid train --help)",
+        ),
+        (
+            ["train", "a", "--valid", "b", "--run", "c", "--training.epochs"],
             "--training.epochs: expected a value, got nothing",
         ),
         (
@@ -49,8 +52,8 @@ def test_what_lacks_is_told_with_what_was_got(given: list[object], message: str)
 @pytest.mark.parametrize("verb", ["evaluate", "predict", "score", "look"])
 def test_a_file_before_the_folder_is_told(verb: str) -> None:
     trained = copies_run()
-    message = complaint(pellucid(verb, trained.files.dev, trained.run))
-    assert message.endswith(f"folders come first, then the file (pellucid {verb} {trained.run} {trained.files.dev})")
+    message = complaint(pellucid(verb, trained.files.valid, trained.run))
+    assert message.endswith(f"folders come first, then the file (pellucid {verb} {trained.run} {trained.files.valid})")
 
 
 def test_a_folder_that_is_given_twice_is_told(tmp_path: Path) -> None:
@@ -66,7 +69,7 @@ def test_a_folder_that_is_given_twice_is_told(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_the_place_of_the_file_is_told() -> None:
-    run, pairs = copies_run().run, copies_run().files.dev
+    run, pairs = copies_run().run, copies_run().files.valid
     assert "the file of pairs comes last" in complaint(pellucid("evaluate", run, run))
     assert "--json takes no file: it prints" in complaint(pellucid("evaluate", run, pairs, "--json", "scores.json"))
 
@@ -76,7 +79,7 @@ def test_a_page_that_cannot_be_written_is_told_before_the_work(verb: list[str], 
     trained = copies_run()
     for path, why in ((tmp_path / "no" / "a.html", "no such file"), (tmp_path / "b.html", "is a directory")):
         (tmp_path / "b.html").mkdir(exist_ok=True)
-        done = pellucid(verb[0], trained.run, trained.files.dev, verb[1], path)
+        done = pellucid(verb[0], trained.run, trained.files.valid, verb[1], path)
         assert f"cannot write {path}: {why}" in complaint(done) and "decod" not in done.err and done.out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["b.html"]
 
@@ -89,7 +92,7 @@ def test_help_shows_what_a_flag_takes() -> None:
 
 
 def test_a_column_of_groups_that_is_not_there_is_told() -> None:
-    message = complaint(pellucid("evaluate", copies_run().run, copies_run().files.dev, "--group", 9))
+    message = complaint(pellucid("evaluate", copies_run().run, copies_run().files.valid, "--group", 9))
     assert message.startswith("--group 9: there is no such column (") and "\n" not in message
 
 

@@ -123,7 +123,7 @@ def test_our_settings_are_settings(data: Data, tmp_path: Path) -> None:
     SYSTEMS["pellucid"].train(Job(CASES["tiny"], "lstm", data, tmp_path, Path(sys.executable)), 150)
     config = load_config(tmp_path / "train.toml", {})
     assert config.training.epochs == pytest.approx(1.5)
-    assert (config.search.minimum_length, config.search.maximum_length) == (DIGITS, DIGITS)
+    assert (config.search.min_length, config.search.max_length) == (DIGITS, DIGITS)
     assert (config.encoder.hidden_size, config.decoder.hidden_size, config.threads) == (5, 10, 1)
 
 

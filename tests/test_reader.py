@@ -19,11 +19,11 @@ def tasked(config: Config, task: Task) -> Config:
     data = replace(
         config.data, aligned=True, target_symbols={"classify": "whole", "point": "position"}.get(task, "words")
     )
-    score = config.attention.score
+    score = config.attention.type
     attention = replace(
         config.attention, score="additive" if task == "point" and score in ("none", "monotonic") else score
     )
-    decoder = replace(config.decoder, steps=3)
+    decoder = replace(config.decoder, num_hops=3)
     return checked(replace(config, task=task, data=data, attention=attention, decoder=decoder))
 
 

@@ -49,7 +49,7 @@ def spoilt_files(folder: Path) -> Files:
     """Files with bad lines, blank lines and examples that stand in both."""
     files = copy_files(folder)
     files.train.write_text("a\ta\n\nonly one\n" + files.train.read_text() + "b\t\n\n")
-    files.dev.write_text("a\ta\nbad\n" + files.dev.read_text())
+    files.valid.write_text("a\ta\nbad\n" + files.valid.read_text())
     return files
 
 
@@ -76,8 +76,8 @@ def test_a_second_start_reads_no_training_file_and_says_the_same(
         return capsys.readouterr().err.splitlines()
 
     first = said()
-    assert (tmp_path / "run" / "corpus.arrow").exists() and parsed == [files.train, files.dev]
-    assert said() == first and parsed[2:] == [files.dev]
+    assert (tmp_path / "run" / "corpus.arrow").exists() and parsed == [files.train, files.valid]
+    assert said() == first and parsed[2:] == [files.valid]
     assert first[0] == f"{files.train}: 41 examples, 2 blank lines passed over, 2 bad lines skipped"
     assert first[1] == f"  {files.train}:3: expected 2 columns, got 1 (tabs separate columns)"
     assert re.fullmatch(r"  note: \d+ of 11 examples are also in .*train\.tsv", first[-1])
@@ -204,23 +204,25 @@ def test_a_corpus_of_another_run_is_not_used(tmp_path: Path) -> None:
 def test_settings_and_names_belong_to_the_key(tmp_path: Path) -> None:
     """Another name would be in other messages; other settings would give other ids."""
     files = copy_files(tmp_path)
-    both = files._replace(train_target=files.train, dev_target=files.dev)
-    moved = Files(files.train.rename(tmp_path / "moved.tsv"), files.dev)
+    both = files._replace(train_target=files.train, valid_target=files.valid)
+    moved = Files(files.train.rename(tmp_path / "moved.tsv"), files.valid)
     shutil.copy(moved.train, files.train)
-    keys = [reading._key(one, DATA) for one in (files, moved, both, Files(files.dev, files.train))]
-    changed = {"minimum_count": 2, "source_symbols": "words", "format": "tsv", "maximum_length": 9, "header": True}
+    keys = [reading._key(one, DATA) for one in (files, moved, both, Files(files.valid, files.train))]
+    changed = {"min_count": 2, "source_symbols": "words", "format": "tsv", "max_length": 9, "header": True}
     keys += [reading._key(files, msgspec.structs.replace(DATA, **{name: value})) for name, value in changed.items()]
     assert all(keys) and len(set(keys)) == len(keys)
     assert reading._key(files, DATA) == keys[0]
     assert (
-        reading._key(Files(tmp_path / "none", files.dev), DATA) == reading._key(Files(tmp_path, files.dev), DATA) == ""
+        reading._key(Files(tmp_path / "none", files.valid), DATA)
+        == reading._key(Files(tmp_path, files.valid), DATA)
+        == ""
     )
 
 
 def test_a_pipe_is_read_once_and_its_corpus_never_found_again(tmp_path: Path) -> None:
     files, config = copy_files(tmp_path), small_config({"epochs": 2})
     os.mkfifo(tmp_path / "pipe")
-    piped = Files(tmp_path / "pipe", files.dev)
+    piped = Files(tmp_path / "pipe", files.valid)
     for _ in range(2):
         writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(files.train.read_bytes()))
         writer.start()

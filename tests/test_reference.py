@@ -42,8 +42,8 @@ def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
     """The smallest sizes and some passes, with the recipe's own cut of texts."""
     real = real_config(name, overrides)
     data = {"source_symbols": real.data.source_symbols, "target_symbols": real.data.target_symbols}
-    made = small_config({"epochs": 20, "learning_rate": 0.02, "validate_every": 10}, data=data)
-    decoder = msgspec.structs.replace(made.decoder, copying=real.decoder.copying)
+    made = small_config({"epochs": 20, "learning_rate": 0.02, "eval_interval": 10}, data=data)
+    decoder = msgspec.structs.replace(made.decoder, pointer_generator=real.decoder.pointer_generator)
     return msgspec.structs.replace(made, seed=real.seed, search=real.search, decoder=decoder)
 
 
@@ -180,7 +180,7 @@ def test_the_report_has_all_numbers(made: Made) -> None:
         assert (each["ensemble"] is not None) == (made.request.seeds > 1)
         for run in each["runs"]:
             assert run["parameters"] > 0 and run["epochs"] == 20 and run["samples"] > 0 and run["seconds"] >= 0
-            assert run["config"]["seed"] == run["seed"] and run["config"]["search"]["beam_width"] == 1
+            assert run["config"]["seed"] == run["seed"] and run["config"]["search"]["beam_size"] == 1
             assert (run["test"] is None) == (each["name"] == "ady")
             for worth in filter(None, (run["dev"], run["test"])):
                 assert worth["wer"] == pytest.approx(100 - worth["exact_match"])

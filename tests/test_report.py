@@ -83,7 +83,7 @@ def full() -> Report:
             ExampleOutput(small(), ("xyz", "ACB"), scored("AB", "xyz", "ACB")),
             ExampleOutput(hostile(), ("<i>שלום</i>",)),
         ],
-        config_toml='size = "<base>"\n\n[encoder]\nlayers = 1\n',
+        config_toml='size = "<base>"\n\n[encoder]\nnum_layers = 1\n',
         parts=[
             ReportFigure("Mean", "over <all>", SVG),
             ReportTable("Numbers", "all <of> them", ("what", "how many"), [("<a>", "1"), ("b", "2")]),

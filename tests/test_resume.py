@@ -49,7 +49,7 @@ def at_update(number: int, kind: type[RunEvent] = Stepped) -> Stop:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "batch_by", "size"),
+    ("schedule", "batch_type", "size"),
     [
         ("constant", "tokens", 40),
         ("cosine", "examples", 8),
@@ -57,10 +57,12 @@ def at_update(number: int, kind: type[RunEvent] = Stepped) -> Stop:
         ("plateau", "examples", 8),
     ],
 )
-def test_interruptions_at_awkward_places_change_no_bit(tmp_path: Path, schedule: str, batch_by: str, size: int) -> None:
+def test_interruptions_at_awkward_places_change_no_bit(
+    tmp_path: Path, schedule: str, batch_type: str, size: int
+) -> None:
     """After the first update, in mid-epoch, right before a validation, at one, at the end of an epoch, at the end."""
-    every = {"epochs": 13, "validate_every": 1.7, "metric": "loss"}
-    config = small_config({**every, "schedule": schedule, "batch_by": batch_by, "batch_size": size}, dropout=0.4)
+    every = {"epochs": 13, "eval_interval": 1.7, "metric": "loss"}
+    config = small_config({**every, "lr_schedule": schedule, "batch_type": batch_type, "batch_size": size}, dropout=0.4)
     files = copy_files(tmp_path)
     straight = train_to_end(files, tmp_path / "straight", config)
     validations = [event.progress.update for event in straight if isinstance(event, Validated)]
@@ -79,19 +81,19 @@ def test_interruptions_at_awkward_places_change_no_bit(tmp_path: Path, schedule:
 
 MORE: dict[str, dict[str, dict[str, Any]]] = {
     "coverage": {"training": {"coverage_loss": 1.0}},
-    "sampling": {"training": {"scheduled_sampling": "inverse-sigmoid", "sampling_share": 0.5}},
-    "consistency": {"training": {"consistency": 1.0}},
-    "moving average": {"training": {"average": "ema", "average_decay": 0.9}},
-    "mean of the last": {"training": {"average": "last", "average_last": 2}},
+    "sampling": {"training": {"scheduled_sampling": "inverse-sigmoid", "sampling_probability": 0.5}},
+    "consistency": {"training": {"rdrop_alpha": 1.0}},
+    "moving average": {"training": {"weight_averaging": "ema", "ema_decay": 0.9}},
+    "mean of the last": {"training": {"weight_averaging": "last", "averaged_checkpoints": 2}},
     "copies": {"training": {"augmentation": "copy"}},
-    "copying": {"decoder": {"copying": True}, "data": {"minimum_count": 15}},
+    "copying": {"decoder": {"pointer_generator": True}, "data": {"min_count": 15}},
     "all": {
         "training": {
-            **{"coverage_loss": 0.5, "scheduled_sampling": "linear", "consistency": 1.0, "average": "ema"},
-            **{"augmentation": "copy", "augmentation_share": 1.5},
+            **{"coverage_loss": 0.5, "scheduled_sampling": "linear", "rdrop_alpha": 1.0, "weight_averaging": "ema"},
+            **{"augmentation": "copy", "augmentation_ratio": 1.5},
         },
-        "decoder": {"copying": True},
-        "data": {"minimum_count": 20},
+        "decoder": {"pointer_generator": True},
+        "data": {"min_count": 20},
     },
 }
 
@@ -99,7 +101,7 @@ MORE: dict[str, dict[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("settings", MORE.values(), ids=MORE)
 def test_whatever_training_does_resumes_to_the_bit(tmp_path: Path, settings: dict[str, dict[str, Any]]) -> None:
     """Stopped in mid-epoch, before a validation and at one, each way of training ends as though it never was."""
-    base = msgspec.to_builtins(small_config({"epochs": 4, "validate_every": 0.7}, dropout=0.3))
+    base = msgspec.to_builtins(small_config({"epochs": 4, "eval_interval": 0.7}, dropout=0.3))
     config = from_settings({key: {**base[key], **settings[key]} for key in settings} | _rest(base, settings), "test")
     files = copy_files(tmp_path)
     straight = train_to_end(files, tmp_path / "straight", config)

@@ -41,8 +41,8 @@ def test_every_example_is_decoded_and_scored_against_its_own_target(judgement: J
 
 def test_judging_the_development_data_repeats_the_best_validation() -> None:
     files, run, config = digits_run()
-    judged = judge(load(run), read_examples(files.dev, config.data).examples)
-    outputs = [trace.output for trace in load(run).trace(read_examples(files.dev, config.data).examples)]
+    judged = judge(load(run), read_examples(files.valid, config.data).examples)
+    outputs = [trace.output for trace in load(run).trace(read_examples(files.valid, config.data).examples)]
     assert [trace.output for trace in judged.traces] == outputs
     assert f"exact match {judged.evaluation.exact_match:.2f} %" in (run / "card.md").read_text("utf-8")
 

@@ -100,8 +100,8 @@ def test_temperature_top_k_and_top_p_choose_by_their_definitions() -> None:
 
 def test_a_source_is_drawn_for_by_its_number_whatever_the_batch_size() -> None:
     texts, drawing = ["abc", "a", "", "bca", "abc"], Drawing(samples=2, seed=4)
-    transducer = transducer_of({"search": {"maximum_length": 6}})
-    small = transducer_of({"search": {"maximum_length": 6, "batch_size": 1}})
+    transducer = transducer_of({"search": {"max_length": 6}})
+    small = transducer_of({"search": {"max_length": 6, "batch_size": 1}})
     lists = transducer.sample(texts, drawing)
     outputs = [[trace.output for trace in traces] for traces in lists]
     assert outputs == [[trace.output for trace in traces] for traces in small.sample(texts, drawing)]

@@ -15,7 +15,7 @@ SCHEDULES = sorted(get_args(get_type_hints(TrainingConfig)["schedule"]))
 
 
 def config_of(schedule: str, warmup: float) -> TrainingConfig:
-    return TrainingConfig(batch_size=1, learning_rate=RATE, schedule=schedule, warmup=warmup, patience=0)  # type: ignore[arg-type]
+    return TrainingConfig(batch_size=1, learning_rate=RATE, lr_schedule=schedule, warmup_ratio=warmup, patience=0)  # type: ignore[arg-type]
 
 
 def scale(schedule: str, warmup: float, passed: float, plateau_factor: float = 1.0) -> float:

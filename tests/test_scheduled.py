@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import SEEDS, WIDTH, batches, config_of, few, head_of, near, network_of
 
-from pellucid.config.settings import Schedule, TrainingConfig
+from pellucid.config.settings import SamplingSchedule, TrainingConfig
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
 from pellucid.model.memory import Attendable, State, Unrolled
@@ -20,12 +20,12 @@ from pellucid.model.network import EncoderDecoder, shifted
 from pellucid.training.scheduled_sampling import draw, own_share, unroll_sampled
 
 
-def scheduled(kind: Schedule, end: float) -> TrainingConfig:
-    return config_of({"training": {"scheduled_sampling": kind, "sampling_share": end}}).training
+def scheduled(kind: SamplingSchedule, end: float) -> TrainingConfig:
+    return config_of({"training": {"scheduled_sampling": kind, "sampling_probability": end}}).training
 
 
 @given(st.sampled_from(["linear", "exponential", "inverse-sigmoid"]), st.floats(0.01, 0.99))
-def test_every_schedule_rises_from_none_to_its_end(kind: Schedule, end: float) -> None:
+def test_every_schedule_rises_from_none_to_its_end(kind: SamplingSchedule, end: float) -> None:
     shares = [own_share(scheduled(kind, end), step / 20) for step in range(21)]
     assert shares[0] == 0 and shares[-1] == pytest.approx(end)
     assert all(one <= other for one, other in pairwise(shares))

@@ -90,7 +90,7 @@ def test_a_finished_run_says_so_and_changes_nothing() -> None:
 
 def test_a_run_of_another_configuration_is_refused_with_what_differs() -> None:
     before = contents(copies_run().run)
-    other = small_config({"epochs": 4, "validate_every": 0.5}, dropout=0.3)
+    other = small_config({"epochs": 4, "eval_interval": 0.5}, dropout=0.3)
     assert refusal(copies_run().files, copies_run().run, other).splitlines() == [
         f"{copies_run().run} holds a run with a different configuration:",
         "  encoder.dropout: 0.4 in the run, 0.3 now",

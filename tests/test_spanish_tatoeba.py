@@ -79,10 +79,10 @@ def test_the_recipe_trains_judges_and_tells(data: Path, tmp_path: Path, monkeypa
     small = {
         "size": "tiny",
         "encoder": {"hidden_size": 4, "embedding_size": 4},
-        "attention": {"units": 4},
+        "attention": {"size": 4},
         "decoder": {"hidden_size": 8, "embedding_size": 4},
         "training": {"epochs": 2},
-        "search": {"maximum_length": 12},
+        "search": {"max_length": 12},
     }
     monkeypatch.setattr(
         spanish_tatoeba, "recipe_config", lambda name, settings: recipe_config(name, {**settings, **small})

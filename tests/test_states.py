@@ -35,8 +35,8 @@ def test_they_are_the_networks_own(kind: str) -> None:
 def test_gates_have_their_names_and_shapes_whatever_the_batch(kind: str) -> None:
     transducer = made(kind)
     config, traces = transducer.config, traces_of(transducer, PAIRS)
-    ways = ["forwards", "backwards"] if config.encoder.directions == "both" else ["forwards"]
-    layers = [f"layer {at + 1} " for at in range(2)] if config.encoder.layers > 1 else [""]
+    ways = ["forwards", "backwards"] if config.encoder.bidirectional else ["forwards"]
+    layers = [f"layer {at + 1} " for at in range(2)] if config.encoder.num_layers > 1 else [""]
     encoder = {f"encoder {at}{way} {gate}" for at in layers for way in ways for gate in GATES[config.encoder.cell]}
     decoder = {f"decoder {at}{gate}" for at in layers for gate in GATES[config.decoder.cell]}
     many = states(transducer, traces, gates=True)

@@ -42,13 +42,13 @@ def by_definition(
     inputs = decoder.table.weight[symbols]
     if state.context is not None:
         inputs = torch.cat([inputs, state.context], dim=1)
-    for layer in range(decoder.config.layers):
+    for layer in range(decoder.config.num_layers):
         hidden, _ = stepped(decoder, inputs, layer, state)
         inputs = hidden + inputs if layer and decoder.config.residual else hidden
     context = decoder.attention(inputs, attendable, state.looked).context
     parts = {"state": [inputs], "context": [context], "state-and-context": [inputs, context]}[decoder.config.output]
     vector = torch.tanh(torch.cat(parts, dim=1) @ decoder.combination.weight.T)
-    if decoder.config.tied:
+    if decoder.config.tie_embeddings:
         head: Any = decoder.head
         adapted = vector if head.adapter is None else vector @ head.adapter.weight.T
         return adapted @ decoder.table.weight.T + head.bias, vector
@@ -59,10 +59,10 @@ def by_definition(
 SETTINGS = st.fixed_dictionaries(
     {
         "cell": CELLS,
-        "layers": st.integers(1, 3),
+        "num_layers": st.integers(1, 3),
         "input_feeding": st.booleans(),
         "residual": st.booleans(),
-        "tied": st.booleans(),
+        "tie_embeddings": st.booleans(),
         "output": st.sampled_from(["state", "context", "state-and-context"]),
         "hidden_size": st.sampled_from([3, 4]),
         "embedding_size": st.sampled_from([3, 4]),
@@ -73,7 +73,7 @@ SETTINGS = st.fixed_dictionaries(
 @few
 @given(SETTINGS, st.sampled_from(["additive", "location", "general"]), batches(), SEEDS)
 def test_each_step_equals_its_definition(settings: dict[str, Any], score: str, batch: Batch, seed: int) -> None:
-    config = config_of({"decoder": {"order": "step-then-attend", **settings}, "attention": {"score": score}})
+    config = config_of({"decoder": {"order": "step-then-attend", **settings}, "attention": {"type": score}})
     network = network_of(config, seed)
     decoder, memory = network.decoder, memory_of(network, batch)
     assert isinstance(decoder, StepThenAttend)
@@ -110,6 +110,7 @@ def test_what_does_not_fit_is_told() -> None:
     with pytest.raises(ConfigError, match=r"decoder\.input_feeding = true needs decoder\.order = 'step-then-attend'"):
         config_of({"decoder": {"input_feeding": True}})
     with pytest.raises(
-        ConfigError, match=r"decoder\.tied = true needs vectors to share: decoder\.embedding = 'learnt' or 'frozen'"
+        ConfigError,
+        match=r"decoder\.tie_embeddings = true needs vectors to share: decoder\.embedding = 'learned' or 'frozen'",
     ):
-        config_of({"decoder": {"tied": True, "embedding": "one-hot"}})
+        config_of({"decoder": {"tie_embeddings": True, "embedding": "one-hot"}})

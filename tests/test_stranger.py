@@ -192,9 +192,9 @@ def test_settings_that_the_user_names_may_come_through_a_pipe(tmp_path: Path) ->
         (f"a{'.a' * 400_000} = 1", "is not TOML: a line has more than 1,000 dots"),
         (f"seed{'.a' * 900} = 1", "seed: expected a whole number, got {'a': {'a'"),
         (f"seed = '{LONG}'", "seed: expected a whole number, got 'aaaa"),
-        ("[search]\nmaximum_ratio = 1e300", "search.maximum_ratio: expected"),
+        ("[search]\nmax_length_ratio = 1e300", "search.max_length_ratio: expected"),
         ("[search]\ncoverage_penalty = 1e308", "search.coverage_penalty: expected"),
-        ("[search]\nlength_power = 1e308", "search.length_power: expected"),
+        ("[search]\nlength_penalty_alpha = 1e308", "search.length_penalty_alpha: expected"),
     ],
 )
 def test_settings_that_cannot_be(run: Path, content: str, told: str) -> None:
@@ -210,7 +210,7 @@ def test_a_vocabulary_tells_of_no_text_that_is_longer_than_the_run_allows(run: P
     told = json.loads((run / "vocabulary.json").read_text("utf-8")) | {key: 1001}
     (run / "vocabulary.json").write_text(json.dumps(told), "utf-8")
     assert refusal(lambda: load(run)) == (
-        f"{run / 'vocabulary.json'}: {key}: expected at most 1000 (data.maximum_length of the run), got 1001"
+        f"{run / 'vocabulary.json'}: {key}: expected at most 1000 (data.max_length of the run), got 1001"
     )
 
 
@@ -218,18 +218,20 @@ def test_a_vocabulary_tells_of_no_text_that_is_longer_than_the_run_allows(run: P
 def test_outputs_far_beyond_the_training_targets_are_refused(run: Path, minimum: int) -> None:
     """Decoding would take minutes a source: the network need never end an output."""
     settings = (run / "config.toml").read_text("utf-8")
-    for name, value in (("minimum_length", minimum), ("maximum_length", 2**20)):
+    for name, value in (("min_length", minimum), ("max_length", 2**20)):
         settings = settings.replace(f"\n{name} = 0\n", f"\n{name} = {value}\n")
     (run / "config.toml").write_text(settings, "utf-8")
     assert refusal(lambda: load(run)) == (
-        f"{run / 'config.toml'}: search.{'minimum' if minimum else 'maximum'}_length: expected at most 1000 (10 times "
+        f"{run / 'config.toml'}: search.{'min' if minimum else 'max'}_length: expected at most 1000 (10 times "
         "the longest training target, which has 3 symbols, or 1000 where that is more), got 1048576"
     )
     (run / "config.toml").write_text(settings.replace(str(2**20), "1000"), "utf-8")
-    assert load(run).maximum_length == 1000
+    assert load(run).max_length == 1000
 
 
-@pytest.mark.parametrize("key", ["encoder.hidden_size", "encoder.layers", "encoder.embedding_size", "attention.units"])
+@pytest.mark.parametrize(
+    "key", ["encoder.hidden_size", "encoder.num_layers", "encoder.embedding_size", "attention.size"]
+)
 @pytest.mark.parametrize("size", [20_000, 2**20])
 def test_sizes_that_the_parameters_do_not_have_take_no_memory(run: Path, key: str, size: int) -> None:
     section, _, name = key.partition(".")
@@ -239,7 +241,7 @@ def test_sizes_that_the_parameters_do_not_have_take_no_memory(run: Path, key: st
     lines[at] = f"{name} = {size}"
     (run / "config.toml").write_text("\n".join(lines), "utf-8")
     message = refusal(lambda: load(run))
-    if key == "encoder.layers":
+    if key == "encoder.num_layers":
         assert message == f"{run / 'config.toml'}: {key}: expected a whole number of at most 100, got {size}"
     else:
         assert message.startswith(f"{run / 'model.safetensors'} does not fit the run's configuration and vocabulary: ")

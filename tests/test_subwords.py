@@ -1,4 +1,4 @@
-"""Subwords: learnt from the training file alone, end to end the very text, kept with the vocabulary."""
+"""Subwords: learned from the training file alone, end to end the very text, kept with the vocabulary."""
 
 import builtins
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ PAIRS = [
     Example("The cat sat there, the cat!", "¡El gato se sentó allí, el gato!"),
     Example("Where is the mat?", "¿Dónde está la estera?"),
 ]
-SUBWORDS = DataConfig(source_symbols="subwords", target_symbols="subwords", subwords=60)
+SUBWORDS = DataConfig(source_symbols="subwords", target_symbols="subwords", subword_vocab_size=60)
 CUT = learn_segmenters(PAIRS, SUBWORDS)
 
 
@@ -41,27 +41,27 @@ def test_what_stands_often_is_one_piece() -> None:
 
 
 def test_no_piece_goes_beyond_a_word() -> None:
-    learnt = learn_subwords(["of the of the of the, of the"] * 9, 1_000)
-    assert learnt.split("of the, of the") == ["of", " the", ",", " of", " the"]
+    learned = learn_subwords(["of the of the of the, of the"] * 9, 1_000)
+    assert learned.split("of the, of the") == ["of", " the", ",", " of", " the"]
 
 
 def test_what_stands_only_within_longer_pieces_is_taken_apart() -> None:
-    learnt = learn_subwords(["sentence sentence"] * 5 + ["se"], 1_000)
-    assert learnt.split("sentence") == ["sentence"]
-    known = {piece for text in ("sentence sentence", "se") for piece in learnt.split(text)}
-    assert "senten" in learnt.rare
-    assert set(learnt.split("senten")) <= known | set(learnt.alphabet)
+    learned = learn_subwords(["sentence sentence"] * 5 + ["se"], 1_000)
+    assert learned.split("sentence") == ["sentence"]
+    known = {piece for text in ("sentence sentence", "se") for piece in learned.split(text)}
+    assert "senten" in learned.rare
+    assert set(learned.split("senten")) <= known | set(learned.alphabet)
     assert learn_subwords(["ab ab", "ab"], 50, least=9).split("ab") == ["a", "b"]
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=6), st.integers(1, 40))
 def test_every_text_it_was_learnt_from_is_known(texts: list[str], most: int) -> None:
     examples = [Example(text, text) for text in texts]
-    config = DataConfig(source_symbols="subwords", target_symbols="subwords", subwords=most)
+    config = DataConfig(source_symbols="subwords", target_symbols="subwords", subword_vocab_size=most)
     cut = learn_segmenters(examples, config)
     known = learn_vocabularies(examples, cut, 1)
     assert all(UNK not in known.target.encode(cut.target.split(text)) for text in texts)
-    assert all(set(map(cut.target.normalised, text)) <= {c for s in known.target.symbols for c in s} for text in texts)
+    assert all(set(map(cut.target.normalized, text)) <= {c for s in known.target.symbols for c in s} for text in texts)
 
 
 def test_a_vocabulary_has_no_more_of_them_than_asked_for() -> None:

@@ -27,8 +27,8 @@ def test_each_column_takes_its_own_settings() -> None:
         source_symbols="words",
         target_symbols="+",
         features_symbols="characters",
-        source_normalisation="nfd",
-        target_normalisation="nfc",
+        source_normalization="nfd",
+        target_normalization="nfc",
     )
     sides = segmenters(config)
     assert sides == (Segmenter("words", "nfd"), Segmenter("+", "nfc"), Segmenter("characters", "nfd"))
@@ -54,11 +54,11 @@ def test_a_separator_cuts_wherever_it_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("normalisation", "symbols"),
+    ("normalization", "symbols"),
     [("none", ["e\u0301"[0], "\u0301", "가"]), ("nfc", ["é", "가"]), ("nfd", ["e", "\u0301", "\u1100", "\u1161"])],
 )
-def test_normalisation_comes_before_the_cut(normalisation: str, symbols: list[str]) -> None:
-    config = DataConfig(source_normalisation=normalisation)  # type: ignore[arg-type]
+def test_normalization_comes_before_the_cut(normalization: str, symbols: list[str]) -> None:
+    config = DataConfig(source_normalization=normalization)  # type: ignore[arg-type]
     assert segmenters(config).source.split("e\u0301가") == symbols
 
 
@@ -103,7 +103,7 @@ def test_words_survive_a_second_cut(text: str) -> None:
 
 
 @given(TEXTS, st.sampled_from(["nfc", "nfd"]))
-def test_a_normalised_text_joins_to_its_normal_form(text: str, form: str) -> None:
+def test_a_normalized_text_joins_to_its_normal_form(text: str, form: str) -> None:
     characters = Segmenter("characters", form)  # type: ignore[arg-type]
     assert characters.join(characters.split(text)) == unicodedata.normalize(form.upper(), text)  # type: ignore[arg-type]
 

@@ -29,17 +29,20 @@ def shown(task: Task, served: bool = True) -> Assembled:
     """A run of the task on its own development file."""
     trained = task_run(task)
     return assemble(
-        [open_model(trained.run, task, "cpu", None)], [read_file(trained.files.dev, trained.config.data)], 10, served
+        [open_model(trained.run, task, "cpu", None)], [read_file(trained.files.valid, trained.config.data)], 10, served
     )
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_an_interruption_changes_no_bit(task: Task, tmp_path: Path) -> None:
     files = Files(*(write_pairs(tmp_path / f"{name}.tsv", examples(task, 60, 7)) for name in ("train", "dev")))
-    files = files._replace(dev=write_pairs(tmp_path / "dev.tsv", examples(task, 20, 8)))
+    files = files._replace(valid=write_pairs(tmp_path / "dev.tsv", examples(task, 20, 8)))
     dropout: dict[str, Any] = {"dropout": 0.3, "convolutions": [1, 3], "filters": 4}
     config = config_of(
-        task, training={"epochs": 3, "batch_size": 8, "average": "ema"}, encoder=dropout, decoder={"dropout": 0.3}
+        task,
+        training={"epochs": 3, "batch_size": 8, "weight_averaging": "ema"},
+        encoder=dropout,
+        decoder={"dropout": 0.3},
     )
     train_to_end(files, tmp_path / "straight", config)
     events = train_run(files, tmp_path / "broken", config)
@@ -94,14 +97,18 @@ def test_the_best_few_and_what_is_refused() -> None:
     done = pellucid("predict", task_run("point").run, "--nbest", 2, stdin=b"ax\n")
     assert sorted(done.out.strip().split("\t")) == ["1", "2"]
     for task, flag, what in (
-        ("tag", ("--beam", 3), "--beam = 3 needs task = 'transduce', whose outputs are written symbol by symbol"),
+        (
+            "tag",
+            ("--beam-size", 3),
+            "--beam-size = 3 needs task = 'transduce', whose outputs are written symbol by symbol",
+        ),
         ("tag", ("--nbest", 2), "nbest: "),
         ("classify", ("--prefix", "a"), "prefix: "),
         ("point", ("--sample", 2), "sample: "),
     ):
         assert what in complaint(pellucid("predict", task_run(task).run, *flag, stdin=b"ax\n"))
     files = task_run("tag").files
-    assert "--multi-reference" in complaint(pellucid("evaluate", task_run("tag").run, files.dev, "--multi-reference"))
+    assert "--multi-reference" in complaint(pellucid("evaluate", task_run("tag").run, files.valid, "--multi-reference"))
 
 
 @pytest.mark.parametrize(
@@ -114,22 +121,22 @@ def test_the_best_few_and_what_is_refused() -> None:
 )
 def test_evaluate_has_the_scores_of_the_task(task: Task, keys: set[str], tmp_path: Path) -> None:
     trained = task_run(task)
-    done = pellucid("evaluate", trained.run, trained.files.dev, "--json", "--html", tmp_path / "page.html")
+    done = pellucid("evaluate", trained.run, trained.files.valid, "--json", "--html", tmp_path / "page.html")
     found = json.loads(done.out)
     assert keys <= found.keys() and found["task"] == task and found["accuracy"] > 90
     name = "all tags right" if task == "tag" else "accuracy"
     assert name in [each.label for each in written_document(tmp_path / "page.html").summary]
-    text = pellucid("evaluate", trained.run, trained.files.dev).out
+    text = pellucid("evaluate", trained.run, trained.files.valid).out
     assert "word error rate" not in text and name in text
     assert found.keys().isdisjoint(WRITTEN) and "exact_match" in found
-    both = pellucid("evaluate", trained.run, trained.run, trained.files.dev)
+    both = pellucid("evaluate", trained.run, trained.run, trained.files.valid)
     assert both.code == 0 and "error rate" not in both.out and name in both.out
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_groups_and_comparisons_are_told_by_what_is_right(task: Task, tmp_path: Path) -> None:
     trained, page = task_run(task), tmp_path / "page.html"
-    lines = trained.files.dev.read_text("utf-8").splitlines()
+    lines = trained.files.valid.read_text("utf-8").splitlines()
     grouped = tmp_path / "grouped.tsv"
     grouped.write_text("".join(f"{line}\t{'pq'[at % 2]}\n" for at, line in enumerate(lines)))
     asked = ("evaluate", trained.run, grouped, "--group", 3)
@@ -166,7 +173,7 @@ def test_the_page_of_errors_has_words_with_their_tags(tmp_path: Path) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_score_tells_how_probable_pairs_are(task: Task) -> None:
     trained = task_run(task)
-    done = pellucid("score", trained.run, trained.files.dev)
+    done = pellucid("score", trained.run, trained.files.valid)
     assert done.code == 0 and all(float(line) <= 0 for line in outputs(done.out))
 
 
@@ -203,11 +210,11 @@ def test_the_page_is_answered(task: Task) -> None:
             {"data": {"target_symbols": "position"}},
             "task = 'transduce' needs data.target_symbols other than 'position'",
         ),
-        ({"task": "point", "attention": {"score": "none"}}, "task = 'point' needs an attention that points"),
-        ({"task": "classify", "data": {"unscored": "x"}}, "data.unscored needs task = 'tag'"),
+        ({"task": "point", "attention": {"type": "none"}}, "task = 'point' needs an attention that points"),
+        ({"task": "classify", "data": {"ignored_tag": "x"}}, "data.ignored_tag needs task = 'tag'"),
         (
-            {"task": "tag", "decoder": {"copying": True}},
-            "decoder.copying = true needs task = 'transduce', whose outputs",
+            {"task": "tag", "decoder": {"pointer_generator": True}},
+            "decoder.pointer_generator = true needs task = 'transduce', whose outputs",
         ),
         (
             {"task": "tag", "data": {"features_column": "3"}},
@@ -225,5 +232,5 @@ def test_what_contradicts_a_task_is_told(settings: dict[str, Any], message: str)
 
 def test_runs_of_different_tasks_are_not_compared() -> None:
     tagger, pointer = task_run("tag"), task_run("point")
-    message = complaint(pellucid("evaluate", tagger.run, pointer.run, tagger.files.dev))
+    message = complaint(pellucid("evaluate", tagger.run, pointer.run, tagger.files.valid))
     assert message.startswith("runs of one task can be compared: that of ") and message.endswith("'point'")

@@ -1,4 +1,4 @@
-"""Transducer: texts in, one Trace a text out, in order; and a toy task learnt to the end."""
+"""Transducer: texts in, one Trace a text out, in order; and a toy task learned to the end."""
 
 import json
 from typing import Any
@@ -37,8 +37,8 @@ def transducer_of(settings: dict[str, Any], target: str = "vwxyz", features: str
     return Transducer(config, known, network)
 
 
-PLAIN = transducer_of({"search": {"maximum_length": 6}})
-TAGGED = transducer_of({"data": {"features_column": "3"}, "search": {"maximum_length": 6}}, features="VN")
+PLAIN = transducer_of({"search": {"max_length": 6}})
+TAGGED = transducer_of({"data": {"features_column": "3"}, "search": {"max_length": 6}}, features="VN")
 TEXTS = st.lists(st.text(alphabet="abc?é ", max_size=7), max_size=9)
 
 
@@ -76,13 +76,11 @@ def test_wide_lists_are_made_a_few_sources_at_a_time(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("width", [1, 4])
 def test_outputs_keep_to_the_shortest_and_the_longest(width: int) -> None:
-    transducer = transducer_of({"search": {"minimum_length": 3, "maximum_length": 4, "beam_width": width}})
+    transducer = transducer_of({"search": {"min_length": 3, "max_length": 4, "beam_size": width}})
     for trace in transducer.predict(["abc", "a", "", "aaaa"]):
         assert not trace.source or 3 <= len(trace.target) - trace.finished <= 4
-    with pytest.raises(
-        ConfigError, match=r"search\.minimum_length = 99 is beyond the greatest length, \d+ \(.*maximum_length"
-    ):
-        transducer_of({"search": {"minimum_length": 99}}).predict(["a"])
+    with pytest.raises(ConfigError, match=r"search\.min_length = 99 is beyond the greatest length, \d+ \(.*max_length"):
+        transducer_of({"search": {"min_length": 99}}).predict(["a"])
 
 
 def test_near_equal_lengths_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +117,7 @@ def test_a_trace_fits_together(texts: list[str]) -> None:
 
 
 def test_an_output_is_cut_at_the_greatest_length_and_says_so() -> None:
-    transducer = transducer_of({"search": {"maximum_length": 3}})
+    transducer = transducer_of({"search": {"max_length": 3}})
     with torch.no_grad():
         head_of(writing(transducer.network).decoder).bias[2] = -1e4
     trace = transducer.predict(["ab"])[0]
@@ -128,8 +126,8 @@ def test_an_output_is_cut_at_the_greatest_length_and_says_so() -> None:
 
 
 def test_the_greatest_length_follows_from_the_longest_training_target_unless_set() -> None:
-    assert PLAIN.maximum_length == 6
-    assert transducer_of({}).maximum_length == 9 + 10
+    assert PLAIN.max_length == 6
+    assert transducer_of({}).max_length == 9 + 10
 
 
 @pytest.mark.parametrize(("transducer", "tags"), [(PLAIN, None), (TAGGED, ["V;N"])])
@@ -181,9 +179,9 @@ def test_features_for_a_model_without_them_are_a_data_error() -> None:
 
 def test_a_source_may_be_as_long_as_the_limit_but_not_longer_and_features_do_not_count() -> None:
     """The same limit as for the lines of a file, which counts the source alone."""
-    transducer = transducer_of({"data": {"maximum_length": 4, "features_column": "3"}}, features="VN")
+    transducer = transducer_of({"data": {"max_length": 4, "features_column": "3"}}, features="VN")
     assert transducer.predict(["abca"], ["V;N"])[0].source == ("V", "N", "a", "b", "c", "a")
-    with pytest.raises(DataError, match=r"source 2 has 5 symbols; data\.maximum_length is 4"):
+    with pytest.raises(DataError, match=r"source 2 has 5 symbols; data\.max_length is 4"):
         transducer.predict(["a", "abcab"], ["", ""])
 
 
@@ -201,7 +199,7 @@ def test_predicting_leaves_the_mode_as_it_was_and_drops_nothing_out(training: bo
 
 
 def test_symbols_are_joined_as_the_configuration_cuts_them() -> None:
-    transducer = transducer_of({"data": {"target_symbols": "words"}, "search": {"maximum_length": 6}})
+    transducer = transducer_of({"data": {"target_symbols": "words"}, "search": {"max_length": 6}})
     for trace in transducer.predict(["a", "abc", "ccba"]):
         assert trace.output == " ".join(symbol for symbol in trace.target if symbol != END)
 
@@ -215,9 +213,9 @@ def words(count: int, seed: int) -> list[Example]:
 
 def test_copying_is_learnt_to_the_end_and_attention_is_the_diagonal() -> None:
     sizes = {"cell": "gru", "hidden_size": 16, "embedding_size": 8}
-    training = {"epochs": 10, "validate_every": 10, "learning_rate": 0.01, "label_smoothing": 0.0}
+    training = {"epochs": 10, "eval_interval": 10, "learning_rate": 0.01, "label_smoothing": 0.0}
     config = config_of(
-        {"encoder": sizes, "decoder": {**sizes, "hidden_size": 32}, "attention": {"units": 16}, "training": training}
+        {"encoder": sizes, "decoder": {**sizes, "hidden_size": 32}, "attention": {"size": 16}, "training": training}
     )
     pairs, transducer = words(1200, 1), transducer_of({})
     known = learn_vocabularies(pairs, transducer.segmenters, 1)
@@ -233,9 +231,9 @@ def test_copying_is_learnt_to_the_end_and_attention_is_the_diagonal() -> None:
     assert looked.mean() > 0.97
 
 
-@pytest.mark.parametrize("settings", [{}, {"beam_width": 4}, {"length_normalisation": "gnmt", "coverage_penalty": 0.2}])
+@pytest.mark.parametrize("settings", [{}, {"beam_size": 4}, {"length_normalization": "gnmt", "coverage_penalty": 0.2}])
 def test_the_shares_of_a_list_sum_to_one(settings: dict[str, Any]) -> None:
-    transducer = transducer_of({"search": {"maximum_length": 6, **settings}})
+    transducer = transducer_of({"search": {"max_length": 6, **settings}})
     texts = ["abc", "a", "", "bca"]
     lists = transducer.nbest(texts, 4)
     assert [len(traces) for traces in lists] == [4, 4, 1, 4]
@@ -252,9 +250,15 @@ def test_the_shares_of_a_list_sum_to_one(settings: dict[str, Any]) -> None:
 
 
 def test_limits_by_ratio_follow_the_source() -> None:
-    search = {"maximum_ratio": 1.5, "maximum_offset": -1, "minimum_ratio": 1.0, "minimum_offset": 1, "beam_width": 2}
+    search = {
+        "max_length_ratio": 1.5,
+        "max_length_offset": -1,
+        "min_length_ratio": 1.0,
+        "min_length_offset": 1,
+        "beam_size": 2,
+    }
     with pytest.warns(UserWarning, match="the longest holds"):
-        found = transducer_of({"search": {**search, "maximum_length": 9}}).predict(["aaaa", "abcabc", "ab", "a"])
+        found = transducer_of({"search": {**search, "max_length": 9}}).predict(["aaaa", "abcabc", "ab", "a"])
     for trace in found:
         longest = max(int(1.5 * len(trace.text)) - 1, 1)
         written = len(trace.target) - trace.finished
@@ -267,18 +271,18 @@ def test_each_source_may_begin_in_its_own_way() -> None:
     assert traces[1].output == PLAIN.predict(["a"])[0].output
     with pytest.raises(DataError, match="one prefix for each of 2 sources, got 1"):
         PLAIN.predict(["a", "b"], prefixes=["v"])
-    with pytest.raises(InputError, match=r"take 7 symbols, but search\.maximum_length is 6"):
+    with pytest.raises(InputError, match=r"take 7 symbols, but search\.max_length is 6"):
         PLAIN.predict(["a"], prefixes=["vvvvvvv"])
 
 
 def test_a_target_that_is_scored_has_a_greatest_length() -> None:
     """As long as what is trained on, or what the model itself may write."""
-    short = transducer_of({"data": {"maximum_length": 30}})
-    longest = max(30, short.maximum_length)
+    short = transducer_of({"data": {"max_length": 30}})
+    longest = max(30, short.max_length)
     assert len(short.force([Example("a", "v" * longest)])[0].symbols) == longest
     with pytest.raises(DataError, match=rf"^target 2 has {longest + 1} symbols; at most {longest} can be scored$"):
         short.force([Example("a", "v"), Example("a", "v" * (longest + 1))])
-    written = short.with_search(msgspec.structs.replace(short.config.search, maximum_length=200))
+    written = short.with_search(msgspec.structs.replace(short.config.search, max_length=200))
     assert len(written.force([Example("a", "v" * 200)])[0].symbols) == 200
     with pytest.raises(DataError, match=r"^target 1 has 100000 symbols; at most 200 can be scored$"):
         written.force([Example("a", "v" * 100_000)])

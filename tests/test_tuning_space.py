@@ -33,7 +33,7 @@ def test_each_form_is_read(tmp_path: Path) -> None:
         (
             Choice("encoder.hidden_size", (8, 16, 1)),
             Choice("encoder.cell", ("gru", "lstm")),
-            Range("encoder.layers", 1, 3, None, False),
+            Range("encoder.num_layers", 1, 3, None, False),
             Range("encoder.dropout", 0, 0.5, 0.1, False),
             Range("training.learning_rate", 1e-4, 1e-2, None, True),
         ),
@@ -52,23 +52,26 @@ def test_each_form_is_read(tmp_path: Path) -> None:
             "'encoder.hiden_size' cannot be searched: unknown key.*hidden_size",
         ),
         ('[training]\nmetric = {choices = ["loss"]}', "it is what the search goes by"),
-        ("[encoder]\nlayers = 2", "encoder.layers: expected {choices"),
-        ("[encoder]\nlayers = {choice = [1]}", "encoder.layers: expected {choices"),
-        ("[encoder]\nlayers = {choices = [1], step = 2}", "encoder.layers: .*step"),
-        ("[encoder]\nlayers = {choices = []}", "there is nothing to choose from"),
-        ("[encoder]\nlayers = {choices = [0]}", "encoder.layers: .*>= 1, got 0"),
+        ("[encoder]\nnum_layers = 2", "encoder.num_layers: expected {choices"),
+        ("[encoder]\nnum_layers = {choice = [1]}", "encoder.num_layers: expected {choices"),
+        ("[encoder]\nnum_layers = {choices = [1], step = 2}", "encoder.num_layers: .*step"),
+        ("[encoder]\nnum_layers = {choices = []}", "there is nothing to choose from"),
+        ("[encoder]\nnum_layers = {choices = [0]}", "encoder.num_layers: .*>= 1, got 0"),
         ('[encoder]\ncell = {choices = ["gur"]}', "encoder.cell: .*got 'gur'"),
         ("[encoder]\ncell = {from = 1, to = 2}", "encoder.cell: expected choices"),
         ("[encoder]\ncell = {times = [1]}", "has no multiples"),
-        ("[encoder]\nlayers = {from = 1, to = 2.5}", "expected whole numbers"),
-        ("[encoder]\nlayers = {from = 2, to = 1}", "expected from < to"),
+        ("[encoder]\nnum_layers = {from = 1, to = 2.5}", "expected whole numbers"),
+        ("[encoder]\nnum_layers = {from = 2, to = 1}", "expected from < to"),
         ("[encoder]\ndropout = {from = 0, to = 0.5, scale = 'log'}", "log wants from > 0"),
         ("[encoder]\ndropout = {from = 0, to = 1.5}", "encoder.dropout: .*got 1.5"),
-        ('[encoder]\nlayers = {like = "encoder.layer"}', "unknown key 'encoder.layer'; did you mean 'encoder.layers'"),
+        (
+            '[encoder]\nnum_layers = {like = "encoder.layer"}',
+            "unknown key 'encoder.layer'; did you mean 'encoder.num_layers'",
+        ),
         ('[encoder]\ncell = {like = "decoder.cell", times = 2}', "has no multiples"),
         (
-            '[encoder]\nlayers = {like = "decoder.layers"}\ndropout = {choices = [0.1]}\n'
-            '[decoder]\nlayers = {like = "encoder.layers"}',
+            '[encoder]\nnum_layers = {like = "decoder.num_layers"}\ndropout = {choices = [0.1]}\n'
+            '[decoder]\nnum_layers = {like = "encoder.num_layers"}',
             "goes along with itself",
         ),
     ],
@@ -101,7 +104,7 @@ def test_any_number_in_a_space_is_a_value_or_a_mistake(tmp_path: Path, key: str)
 def test_what_goes_along_follows_through_a_chain() -> None:
     space = default_space(BASE, ())
     config = configured(BASE, space, {"encoder.hidden_size": 24, "encoder.dropout": 0.2}, "a trial")
-    assert (config.encoder.hidden_size, config.decoder.hidden_size, config.attention.units) == (24, 48, 48)
+    assert (config.encoder.hidden_size, config.decoder.hidden_size, config.attention.size) == (24, 48, 48)
     assert (config.decoder.dropout, config.seed, config.training.epochs) == (0.2, BASE.seed, 10.0)
 
 
@@ -114,9 +117,9 @@ def test_what_was_given_is_not_searched_and_what_goes_along_follows_it() -> None
 
 
 def test_values_that_contradict_each_other_are_a_config_error(tmp_path: Path) -> None:
-    space = load_space(_written(tmp_path, '[attention]\nscore = {choices = ["dot"]}\n'), BASE)
+    space = load_space(_written(tmp_path, '[attention]\ntype = {choices = ["dot"]}\n'), BASE)
     with pytest.raises(ConfigError, match="a trial: attention\\.score"):
-        configured(config_of({"decoder": {"hidden_size": 7}}), space, {"attention.score": "dot"}, "a trial")
+        configured(config_of({"decoder": {"hidden_size": 7}}), space, {"attention.type": "dot"}, "a trial")
 
 
 def _written(folder: Path, text: str) -> Path:

@@ -254,5 +254,5 @@ def test_a_missing_list_is_told(tmp_path: Path) -> None:
 
 def test_typo_attention_reads_both_ways_and_drops_nothing() -> None:
     config = recipe_config("typo-attention", {"seed": 7})
-    assert config.task == "point" and config.encoder.directions == "both" and config.seed == 7
+    assert config.task == "point" and config.encoder.bidirectional and config.seed == 7
     assert config.encoder.dropout == config.decoder.dropout == config.training.label_smoothing == 0

@@ -1,4 +1,4 @@
-"""The Python of docs/using.md, run as it stands, on a model of roman numerals that has hardly learnt anything."""
+"""The Python of docs/using.md, run as it stands, on a model of roman numerals that has hardly learned anything."""
 
 import os
 import re

@@ -87,7 +87,7 @@ def test_numbers_come_back_as_they_were_written(tmp_path_factory: pytest.TempPat
     assert found.values.tolist() == [numbers]
 
 
-@pytest.mark.parametrize("kind", ["learnt", "frozen"])
+@pytest.mark.parametrize("kind", ["learned", "frozen"])
 def test_a_run_begins_from_them_and_needs_the_file_no_more(tmp_path: Path, kind: str) -> None:
     files, path = copy_files(tmp_path), tmp_path / "v.txt"
     write_text(path, "2 6\na 1 2 3 4 5 6\nx 0 0 0 0 0 0\n")
@@ -121,5 +121,5 @@ def test_a_file_that_does_not_fit_leaves_no_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_tables_that_have_no_vectors_cannot_take_any(side: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{side}\.pretrained = .* needs {side}\.embedding = 'learnt' or 'frozen'"):
+    with pytest.raises(ConfigError, match=rf"{side}\.pretrained = .* needs {side}\.embedding = 'learned' or 'frozen'"):
         from_settings({side: {"pretrained": "v.txt", "embedding": "one-hot"}}, "test")

@@ -47,7 +47,7 @@ def test_edits_lead_from_a_reference_to_the_output() -> None:
 
 
 def test_lines_are_those_of_the_file() -> None:
-    lines = digits_run().files.dev.read_text("utf-8").splitlines()
+    lines = digits_run().files.valid.read_text("utf-8").splitlines()
     for item in digits_shown().contents.items:
         assert item.line is not None and lines[item.line - 1].split("\t") == [item.text, *item.references]
 
@@ -147,7 +147,7 @@ def test_the_caption_of_the_losses_tells_what_sets_them_apart(
 def test_large_attention_makes_fewer_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembling, "CELLS", 500)
     trained = digits_run()
-    sources = read_file(trained.files.dev, trained.config.data)
+    sources = read_file(trained.files.valid, trained.config.data)
     contents = assemble([open_model(trained.run, "run", "cpu", None)], [sources], 30, True).contents
     assert 0 < len(contents.items) < 30 and contents.choice.endswith("; more would make the page too large")
     assert contents.corpus is not None and contents.corpus.examples == 40
@@ -187,17 +187,17 @@ def test_a_run_finds_its_own_development_file(tmp_path: Path) -> None:
     trained = digits_run()
     copy_of(trained.run, tmp_path / "runs" / "seed-1")
     (tmp_path / "runs" / "ensemble.json").write_text('{"members": ["seed-1"]}')
-    assert own_file(tmp_path / "runs") == (trained.files.dev, None)
-    assert own_file(trained.run) == (trained.files.dev, None)
-    (trained.files.dev).rename(tmp_path / "away")
+    assert own_file(tmp_path / "runs") == (trained.files.valid, None)
+    assert own_file(trained.run) == (trained.files.valid, None)
+    (trained.files.valid).rename(tmp_path / "away")
     try:
         assert own_file(trained.run) is None
     finally:
-        (tmp_path / "away").rename(trained.files.dev)
+        (tmp_path / "away").rename(trained.files.valid)
 
 
 def test_a_run_of_parallel_files_finds_both(tmp_path: Path) -> None:
-    pairs = digits_run().files.dev.read_text("utf-8").splitlines()
+    pairs = digits_run().files.valid.read_text("utf-8").splitlines()
     for name, lines in (("train", pairs), ("dev", pairs[:10])):
         for side in range(2):
             (tmp_path / f"{name}.{side}").write_text("".join(f"{line.split(chr(9))[side]}\n" for line in lines))
@@ -207,8 +207,8 @@ def test_a_run_of_parallel_files_finds_both(tmp_path: Path) -> None:
     (tmp_path / "dev.1").write_text("66\n" + (tmp_path / "dev.1").read_text())
     train_to_end(files, tmp_path / "run", from_settings(settings, origin="test"))
     model = open_model(tmp_path / "run", "run", "cpu", None)
-    assert own_file(model.folder) == (files.dev, files.dev_target)
-    assert read_file(files.dev, model.ready.config.data, files.dev_target).paired
+    assert own_file(model.folder) == (files.valid, files.valid_target)
+    assert read_file(files.valid, model.ready.config.data, files.valid_target).paired
     (tmp_path / "dev.1").unlink()
     assert own_file(model.folder) is None
 
@@ -255,7 +255,7 @@ def test_examples_on_which_the_runs_differ_are_shown_first(tmp_path: Path) -> No
     trained = digits_run()
     folders = {"run": trained.run, "begun": begun_run(tmp_path / "begun")}
     models = [open_model(folder, name, "cpu", None) for name, folder in folders.items()]
-    shown = assemble(models, [read_file(trained.files.dev, trained.config.data)], 12, True).contents
+    shown = assemble(models, [read_file(trained.files.valid, trained.config.data)], 12, True).contents
     (beside,) = shown.rivals
     assert beside.outcomes is not None
     differ = sum(one.exact != other.exact for one, other in zip(shown.items, beside.items, strict=True))

@@ -46,7 +46,7 @@ def test_a_hidden_position_is_not_looked_at() -> None:
 
 
 def test_all_outputs_of_a_beam_with_one_lattice() -> None:
-    item = decode(SHOWN(), Asked(text="nine two", beam_width=4, outputs=4, lattice=True))
+    item = decode(SHOWN(), Asked(text="nine two", beam_size=4, outputs=4, lattice=True))
     assert [trace.rank for trace in item.traces] == [1, 2, 3, 4]
     assert item.traces[0].lattice is not None and item.traces[1].lattice is None
     assert sum(trace.probability or 0 for trace in item.traces) == pytest.approx(1)
@@ -154,7 +154,7 @@ def test_rows_are_given_one_after_another_to_the_output_that_came_of_the_last() 
     place, rows = chained()
     shown = digits_shown(beam=3)
     item = shown.contents.items[place]
-    before = Asked(text=item.text, beam_width=len(item.traces))
+    before = Asked(text=item.text, beam_size=len(item.traces))
     lengths = list[int]()
     for count in range(1, len(rows) + 1):
         after = msgspec.structs.replace(before, painted=sorted(rows[:count], key=lambda row: row.step))

@@ -79,7 +79,7 @@ def test_decoding_is_the_runs_own(port: int) -> None:
     answer = post(port, "/api/decode", {"text": "nine two"})
     (trace,) = load(digits_run().run).predict(["nine two"])
     assert answer.status == 200 and answer.json["traces"][0]["output"] == trace.output
-    full = {"text": "nine two", "beam_width": 3, "outputs": 3, "lattice": True, "evidence": True, "states": True}
+    full = {"text": "nine two", "beam_size": 3, "outputs": 3, "lattice": True, "evidence": True, "states": True}
     told = post(port, "/api/decode", {**full, "gates": True}).json["traces"]
     assert len(told) == 3 and told[0]["lattice"]["symbols"] and told[0]["evidence"] and told[0]["states"]["gates"]
 
@@ -145,10 +145,10 @@ def test_a_question_that_breaks_off_is_nobodys_fault(port: int, caplog: pytest.L
     [
         (json.dumps({"text": "one", "prefix": ["1"] * 5000 + ["⟨end⟩"]}).encode(), "begin with: expected at most"),
         (json.dumps({"text": "one", "prefix": ["1"] * 5000}).encode(), "begin with: the prefix and"),
-        (json.dumps({"text": "one " * 5000}).encode(), "data.maximum_length"),
+        (json.dumps({"text": "one " * 5000}).encode(), "data.max_length"),
         (b'{"text": "one", "features": ["V"]}', "features"),
         (b'{"text": "one", "prefix": ["x"]}', "begin with: the model never writes"),
-        (b'{"text": "one", "beam_width": 0}', "beam_width"),
+        (b'{"text": "one", "beam_size": 0}', "beam_size"),
         (b'{"text": "one", "outputs": 1000}', "outputs"),
         (b'{"text": "one", "rival": 7}', "rival"),
         (b'{"text": "one", "masked": [3]}', "masked"),
@@ -258,7 +258,7 @@ def test_the_newest_model_is_shown_when_it_is_asked_for(tmp_path: Path) -> None:
         """The run as it is now."""
         return assemble(
             [open_model(folder, "run", "cpu", None)],
-            [read_file(digits_run().files.dev, digits_run().config.data)],
+            [read_file(digits_run().files.valid, digits_run().config.data)],
             30,
             True,
         )
@@ -343,7 +343,7 @@ def test_the_end_waits_for_no_answer_that_nobody_gets() -> None:
 def test_a_number_of_any_size_is_a_mistake_like_another(port: int, number: str) -> None:
     questions = {
         "/api/decode": [
-            *(f'{{"text": "one", "{name}": NUMBER}}' for name in ("beam_width", "outputs", "rival")),
+            *(f'{{"text": "one", "{name}": NUMBER}}' for name in ("beam_size", "outputs", "rival")),
             '{"text": "one", "masked": [NUMBER]}',
             '{"text": "one", "painted": [{"step": NUMBER, "weights": [1, 0, 0]}]}',
         ],

@@ -89,40 +89,40 @@ def test_rare_symbols_become_unknown(sequences: list[list[str]]) -> None:
 
 def test_each_column_is_learnt_apart_and_in_its_own_symbols() -> None:
     cut = segmenters(DataConfig(target_symbols="words"))
-    learnt = learn_vocabularies([Example("ab", "x y x", "V;PST"), Example("bcd", "y", "V"), Example("b", "y")], cut, 1)
-    assert learnt.source.symbols == ("b", "a", "c", "d")
-    assert learnt.source.counts == (3, 1, 1, 1)
-    assert learnt.target.symbols == ("y", "x")
-    assert learnt.features.symbols == ("V", "PST")
-    assert (learnt.longest_source, learnt.longest_target) == (3, 3)
+    learned = learn_vocabularies([Example("ab", "x y x", "V;PST"), Example("bcd", "y", "V"), Example("b", "y")], cut, 1)
+    assert learned.source.symbols == ("b", "a", "c", "d")
+    assert learned.source.counts == (3, 1, 1, 1)
+    assert learned.target.symbols == ("y", "x")
+    assert learned.features.symbols == ("V", "PST")
+    assert (learned.longest_source, learned.longest_target) == (3, 3)
     rarer = learn_vocabularies([Example("aab", "c c", "V;V"), Example("b", "d")], cut, 2)
     assert (rarer.source.symbols, rarer.target.symbols, rarer.features.symbols) == (("a", "b"), ("c",), ("V",))
 
 
 @given(EXAMPLES, SEGMENTERS, st.integers(1, 3), st.integers(1, 9))
 def test_all_at_once_counts_what_one_by_one_counts(
-    examples: list[Example], cut: Segmenters, minimum_count: int, texts: int
+    examples: list[Example], cut: Segmenters, min_count: int, texts: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(vocabulary_module, "TEXTS", texts)
-        learnt = learn_vocabularies(examples, cut, minimum_count)
+        learned = learn_vocabularies(examples, cut, min_count)
     columns = [[segmenter.split(example[at]) for example in examples] for at, segmenter in enumerate(cut)]
-    found = (learnt.source, learnt.target, learnt.features)
-    assert found == tuple(count_symbols(column, minimum_count) for column in columns)
+    found = (learned.source, learned.target, learned.features)
+    assert found == tuple(count_symbols(column, min_count) for column in columns)
     longest = tuple(max(map(len, column), default=0) for column in columns)
-    assert (learnt.longest_source, learnt.longest_target) == longest[:2]
+    assert (learned.longest_source, learned.longest_target) == longest[:2]
 
 
 @given(SEQUENCES)
 def test_vocabularies_come_back_from_their_file_as_they_were(
     tmp_path_factory: pytest.TempPathFactory, sequences: list[list[str]]
 ) -> None:
-    path, learnt = tmp_path_factory.mktemp("vocabulary") / "vocabulary.json", vocabularies_of(sequences)
-    learnt.save(path)
+    path, learned = tmp_path_factory.mktemp("vocabulary") / "vocabulary.json", vocabularies_of(sequences)
+    learned.save(path)
     loaded = load_vocabularies(path, DataConfig(source_symbols="|||"))
-    assert loaded == learnt
-    assert loaded.source.ids == learnt.source.ids
-    learnt.save(path.with_name("again.json"))
+    assert loaded == learned
+    assert loaded.source.ids == learned.source.ids
+    learned.save(path.with_name("again.json"))
     assert path.with_name("again.json").read_bytes() == path.read_bytes()
 
 
@@ -186,9 +186,9 @@ def test_a_symbol_that_no_vocabulary_holds_is_refused_where_it_is_read_and_where
     told = "has 65,537 characters" if symbol == LONG else f"{symbol} is the name of a special symbol"
     with pytest.raises(RunError, match=rf"vocabulary\.json is not a vocabulary: .*{told}") as read:
         load_from(tmp_path / "vocabulary.json", GOOD.replace(b'"b"', f'"{symbol}"'.encode()))
-    with pytest.raises(DataError, match=rf"the training data: .*{told}") as learnt:
+    with pytest.raises(DataError, match=rf"the training data: .*{told}") as learned:
         learn_vocabularies([Example("a", f"b {symbol}")], segmenters(DataConfig(target_symbols="words")), 1)
-    assert max(len(str(read.value)), len(str(learnt.value))) < 400
+    assert max(len(str(read.value)), len(str(learned.value))) < 400
 
 
 @pytest.mark.parametrize(

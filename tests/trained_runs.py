@@ -25,7 +25,7 @@ from pellucid.worker_pool import ProgressCallback
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "encoder": {"hidden_size": 6, "embedding_size": 6},
-    "attention": {"units": 8},
+    "attention": {"size": 8},
     "decoder": {"hidden_size": 12, "embedding_size": 6},
 }
 """Sizes at which an update takes a few milliseconds."""
@@ -100,9 +100,9 @@ def shared_folder() -> Path:
 
 @cache
 def digits_run() -> Trained:
-    """A model that has learnt one to three spelled digits, nearly. Read it; copy it to change it."""
+    """A model that has learned one to three spelled digits, nearly. Read it; copy it to change it."""
     files = digit_files(shared_folder() / "digits", training=300, development=40, digits=3)
-    training = {"epochs": 10, "batch_size": 20, "learning_rate": 0.02, "label_smoothing": 0.0, "validate_every": 2}
+    training = {"epochs": 10, "batch_size": 20, "learning_rate": 0.02, "label_smoothing": 0.0, "eval_interval": 2}
     config = from_settings({"size": "tiny", "training": training}, origin="test")
     run = shared_folder() / "digits" / "run"
     train_to_end(files, run, config)
@@ -113,7 +113,7 @@ def digits_run() -> Trained:
 def copies_run() -> Trained:
     """A small finished run with dropout: 5 updates an epoch, a validation every second or third."""
     files = copy_files(shared_folder() / "copies")
-    config = small_config({"epochs": 3, "validate_every": 0.5}, dropout=0.4)
+    config = small_config({"epochs": 3, "eval_interval": 0.5}, dropout=0.4)
     run = shared_folder() / "copies" / "run"
     train_to_end(files, run, config)
     return Trained(files, run, config)
@@ -130,9 +130,9 @@ def flags(config: Config) -> list[str]:
         f"--{part}.{name}": getattr(getattr(config, part), name)
         for part, names in {
             "encoder": ("hidden_size", "embedding_size", "dropout"),
-            "attention": ("units",),
+            "attention": ("size",),
             "decoder": ("hidden_size", "embedding_size", "dropout"),
-            "training": ("epochs", "batch_size", "learning_rate", "validate_every"),
+            "training": ("epochs", "batch_size", "learning_rate", "eval_interval"),
         }.items()
         for name in names
     }

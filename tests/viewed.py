@@ -18,7 +18,7 @@ def digits_shown(served: bool = True, beam: int | None = None) -> Assembled:
     """The digits run on its own development file, with itself as a rival."""
     trained = digits_run()
     models = [open_model(trained.run, name, "cpu", beam) for name in ("run", "rival")]
-    sources = read_file(trained.files.dev, trained.config.data)
+    sources = read_file(trained.files.valid, trained.config.data)
     return assemble(models, [sources], 30, served)
 
 
@@ -30,7 +30,7 @@ def chained() -> tuple[int, list[Painted]]:
     """
     shown = digits_shown(beam=3)
     for place, item in enumerate(shown.contents.items):
-        plain = Asked(text=item.text, beam_width=len(item.traces))
+        plain = Asked(text=item.text, beam_size=len(item.traces))
         steps, positions = len(item.traces[0].target), len(item.traces[0].source)
         hot = [[_alone(step, at, positions) for at in range(positions)] for step in range(steps)]
         for longer in (row for rows in hot for row in rows):
@@ -85,8 +85,8 @@ def reach_model(folder: Path, whole: Path) -> None:
 def waiting(folder: Path) -> Assembled:
     """All that a page shows of it on the digits run's development file: without a model the name of the file alone."""
     model, trained = open_model(folder, "run", "cpu", None), digits_run()
-    sources = [read_file(trained.files.dev, trained.config.data)] if model.transducer else []
-    return assemble([model], sources, 30, True, awaited=trained.files.dev.name)
+    sources = [read_file(trained.files.valid, trained.config.data)] if model.transducer else []
+    return assemble([model], sources, 30, True, awaited=trained.files.valid.name)
 
 
 def resume(folder: Path) -> None:

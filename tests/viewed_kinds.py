@@ -51,8 +51,8 @@ def chains(count: int, seed: int) -> list[Example]:
 @cache
 def sounds_shown(served: bool = True) -> Assembled:
     """A few hundred words to their phones, with a beam of three; it still errs."""
-    training = {"epochs": 8, "batch_size": 20, "learning_rate": 0.01, "validate_every": 2}
-    settings = {"size": "tiny", "training": training, "data": {"target_symbols": "words"}, "search": {"beam_width": 3}}
+    training = {"epochs": 8, "batch_size": 20, "learning_rate": 0.01, "eval_interval": 2}
+    settings = {"size": "tiny", "training": training, "data": {"target_symbols": "words"}, "search": {"beam_size": 3}}
     return _shown("sounds", words(300, seed=1), words(60, seed=2), settings, served)
 
 
@@ -82,6 +82,6 @@ def _shown(
     if not run.exists():
         folder.mkdir(parents=True, exist_ok=True)
         write_pairs(Path(files.train), training)
-        write_pairs(Path(files.dev), development)
+        write_pairs(Path(files.valid), development)
         train_to_end(files, run, config)
-    return assemble([open_model(run, name, "cpu", None)], [read_file(files.dev, config.data)], 200, served)
+    return assemble([open_model(run, name, "cpu", None)], [read_file(files.valid, config.data)], 200, served)

@@ -46,14 +46,14 @@ from pellucid.viewer.reports import judge
 out, scores = Path(tempfile.mkdtemp()), ("additive", "location", "monotonic")
 networks, within = {}, {}
 for score in scores:
-    config = recipe_config("digits-extrapolate", {"seed": 1, "attention": {"score": score}})
+    config = recipe_config("digits-extrapolate", {"seed": 1, "attention": {"type": score}})
     task = Task(score, out, 1, SAMPLES, config, digits=(1, 20), development=DEVELOPMENT, test=TEST)
     result = train_and_judge(task)
     networks[score], within[score] = load(result.folder), result.outcome
     print(f"{score}: {result.outcome.parameters:,} parameters, {100 * result.outcome.accuracy:.2f} % of the symbols")
 
 # %% [markdown]
-# These are rows as long as those they were trained on. Attention by location has learnt them all, additive attention
+# These are rows as long as those they were trained on. Attention by location has learned them all, additive attention
 # nearly all. Monotonic attention has not got there with these samples; it comes along to show what its looks do. Now
 # longer rows.
 
@@ -141,5 +141,5 @@ Image(png(attention_figure(trace), 90), alt="Attention by location on the first 
 # ```
 #
 # tests fourteen lengths, 200 rows each. In the notebook, let the decoder start from the encoder's summary
-# (`"decoder": {"start": "final", "output": "state-and-context"}`): it may count in its own state now. How far does
-# attention by location reach then?
+# (`"decoder": {"init_hidden": "final", "output": "state-and-context"}`): it may count in its own state now. How far
+# does attention by location reach then?

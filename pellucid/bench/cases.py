@@ -74,7 +74,7 @@ def wanted(task: str, cases: Sequence[str], cells: Sequence[str]) -> Wanted:
 
 
 def config_of(asked: Asked) -> Config:
-    """The configuration of a measurement: a both-ways encoder, no dropout, no end and no validation in reach.
+    """The configuration of a measurement: a bidirectional encoder, no dropout, no end and no validation in reach.
 
     Every output is forced to as many symbols as there are digits, because the network is not trained.
     """
@@ -83,8 +83,8 @@ def config_of(asked: Asked) -> Config:
         "threads": asked.threads,
         "encoder": {**sizes, "hidden_size": asked.case.hidden // 2},
         "decoder": {**sizes, "hidden_size": asked.case.hidden},
-        "attention": {"units": asked.case.units},
-        "training": {"batch_size": asked.case.batch, "epochs": 1e6, "validate_every": 1e9},
+        "attention": {"size": asked.case.units},
+        "training": {"batch_size": asked.case.batch, "epochs": 1e6, "eval_interval": 1e9},
         "search": _search(asked),
     }
     return from_settings(settings, origin="benchmark")
@@ -97,8 +97,8 @@ def batches_a_call(task: Task) -> int:
 
 def _search(asked: Asked) -> dict[str, Any]:
     """The settings of search."""
-    forced = {"minimum_length": asked.digits, "maximum_length": asked.digits}
-    return {**forced, "batch_size": asked.case.batch, "beam_width": BEAM if asked.task == "beam" else 1}
+    forced = {"min_length": asked.digits, "max_length": asked.digits}
+    return {**forced, "batch_size": asked.case.batch, "beam_size": BEAM if asked.task == "beam" else 1}
 
 
 def _one(word: str, choices: Sequence[Any], what: str, more: Sequence[str] = ()) -> Any:  # noqa: ANN401

@@ -76,7 +76,7 @@ def started(asked: Asked, began: float) -> Start:
         examples = examples_of(asked, START_PAIRS + START_DEVELOPMENT)
         files = Files(Path(folder) / "train.tsv", Path(folder) / "dev.tsv")
         write_pairs(files.train, examples[:START_PAIRS])
-        write_pairs(files.dev, examples[START_PAIRS:])
+        write_pairs(files.valid, examples[START_PAIRS:])
         writing = Tick(time.time(), time.process_time()).since(before)
         with closing(train_run(files, Path(folder) / "run", config_of(asked))) as events:
             next(event for event in events if isinstance(event, Stepped))
@@ -91,7 +91,7 @@ def examples_of(asked: Asked, count: int) -> list[Example]:
 def encoded_of(asked: Asked, examples: Sequence[Example]) -> tuple[Vocabularies, Encoded]:
     """The symbols of these examples, and the examples in ids."""
     data = config_of(asked).data
-    vocabularies = learn_vocabularies(examples, segmenters(data), data.minimum_count)
+    vocabularies = learn_vocabularies(examples, segmenters(data), data.min_count)
     return vocabularies, encode(examples, segmenters(data), vocabularies)
 
 
@@ -144,12 +144,12 @@ def _shape(asked: Asked, steps: _Steps) -> Shape:
         embedding=config.encoder.embedding_size,
         hidden=config.decoder.hidden_size,
         direction=config.encoder.hidden_size,
-        units=config.attention.units,
+        units=config.attention.size,
         gates=GATES[asked.cell],
         source_symbols=len(vocabularies.source),
         target_symbols=len(vocabularies.target),
         parameters=parameter_count(steps.transducer.network),
-        beam=config.search.beam_width,
+        beam=config.search.beam_size,
     )
 
 

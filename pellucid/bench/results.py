@@ -89,7 +89,7 @@ class Measured(msgspec.Struct, frozen=True):
     samples_per_cpu_second: float
     samples_per_second: float
     tokens_per_second: float
-    """Target symbols learnt or written a second on the wall, the end's included where there is one."""
+    """Target symbols learned or written a second on the wall, the end's included where there is one."""
     peak_mib: float
     floor_ratio: float
     """Processor time of a step over the floor."""

@@ -377,21 +377,21 @@ class SettingFlags:
     """A flag for each setting."""
 
     size: Size
-    """The one dial: sets every size that is not set by itself."""
+    """Model size preset: tiny, small, base or large. It sets every size that is not set explicitly."""
     task: Task
-    """What a target is: a sequence to write, a tag for each source symbol, the source's class, or a place in it."""
+    """Task: transduce (a sequence), tag (a tag per source symbol), classify (a class), or point (a source position)."""
     seed: Seed
-    """Seed of initial parameters, batch order and dropout."""
+    """Random seed of initial parameters, batch order and dropout."""
     threads: Threads
-    """Threads of computation; 0 takes one for each core."""
+    """CPU threads; 0 uses all cores. Results are bit-for-bit reproducible for the same number of threads."""
     device: Device
-    """What trains: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
+    """Device for training: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
     precision: Precision
-    """Arithmetic of training: float32, or bf16 for the products of an update (on a GPU only)."""
+    """Precision of training: float32, or bf16 for matrix products (GPU only)."""
     deterministic: bool
-    """On a GPU, take only algorithms that give the same bits each time; a processor always does."""
-    graphs: bool
-    """On a GPU, record an update once for each shape of batch and replay it (CUDA graphs)."""
+    """Use only deterministic algorithms on a GPU; the CPU is always deterministic."""
+    cuda_graphs: bool
+    """Record an update once per batch shape as a CUDA graph and replay it (GPU only)."""
     data: Annotated[DataConfig, tyro.conf.arg(name="")]
     encoder: EncoderConfig
     attention: AttentionConfig

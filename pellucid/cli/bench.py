@@ -34,7 +34,7 @@ WIDTH = 124
 """Columns of the table at least: a narrow terminal wraps it rather than losing figures."""
 ENDINGS = (".png", ".svg")
 LEGEND = """\
-/CPU s        samples a second of processor time, pairs learnt or sources decoded; a busy machine changes it least
+/CPU s        samples a second of processor time, pairs learned or sources decoded; a busy machine changes it least
 /s, tokens/s  samples, and target symbols, a second on the wall
 step          processor time of one update, or of one batch decoded; median of the repeats
 floor         least time of that step: operations counted from its shapes, at rates this machine has just shown

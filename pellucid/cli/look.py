@@ -51,8 +51,8 @@ class Arguments:
     """Port of the page on 127.0.0.1; 0 takes one that is free."""
     open: bool = True
     """Open the page in a browser, where there is one."""
-    beam: int | None = None
-    """Hypotheses kept for each source at every step, instead of the run's search.beam_width; 1 is greedy."""
+    beam_size: int | None = None
+    """Hypotheses kept for each source at every step, instead of the run's search.beam_size; 1 is greedy."""
     device: Device = "cpu"
     """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
     most: int = 10
@@ -148,7 +148,7 @@ def _assembled(given: Arguments, served: bool) -> "Assembled":
     from pellucid.viewer.page_contents import assemble
 
     names = names_of(given.runs)
-    models = [open_model(*each, given.device, given.beam) for each in zip(given.runs, names, strict=True)]
+    models = [open_model(*each, given.device, given.beam_size) for each in zip(given.runs, names, strict=True)]
     check_tasks(models)
     if models[0].transducer is not None:
         use_threads(models[0].transducer.config.threads)
@@ -167,14 +167,13 @@ def _assembled(given: Arguments, served: bool) -> "Assembled":
 
 def _sources(given: Arguments, model: "Model") -> "list[Sources]":
     """The file to show: the one given, else the run's own; none where there is neither, or no model yet."""
-    from pellucid.config.toml import load_config
-    from pellucid.training.run_folder import CONFIG
+    from pellucid.training.run_folder import load_run_config
     from pellucid.viewer.inputs import own_file, read_file, sources_alone
 
     if model.transducer is None:
         if given.file and given.file != DASH:
             # Its mistakes are told at once, and not when there is a model to show it with.
-            read_file(given.file, _data(given, load_config(model.folder / CONFIG).data), given.target)
+            read_file(given.file, _data(given, load_run_config(model.folder).data), given.target)
         return []
     data = _data(given, model.transducer.config.data)
     if given.file == DASH:
@@ -214,7 +213,7 @@ def _traces(given: Arguments, most: int) -> "tuple[list[Trace], int]":
     if len(given.runs) > 1:
         raise InputError("the terminal and pictures show one run: give one DIR (pellucid look DIR [FILE])")
     transducer = load(given.runs[0], given.device)
-    transducer = transducer if given.beam is None else transducer.with_beam(given.beam)
+    transducer = transducer if given.beam_size is None else transducer.with_beam(given.beam_size)
     use_threads(transducer.config.threads)
     data = _data(given, transducer.config.data)
     examples, left = _own_examples(given, data, most) if given.file is None else _first_sources(given, data, most)

@@ -83,7 +83,7 @@ def run(arguments: list[str]) -> int:
     prefixes = None if given.prefixes is None else Prefixes(given.prefixes, transducer)
     teller, data = Notes(given.require), transducer.config.data
     number = answered = 0  # lines, and the sources among them
-    most = given.nbest or given.sample or transducer.config.search.beam_width
+    most = given.nbest or given.sample or transducer.config.search.beam_size
     known = Input(given.input_format, given.header, transducer.vocabularies.columns)
     for chunk in chunks(file, data, known, (read_sources, parse_sources), most if listing else 1):
         stop = refused(chunk) if given.on_bad_line == "stop" else None
@@ -135,11 +135,13 @@ def _answer(transducer: "Predictor", given: Arguments) -> Answer:
         )
     if drawing is not None:
         return lambda examples, first, begun: transducer.samples(examples, drawing, first, begun)
-    width = transducer.config.search.beam_width
+    width = transducer.config.search.beam_size
     if not _lists(given):
         return lambda examples, first, begun: [[trace] for trace in transducer.trace(examples, begun)]
     if given.nbest is None and width == 1:
-        raise ConfigError("--until shares out the probability of several outputs: it needs --nbest, or a wider --beam")
+        raise ConfigError(
+            "--until shares out the probability of several outputs: it needs --nbest, or a wider --beam-size"
+        )
     count, until = given.nbest if given.nbest is not None else width, given.until if given.until is not None else 1.0
     return lambda examples, first, begun: transducer.hypotheses(examples, count, until, begun)
 

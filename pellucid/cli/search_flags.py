@@ -9,7 +9,7 @@ import msgspec
 from tyro.conf import Positional, arg
 
 from pellucid.cli.messages import say
-from pellucid.config.settings import WIDEST, Header, SearchConfig
+from pellucid.config.settings import MAX_BEAM_SIZE, Header, SearchConfig
 from pellucid.errors import ArgumentError, ConfigError
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ More = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]")
 Number = Annotated[int | None, arg(metavar="N")]
 Real = Annotated[float | None, arg(metavar="X")]
 Place = Annotated[Path | None, arg(metavar="FILE")]
-Normalised = Annotated[Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}")]
+Normalized = Annotated[Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}")]
 DRAWS = ("temperature", "top_k", "top_p", "seed")
 """Flags that need --sample."""
-SEARCHED = ("beam", "nbest", "until", "length_normalisation", "length_power", "coverage_penalty")
+SEARCHED = ("beam_size", "nbest", "until", "length_normalization", "length_penalty_alpha", "coverage_penalty")
 """Flags that a sample has no use for."""
 
 
@@ -33,8 +33,8 @@ SEARCHED = ("beam", "nbest", "until", "length_normalisation", "length_power", "c
 class SearchFlags:
     """What stands instead of the run's search settings, or beside them."""
 
-    beam: Number = None
-    """Hypotheses kept for each source at every step, instead of the run's search.beam_width: 1 (greedy) to 1,024."""
+    beam_size: Number = None
+    """Hypotheses kept for each source at every step, instead of the run's search.beam_size: 1 (greedy) to 1,024."""
     nbest: Number = None
     """So many outputs a source, 1,024 at most, likeliest first. The beam is made as wide; a wider one misses fewer."""
     sample: Number = None
@@ -49,23 +49,23 @@ class SearchFlags:
     """For --sample: seed of the draws (1)."""
     lexicon: Place = None
     """File of pairs: its sources get its targets (but those that break a constraint); the model does the rest."""
-    length_normalisation: Normalised = None
+    length_normalization: Normalized = None
     """What ln p of an output is divided by to rank it, instead of the run's."""
-    length_power: Real = None
+    length_penalty_alpha: Real = None
     """Exponent of gnmt, instead of the run's."""
     coverage_penalty: Real = None
     """Weight of the penalty for source symbols not looked at, instead of the run's."""
-    maximum_length: Number = None
+    max_length: Number = None
     """Longest output, in symbols, instead of the run's; 0: half as much again as the longest training target + 10."""
-    minimum_length: Number = None
+    min_length: Number = None
     """Shortest output, in symbols, instead of the run's."""
-    maximum_ratio: Real = None
+    max_length_ratio: Real = None
     """Longest output in symbols for each source symbol, instead of the run's; 0 sets no limit."""
-    maximum_offset: Number = None
+    max_length_offset: Number = None
     """Symbols added to what the maximum ratio allows, instead of the run's."""
-    minimum_ratio: Real = None
+    min_length_ratio: Real = None
     """Shortest output in symbols for each source symbol, instead of the run's; 0 sets no limit."""
-    minimum_offset: Number = None
+    min_length_offset: Number = None
     """Symbols added to what the minimum ratio asks, instead of the run's."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """What an unreadable line does: stop, or be skipped, counted and listed (predict gives it an empty output)."""
@@ -77,8 +77,6 @@ def with_settings(transducer: "Predictor", flags: SearchFlags) -> "Predictor":
     """The transducer with the settings asked for; `ConfigError` for what contradicts itself."""
     names = [field.name for field in msgspec.structs.fields(SearchConfig) if hasattr(flags, field.name)]
     changes = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
-    if flags.beam is not None:
-        changes["beam_width"] = flags.beam
     if not changes:
         return transducer
     try:
@@ -86,16 +84,16 @@ def with_settings(transducer: "Predictor", flags: SearchFlags) -> "Predictor":
     except ConfigError as error:
         told = str(error)
         for name in changes:
-            flag = "beam" if name == "beam_width" else name.replace("_", "-")
-            told = re.sub(rf"\bsearch\.{name}\b", f"--{flag}", told)
+            told = re.sub(rf"\bsearch\.{name}\b", f"--{name.replace('_', '-')}", told)
         raise ConfigError(told) from error
 
 
 def check_list(flags: SearchFlags) -> None:
     """`ConfigError` for a list that is empty, or longer than a beam can be wide."""
-    if flags.nbest is not None and not 1 <= flags.nbest <= WIDEST:
+    if flags.nbest is not None and not 1 <= flags.nbest <= MAX_BEAM_SIZE:
         raise ConfigError(
-            f"--nbest: expected 1 to {WIDEST:,} outputs, got {flags.nbest}: the beam is as wide as the list is long"
+            f"--nbest: expected 1 to {MAX_BEAM_SIZE:,} outputs, got {flags.nbest}: the beam is at least "
+            "as large as the list"
         )
 
 

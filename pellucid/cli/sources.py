@@ -59,16 +59,16 @@ def _check(text: str, transducer: "Predictor", where: str) -> None:
     from pellucid.decoding.options import constraints_of
 
     target = transducer.vocabularies.target
-    if transducer.config.decoder.copying:
+    if transducer.config.decoder.pointer_generator:
         return  # what can be copied is known with the source
     try:
         asked = constraints_of(transducer.options, [text], transducer.segmenters.target, target)
     except InputError as error:
         raise type(error)(f"{where}: {error}") from error
-    if asked.least(0) > transducer.maximum_length:
+    if asked.least(0) > transducer.max_length:
         raise InputError(
-            f"{where}: the prefix and the required symbols take {asked.least(0)} symbols, but search.maximum_length "
-            f"is {transducer.maximum_length}"
+            f"{where}: the prefix and the required symbols take {asked.least(0)} symbols, but search.max_length "
+            f"is {transducer.max_length}"
         )
 
 

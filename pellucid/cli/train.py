@@ -1,4 +1,4 @@
-"""pellucid train TRAIN --dev DEV --run DIR [--config FILE] [--ensemble N] [flags]"""
+"""pellucid train TRAIN --valid VALID --run DIR [--config FILE] [--ensemble N] [flags]"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ class Arguments(SettingFlags):
 
     train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
     """Training pairs: TSV, CSV, JSON lines or Parquet (also .gz), or the sources of two parallel files."""
-    dev: Path
+    valid: Path
     """Pairs to judge by, none of which is trained on."""
     run: Path
     """Folder of the run; created, or resumed."""
     train_target: Path | None = None
     """The targets of TRAIN, line by line, where they are in a file of their own."""
-    dev_target: Path | None = None
-    """The targets of --dev, likewise."""
+    valid_target: Path | None = None
+    """The targets of --valid, likewise."""
     ensemble: Annotated[int, Meta(ge=0, le=1000)] = 0
     """Train so many runs that differ in their seed alone, in folders of their own in --run; 0 trains one run."""
     jobs: Limit = 0
@@ -57,7 +57,7 @@ def _train_one(given: Arguments, config: Config) -> int:
     from pellucid.training.session import Files, train_run
 
     with heeded() as interruption, shown() as teller:
-        events = train_run(Files(given.train, given.dev, given.train_target, given.dev_target), given.run, config)
+        events = train_run(Files(given.train, given.valid, given.train_target, given.valid_target), given.run, config)
         for event in events:
             teller.tell(event)
             interruption.training = interruption.training or isinstance(event, Started)
@@ -74,7 +74,7 @@ def _train_ensemble(given: Arguments, config: Config) -> int:
     from pellucid.training.run_folder import members
     from pellucid.training.session import Files
 
-    files = Files(given.train, given.dev, given.train_target, given.dev_target)
+    files = Files(given.train, given.valid, given.train_target, given.valid_target)
     trainings = plan_ensemble(files, given.run, config, given.ensemble)
     kept = {given.run, *(training.folder for training in trainings)}
     left_out = [folder.name for folder in members(given.run) if folder not in kept]
@@ -106,5 +106,5 @@ def interrupted(folder: Path) -> int:
 def parse(arguments: Sequence[str]) -> Arguments:
     """Flags over a TOML file over a preset."""
     required: Any = tyro.MISSING
-    defaults = Arguments(train=required, dev=required, run=required, **defaults_of(arguments))
+    defaults = Arguments(train=required, valid=required, run=required, **defaults_of(arguments))
     return parsed(Arguments, "train", arguments, defaults)

@@ -35,7 +35,7 @@ class Arguments(SettingFlags):
 
     train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
     """Training pairs, as for train."""
-    dev: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DEV")]
+    valid: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="VALID")]
     """Pairs to judge the trials by."""
     out: Path
     """Folder of the search; created, or gone on with."""
@@ -51,7 +51,7 @@ class Arguments(SettingFlags):
     """What ends a hopeless trial early: the median of those before, successive halving, or nothing."""
     train_target: Path | None = None
     """The targets of TRAIN, line by line, where they are in a file of their own."""
-    dev_target: Path | None = None
+    valid_target: Path | None = None
     """The targets of DEV, likewise."""
 
 
@@ -88,7 +88,7 @@ def _request(given: Arguments, config: Config, seen: "Rows") -> "Request":
 
     if given.space is not None:
         load_space(given.space, config)  # a mistake in it is told before the data are read
-    files = Files(given.train, given.dev, given.train_target, given.dev_target)
+    files = Files(given.train, given.valid, given.train_target, given.valid_target)
     base, reads = prepared(config, files)
     for read in reads:
         seen.say(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
@@ -170,7 +170,7 @@ def _settings(values: Mapping[str, object]) -> str:
 def parse(arguments: Sequence[str]) -> Arguments:
     """Flags over a TOML file over a preset."""
     required: Any = tyro.MISSING
-    defaults = Arguments(train=required, dev=required, out=required, **defaults_of(arguments))
+    defaults = Arguments(train=required, valid=required, out=required, **defaults_of(arguments))
     return parsed(Arguments, "tune", arguments, defaults)
 
 

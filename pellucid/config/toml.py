@@ -164,12 +164,12 @@ def _agreed(config: Config) -> Config:
 
 
 def flattened(config: Config) -> dict[str, Any]:
-    """Every setting under its full key: {"size": "base", "encoder.layers": 1, ...}."""
+    """Every setting under its full key: {"size": "base", "encoder.num_layers": 1, ...}."""
     return dict(_walk(msgspec.to_builtins(config), ""))
 
 
 def differences(saved: Config, wanted: Config) -> list[str]:
-    """One line for each setting that differs: "encoder.layers: 1 in the run, 2 now"."""
+    """One line for each setting that differs: "encoder.num_layers: 1 in the run, 2 now"."""
     now = flattened(wanted)
     return [
         f"{key}: {quote(value)} in the run, {quote(now[key])} now"

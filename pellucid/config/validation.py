@@ -36,14 +36,14 @@ class Need(NamedTuple):
         return asked and not self.met(config)
 
     def told(self, config: Config) -> str:
-        """encoder.residual = true needs encoder.layers of 2 or more."""
+        """encoder.residual = true needs encoder.num_layers of 2 or more."""
         value = _value(config, self.key)
         return f"{self.key} = {str(value).lower() if isinstance(value, bool) else quote(value)} needs {self.needs}"
 
 
 def _attends(config: Config) -> bool:
     """Whether there is attention."""
-    return config.attention.score != "none"
+    return config.attention.type != "none"
 
 
 def _on_gpu(config: Config) -> bool:
@@ -58,48 +58,48 @@ def _drops(config: Config) -> bool:
 
 
 WRITTEN = (
-    *("decoder.copying", "decoder.tied", "decoder.pretrained", "training.coverage_loss"),
-    *("training.scheduled_sampling", "training.augmentation", "graphs"),
+    *("decoder.pointer_generator", "decoder.tie_embeddings", "decoder.pretrained", "training.coverage_loss"),
+    *("training.scheduled_sampling", "training.augmentation", "cuda_graphs"),
     *(f"search.{field.name}" for field in msgspec.structs.fields(SearchConfig) if field.name != "batch_size"),
 )
 """Settings of outputs that are written symbol by symbol, which no other task can have."""
 CONTRADICTIONS: Sequence[Need] = (
-    Need("attention.heads", "attention.score = 'additive'", lambda c: c.attention.score == "additive"),
+    Need("attention.num_heads", "attention.type = 'additive'", lambda c: c.attention.type == "additive"),
     Need(
         "decoder.input_feeding",
         "decoder.order = 'step-then-attend': the other order feeds the context anyway",
         lambda c: c.decoder.order == "step-then-attend",
     ),
     Need(
-        "decoder.tied",
-        "vectors to share: decoder.embedding = 'learnt' or 'frozen'",
-        lambda c: c.decoder.embedding in ("learnt", "frozen"),
+        "decoder.tie_embeddings",
+        "vectors to share: decoder.embedding = 'learned' or 'frozen'",
+        lambda c: c.decoder.embedding in ("learned", "frozen"),
     ),
-    Need("decoder.copying", "attention, but attention.score is 'none'", _attends),
+    Need("decoder.pointer_generator", "attention, but attention.type is 'none'", _attends),
     Need(
         "encoder.pretrained",
-        "encoder.embedding = 'learnt' or 'frozen'",
-        lambda c: c.encoder.embedding in ("learnt", "frozen"),
+        "encoder.embedding = 'learned' or 'frozen'",
+        lambda c: c.encoder.embedding in ("learned", "frozen"),
     ),
     Need(
         "decoder.pretrained",
-        "decoder.embedding = 'learnt' or 'frozen'",
-        lambda c: c.decoder.embedding in ("learnt", "frozen"),
+        "decoder.embedding = 'learned' or 'frozen'",
+        lambda c: c.decoder.embedding in ("learned", "frozen"),
     ),
-    Need("training.coverage_loss", "attention, but attention.score is 'none'", _attends),
+    Need("training.coverage_loss", "attention, but attention.type is 'none'", _attends),
     Need(
-        "training.batch_by",
+        "training.batch_type",
         "training.batch_size: how many tokens a batch has",
         lambda c: c.training.batch_size > 0,
     ),
     Need("training.weight_decay", "training.optimizer = 'adamw'", lambda c: c.training.optimizer == "adamw"),
     Need(
         "training.scheduled_sampling",
-        "graphs = false: it changes with every update, and a recorded update cannot",
-        lambda c: not c.graphs,
+        "cuda_graphs = false: it changes with every update, and a recorded update cannot",
+        lambda c: not c.cuda_graphs,
     ),
     Need("precision", "a GPU, but device is 'cpu'", _on_gpu),
-    Need("graphs", "a GPU, but device is 'cpu'", _on_gpu),
+    Need("cuda_graphs", "a GPU, but device is 'cpu'", _on_gpu),
     *(Need(key, AUTOREGRESSIVE_NEED, lambda c: settings_of(c.task).autoregressive) for key in WRITTEN),
 )
 """What cannot be."""
@@ -107,9 +107,9 @@ CONTRADICTIONS: Sequence[Need] = (
 IDLE: Sequence[Need] = (
     Need("data.features_symbols", "data.features_column", lambda c: bool(c.data.features_column)),
     Need("encoder.features", "data.features_column", lambda c: bool(c.data.features_column)),
-    Need("encoder.merge", "encoder.directions = 'both'", lambda c: c.encoder.directions == "both"),
-    Need("encoder.residual", "encoder.layers of 2 or more", lambda c: c.encoder.layers > 1),
-    Need("decoder.residual", "decoder.layers of 2 or more", lambda c: c.decoder.layers > 1),
+    Need("encoder.merge", "encoder.bidirectional = true", lambda c: c.encoder.bidirectional),
+    Need("encoder.residual", "encoder.num_layers of 2 or more", lambda c: c.encoder.num_layers > 1),
+    Need("decoder.residual", "decoder.num_layers of 2 or more", lambda c: c.decoder.num_layers > 1),
     Need("encoder.dropout_mask", "encoder.dropout above 0", lambda c: c.encoder.dropout > 0),
     Need("decoder.dropout_mask", "decoder.dropout above 0", lambda c: c.decoder.dropout > 0),
     Need(
@@ -122,10 +122,10 @@ IDLE: Sequence[Need] = (
         "decoder.recurrent_dropout above 0",
         lambda c: c.decoder.recurrent_dropout > 0,
     ),
-    Need("attention.filters", "attention.score = 'location'", lambda c: c.attention.score == "location"),
-    Need("attention.filter_radius", "attention.score = 'location'", lambda c: c.attention.score == "location"),
+    Need("attention.filters", "attention.type = 'location'", lambda c: c.attention.type == "location"),
+    Need("attention.filter_radius", "attention.type = 'location'", lambda c: c.attention.type == "location"),
     Need(
-        "training.sampling_share",
+        "training.sampling_probability",
         "training.scheduled_sampling: linear, exponential or inverse-sigmoid",
         lambda c: c.training.scheduled_sampling != "none",
     ),
@@ -134,22 +134,26 @@ IDLE: Sequence[Need] = (
         "symbols that are fed back, but decoder.embedding is 'none'",
         lambda c: c.decoder.embedding != "none",
     ),
-    Need("training.consistency", "two passes that differ: a dropout above 0", _drops),
-    Need("training.average_decay", "training.average = 'ema'", lambda c: c.training.average == "ema"),
-    Need("training.average_last", "training.average = 'last'", lambda c: c.training.average == "last"),
+    Need("training.rdrop_alpha", "two passes that differ: a dropout above 0", _drops),
+    Need("training.ema_decay", "training.weight_averaging = 'ema'", lambda c: c.training.weight_averaging == "ema"),
     Need(
-        "training.augmentation_share",
+        "training.averaged_checkpoints",
+        "training.weight_averaging = 'last'",
+        lambda c: c.training.weight_averaging == "last",
+    ),
+    Need(
+        "training.augmentation_ratio",
         "training.augmentation = 'copy' or 'hallucinate'",
         lambda c: c.training.augmentation != "none",
     ),
-    Need("search.maximum_offset", "search.maximum_ratio above 0", lambda c: c.search.maximum_ratio > 0),
-    Need("search.minimum_offset", "search.minimum_ratio above 0", lambda c: c.search.minimum_ratio > 0),
+    Need("search.max_length_offset", "search.max_length_ratio above 0", lambda c: c.search.max_length_ratio > 0),
+    Need("search.min_length_offset", "search.min_length_ratio above 0", lambda c: c.search.min_length_ratio > 0),
     Need(
-        "search.length_power",
-        "search.length_normalisation = 'gnmt'",
-        lambda c: c.search.length_normalisation == "gnmt",
+        "search.length_penalty_alpha",
+        "search.length_normalization = 'gnmt'",
+        lambda c: c.search.length_normalization == "gnmt",
     ),
-    Need("search.coverage_penalty", "attention, but attention.score is 'none'", _attends),
+    Need("search.coverage_penalty", "attention, but attention.type is 'none'", _attends),
 )
 """What changes nothing unless another setting is there."""
 
@@ -159,22 +163,22 @@ def check_agreement(config: Config) -> None:
     for need in CONTRADICTIONS:
         if need.unmet(config):
             raise ConfigError(need.told(config))
-    if config.attention.score in ("dot", "scaled-dot") and memory_size(config.encoder) != config.decoder.hidden_size:
+    if config.attention.type in ("dot", "scaled-dot") and memory_size(config.encoder) != config.decoder.hidden_size:
         raise ConfigError(
-            f"attention.score = {quote(config.attention.score)} compares states of equal size, but "
+            f"attention.type = {quote(config.attention.type)} compares states of equal size, but "
             f"decoder.hidden_size is {config.decoder.hidden_size} and the encoder's states have "
             f"{memory_size(config.encoder)} units (encoder.hidden_size, twice that where two directions are "
             f"concatenated)"
         )
-    heads, units = config.attention.heads, config.attention.units
+    heads, units = config.attention.num_heads, config.attention.size
     if units % heads:
-        raise ConfigError(f"attention.heads = {heads} does not divide attention.units = {units}")
+        raise ConfigError(f"attention.num_heads = {heads} does not divide attention.size = {units}")
     if len(config.encoder.convolutions) > MAX_CONVOLUTIONS:
         raise ConfigError(
             f"encoder.convolutions: expected at most {MAX_CONVOLUTIONS} widths, got {len(config.encoder.convolutions)}"
         )
     check_task(config)
-    _check_lengths(config.search, config.data.maximum_length)
+    _check_lengths(config.search, config.data.max_length)
 
 
 def idle(config: Config) -> list[Need]:
@@ -203,38 +207,37 @@ def _check_lengths(search: SearchConfig, longest_source: int) -> None:
 
     Where limits cross for some sources only, short ones say, the greatest length holds for these.
     """
-    if 0 < search.maximum_length < search.minimum_length:
+    if 0 < search.max_length < search.min_length:
+        raise ConfigError(f"search.min_length = {search.min_length} is beyond search.max_length = {search.max_length}")
+    if 0 < search.max_length_ratio < search.min_length_ratio:
         raise ConfigError(
-            f"search.minimum_length = {search.minimum_length} is beyond search.maximum_length = {search.maximum_length}"
+            f"search.min_length_ratio = {search.min_length_ratio} is beyond "
+            f"search.max_length_ratio = {search.max_length_ratio}"
         )
-    if 0 < search.maximum_ratio < search.minimum_ratio:
-        raise ConfigError(
-            f"search.minimum_ratio = {search.minimum_ratio} is beyond search.maximum_ratio = {search.maximum_ratio}"
-        )
-    limited = search.maximum_length or search.maximum_ratio
+    limited = search.max_length or search.max_length_ratio
     if limited and all(
         least > most for least, most in (_span(search, symbols) for symbols in range(1, longest_source + 1))
     ):
         least, most = _span(search, longest_source)
         raise ConfigError(
-            f"{_limits(search, 'minimum')} ask for more symbols than {_limits(search, 'maximum')} allow, of every "
+            f"{_limits(search, 'min')} ask for more symbols than {_limits(search, 'max')} allow, of every "
             f"source: of one of {longest_source} symbols {least} at least and {most} at most"
         )
 
 
 def _span(search: SearchConfig, symbols: int) -> tuple[int, int]:
     """The least and the greatest length of the output of a source of so many symbols."""
-    least, most = search.minimum_length, search.maximum_length or sys.maxsize
-    if search.minimum_ratio:
-        least = max(least, math.ceil(round(search.minimum_ratio * symbols, 9)) + search.minimum_offset)
-    if search.maximum_ratio:
-        most = min(most, max(math.floor(round(search.maximum_ratio * symbols, 9)) + search.maximum_offset, 1))
+    least, most = search.min_length, search.max_length or sys.maxsize
+    if search.min_length_ratio:
+        least = max(least, math.ceil(round(search.min_length_ratio * symbols, 9)) + search.min_length_offset)
+    if search.max_length_ratio:
+        most = min(most, max(math.floor(round(search.max_length_ratio * symbols, 9)) + search.max_length_offset, 1))
     return least, most
 
 
 def _limits(search: SearchConfig, side: str) -> str:
     """The settings of one limit, as they are given."""
-    names = [f"{side}_{kind}" for kind in ("length", "ratio", "offset")]
+    names = [f"{side}_{kind}" for kind in ("length", "length_ratio", "length_offset")]
     return " and ".join(f"search.{name} = {getattr(search, name)}" for name in names if getattr(search, name))
 
 

@@ -22,7 +22,7 @@ Encoding = Callable[[Sequence[Example], Segmenters, Vocabularies], Encoded]
 
 def encoding_of_pairs(config: Config) -> Encoding:
     """How examples whose targets are written symbol by symbol become the ids of a configuration's network."""
-    if not config.decoder.copying:
+    if not config.decoder.pointer_generator:
         return encode
     return partial(encode_with_copies, added=True) if config.encoder.features == "sum" else encode_with_copies
 
@@ -37,7 +37,7 @@ def encode_answers(examples: Sequence[Example], segmenters: Segmenters, vocabula
 
 def learn_pairs(examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
     """Return what training examples teach where targets are written symbol by symbol."""
-    return learn_vocabularies(examples, segmenters, config.data.minimum_count)
+    return learn_vocabularies(examples, segmenters, config.data.min_count)
 
 
 def learn_labels(examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
@@ -53,7 +53,7 @@ def learn_positions(examples: Sequence[Example], segmenters: Segmenters, config:
 
     Not to the longest of the training file, for a source to come may be longer than all of it.
     """
-    target = _positions((segmenters.target.split(each.target) for each in examples), config.data.maximum_length)
+    target = _positions((segmenters.target.split(each.target) for each in examples), config.data.max_length)
     return msgspec.structs.replace(learn_pairs(examples, segmenters, config), target=target)
 
 

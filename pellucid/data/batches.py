@@ -116,7 +116,7 @@ def column(texts: Sequence[str], segmenter: Segmenter, vocabulary: Vocabulary, k
         lengths: list[int] = []
         values = vocabulary.encode_array(segmenter.symbols(texts, lengths)).astype(kind)
         return Ragged(values, _offsets(np.array(lengths)))
-    texts = [segmenter.normalised(text) for text in texts]
+    texts = [segmenter.normalized(text) for text in texts]
     offsets = _offsets(np.fromiter(map(len, texts), np.int64, len(texts)))
     values, start = np.empty(offsets[-1], dtype=kind), 0
     for points in code_points(texts):
@@ -148,7 +148,7 @@ def assemble(encoded: Encoded, rows: Int[np.ndarray, " B"]) -> Batch:
 
 
 def plan_batches(
-    encoded: Encoded, batch_size: int, batch_by: Literal["examples", "tokens"], seed: int, epoch: int
+    encoded: Encoded, batch_size: int, batch_type: Literal["examples", "tokens"], seed: int, epoch: int
 ) -> list[Int[np.ndarray, " B"]]:
     """The rows of each batch of an epoch: every example once, lengths alike within a batch, order shuffled.
 
@@ -159,13 +159,13 @@ def plan_batches(
     source, target = encoded.source.lengths, encoded.target.lengths
     order = generator.permutation(len(source))
     pool = POOL * batch_size
-    if batch_by == "tokens":
+    if batch_type == "tokens":
         pool = max(1, round(pool / (source + target).mean()))
     batches: list[Int[np.ndarray, " B"]] = []
     for start in range(0, len(order), pool):
         rows = order[start : start + pool]
         rows = rows[np.lexsort((target[rows], source[rows]))]
-        if batch_by == "examples":
+        if batch_type == "examples":
             batches += [rows[at : at + batch_size] for at in range(0, len(rows), batch_size)]
         else:
             batches += _cut_by_tokens(rows, source[rows].tolist(), target[rows].tolist(), batch_size)

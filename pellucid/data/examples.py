@@ -1,7 +1,7 @@
 """Examples: pairs read from the user's files, exactly as they are there, and what is wrong in which line.
 
 Every line of a file ends up in one of three places: an example, a bad line with its reason, or the count of blank
-lines. Nothing is stripped, normalised, truncated or skipped in silence.
+lines. Nothing is stripped, normalized, truncated or skipped in silence.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ from pellucid.errors import ConfigError, DataError, parse_whole_number, quote
 
 def pair_fault(source: str, target: str, sides: Segmenters, config: DataConfig) -> str:
     """Why a pair is none; "" for one that is."""
-    maximum = config.maximum_length
+    maximum = config.max_length
     reason = length_fault("source", source, sides.source, maximum)
     reason = reason or length_fault("target", target, sides.target, maximum)
     if reason:
@@ -54,7 +54,7 @@ def length_fault(side: str, text: str, segmenter: Segmenter, maximum: int, least
     if count > maximum:
         lines = text.count("\n") + 1
         joined = f" (it spans {lines} lines: is a quote missing?)" if lines > 1 else ""
-        return f"the {side} has {count} symbols{joined}, more than data.maximum_length = {maximum}"
+        return f"the {side} has {count} symbols{joined}, more than data.max_length = {maximum}"
     return ""
 
 
@@ -73,7 +73,7 @@ def _alignment_fault(source: str, target: str, sides: Segmenters) -> str:
         return f"the source has {read} symbols, but the target has {len(written)}: they must pair up (data.aligned)"
     unscored = sides.target.unscored
     if unscored and all(symbol == unscored for symbol in written):
-        return f"no symbol of the target is scored: all are {quote(unscored)} (data.unscored)"
+        return f"no symbol of the target is scored: all are {quote(unscored)} (data.ignored_tag)"
     return ""
 
 
@@ -309,7 +309,7 @@ def _sources(records: Records, config: DataConfig, name: str) -> Iterator[Exampl
             yield record
             continue
         source, features, *_ = *record.fields, "", ""
-        reason = length_fault("source", source, segmenter, config.maximum_length, least=0)
+        reason = length_fault("source", source, segmenter, config.max_length, least=0)
         yield BadLine(name, record.line, reason) if reason else Example(source, "", features)
 
 

@@ -19,7 +19,7 @@ answer answers category class classes clean col column completion correct correc
 diacritized english expected feats feature features field form forms french german gloss gold grapheme graphemes
 greek hebrew hindi historical historic hypothesis id idx index inflected inflection input inputs intent ipa japanese
 key korean label labels lang language latin lemma lemmas meaning misspelled misspelling modern msd name names native
-noisy normalised normalized normalization number numeral original orthography output outputs paraphrase phone
+noisy normalized normalized normalization number numeral original orthography output outputs paraphrase phone
 phoneme phonemes phones phonetic pos position prediction prompt pron pronunciation pronunciations query question raw
 reference references response roman romanization romanized russian script segmentation sent sentence sentences seq
 sequence sequences slots source sources spanish spelling split src stem structure summary surface tag tagged tags

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pellucid.config.settings import DataConfig, Normalisation
+from pellucid.config.settings import DataConfig, Normalization
 from pellucid.errors import ConfigError, nearest, quote
 
 WORD = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s"
@@ -98,7 +98,7 @@ def learn_subwords(texts: Sequence[str], most: int, least: int = 1) -> Subwords:
 
 
 def _tokenizer(library: ModuleType, numbered: dict[str, int] | None, merges: list[tuple[str, str]] | None) -> Any:  # noqa: ANN401
-    """Words apart, then pieces; nothing is normalised, nothing left out."""
+    """Words apart, then pieces; nothing is normalized, nothing left out."""
     tokenizer = library.Tokenizer(library.models.BPE(numbered, merges, unk_token=UNKNOWN if numbered else None))
     tokenizer.pre_tokenizer = library.pre_tokenizers.Split(library.Regex(WORD), behavior="isolated")
     return tokenizer
@@ -128,15 +128,15 @@ class Segmenter(NamedTuple):
     """
 
     kind: str
-    normalisation: Normalisation
+    normalization: Normalization
     subwords: Subwords | None = None
-    """Those that were learnt; before that, where they are asked for, characters stand for them."""
+    """Those that were learned; before that, where they are asked for, characters stand for them."""
     unscored: str = ""
     """The symbol of positions that are neither trained nor scored; empty for none."""
 
     def split(self, text: str) -> list[str]:
         """The symbols of a text, in its order; none for an empty text."""
-        text = self.normalised(text)
+        text = self.normalized(text)
         if self.subwords is not None:
             return self.subwords.split(text)
         if self.kind in ("characters", "subwords"):
@@ -150,7 +150,7 @@ class Segmenter(NamedTuple):
     def count(self, text: str) -> int:
         """How many symbols a text has: the length of `split`, without a list of them where none is needed."""
         if self.subwords is None and self.kind in ("characters", "subwords"):
-            return len(self.normalised(text))
+            return len(self.normalized(text))
         return len(self.split(text))
 
     def can_give(self, symbol: str) -> bool:
@@ -163,11 +163,11 @@ class Segmenter(NamedTuple):
             return symbol != ""
         return self.kind not in symbol
 
-    def normalised(self, text: str) -> str:
+    def normalized(self, text: str) -> str:
         """The text in the Unicode form of its side."""
-        if self.normalisation == "none" or text.isascii():
+        if self.normalization == "none" or text.isascii():
             return text
-        return unicodedata.normalize("NFC" if self.normalisation == "nfc" else "NFD", text)
+        return unicodedata.normalize("NFC" if self.normalization == "nfc" else "NFD", text)
 
     def symbols(self, texts: Sequence[str], lengths: list[int]) -> Iterator[str]:
         """The symbols of many texts end to end; how many each text has is added to `lengths`.
@@ -201,22 +201,22 @@ class Segmenters(NamedTuple):
 
 
 def segmenters(config: DataConfig, pieces: Pieces = NO_PIECES) -> Segmenters:
-    """The segmenters a configuration describes, with subwords that were learnt; `ConfigError` for a kind that is none.
+    """The segmenters a configuration describes, with subwords that were learned; `ConfigError` for a kind that is none.
 
     Features are never cut into subwords.
     """
     if config.features_symbols == "subwords":
         raise ConfigError("data.features_symbols: features are characters, words or parts between separators")
-    source = _segmenter("data.source_symbols", config.source_symbols, config.source_normalisation)
-    target = _segmenter("data.target_symbols", config.target_symbols, config.target_normalisation)
+    source = _segmenter("data.source_symbols", config.source_symbols, config.source_normalization)
+    target = _segmenter("data.target_symbols", config.target_symbols, config.target_normalization)
     return Segmenters(
         source=source._replace(subwords=pieces.source),
-        target=target._replace(subwords=pieces.target, unscored=config.unscored),
-        features=_segmenter("data.features_symbols", config.features_symbols, config.source_normalisation),
+        target=target._replace(subwords=pieces.target, unscored=config.ignored_tag),
+        features=_segmenter("data.features_symbols", config.features_symbols, config.source_normalization),
     )
 
 
-def _segmenter(key: str, kind: str, normalisation: Normalisation) -> Segmenter:
+def _segmenter(key: str, kind: str, normalization: Normalization) -> Segmenter:
     """A segmenter, once its kind is known to be meant: a misspelt "charcters" must not become a separator."""
     if not kind:
         raise ConfigError(f"{key}: expected characters, words, subwords or a separator, got an empty string")
@@ -226,4 +226,4 @@ def _segmenter(key: str, kind: str, normalisation: Normalisation) -> Segmenter:
         )
     if kind == "position" and key != "data.target_symbols":
         raise ConfigError(f"{key}: expected characters, words or a separator, got 'position', which only a target is")
-    return Segmenter(kind, normalisation)
+    return Segmenter(kind, normalization)

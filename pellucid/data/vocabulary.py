@@ -1,4 +1,4 @@
-"""Symbols to ids and back, learnt from the training file and kept as JSON."""
+"""Symbols to ids and back, learned from the training file and kept as JSON."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ TEXTS = 1 << 13
 """Texts that become code points at once: the work between blocks is nothing, and one stays in the cache."""
 
 Length = Annotated[int, Meta(ge=0, le=2**20)]
-"""In symbols; data.maximum_length allows no longer text."""
+"""In symbols; data.max_length allows no longer text."""
 
 
 class Vocabulary(msgspec.Struct, frozen=True, dict=True):
@@ -121,9 +121,9 @@ def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
     except ValueError as error:
         raise RunError(f"{path} is not a vocabulary: {abbreviate_reason(error)}") from error
     for name in ("longest_source", "longest_target"):
-        if getattr(vocabularies, name) > config.maximum_length:
+        if getattr(vocabularies, name) > config.max_length:
             raise RunError(
-                f"{path}: {name}: expected at most {config.maximum_length} (data.maximum_length of the run), got "
+                f"{path}: {name}: expected at most {config.max_length} (data.max_length of the run), got "
                 f"{getattr(vocabularies, name)}"
             )
     cuts = segmenters(config, vocabularies.pieces)
@@ -144,16 +144,16 @@ def code_points(texts: Sequence[str]) -> Iterator[UInt[np.ndarray, " N"]]:
         yield np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.dtype("<u4"))
 
 
-def count_symbols(sequences: Iterable[Sequence[str]], minimum_count: int) -> Vocabulary:
-    """The vocabulary of all symbols seen at least `minimum_count` times: commonest first, then by code point."""
-    return _ranked(Counter(chain.from_iterable(sequences)), minimum_count)
+def count_symbols(sequences: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
+    """The vocabulary of all symbols seen at least `min_count` times: commonest first, then by code point."""
+    return _ranked(Counter(chain.from_iterable(sequences)), min_count)
 
 
 def learn_segmenters(examples: Sequence[Example], config: DataConfig) -> Segmenters:
     """How texts are cut: as the configuration says, and into the subwords that the training examples teach."""
-    plain, limits = segmenters(config), (config.subwords, config.minimum_count)
+    plain, limits = segmenters(config), (config.subword_vocab_size, config.min_count)
     source, target = (
-        learn_subwords([cut.normalised(text) for text in texts], *limits) if cut.kind == "subwords" else None
+        learn_subwords([cut.normalized(text) for text in texts], *limits) if cut.kind == "subwords" else None
         for cut, texts in (
             (plain.source, (example.source for example in examples)),
             (plain.target, (example.target for example in examples)),
@@ -162,15 +162,15 @@ def learn_segmenters(examples: Sequence[Example], config: DataConfig) -> Segment
     return segmenters(config, Pieces(source, target))
 
 
-def learn_vocabularies(examples: Sequence[Example], segmenters: Segmenters, minimum_count: int) -> Vocabularies:
+def learn_vocabularies(examples: Sequence[Example], segmenters: Segmenters, min_count: int) -> Vocabularies:
     """Count the symbols of training examples, each column apart; no other file ever adds a symbol."""
     source, longest_source = _counted([example.source for example in examples], segmenters.source)
     target, longest_target = _counted([example.target for example in examples], segmenters.target)
     features, _ = _counted([example.features for example in examples], segmenters.features)
     return Vocabularies(
-        source=_ranked(source, minimum_count),
-        target=_ranked(target, minimum_count),
-        features=_ranked(features, minimum_count),
+        source=_ranked(source, min_count),
+        target=_ranked(target, min_count),
+        features=_ranked(features, min_count),
         longest_source=longest_source,
         longest_target=longest_target,
         pieces=Pieces(segmenters.source.subwords, segmenters.target.subwords),
@@ -183,9 +183,9 @@ def without(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
     return Vocabulary(tuple(each for each, _ in kept), tuple(count for _, count in kept))
 
 
-def _ranked(counts: Counter[str], minimum_count: int) -> Vocabulary:
+def _ranked(counts: Counter[str], min_count: int) -> Vocabulary:
     """Counts as a vocabulary."""
-    kept = sorted((s for s, n in counts.items() if n >= minimum_count), key=lambda symbol: (-counts[symbol], symbol))
+    kept = sorted((s for s, n in counts.items() if n >= min_count), key=lambda symbol: (-counts[symbol], symbol))
     try:
         return Vocabulary(tuple(kept), tuple(counts[symbol] for symbol in kept))
     except ValueError as error:
@@ -200,7 +200,7 @@ def _counted(texts: Sequence[str], segmenter: Segmenter) -> tuple[Counter[str], 
         lengths: list[int] = []
         return Counter(segmenter.symbols(texts, lengths)), max(lengths)
     counts: Counter[str] = Counter()
-    texts = [segmenter.normalised(text) for text in texts]
+    texts = [segmenter.normalized(text) for text in texts]
     for points in code_points(texts):
         times = np.bincount(points)
         seen = np.flatnonzero(times)

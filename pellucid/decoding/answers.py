@@ -55,7 +55,7 @@ def looked_up(
     """The lexicon's answers to the sources it has, at most `asked.best` each, of those that the constraints allow."""
     known: dict[int, list[Trace]] = {}
     for row, each in enumerate(read if lexicon else ()):
-        texts = lexicon.targets.get(segmenters.source.normalised(each.text), ()) if lexicon and each.source else ()
+        texts = lexicon.targets.get(segmenters.source.normalized(each.text), ()) if lexicon and each.source else ()
         symbols = [(text, segmenters.target.split(text)) for text in texts]
         allowed = [
             pair

@@ -20,7 +20,7 @@ GREATEST = np.finfo(np.float32).max
 class Score(NamedTuple):
     """s(Y, X) = ln p(Y|X) / lp(Y) + cp(X; Y). Wu et al. 2016, section 7, equation 14."""
 
-    normalisation: Literal["none", "average", "gnmt"] = "none"
+    normalization: Literal["none", "average", "gnmt"] = "none"
     power: float = 0.0
     """α of "gnmt"."""
     coverage: float = 0.0
@@ -29,12 +29,12 @@ class Score(NamedTuple):
     @property
     def plain(self) -> bool:
         """Whether it is ln p itself, which no further symbol can raise."""
-        return self.normalisation == "none" and not self.coverage
+        return self.normalization == "none" and not self.coverage
 
     def divisor(self, steps: Int[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
         """lp(Y): 1, |Y|, or ((5 + |Y|) / 6)^α; never less for a longer output."""
         length: Float[np.ndarray, " B"] = np.maximum(steps, 1).astype(np.float32)
-        match self.normalisation:
+        match self.normalization:
             case "none":
                 return np.ones_like(length)
             case "average":
@@ -72,4 +72,4 @@ PLAIN = Score()
 
 def score_of(config: SearchConfig) -> Score:
     """The score that a configuration asks for."""
-    return Score(config.length_normalisation, config.length_power, config.coverage_penalty)
+    return Score(config.length_normalization, config.length_penalty_alpha, config.coverage_penalty)

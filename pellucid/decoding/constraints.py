@@ -54,7 +54,7 @@ def load_lexicon(path: str | Path, config: DataConfig) -> Lexicon:
     reading, source = read_examples(file, own), segmenters(config).source
     targets: dict[str, dict[str, None]] = {}
     for example in reading.examples:
-        targets.setdefault(source.normalised(example.source), {})[example.target] = None
+        targets.setdefault(source.normalized(example.source), {})[example.target] = None
     return Lexicon({source: tuple(each) for source, each in targets.items()}, tuple(reading.bad))
 
 

@@ -23,7 +23,7 @@ from pellucid.wording import abbreviated
 
 CUTS = (
     *("source_symbols", "target_symbols", "features_symbols"),
-    *("source_normalisation", "target_normalisation"),
+    *("source_normalization", "target_normalization"),
 )
 """Settings of the data by which texts become symbols: the members must agree on them."""
 
@@ -52,7 +52,7 @@ class Ensemble(Transducer):
 
     def _search_plainly(self, work: Work, width: int, best: int) -> list[list[Found]]:
         """One batch by ln p; each member's steps by a kernel where there is one."""
-        limits = Limits(self.config.search.minimum_length, self.maximum_length)
+        limits = Limits(self.config.search.min_length, self.max_length)
         wanted = Wanted(spans_of(limits, len(work.rows)), width, best)
         return stepwise(self._begin(work), work.positions, wanted)
 

@@ -93,7 +93,7 @@ class Predictor(ABC):
         return bool(self.members.networks)
 
     @property
-    def maximum_length(self) -> int:
+    def max_length(self) -> int:
         """The greatest output length, in symbols; `ConfigError` where no output can be long enough."""
         return greatest_length(self.config.search, self.vocabularies)
 
@@ -128,7 +128,7 @@ class Predictor(ABC):
 
     def with_beam(self: Own, width: int) -> Own:
         """The same, searching with so many hypotheses; 1 is greedy. `ConfigError` for what is no width."""
-        return self.with_search(msgspec.structs.replace(self.config.search, beam_width=width))
+        return self.with_search(msgspec.structs.replace(self.config.search, beam_size=width))
 
     def with_search(self: Own, search: SearchConfig) -> Own:
         """The same, searching by other settings. `ConfigError` for what contradicts itself, and for changes in vain."""
@@ -292,7 +292,7 @@ class Predictor(ABC):
                 rows = np.array(order[start : start + size])
                 source, lengths = sources.padded(rows)
                 own = [read[row] for row in rows.tolist()]
-                spans = spans_for(own, self.config.search, self.maximum_length, asked.constraints.take(rows))
+                spans = spans_for(own, self.config.search, self.max_length, asked.constraints.take(rows))
                 positions = torch.tensor([len(each.source) for each in own], device=device)
                 work = Work(rows, source.to(device), lengths.to(device), spans, positions, part.first)
                 for row, found in zip(rows.tolist(), finite_outputs(decode(work), self.name), strict=True):
@@ -312,7 +312,9 @@ class Predictor(ABC):
     def _named(self, ids: Int[np.ndarray, "*shape"], read: Read) -> np.ndarray:
         """How ids are shown in an output of this source."""
         names = self._names
-        if self.config.decoder.copying:  # V + p is the symbol at source position p; beyond it, nothing is likely
+        if (
+            self.config.decoder.pointer_generator
+        ):  # V + p is the symbol at source position p; beyond it, nothing is likely
             beyond = SPECIAL_NAMES[:1] * int(ids.max(initial=0))
             names = np.array([*names, *read.source, *beyond], dtype=object)
         return np.asarray(names[ids])

@@ -54,7 +54,7 @@ def targets_of(
     given: Sequence[Example], symbols: Sequence[Sequence[str]], known: Vocabularies, cut: Segmenters, config: Config
 ) -> Ragged:
     """Given targets in ids, the end last; with copying, what the vocabulary lacks by its place in the source."""
-    if config.decoder.copying:
+    if config.decoder.pointer_generator:
         return encoding_of_pairs(config)(given, cut, known).target
     return ragged([[*known.target.encode(each), EOS] for each in symbols])
 
@@ -62,14 +62,14 @@ def targets_of(
 def sources_of(given: Sequence[Example], known: Vocabularies, cut: Segmenters, config: Config) -> tuple[Ragged, Ragged]:
     """Ids of sources, and as the encoder reads them: with copying, unknown symbols say what they are as targets."""
     plain = encode_sources(given, cut, known)
-    if not config.decoder.copying:
+    if not config.decoder.pointer_generator:
         return plain, plain
     return plain, sources_with_copies(plain, given, cut, known, config.encoder.features == "sum")
 
 
 def copied_from(given: Sequence[Example], cut: Segmenters, config: Config) -> list[tuple[Sequence[str], int]] | None:
     """What a model that copies reads of each source, and how much of it, from the first, are features."""
-    if not config.decoder.copying:
+    if not config.decoder.pointer_generator:
         return None
     read = [read_symbols(each, cut) for each in given]
     return [(symbols[features:], 0) for symbols, features in read] if config.encoder.features == "sum" else list(read)
@@ -102,9 +102,9 @@ class Asked(NamedTuple):
 
 def read_example(example: Example, number: int, segmenters: Segmenters, config: DataConfig) -> Read:
     """The symbols of one example; `DataError` for a source that is too long, and for features nobody reads."""
-    source, limit = segmenters.source.split(example.source), config.maximum_length
+    source, limit = segmenters.source.split(example.source), config.max_length
     if len(source) > limit:
-        raise DataError(f"source {number} has {len(source)} symbols; data.maximum_length is {limit}")
+        raise DataError(f"source {number} has {len(source)} symbols; data.max_length is {limit}")
     if example.features and not config.features_column:
         raise DataError(f"source {number} has features, but the model was trained without (data.features_column)")
     if not source:
@@ -146,19 +146,19 @@ def greatest_length(search: SearchConfig, known: Vocabularies) -> int:
             that the model was trained on: decoding would take hours, and write nothing of use.
     """
     derived = math.ceil(1.5 * known.longest_target) + 10
-    if not search.maximum_length and search.minimum_length > derived:
+    if not search.max_length and search.min_length > derived:
         raise ConfigError(
-            f"search.minimum_length = {search.minimum_length} is beyond the greatest length, {derived} (half as much "
-            f"again as the longest training target and ten): set search.maximum_length too"
+            f"search.min_length = {search.min_length} is beyond the greatest length, {derived} (half as much "
+            f"again as the longest training target and ten): set search.max_length too"
         )
     bound = max(ALWAYS_ALLOWED, LONGER * known.longest_target)
-    for name in ("minimum_length", "maximum_length"):
+    for name in ("min_length", "max_length"):
         if getattr(search, name) > bound:
             raise ConfigError(
                 f"search.{name}: expected at most {bound} ({LONGER} times the longest training target, which has "
                 f"{known.longest_target} symbols, or {ALWAYS_ALLOWED} where that is more), got {getattr(search, name)}"
             )
-    return search.maximum_length or derived
+    return search.max_length or derived
 
 
 def spans_for(read: Sequence[Read], search: SearchConfig, longest: int, constraints: Constraints) -> Spans:
@@ -168,17 +168,17 @@ def spans_for(read: Sequence[Read], search: SearchConfig, longest: int, constrai
     cross for some sources the greatest length holds, with a warning.
     """
     symbols = np.array([len(each.source) - each.features for each in read])
-    maximum, minimum = np.full(len(read), longest), np.full(len(read), search.minimum_length)
-    if search.maximum_ratio:
-        allowed = np.floor(np.round(search.maximum_ratio * symbols, 9)).astype(np.int64) + search.maximum_offset
+    maximum, minimum = np.full(len(read), longest), np.full(len(read), search.min_length)
+    if search.max_length_ratio:
+        allowed = np.floor(np.round(search.max_length_ratio * symbols, 9)).astype(np.int64) + search.max_length_offset
         maximum = np.minimum(maximum, np.maximum(allowed, 1))
-    if search.minimum_ratio:
-        asked = np.ceil(np.round(search.minimum_ratio * symbols, 9)).astype(np.int64) + search.minimum_offset
+    if search.min_length_ratio:
+        asked = np.ceil(np.round(search.min_length_ratio * symbols, 9)).astype(np.int64) + search.min_length_offset
         minimum = np.maximum(minimum, asked)
     needed = np.array([constraints.least(row) for row in range(len(read))])
     if (needed > longest).any():
         raise InputError(
-            f"the prefix and the required symbols take {needed.max()} symbols, but search.maximum_length is {longest}"
+            f"the prefix and the required symbols take {needed.max()} symbols, but search.max_length is {longest}"
         )
     maximum = np.maximum(maximum, needed)
     if (minimum > maximum).any():

@@ -48,7 +48,7 @@ class Transducer(Predictor):
 
     def painted_rows(self, work: Work) -> dict[int, Float[Tensor, " S"]]:
         """The attention that the options give; an `InputError` for what a source or the model cannot have."""
-        longest = max(self.maximum_length, self.config.data.maximum_length)
+        longest = max(self.max_length, self.config.data.max_length)
         return rows_of(self.options, work, self.networks, longest)
 
     def _begin(self, work: Work) -> Running:
@@ -57,7 +57,7 @@ class Transducer(Predictor):
 
     def _searched(self, part: Part, best: int) -> list[list[Trace]]:
         """The best outputs of each example, by what the settings ask for."""
-        constraints, width = self._constraints(part), max(best, self.config.search.beam_width)
+        constraints, width = self._constraints(part), max(best, self.config.search.beam_size)
         score, lattice = score_of(self.config.search), self.options.lattice
         plainly = searches_whole_batches(self._request(constraints))
 
@@ -90,11 +90,11 @@ class Transducer(Predictor):
             if not self.segmenters.source.split(example.source):
                 raise DataError(f"source {number} is empty: there is nothing to score its target by")
         symbols = [self.segmenters.target.split(example.target) for example in given]
-        longest = max(self.maximum_length, self.config.data.maximum_length)
+        longest = max(self.max_length, self.config.data.max_length)
         for number, each in enumerate(symbols, start=part.first + 1):
             if len(each) > longest:
                 raise DataError(f"target {number} has {len(each)} symbols; at most {longest} can be scored")
-        known, copying = self.vocabularies, self.config.decoder.copying
+        known, copying = self.vocabularies, self.config.decoder.pointer_generator
         targets = targets_of(given, symbols, known, self.segmenters, self.config)
 
         def score(work: Work) -> list[list[Found]]:
@@ -115,13 +115,13 @@ class Transducer(Predictor):
         """The options in ids."""
         read = copied_from(part.examples, self.segmenters, self.config)
         texts = prefixes_of(self.options, len(part.examples), part.prefixes)
-        first, longest = None if part.prefixes is None else part.first, self.maximum_length
+        first, longest = None if part.prefixes is None else part.first, self.max_length
         constraints = constraints_of(self.options, texts, self.segmenters.target, self.vocabularies.target, read, first)
         for row in range(0 if part.prefixes is None else len(part.examples)):
             if constraints.least(row) > longest:
                 raise InputError(
                     f"prefix of source {part.first + row + 1}: the prefix and the required symbols take "
-                    f"{constraints.least(row)} symbols, but search.maximum_length is {longest}"
+                    f"{constraints.least(row)} symbols, but search.max_length is {longest}"
                 )
         return constraints
 
@@ -136,7 +136,7 @@ class Transducer(Predictor):
 
     def _search_plainly(self, work: Work, width: int, best: int) -> list[list[Found]]:
         """One batch by ln p and nothing else, by a kernel where there is one."""
-        limits = Limits(self.config.search.minimum_length, self.maximum_length)
+        limits = Limits(self.config.search.min_length, self.max_length)
         if width == 1:
             outputs = [[each] for each in greedy(self.network, work.source, work.lengths, limits)]
         else:

@@ -383,7 +383,7 @@ def text_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
     """Every score of these texts; `InputError` where there is none, or one has no reference.
 
     Error rates go by the reference nearest in words, or in characters, the first at a tie; words are what white space
-    parts, as in the NIST scoring of speech (sclite), without any normalisation. A sum of lengths of 0 counts as 1.
+    parts, as in the NIST scoring of speech (sclite), without any normalization. A sum of lengths of 0 counts as 1.
     """
     if not outputs or not all(references):
         raise InputError("texts are scored against references: there is none")

@@ -79,7 +79,7 @@ def erasure(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
 def gradient_input(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
     """Gradient × input of each symbol's ln p, of a replay of one trace: a row a step, in batches of steps."""
     ((_, positions, steps),) = replay.sizes
-    units = transducer.config.attention.units
+    units = transducer.config.attention.size
     most = max(KEPT // (steps * positions * units), 1)
     return np.concatenate([_gradients(transducer, replay, list(part)) for part in _parts(steps, most)])
 

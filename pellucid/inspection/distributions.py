@@ -30,7 +30,7 @@ def distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[
     if isinstance(transducer, ClassificationPredictor):
         return transducer.distributions([example_of(transducer, trace) for trace in traces])
     size = len(transducer.vocabularies.target)
-    columns = size + transducer.config.decoder.copying
+    columns = size + transducer.config.decoder.pointer_generator
     found = [np.zeros((0, columns)) for _ in traces]
     with torch.inference_mode(), answering(transducer, len(traces)):
         for replay in replays(transducer, traces):

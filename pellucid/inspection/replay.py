@@ -81,7 +81,7 @@ def example_of(transducer: Predictor, trace: Trace) -> Example:
 
 def target_ids(transducer: Predictor, trace: Trace) -> list[int]:
     """What was written, in ids; V + p for a copy of the symbol at source position p, which the vocabulary lacks."""
-    ids, copying = transducer.vocabularies.target.ids, transducer.config.decoder.copying
+    ids, copying = transducer.vocabularies.target.ids, transducer.config.decoder.pointer_generator
     found = []
     for symbol in trace.target[:-1] if trace.finished else trace.target:
         if symbol not in ids and copying and symbol in trace.source[trace.features :]:

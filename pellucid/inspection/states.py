@@ -40,8 +40,8 @@ def encoder_gates(encoder: Encoder, source: Int[Tensor, "B S"], lengths: Int[Ten
     """Those of every layer and direction at every position; beyond a row's length they mean nothing."""
     inputs, _, lengths = encoder.entering(encoder.table.read(encoder.known(source), None), source, lengths)
     states, found = inputs.vectors, Gates()
-    for layer in range(encoder.config.layers):
-        own = "" if encoder.config.layers == 1 else f"layer {layer + 1} "
+    for layer in range(encoder.config.num_layers):
+        own = "" if encoder.config.num_layers == 1 else f"layer {layer + 1} "
         for cell, way in zip(encoder.cells(layer), ("forwards", "backwards"), strict=False):
             for name, values in _along(cell, inputs.spread(), lengths, way == "backwards").items():
                 found[f"encoder {own}{way} {name}"] = values
@@ -76,10 +76,10 @@ def decoder_gates(decoder: Decoder, taken: Taken) -> Gates:
 
 
 def outputs_of(decoder: Decoder, hidden: Float[Tensor, "B L H"]) -> list[Float[Tensor, "B H"]]:
-    """What each layer gives to the next: its state, normalised and added to the one below where that is so."""
+    """What each layer gives to the next: its state, normalized and added to the one below where that is so."""
     outputs: list[Tensor] = []
     for layer, state in enumerate(hidden.unbind(dim=1)):
-        risen: Tensor = decoder.normalisations[layer](state)
+        risen: Tensor = decoder.normalizations[layer](state)
         outputs.append(outputs[-1] + risen if decoder.config.residual and layer else risen)
     return outputs
 

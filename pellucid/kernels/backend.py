@@ -101,15 +101,15 @@ SEARCH: Table = {
     "device": ANYTHING,
     "dtype": ANYTHING,
     "gradients": ANYTHING,
-    "search.maximum_length": ANYTHING,
-    "search.minimum_length": ANYTHING,
-    "search.maximum_ratio": {0.0},
-    "search.maximum_offset": ANYTHING,  # of the ratio
-    "search.minimum_ratio": {0.0},
-    "search.minimum_offset": ANYTHING,  # of the ratio
-    "search.beam_width": ANYTHING,
-    "search.length_normalisation": {"none"},
-    "search.length_power": ANYTHING,  # of the normalization
+    "search.max_length": ANYTHING,
+    "search.min_length": ANYTHING,
+    "search.max_length_ratio": {0.0},
+    "search.max_length_offset": ANYTHING,  # of the ratio
+    "search.min_length_ratio": {0.0},
+    "search.min_length_offset": ANYTHING,  # of the ratio
+    "search.beam_size": ANYTHING,
+    "search.length_normalization": {"none"},
+    "search.length_penalty_alpha": ANYTHING,  # of the normalization
     "search.coverage_penalty": {0.0},
     "search.batch_size": ANYTHING,
     "options.prefix": ANYTHING,  # seen in the constraints

@@ -29,28 +29,28 @@ DECODER: Table = {
     "decoder.cell_kind": {"recurrent"},
     "decoder.head_kind": {"linear", "tied"},
     "decoder.hidden_size": ANYTHING,
-    "decoder.layers": {1},
-    "decoder.steps": ANYTHING,
-    "decoder.start": ANYTHING,
+    "decoder.num_layers": {1},
+    "decoder.num_hops": ANYTHING,
+    "decoder.init_hidden": ANYTHING,
     "decoder.embedding": ANYTHING,
     "decoder.embedding_size": ANYTHING,
     "decoder.output": ANYTHING,
-    "decoder.tied": ANYTHING,
+    "decoder.tie_embeddings": ANYTHING,
     "decoder.dropout": ANYTHING,
     "decoder.dropout_mask": ANYTHING,
     "decoder.embedding_dropout": ANYTHING,
     "decoder.recurrent_dropout": ANYTHING,  # what it drops is seen in the masks
     "decoder.recurrent_dropout_on": ANYTHING,
-    "decoder.layer_normalisation": {"none"},
+    "decoder.layer_normalization": {"none"},
     "decoder.residual": ANYTHING,  # of the layers above the first
     "decoder.pretrained": ANYTHING,
-    "decoder.copying": ANYTHING,  # from the logits and the weights of a step
+    "decoder.pointer_generator": ANYTHING,  # from the logits and the weights of a step
     "attention.kind": {"additive", "location", "dot", "general", "scaled-dot"},
-    "attention.score": {"additive", "location", "dot", "general", "scaled-dot"},
-    "attention.units": ANYTHING,
+    "attention.type": {"additive", "location", "dot", "general", "scaled-dot"},
+    "attention.size": ANYTHING,
     "attention.filters": ANYTHING,
     "attention.filter_radius": ANYTHING,
-    "attention.heads": {1},
+    "attention.num_heads": {1},
     "memory.source": ANYTHING,
     "memory.masked": {False},
     "masks.outputs": ANYTHING,  # read of outputs after all steps
@@ -58,12 +58,12 @@ DECODER: Table = {
     **RECURRENT_MASK,
 }
 STEP: Table = {**ANSWERED, **DECODER, "training": {False}}
-ALL_STEPS: Table = {**STEP, "decoder.copying": {False}}
+ALL_STEPS: Table = {**STEP, "decoder.pointer_generator": {False}}
 UNROLL: Table = {
     **PROCESSOR,
     **DECODER,
     "training": ANYTHING,
-    "decoder.layer_normalisation": {"none", "outputs"},  # of outputs after all steps: none reads them
+    "decoder.layer_normalization": {"none", "outputs"},  # of outputs after all steps: none reads them
 }
 
 

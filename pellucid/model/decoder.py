@@ -41,7 +41,7 @@ from pellucid.model.recurrence import (
     cell_kind,
     draw_cells,
     draw_mask,
-    output_normalisations,
+    output_normalizations,
 )
 from pellucid.model.requests import kind_of, request_of
 
@@ -89,7 +89,7 @@ class Decoder(nn.Module, ABC):
     """From the symbols written so far, and a memory, to the next: an order of looking and stepping makes it whole.
 
     Stacked cells each read the one below: y_l = LN(h_l), residual ones y_l = y_{l−1} + LN(h_l) (Wu et al. 2016, section
-    3.1). LN is there where outputs are normalised. Dropout falls on what is read of y, not on the sum.
+    3.1). LN is there where outputs are normalized. Dropout falls on what is read of y, not on the sum.
     """
 
     def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: Sizes, fed: int, reads: Reads) -> None:
@@ -101,21 +101,21 @@ class Decoder(nn.Module, ABC):
             config.embedding, sizes.vocabulary, config.embedding_size, config.dropout, config.embedding_dropout
         )
         self.attention = build_attention(attention, config.hidden_size, sizes.memory)
-        inputs = [self.table.size] + [config.hidden_size] * (config.layers - 1)
-        self.cells = Stack(config.cell, inputs, config.hidden_size, cell_kind(config.layer_normalisation))
+        inputs = [self.table.size] + [config.hidden_size] * (config.num_layers - 1)
+        self.cells = Stack(config.cell, inputs, config.hidden_size, cell_kind(config.layer_normalization))
         rows = GATES[config.cell] * config.hidden_size
         self.context_projection = nn.Linear(fed, rows, bias=False) if fed else None
-        parts = config.layers * (2 if config.cell == "lstm" else 1)
-        self.bridge = nn.Linear(sizes.memory, parts * config.hidden_size) if config.start != "zero" else None
-        if config.tied:
+        parts = config.num_layers * (2 if config.cell == "lstm" else 1)
+        self.bridge = nn.Linear(sizes.memory, parts * config.hidden_size) if config.init_hidden != "zero" else None
+        if config.tie_embeddings:
             self.head: TiedSymbol | NextSymbol = TiedSymbol(
                 reads, (config.hidden_size, sizes.memory), self.table.weight
             )
         else:
             self.head = NextSymbol(reads, config.hidden_size, sizes.memory, sizes.vocabulary)
-        self.normalisations = output_normalisations(config.layer_normalisation, config.layers, config.hidden_size)
+        self.normalizations = output_normalizations(config.layer_normalization, config.num_layers, config.hidden_size)
         self.copying: Copying | None = None
-        if config.copying:
+        if config.pointer_generator:
             assert sizes.copied is not None, "a decoder that copies is told what"
             read = config.hidden_size + sizes.memory + self.table.size
             self.copying = Copying(sizes.copied, sizes.vocabulary, read)
@@ -156,11 +156,14 @@ class Decoder(nn.Module, ABC):
 
     def start(self, memory: Memory) -> State:
         """s_0: zero, or hidden = tanh(W m + b) and cell = W' m + b' from the final or the mean encoder state m."""
-        shape, looked = (len(memory.states), self.config.layers, self.config.hidden_size), self.attention.start(memory)
+        shape, looked = (
+            (len(memory.states), self.config.num_layers, self.config.hidden_size),
+            self.attention.start(memory),
+        )
         if self.bridge is None:
             zero = memory.states.new_zeros(shape)
             return State(zero, zero if self.config.cell == "lstm" else None, looked=looked)
-        if self.config.start == "mean":
+        if self.config.init_hidden == "mean":
             summary = memory.states.sum(dim=1) / memory.lengths[:, None]
         else:
             summary = memory.final.hidden[:, -1]
@@ -248,7 +251,7 @@ class Decoder(nn.Module, ABC):
             if layer:
                 gates = cell.project(self.dropped(output, layer - 1, noise))
             advanced.append(cell.advance(gates, old) if noise is None else cell.advance(gates, old, noise.cells[layer]))
-            risen = self.normalisations[layer](advanced[-1].hidden)
+            risen = self.normalizations[layer](advanced[-1].hidden)
             output = output + risen if self.config.residual and layer else risen
         return advanced, output
 
@@ -263,7 +266,7 @@ class Decoder(nn.Module, ABC):
 
     def _dropped(self, made: Made, noise: Noise | None) -> Made:
         """The same with dropout of the top layer's outputs, in training."""
-        return made._replace(outputs=self.dropped(made.outputs, self.config.layers - 1, noise))
+        return made._replace(outputs=self.dropped(made.outputs, self.config.num_layers - 1, noise))
 
     def _own_logits(self, made: Made) -> Float[Tensor, "R *steps V"]:
         """The head's scores, before anything is copied."""
@@ -281,7 +284,7 @@ class Decoder(nn.Module, ABC):
         """What dropout takes away for the sequences of a batch."""
         config, rows = self.config, len(memory.lengths)
         cells = draw_cells([cell.hidden_weight for cell in self.cells], rows, config)
-        layers = config.layers if config.dropout_mask == "sequence" else 0
+        layers = config.num_layers if config.dropout_mask == "sequence" else 0
         shape = (rows, config.hidden_size)
         outputs = tuple(draw_mask(memory.states, shape, config.dropout) for _ in range(layers))
         return Noise(cells, outputs, self.table.draw_missed(rows))
@@ -297,11 +300,11 @@ def taken_apart(state: State) -> Running:
 
 def build_attention(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:
     """The attention a configuration names."""
-    match config.score:
-        case "additive" if config.heads > 1:
-            return MultiHeadAttention(query_size, memory_size, config.units, config.heads)
+    match config.type:
+        case "additive" if config.num_heads > 1:
+            return MultiHeadAttention(query_size, memory_size, config.size, config.num_heads)
         case "additive":
-            return AdditiveAttention(query_size, memory_size, config.units)
+            return AdditiveAttention(query_size, memory_size, config.size)
         case "dot":
             return DotAttention()
         case "scaled-dot":
@@ -309,9 +312,9 @@ def build_attention(config: AttentionConfig, query_size: int, memory_size: int) 
         case "general":
             return GeneralAttention(query_size, memory_size)
         case "location":
-            return LocationAttention(query_size, memory_size, config.units, config.filters, config.filter_radius)
+            return LocationAttention(query_size, memory_size, config.size, config.filters, config.filter_radius)
         case "monotonic":
-            return MonotonicAttention(query_size, memory_size, config.units)
+            return MonotonicAttention(query_size, memory_size, config.size)
         case "none":
             return NoAttention()
 
@@ -385,7 +388,7 @@ class AttendThenStep(Decoder):
         done = unroll_decoder(parameters, ids, looked, start.hidden, start.cell, state.looked)
         last = LayerState(done.last, None if start.cell is None else done.cell)
         after = Running([last], None if state.looked is None else done.weights[:, -1])
-        made = Made(self.normalisations[0](done.hidden), done.contexts, done.weights)
+        made = Made(self.normalizations[0](done.hidden), done.contexts, done.weights)
         return self.unrolled(symbols, made, attendable, after)
 
     def _step_parameters(self, vectors: Float[Tensor, "N E"], noise: Noise | None) -> Parameters:

@@ -1,4 +1,4 @@
-"""Ids to vectors: learnt, frozen, one-hot, or of no size, where symbols are not to be read.
+"""Ids to vectors: learned, frozen, one-hot, or of no size, where symbols are not to be read.
 
 B sequences, E embedding, V vocabulary, N symbols.
 """
@@ -34,7 +34,7 @@ class SymbolTable(nn.Module):
             weight = torch.empty(vocabulary_size, embedding_size)
             if not weight.is_meta:  # a table that has a size alone draws no vectors
                 weight.normal_().mul_(embedding_size**-0.5)
-            if kind == "learnt":
+            if kind == "learned":
                 self.weight = nn.Parameter(weight)
             else:
                 self.register_buffer("weight", weight)

@@ -22,7 +22,7 @@ from pellucid.model.recurrence import (
     cell_kind,
     draw_cells,
     draw_mask,
-    output_normalisations,
+    output_normalizations,
     run,
 )
 
@@ -80,11 +80,11 @@ class Encoder(nn.Module):
         widths = config.convolutions
         self.convolutions = Convolutions(widths, config.filters, self.table.size) if widths else None
         first = self.table.size if self.convolutions is None else self.convolutions.size
-        inputs, kind = [first] + [memory_size(config)] * (config.layers - 1), cell_kind(config.layer_normalisation)
-        backward = inputs if config.directions == "both" else []
+        inputs, kind = [first] + [memory_size(config)] * (config.num_layers - 1), cell_kind(config.layer_normalization)
+        backward = inputs if config.bidirectional else []
         self.forward_cells = Stack(config.cell, inputs, config.hidden_size, kind)
         self.backward_cells = Stack(config.cell, backward, config.hidden_size, kind)
-        self.normalisations = output_normalisations(config.layer_normalisation, config.layers, memory_size(config))
+        self.normalizations = output_normalizations(config.layer_normalization, config.num_layers, memory_size(config))
 
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Read sources of the given lengths (each at least 1). What stands beyond a length changes nothing."""
@@ -99,7 +99,7 @@ class Encoder(nn.Module):
         inputs, source, lengths = self.entering(inputs, source, lengths)
         states = inputs.vectors
         finals: list[Float[Tensor, "B D"]] = []
-        for layer in range(self.config.layers):
+        for layer in range(self.config.num_layers):
             states, final = self.rise(layer, inputs, states, lengths)
             inputs = Inputs(self._dropped(states))
             finals.append(final)
@@ -120,7 +120,7 @@ class Encoder(nn.Module):
     ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
         """One layer over what it reads (`below` is that without dropout): its states, and the one at the end."""
         ran = self._run(self.cells(layer), inputs, lengths)
-        risen = _within(self.normalisations[layer], self._merge(ran.states), lengths)
+        risen = _within(self.normalizations[layer], self._merge(ran.states), lengths)
         return below + risen if self.config.residual and layer else risen, self._merge(ran.last)
 
     def cells(self, layer: int) -> list[RecurrentCell]:
@@ -164,10 +164,10 @@ def _added(
     return Inputs(moved), source.gather(1, places), lengths - counts
 
 
-def _within(normalisation: nn.Module, states: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> Tensor:
-    """Normalised states, still zero beyond each row's length."""
-    if isinstance(normalisation, nn.Identity):
+def _within(normalization: nn.Module, states: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> Tensor:
+    """Normalized states, still zero beyond each row's length."""
+    if isinstance(normalization, nn.Identity):
         return states
     inside = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
-    normalised: Tensor = normalisation(states)
-    return normalised * inside[:, :, None]
+    normalized: Tensor = normalization(states)
+    return normalized * inside[:, :, None]

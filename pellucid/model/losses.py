@@ -19,7 +19,7 @@ def cross_entropy(
     """The mean over real target positions of −Σ_v q_v ln p_v, q = (1 − ε) one-hot + ε / V.
 
     Padding counts for nothing. Label smoothing: Szegedy et al. 2016, section 7. PAD, BOS and UNK have their ε / V as
-    any symbol: no search writes them, and what is smoothed over all, then renormalised without them, is what would
+    any symbol: no search writes them, and what is smoothed over all, then renormalized without them, is what would
     have been smoothed over the others with a slightly smaller ε.
     """
     if use_kernel(request_of("cross_entropy", logits)):

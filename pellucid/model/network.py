@@ -46,7 +46,7 @@ def build_parts(config: Config, vocabularies: Vocabularies) -> NetworkParts:
     features = len(vocabularies.features) if tagged(config) else 0
     symbols = len(vocabularies.source)
     encoder = Encoder(config.encoder, symbols + features, symbols)
-    targets = copied_ids(vocabularies) if config.decoder.copying else None
+    targets = copied_ids(vocabularies) if config.decoder.pointer_generator else None
     return NetworkParts(config, encoder, Sizes(memory_size(config.encoder), len(vocabularies.target), targets))
 
 
@@ -78,9 +78,9 @@ def parameter_count(network: nn.Module) -> int:
 
 
 SIZES = (
-    *("encoder.hidden_size", "encoder.layers", "encoder.embedding_size", "encoder.filters"),
-    *("attention.units", "attention.filters", "attention.filter_radius"),
-    *("decoder.hidden_size", "decoder.layers", "decoder.embedding_size", "training.average_last"),
+    *("encoder.hidden_size", "encoder.num_layers", "encoder.embedding_size", "encoder.filters"),
+    *("attention.size", "attention.filters", "attention.filter_radius"),
+    *("decoder.hidden_size", "decoder.num_layers", "decoder.embedding_size", "training.averaged_checkpoints"),
 )
 """The settings that decide the size of a network and of what is kept of it."""
 MEMINFO = Path("/proc/meminfo")
@@ -101,7 +101,7 @@ def training_memory(config: Config, network: nn.Module, device: torch.device) ->
     processor a checkpoint is a copy of all that is kept, and the bytes of its file. What is not trained is there once.
     """
     training = config.training
-    kept = 3 + {"none": 0, "ema": 1, "last": training.average_last}[training.average]
+    kept = 3 + {"none": 0, "ema": 1, "last": training.averaged_checkpoints}[training.weight_averaging]
     checkpoint = 2 * kept if device.type == "cpu" else 0
     trained = _bytes(parameter for parameter in network.parameters() if parameter.requires_grad)
     return (kept + 1 + checkpoint) * trained + network_memory(network)

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from pellucid.config.settings import Cell, DecoderConfig, EncoderConfig, LayerNormalisation
+from pellucid.config.settings import Cell, DecoderConfig, EncoderConfig, LayerNormalization
 from pellucid.kernels.backend import parts_given
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.types import Direction
@@ -326,8 +326,8 @@ def last_within(states: Float[Tensor, "B S H"], lengths: Int[Tensor, " B"]) -> F
     return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
 
 
-class NormalisedCell(RecurrentCell):
-    """A cell whose sums are normalised, LN(x; g) = g ⊙ (x − mean) / deviation, over the units of all gates together.
+class NormalizedCell(RecurrentCell):
+    """A cell whose sums are normalized, LN(x; g) = g ⊙ (x − mean) / deviation, over the units of all gates together.
 
         GRU    W x and U h become LN(W x; g) and LN(U h; g'): over r and z together, and over n; biases are added then
         LSTM   the same over all four gates, and h' = o ⊙ tanh(LN(c'; g'') + b'')
@@ -346,7 +346,7 @@ class NormalisedCell(RecurrentCell):
         self.leaving = nn.LayerNorm(hidden_size) if cell == "lstm" else None
 
     def project(self, inputs: Float[Tensor, "*shape E"]) -> Float[Tensor, "*shape G"]:
-        """W x: the bias comes after normalisation."""
+        """W x: the bias comes after normalization."""
         return nn.functional.linear(inputs, self.input_weight)
 
     def advance(self, projected: Float[Tensor, "B G"], state: LayerState, noise: CellNoise = SILENCE) -> LayerState:
@@ -361,23 +361,23 @@ class NormalisedCell(RecurrentCell):
     def sums(
         self, projected: Float[Tensor, "B G"], hidden: Float[Tensor, "B H"], noise: CellNoise = SILENCE
     ) -> tuple[Float[Tensor, "B G"], Float[Tensor, "B G"]]:
-        """What the gates are made of, normalised, the biases added."""
-        entered = self._normalised(projected) * self.input_gain + self.input_bias
-        recurrent = self._normalised(self.recurrent(hidden, noise, None)) * self.hidden_gain + self.hidden_bias
+        """What the gates are made of, normalized, the biases added."""
+        entered = self._normalized(projected) * self.input_gain + self.input_bias
+        recurrent = self._normalized(self.recurrent(hidden, noise, None)) * self.hidden_gain + self.hidden_bias
         return entered, recurrent
 
-    def _normalised(self, sums: Float[Tensor, "B G"]) -> Float[Tensor, "B G"]:
+    def _normalized(self, sums: Float[Tensor, "B G"]) -> Float[Tensor, "B G"]:
         """Mean 0 and variance 1 within each group of gates."""
         parts = torch.split(sums, self.groups, dim=-1)
         return torch.cat([nn.functional.layer_norm(part, part.shape[-1:]) for part in parts], dim=-1)
 
 
-def cell_kind(normalisation: LayerNormalisation) -> type[RecurrentCell]:
+def cell_kind(normalization: LayerNormalization) -> type[RecurrentCell]:
     """The cells that a setting asks for."""
-    return NormalisedCell if normalisation == "cells" else RecurrentCell
+    return NormalizedCell if normalization == "cells" else RecurrentCell
 
 
-def output_normalisations(normalisation: LayerNormalisation, layers: int, size: int) -> nn.ModuleList:
-    """One for the outputs of each layer: none of them does anything unless it is outputs that are normalised."""
-    chosen = normalisation == "outputs"
+def output_normalizations(normalization: LayerNormalization, layers: int, size: int) -> nn.ModuleList:
+    """One for the outputs of each layer: none of them does anything unless it is outputs that are normalized."""
+    chosen = normalization == "outputs"
     return nn.ModuleList(nn.LayerNorm(size) if chosen else nn.Identity() for _ in range(layers))

@@ -13,7 +13,7 @@ ABOUT = {
     "digits-attention-faithful": "the notebook's attention decoder, to the letter",
     "digits-bidirectional": "exercise: an encoder that reads both ways, merged in three ways",
     "digits-varying": "exercise: 1 to 20 digits, with the mask in the cost and without",
-    "digits-embedding": "exercise: one-hot against learnt symbols",
+    "digits-embedding": "exercise: one-hot against learned symbols",
     "digits-optimizers": "exercise: six optimisers",
     "digits-cells": "exercise: GRU against LSTM, accuracy and speed",
     "digits-positions": "exercise: why the plots of accuracy by position look as they do",

@@ -31,7 +31,7 @@ DIGITS, SAMPLES, DEVELOPMENT, TEST = 20, 60_000, 1_000, 5_000
 NUMBERS = ("31415926535897932384", "27182818284590452353", "11111111112222222222")
 """Lines to show: the first digits of π and of e, and a row of equal ones, where it is easy to lose one's place."""
 NAME, TITLE = "digits-attention", "Spelled digits to digits, with attention"
-INTRODUCTION = """A both-ways GRU encoder of 5 + 5 units reads twenty digits spelled out, about 99 characters; a GRU
+INTRODUCTION = """A bidirectional GRU encoder of 5 + 5 units reads twenty digits spelled out, about 99 characters; a GRU
 decoder of 10 units with additive attention writes them as digits. Every training pair was seen once; the pairs it is
 judged on are fresh.
 

@@ -18,8 +18,8 @@ def run(request: Request) -> Iterator[str]:
     studies = [
         Study(f"{embedding}; {decoder}", Design(decoder, embedding=embedding), Plan(samples), 1)
         for decoder, samples in BUDGETS.items()
-        for embedding in ("learnt", "one-hot")
+        for embedding in ("learned", "one-hot")
     ]
     groups = yield from conducted(studies, request)
-    title = "Symbols: given or learnt"
+    title = "Symbols: given or learned"
     yield write_lesson(request, Lesson("digits-embedding", title, INTRODUCTION, groups))

@@ -90,7 +90,7 @@ def run(request: Request) -> Iterator[str]:
 
 def _settings(score: str, seed: int) -> dict[str, Any]:
     """What one training has of its own."""
-    return {"seed": seed, "attention": {"score": score}, "encoder": {"dropout": DROPOUT.get(score, 0.0)}}
+    return {"seed": seed, "attention": {"type": score}, "encoder": {"dropout": DROPOUT.get(score, 0.0)}}
 
 
 def reach(task: Task, tell: ProgressCallback = unheard) -> Reached:

@@ -17,13 +17,13 @@ SAMPLES, DEVELOPMENT, TEST = 15_000, 500, 2_000
 ENOUGH = 0.99
 WITHOUT: Mapping[str, Mapping[str, Any]] = {
     "ours": {},
-    "reads forward only": {"encoder": {"directions": "forward", "hidden_size": 10}},
+    "reads forward only": {"encoder": {"bidirectional": False, "hidden_size": 10}},
     "no symbol fed back": {"decoder": {"embedding": "none"}},
     "output reads the context only": {"decoder": {"output": "context"}},
-    "starts from zero": {"decoder": {"start": "zero"}},
+    "starts from zero": {"decoder": {"init_hidden": "zero"}},
     "batches of 100": {"training": {"batch_size": 100}},
     "rate 0.005": {"training": {"learning_rate": 0.005}},
-    "constant rate": {"training": {"schedule": "constant"}},
+    "constant rate": {"training": {"lr_schedule": "constant"}},
 }
 """What is taken away from our network, one at a time."""
 NOTEBOOK, SHORT = Design("attention"), Plan(SAMPLES, every=750, validation=DEVELOPMENT)

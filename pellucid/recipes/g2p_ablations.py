@@ -18,22 +18,22 @@ SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "variational": {"encoder": {"dropout_mask": "sequence"}, "decoder": {"dropout_mask": "sequence"}},
     "embedding-dropout": {"encoder": {"embedding_dropout": 0.1}, "decoder": {"embedding_dropout": 0.1}},
     "recurrent-dropout": {"encoder": {"recurrent_dropout": 0.2}, "decoder": {"recurrent_dropout": 0.2}},
-    "layer-normalisation": {
-        "encoder": {"layer_normalisation": "outputs"},
-        "decoder": {"layer_normalisation": "outputs"},
+    "layer-normalization": {
+        "encoder": {"layer_normalization": "outputs"},
+        "decoder": {"layer_normalization": "outputs"},
     },
-    "two-layers": {"encoder": {"layers": 2}, "decoder": {"layers": 2}},
-    "residual": {"encoder": {"layers": 2, "residual": True}, "decoder": {"layers": 2, "residual": True}},
-    "tied": {"decoder": {"tied": True}},
+    "two-layers": {"encoder": {"num_layers": 2}, "decoder": {"num_layers": 2}},
+    "residual": {"encoder": {"num_layers": 2, "residual": True}, "decoder": {"num_layers": 2, "residual": True}},
+    "tied": {"decoder": {"tie_embeddings": True}},
     "lstm": {"encoder": {"cell": "lstm"}, "decoder": {"cell": "lstm"}},
     "step-then-attend": {"decoder": {"order": "step-then-attend"}},
     "input-feeding": {"decoder": {"order": "step-then-attend", "input_feeding": True}},
-    "four-heads": {"attention": {"heads": 4}},
-    "general-score": {"attention": {"score": "general"}},
+    "four-heads": {"attention": {"num_heads": 4}},
+    "general-score": {"attention": {"type": "general"}},
     "no-smoothing": {"training": {"label_smoothing": 0.0}},
     "scheduled-sampling": {"training": {"scheduled_sampling": "linear"}},
-    "mean-weights": {"training": {"average": "ema", "average_decay": 0.99}},
-    "consistency": {"training": {"consistency": 1.0}},
+    "mean-weights": {"training": {"weight_averaging": "ema", "ema_decay": 0.99}},
+    "consistency": {"training": {"rdrop_alpha": 1.0}},
 }
 """What each changes of the defaults, and nothing else: neither rate nor length of training is sought anew for it."""
 AGAINST = {"residual": "two-layers", "input-feeding": "step-then-attend"}

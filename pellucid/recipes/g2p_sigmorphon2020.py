@@ -25,7 +25,7 @@ PUBLISHED = {
 SYSTEMS = ("LSTM with attention", "transformer", "best submission")
 UNTESTED = ("ady", "dut", "jpn", "kor", "lit", "rum", "vie")
 """Languages of which the development set alone is judged."""
-SETTINGS: dict[str, dict[str, Any]] = {"kor": {"data": {"source_normalisation": "nfd"}}}
+SETTINGS: dict[str, dict[str, Any]] = {"kor": {"data": {"source_normalization": "nfd"}}}
 """Korean's syllables are read as the letters they are made of: 3,600 words hold too few of each syllable."""
 INTRODUCTION = """SIGMORPHON 2020, task 1: 3,600 words a language to train on, 450 to develop on and 450 to test on,
 with their phones. Every language is trained with the same settings (Korean alone is read letter by letter instead of

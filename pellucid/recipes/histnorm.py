@@ -33,8 +33,8 @@ PUBLISHED = {
 }
 """Word accuracy by size, in the order of `SYSTEMS`."""
 VALIDATED: dict[str, dict[str, Any]] = {
-    "1k": {"training": {"validate_every": 4.0}},
-    "5k": {"training": {"validate_every": 2.0}},
+    "1k": {"training": {"eval_interval": 4.0}},
+    "5k": {"training": {"eval_interval": 2.0}},
 }
 """Small training sets are passed often, and the development set is large: it is judged every few passes only."""
 INTRODUCTION = """Tokens of German herbals (RIDGES, 1482 to 1652) and of Slovene books in the Bohorič alphabet

@@ -20,7 +20,7 @@ Split = Callable[[Sequence[Protein]], Pairs]
 SPLITS: Mapping[str, Split] = {"random": random_split, "families": family_split}
 READERS: Mapping[str, Mapping[str, Any]] = {
     "attention": {},
-    "final": {"attention": {"score": "none", "heads": 1}, "decoder": {"output": "state"}},
+    "final": {"attention": {"type": "none", "num_heads": 1}, "decoder": {"output": "state"}},
 }
 """What reads the encoder's states: one look of four heads, whose contexts alone tell the place, or the last states."""
 INTRODUCTION = """9,222 proteins of Swiss-Prot in four places: cytosol, mitochondrion, nucleus, secreted. Convolutions

@@ -1,4 +1,4 @@
-"""English to Spanish with TensorFlow's attention decoder of 2016, to the letter: twenty pairs, learnt by heart."""
+"""English to Spanish with TensorFlow's attention decoder of 2016, to the letter: twenty pairs, learned by heart."""
 
 import statistics
 from collections.abc import Iterator, Sequence

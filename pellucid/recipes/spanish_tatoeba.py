@@ -21,7 +21,7 @@ SYSTEMS = ("words", "subwords")
 SHOWN = 12
 INTRODUCTION = """Sentences of Tatoeba (manythings.org/anki, CC BY 2.0), split so that no English and no Spanish
 sentence stands in two sets. Pellucid's own network, once with words and signs as symbols (those that stand five times
-or more; the others are unknown to it), once with 4,000 subwords of either side, learnt by byte-pair encoding from the
+or more; the others are unknown to it), once with 4,000 subwords of either side, learned by byte-pair encoding from the
 training file. All else is the same for both: sizes, passes, rate.
 
 Judged with a beam of 5. Each different English sentence of a set is translated once and scored against all Spanish

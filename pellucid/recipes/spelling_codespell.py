@@ -43,7 +43,7 @@ def reference() -> Reference:
                 "copying",
                 partial(_pairs, data),
                 {},
-                {"decoder": {"copying": True}},
+                {"decoder": {"pointer_generator": True}},
                 setting="copying",
                 beside="codespell",
             ),

@@ -20,7 +20,7 @@ it sees typos. The energy of a letter is that of additive attention over a secon
 plus what the two language models say themselves: how likely the letters before it are, how likely those behind it, how
 likely what stands there, and how likely each letter that might stand there instead.
 
-What is learnt of a typo is both its position and the letter that was meant, out of all letters of all positions; the
+What is learned of a typo is both its position and the letter that was meant, out of all letters of all positions; the
 weight on a position is the sum over its letters. No word that is tested is among those read."""
 
 

@@ -37,13 +37,13 @@ class Classify(ClassificationTask):
         """Return an encoder and a decoder that feeds no symbol back."""
         decoder = parts.config.decoder
         silent = msgspec.structs.replace(decoder, embedding="none")
-        return Classifier(parts.encoder, build_decoder(silent, parts.config.attention, parts.sizes), decoder.steps)
+        return Classifier(parts.encoder, build_decoder(silent, parts.config.attention, parts.sizes), decoder.num_hops)
 
     def architecture(self, config: Config) -> str:
         """Return the architecture of encoder, attention and decoder."""
-        decoder, score = config.decoder, config.attention.score
+        decoder, score = config.decoder, config.attention.type
         looks = f"{score} attention" if score != "none" else "no attention"
-        steps = f"{decoder.steps} step(s) of a {decoder.cell.upper()} of {decoder.hidden_size} units"
+        steps = f"{decoder.num_hops} step(s) of a {decoder.cell.upper()} of {decoder.hidden_size} units"
         return f"A classifier: {encoder_in_words(config)}, read with {looks} by {steps}"
 
 

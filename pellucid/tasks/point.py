@@ -51,7 +51,7 @@ class Point(ClassificationTask):
     def build_network(self, parts: NetworkParts) -> Network:
         """Return an encoder and one step of attention."""
         config, sizes = parts.config, parts.sizes
-        query = Query(config.decoder.start, sizes.memory, config.decoder.hidden_size)
+        query = Query(config.decoder.init_hidden, sizes.memory, config.decoder.hidden_size)
         attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory)
         return Pointer(parts.encoder, query, attention, sizes.vocabulary - SPECIAL)
 
@@ -61,7 +61,7 @@ class Point(ClassificationTask):
 
     def architecture(self, config: Config) -> str:
         """Return the architecture of encoder and attention."""
-        return f"A pointer: {encoder_in_words(config)}, one look of {config.attention.score} attention"
+        return f"A pointer: {encoder_in_words(config)}, one look of {config.attention.type} attention"
 
 
 TASK = Point()

@@ -134,11 +134,10 @@ class ClassificationTask(Task):
 
 
 def encoder_in_words(config: Config) -> str:
-    """Return what reads the source, in words: "both-ways GRU of 1 layer(s) of 16 units a direction"."""
+    """Return a description of the encoder: "bidirectional GRU of 1 layer(s) of 16 units per direction"."""
     encoder = config.encoder
     widths = " and ".join(map(str, encoder.convolutions))
     before = f"convolutions of {widths} symbols ({encoder.filters} filters each), " if widths else ""
-    ways = "both-ways" if encoder.directions == "both" else "forward"
-    return (
-        f"{before}{ways} {encoder.cell.upper()} of {encoder.layers} layer(s) of {encoder.hidden_size} units a direction"
-    )
+    direction = "bidirectional" if encoder.bidirectional else "unidirectional"
+    layers = f"{encoder.num_layers} layer(s) of {encoder.hidden_size} units per direction"
+    return f"{before}{direction} {encoder.cell.upper()} of {layers}"

@@ -36,7 +36,7 @@ class TaskSettings:
     per_position: bool = False
     """Whether each source position has one output symbol, predicted from the state at that position."""
     has_unscored: bool = False
-    """Whether outputs may have symbols that are neither trained nor scored (`data.unscored`)."""
+    """Whether outputs may have symbols that are neither trained nor scored (`data.ignored_tag`)."""
 
     @property
     def single(self) -> bool:
@@ -86,9 +86,9 @@ def _check_point(config: Config) -> None:
     require_target_symbols(config, "position")
     _refuse_unscored(config)
     refuse_features_prefix(config)
-    if config.attention.score in ("none", "monotonic"):
+    if config.attention.type in ("none", "monotonic"):
         raise ConfigError(
-            f"task = 'point' needs an attention that points, got attention.score = {quote(config.attention.score)}"
+            f"task = 'point' needs an attention that points, got attention.type = {quote(config.attention.type)}"
         )
 
 
@@ -116,8 +116,8 @@ def check_task(config: Config) -> None:
 
 def _refuse_unscored(config: Config) -> None:
     """Raise `ConfigError` for symbols that are not scored, where the task has none."""
-    if config.data.unscored and not settings_of(config.task).has_unscored:
-        raise ConfigError(f"data.unscored needs task = 'tag', but it is {quote(config.task)}")
+    if config.data.ignored_tag and not settings_of(config.task).has_unscored:
+        raise ConfigError(f"data.ignored_tag needs task = 'tag', but it is {quote(config.task)}")
 
 
 def task_names() -> tuple[str, ...]:

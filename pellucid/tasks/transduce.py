@@ -59,13 +59,14 @@ class Transduce(Task):
 
     def architecture(self, config: Config) -> str:
         """Return the architecture of encoder, attention and decoder."""
-        encoder, decoder, score = config.encoder, config.decoder, config.attention.score
-        ways = "both-ways" if encoder.directions == "both" else "forward"
+        encoder, decoder, score = config.encoder, config.decoder, config.attention.type
+        direction = "bidirectional" if encoder.bidirectional else "unidirectional"
         attention = "without attention" if score == "none" else f"with {score} attention"
         return (
-            f"A recurrent encoder-decoder {attention}: {ways} {encoder.cell.upper()} encoder of {encoder.layers} "
-            f"layer(s) of {encoder.hidden_size} units a direction, {decoder.cell.upper()} decoder of {decoder.layers} "
-            f"layer(s) of {decoder.hidden_size} units"
+            f"A recurrent encoder-decoder {attention}: {direction} {encoder.cell.upper()} encoder of "
+            f"{encoder.num_layers} layer(s) of {encoder.hidden_size} units per direction, "
+            f"{decoder.cell.upper()} decoder of "
+            f"{decoder.num_layers} layer(s) of {decoder.hidden_size} units"
         )
 
 

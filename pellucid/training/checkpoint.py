@@ -121,7 +121,7 @@ def _damaged(path: Path, reason: str) -> RunError:
     return RunError(f"{path} is not a whole safetensors file: {abbreviate(reason, LONGEST_REASON)}")
 
 
-FORMAT, SESSION_FORMAT = 2, 2
+FORMAT, SESSION_FORMAT = 2, 3
 """Of a file of parameters, and of a checkpoint."""
 MEAN_BOUND = 8.0
 """What the mean of gradients is at most, in roots of the mean of their squares.
@@ -299,12 +299,21 @@ def _parameters(path: Path, network: nn.Module) -> dict[str, Tensor]:
         return tensors
 
 
+def check_formats(model: Path, checkpoint: Path) -> None:
+    """Raise `RunError` if one of two files, where it exists, was written in another format."""
+    for path, format in ((model, FORMAT), (checkpoint, SESSION_FORMAT)):
+        if path.exists():
+            with open_tensors(path) as stored:
+                _check_format(stored, format)
+
+
 def _check_format(stored: TensorFile, format: int) -> None:
     """`RunError` for a file of another format."""
     told = stored.notes.get("format", str(format))
     if told != str(format):
         raise RunError(
-            f"{stored.path} is of format {abbreviate(told)}, and this version of Pellucid reads format {format}"
+            f"{stored.path} is of format {abbreviate(told)}, and this version of Pellucid reads format {format}: "
+            "train the model again"
         )
 
 

@@ -29,13 +29,13 @@ class Gradients:
     """From a batch on the host to the loss of a network on its device, in the arithmetic that is asked for."""
 
     def __init__(self, network: Network, config: Config) -> None:
-        """`config.graphs` records the way there and back once a shape of batch, and replays it."""
+        """`config.cuda_graphs` records the way there and back once a shape of batch, and replays it."""
         self.network = network
         self.config = config
         self.task = task_of(config)
         self.parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.device = self.parameters[0].device
-        self.replayed = Replayed(self._there_and_back, self.device) if config.graphs else None
+        self.replayed = Replayed(self._there_and_back, self.device) if config.cuda_graphs else None
 
     def prepared(self, batch: Batch) -> Batch:
         """What can be done for a batch before its turn: padded to a recorded shape, or else sent to the device.
@@ -64,7 +64,7 @@ class Gradients:
         with arithmetic(self.device, self.config.precision):
             one = self._unrolled(batch, own_share)
             loss = self._loss_of(one, batch)
-            weight = self.config.training.consistency
+            weight = self.config.training.rdrop_alpha
             if not weight:
                 return loss
             other = self._unrolled(batch, own_share)

@@ -91,7 +91,7 @@ class Session:
         """The rows of each batch of an epoch."""
         training, seed = self.config.training, self.config.seed
         size = training.batch_size or derived_batch_size(self.training.source.sequences)
-        return plan_batches(self.training, size, training.batch_by, seed, epoch)
+        return plan_batches(self.training, size, training.batch_type, seed, epoch)
 
     def prepare(self, rows: np.ndarray) -> Batch:
         """The batch of these rows, where an update wants it."""
@@ -166,16 +166,16 @@ def is_over(session: Session, progress: Progress, batches: int) -> bool:
 
 def validations_due(session: Session, progress: Progress, batches: int) -> int:
     """Return how many validations there should have been by now, the one at the very end included."""
-    due = math.floor(_passes(progress, batches) / session.config.training.validate_every + 1e-9)
+    due = math.floor(_passes(progress, batches) / session.config.training.eval_interval + 1e-9)
     if not is_over(session, progress, batches):
         return due
-    last = math.ceil(session.epochs / session.config.training.validate_every - 1e-9)
+    last = math.ceil(session.epochs / session.config.training.eval_interval - 1e-9)
     return max(last, progress.validations + 1)
 
 
 def lowers_rate(config: TrainingConfig, stale: int) -> bool:
     """Return whether the learning rate falls after so many validations in a row that were not the best."""
-    return config.schedule == "plateau" and stale > 0 and stale % PLATEAU_PATIENCE == 0
+    return config.lr_schedule == "plateau" and stale > 0 and stale % PLATEAU_PATIENCE == 0
 
 
 def ending(config: TrainingConfig, stale: int, over: bool) -> str:

@@ -28,10 +28,10 @@ def learning_rate(config: TrainingConfig, passed: float, plateau_factor: float) 
         inverse-square-root   r · √(w / passed)              Vaswani et al. 2017, section 5.3; shares of 0.001 at least
         plateau               r · plateau_factor             the factor falls when the metric stays (see the loop)
     """
-    warmup = config.warmup
+    warmup = config.warmup_ratio
     if passed < warmup:
         return config.learning_rate * passed / warmup
-    match config.schedule:
+    match config.lr_schedule:
         case "constant":
             scale = 1.0
         case "cosine":
@@ -250,13 +250,13 @@ Average = MovingAverage | LastMean
 
 def build_average(network: nn.Module, config: TrainingConfig) -> Average | None:
     """The mean that a configuration names, if any."""
-    match config.average:
+    match config.weight_averaging:
         case "none":
             return None
         case "ema":
-            return MovingAverage(network, config.average_decay)
+            return MovingAverage(network, config.ema_decay)
         case "last":
-            return LastMean(network, config.average_last)
+            return LastMean(network, config.averaged_checkpoints)
 
 
 @contextmanager

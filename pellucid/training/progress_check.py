@@ -52,7 +52,7 @@ def _faulty_position(session: Session, progress: Progress) -> Iterator[tuple[str
     if begun and is_over(session, _before(progress), len(plan)):
         yield "batch", "a number within training.epochs"
     # By tokens each epoch may have another number of batches, with one example at least in each.
-    each = (len(plan), len(plan)) if session.config.training.batch_by == "examples" else (1, examples)
+    each = (len(plan), len(plan)) if session.config.training.batch_type == "examples" else (1, examples)
     fewest, most = (progress.epoch * count + progress.batch for count in each)
     if not fewest <= progress.update <= most:
         yield "update", str(fewest) if fewest == most else f"a number from {fewest} to {most}"
@@ -80,7 +80,7 @@ def _faulty_validations(session: Session, progress: Progress) -> Iterator[tuple[
         least, most = int(progress.validations > 0), progress.update - 1 if progress.validations else 0
     if not least <= progress.best_update <= most:
         yield "best_update", str(least) if least == most else f"a number from {least} to {most}"
-    lowerings = progress.validations // PLATEAU_PATIENCE if config.schedule == "plateau" else 0
+    lowerings = progress.validations // PLATEAU_PATIENCE if config.lr_schedule == "plateau" else 0
     if progress.plateau_factor not in {PLATEAU_FACTOR**power for power in range(min(lowerings, 1100) + 1)}:
         yield "plateau_factor", f"{PLATEAU_FACTOR} to a power from 0 to {lowerings}"
     reason = ending(config, progress.stale, validated and is_over(session, progress, batches))

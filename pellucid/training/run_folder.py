@@ -1,7 +1,7 @@
 """The run folder: everything a training leaves behind, and all that is needed to use it or to go on.
 
 config.toml           every setting, each with its meaning
-vocabulary.json       symbols, as learnt from the training file
+vocabulary.json       symbols, as learned from the training file
 model.safetensors     the parameters of the best validation
 training.safetensors  the last checkpoint: parameters, optimiser, where training stands
 corpus.arrow          while training is unfinished, a large training file in ids
@@ -48,7 +48,7 @@ from pellucid.files import (
 from pellucid.model.device import find_device, place, prepare_for_forks
 from pellucid.model.network import check_memory
 from pellucid.tasks.registry import build_meta_network, build_network, ensemble_of, predictor_of
-from pellucid.training.checkpoint import check_header, load_network
+from pellucid.training.checkpoint import check_formats, check_header, load_network
 from pellucid.training.events import Progress
 from pellucid.training.log_records import parse_record
 
@@ -124,7 +124,7 @@ def _load(folder: Path, device: torch.device) -> Predictor:
         if any(record["event"] == "validated" for record in read_log(folder)):
             raise RunError(f"{folder / MODEL} is missing, but the log tells of a validation: restore the file")
         raise RunError(f"{folder} holds no model yet: its training has not reached a first validation")
-    config = load_config(folder / CONFIG)
+    config = load_run_config(folder)
     vocabularies = load_vocabularies(folder / VOCABULARY, config.data)
     try:
         greatest_length(config.search, vocabularies)
@@ -154,6 +154,20 @@ def members(folder: Path) -> list[Path]:
     except ValueError as error:
         told = abbreviate_reason(error)
         raise RunError(f"{path} does not list the members of an ensemble by their folders' names: {told}") from error
+
+
+def load_run_config(folder: Path) -> Config:
+    """Return the configuration of a run folder.
+
+    Raises:
+        RunError: The run was written in an older format, whose settings have other names.
+        ConfigError: The file is not valid.
+    """
+    try:
+        return load_config(folder / CONFIG)
+    except ConfigError:
+        check_formats(folder / MODEL, folder / TRAINING)
+        raise
 
 
 def has_run(folder: Path) -> bool:
@@ -195,7 +209,7 @@ def check_same_config(folder: Path, config: Config) -> None:
         if is_there(folder / TRAINING):
             raise RunError(f"{folder} holds a training but no {CONFIG}: it cannot be known how it was meant to go on")
         return
-    changed = differences(load_config(folder / CONFIG), config)
+    changed = differences(load_run_config(folder), config)
     if changed:
         listed = (f"  {each}" for each in changed)
         raise RunError(f"{folder} holds a run with a different configuration:", *listed, "name another run folder")

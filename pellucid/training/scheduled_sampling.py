@@ -28,7 +28,7 @@ def own_share(config: TrainingConfig, passed: float) -> float:
         exponential       1 − (1 − e)ˣ                              ε = kⁱ
         inverse-sigmoid   e (g(0) − g(x)) / (g(0) − g(1)), g(x) = 1 / (1 + k^(2x − 1))     ε = k / (k + exp(i / k))
     """
-    end = config.sampling_share
+    end = config.sampling_probability
     match config.scheduled_sampling:
         case "none":
             return 0.0

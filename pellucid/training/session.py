@@ -112,7 +112,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
         corpus = encoded(read, config)
         del read  # the texts of a large file, of which training needs only the ids
         session, fingerprint, built = _open(folder, config, corpus, development)
-        if not (mapped or session.progress.finished or config.decoder.copying or made):
+        if not (mapped or session.progress.finished or config.decoder.pointer_generator or made):
             session.training = keep(folder / run.CORPUS, corpus, files, data).encoded
         del corpus
         yield built

@@ -59,7 +59,7 @@ class Snapshot(NamedTuple):
     entropies: list[Float[np.ndarray, " T"]]
     """Of each trace's steps, in bits."""
     source: Float[np.ndarray, "N E"]
-    """The vectors of the commonest source symbols, commonest first; no columns where symbols have no learnt vector."""
+    """The vectors of the commonest source symbols, commonest first; no columns where symbols have no learned vector."""
     target: Float[np.ndarray, "N E"]
 
 

@@ -45,8 +45,8 @@ def foreseen(transducer: Predictor, development: Sequence[Example]) -> Iterator[
     config, known = transducer.config, frozenset(transducer.vocabularies.target.symbols)
     if (what := task_of(config).labels.label) and len(known) == 1:
         yield f"every training example has the same {what}, {quote(next(iter(known)))}: there is nothing to tell apart"
-    if not config.decoder.copying:
-        cut, known = transducer.segmenters.target.split, known | {config.data.unscored}
+    if not config.decoder.pointer_generator:
+        cut, known = transducer.segmenters.target.split, known | {config.data.ignored_tag}
         strange = [symbol for example in development for symbol in sorted(set(cut(example.target)) - known)[:1]]
         if strange:
             others = " or others" if len(set(strange)) > 1 else ""
@@ -90,9 +90,9 @@ class Files(NamedTuple):
     """Where the pairs are; the targets apart where source and target are two parallel files."""
 
     train: Path
-    dev: Path
+    valid: Path
     train_target: Path | None = None
-    dev_target: Path | None = None
+    valid_target: Path | None = None
 
 
 class Read(NamedTuple):
@@ -137,7 +137,7 @@ def read_files(files: Files, config: DataConfig, kept: Path) -> Data:
     else:
         training, bad, blank = [], list(corpus.found.bad), corpus.found.blank
     try:
-        development, dev_bad, dev_blank = _examples(files.dev, config, files.dev_target)
+        development, valid_bad, valid_blank = _examples(files.valid, config, files.valid_target)
     except HeaderError as error:
         raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
     shared = _shared(training, development, files) if corpus is None else corpus.found.shared
@@ -147,7 +147,7 @@ def read_files(files: Files, config: DataConfig, kept: Path) -> Data:
     ignored = columns_note(files.train, config, files.train_target) if corpus is None else ""
     reads = (
         Read(files.train, count, bad, blank, "; ".join(filter(None, [note, header, ignored])), files.train_target),
-        Read(files.dev, len(development), dev_bad, dev_blank, overlap, files.dev_target),
+        Read(files.valid, len(development), valid_bad, valid_blank, overlap, files.valid_target),
     )
     columns = count_columns(files.train, config) if corpus is None and not files.train_target else 0
     return Data(key, Found(tuple(bad), blank, shared), training, corpus, development, reads, columns)
@@ -200,8 +200,8 @@ def _header_note(training: Sequence[Example], development: Sequence[Example], fi
     """What a person should know where a file may begin with a header; `HeaderError` where there is no doubt of it."""
     if not is_undecided(files.train, config, files.train_target):
         return ""
-    both = is_undecided(files.dev, config, files.dev_target)
-    note = check_shared(training, development, str(files.dev)) if both else ""
+    both = is_undecided(files.valid, config, files.valid_target)
+    note = check_shared(training, development, str(files.valid)) if both else ""
     return note or header_note(training)
 
 
@@ -231,7 +231,7 @@ def _shared(training: Sequence[Example], development: Sequence[Example], files: 
     shared = sum(example in both for example in development)
     if shared == len(development) and all(example in both for example in training):
         raise DataError(
-            f"{files.dev} holds the same examples as {files.train}: a model judged by what it was trained on "
+            f"{files.valid} holds the same examples as {files.train}: a model judged by what it was trained on "
             f"says nothing; give examples that are not in the training file"
         )
     return shared
@@ -258,13 +258,13 @@ def augmented(data: Data, config: Config) -> tuple[Data, Augmented]:
     """The training examples with made-up ones behind them; `DataError` where none can be made.
 
     They then pass through everything as the others do, the vocabularies included. A made-up text longer than
-    `data.maximum_length` is left out, as a bad line would be.
+    `data.max_length` is left out, as a bad line would be.
     """
     kind, examples = config.training.augmentation, data.training
     assert kind != "none", "augmentation was asked for"
     generator = np.random.default_rng([config.seed, STREAM])
-    wanted = round(config.training.augmentation_share * len(examples))
-    cut, limit = segmenters(config.data), config.data.maximum_length
+    wanted = round(config.training.augmentation_ratio * len(examples))
+    cut, limit = segmenters(config.data), config.data.max_length
     if kind == "copy":
         made = copied(examples, cut, wanted, generator)
     else:

@@ -128,7 +128,7 @@ class Search:
     def __init__(self, request: Request) -> None:
         """Open the study, and bring its folder up to what the journal tells."""
         config = request.config
-        each = config.training.epochs / config.training.validate_every
+        each = config.training.epochs / config.training.eval_interval
         terms = Terms(request.space, config.training.metric, config.seed, request.pruning, int(each))
         self.request = request
         self.study = Study(request.out, terms)

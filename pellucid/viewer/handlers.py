@@ -26,7 +26,7 @@ from pellucid.viewer.page_contents import Assembled, slim
 from pellucid.viewer.schema import Asked, Changed, Difference, Item, Kept, Nearby, Neighbour, Neighbours
 from pellucid.viewer.states import DETAILED, detailed, point, spacing, with_details
 
-WIDEST = 64
+MAX_BEAM_SIZE = 64
 """Hypotheses of a beam, and outputs of a source, that a page may ask for."""
 NEAREST = 200
 """Neighbours that a page may ask for."""
@@ -109,7 +109,7 @@ def neighbours(shown: Assembled, among: Gathered, nearby: Nearby) -> Neighbours:
     model = shown.models[0].ready
     example = Example(nearby.text, "", model.segmenters.features.join(nearby.features))
     written = nearby.target[:-1] if nearby.target[-1:] == [END] else nearby.target
-    _check_length("target", written, max(model.maximum_length, model.config.data.maximum_length))
+    _check_length("target", written, max(model.max_length, model.config.data.max_length))
     if not 1 <= nearby.count <= NEAREST:
         raise InputError(f"count: expected 1 to {NEAREST}, got {quote(nearby.count)}")
     (trace,) = model.force([example._replace(target=model.segmenters.target.join(written))])
@@ -161,7 +161,7 @@ def _outputs(transducer: Predictor, asked: Asked) -> list[Trace]:
     """The outputs of a question. One whose end is given as well is scored: there is nothing to search, all is given."""
     example = _example(asked, transducer)
     if asked.prefix[-1:] == [END]:
-        _check_length("begin with", asked.prefix[:-1], transducer.maximum_length)
+        _check_length("begin with", asked.prefix[:-1], transducer.max_length)
         text = transducer.segmenters.target.join(asked.prefix[:-1])
         scored = transducer.force([example._replace(target=text)])
         return [replace(each, forced=tuple(range(len(each.target)))) for each in scored]
@@ -206,9 +206,9 @@ def _example(asked: Asked, transducer: Predictor) -> Example:
 
 def _optioned(model: Predictor, asked: Asked) -> Predictor:
     """A model that decodes as it is asked; `InputError` for what cannot be asked."""
-    for name, value in (("beam_width", asked.beam_width), ("outputs", asked.outputs)):
-        if not 1 <= value <= WIDEST:
-            raise InputError(f"{name}: expected 1 to {WIDEST}, got {quote(value)}")
+    for name, value in (("beam_size", asked.beam_size), ("outputs", asked.outputs)):
+        if not 1 <= value <= MAX_BEAM_SIZE:
+            raise InputError(f"{name}: expected 1 to {MAX_BEAM_SIZE}, got {quote(value)}")
     painted = tuple(Painted(each.step, tuple(each.weights)) for each in asked.painted)
     options = Options(lattice=asked.lattice, painted=painted, masked=tuple(asked.masked))
-    return model.with_beam(asked.beam_width).with_options(options)
+    return model.with_beam(asked.beam_size).with_options(options)

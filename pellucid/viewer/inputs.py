@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from pellucid.config.settings import DataConfig, Device
-from pellucid.config.toml import load_config, to_toml
+from pellucid.config.toml import to_toml
 from pellucid.data.examples import (
     BadLine,
     Example,
@@ -29,7 +29,16 @@ from pellucid.files import is_there
 from pellucid.model.network import parameter_count
 from pellucid.tasks.registry import task_of
 from pellucid.tasks.task import Task
-from pellucid.training.run_folder import CONFIG, MODEL, damage_told, has_stopped, load, members, read_log
+from pellucid.training.run_folder import (
+    CONFIG,
+    MODEL,
+    damage_told,
+    has_stopped,
+    load,
+    load_run_config,
+    members,
+    read_log,
+)
 from pellucid.viewer.examples import Known, spelled
 from pellucid.viewer.schema import Card
 
@@ -144,7 +153,7 @@ def own_file(run: Path) -> tuple[Path, Path | None] | None:
     if len(read) < 2:
         return None
     path, target = Path(str(read[1].get("path", ""))), read[1].get("target")
-    if target is None and load_config(folder / CONFIG).data.format == "text":
+    if target is None and load_run_config(folder).data.format == "text":
         return None
     beside = None if target is None else Path(str(target))
     # isfile, unlike is_file, takes any name: the log may be a stranger's.
@@ -155,13 +164,13 @@ def card(model: Model) -> Card:
     """What a run's model is."""
     log = read_log(model.folder)
     if model.transducer is None:
-        config, facts = load_config(model.folder / CONFIG), list[tuple[str, str]]()
+        config, facts = load_run_config(model.folder), list[tuple[str, str]]()
     else:
         config, facts = model.transducer.config, _sizes(model, model.transducer)
     task = task_of(config)
     told = [("model", task.architecture(config)), *facts, *_course(log, task), ("seed", f"{config.seed}")]
     told += [("log", sentence) for sentence in damage_told(model.folder)]
-    attends = config.attention.score != "none" and not task.settings.per_position
+    attends = config.attention.type != "none" and not task.settings.per_position
     return Card(name=model.name, facts=told, config=to_toml(config), attends=attends, task=config.task)
 
 
@@ -174,7 +183,7 @@ def _sizes(model: Model, transducer: Predictor) -> list[tuple[str, str]]:
         ("parameters", f"{parameter_count(transducer.network):,}{each}"),
         ("source symbols", f"{len(vocabularies.source.symbols):,}"),
         ("target symbols", f"{len(vocabularies.target.symbols):,}"),
-        *([("search", _search(transducer.config.search.beam_width))] if transducer.autoregressive else []),
+        *([("search", _search(transducer.config.search.beam_size))] if transducer.autoregressive else []),
     ]
 
 
@@ -213,7 +222,7 @@ def check_tasks(models: Sequence[Model]) -> None:
 
 def _task(model: Model) -> str:
     """What the run was trained to do; known before it has a model."""
-    return (load_config(model.folder / CONFIG) if model.transducer is None else model.transducer.config).task
+    return (load_run_config(model.folder) if model.transducer is None else model.transducer.config).task
 
 
 def chosen(models: Sequence[Model], rival: int) -> Model:

@@ -199,7 +199,7 @@ def _items(transducer: Predictor, sources: Sources, numbers: Sequence[int]) -> l
 
 def _outputs(transducer: Predictor, examples: Sequence[Example]) -> list[list[Trace]]:
     """The outputs of each example: one where search is greedy, else all of the beam, and in the first its lattice."""
-    width = transducer.config.search.beam_width
+    width = transducer.config.search.beam_size
     if width == 1:
         return [[trace] for trace in transducer.trace(examples)]
     found = transducer.with_options(Options(lattice=True)).hypotheses(examples, width)

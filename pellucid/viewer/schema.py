@@ -274,7 +274,7 @@ class Asked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     painted: list[Painted] = field(default_factory=list)
     masked: list[int] = field(default_factory=list)
     """Source positions hidden from attention."""
-    beam_width: int = 1
+    beam_size: int = 1
     outputs: int = 1
     lattice: bool = False
     evidence: bool = False

@@ -11,13 +11,12 @@ import numpy as np
 from jaxtyping import Float
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import load_config
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.decoding.trace_schema import encode_array, encode_json
 from pellucid.files import is_there
 from pellucid.inspection.state_space import plane, turned
 from pellucid.tasks.registry import task_of
-from pellucid.training.run_folder import CONFIG, LOG, MODEL, VOCABULARY, has_stopped, in_use, read_log
+from pellucid.training.run_folder import LOG, MODEL, VOCABULARY, has_stopped, in_use, load_run_config, read_log
 from pellucid.training.snapshots import SYMBOLS, Snapshot, read_snapshots
 from pellucid.viewer.examples import trace_told
 from pellucid.viewer.inputs import Model, card
@@ -32,7 +31,7 @@ def training(folder: Path) -> Training | None:
     log = read_log(folder)
     if not (log or running) and is_there(folder / MODEL):
         return None
-    config = load_config(folder / CONFIG)
+    config = load_run_config(folder)
     known = load_vocabularies(folder / VOCABULARY, config.data) if is_there(folder / VOCABULARY) else None
     return Training(
         log=log,

@@ -217,7 +217,7 @@ def on_page(shown: Assembled, opened: Open) -> Iterator[Page]:
 def test_every_panel_of_another_task_is_saved(opened: Open, task: Task, tmp_path: Path) -> None:
     trained = task_run(task)
     models = [open_model(trained.run, name, "cpu", None) for name in (task, "rival")]
-    shown = assemble(models, [read_file(trained.files.dev, trained.config.data)], 40, served=True)
+    shown = assemble(models, [read_file(trained.files.valid, trained.config.data)], 40, served=True)
     trace = shown.contents.items[0].traces[0]
     with on_page(shown, opened) as page:
         first = everything(page, ANSWERED[task], tmp_path)["Examples"]

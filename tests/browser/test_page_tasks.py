@@ -26,7 +26,7 @@ def shown(task: Task) -> Assembled:
     """A run of a task on its own development file."""
     trained = task_run(task)
     model = open_model(trained.run, task, "cpu", None)
-    return assemble([model], [read_file(trained.files.dev, trained.config.data)], 40, served=True)
+    return assemble([model], [read_file(trained.files.valid, trained.config.data)], 40, served=True)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Trace } from "../src/data/contents";
-import { along, neighbour, nodes, normalised, path } from "../src/data/lattice";
+import { along, neighbour, nodes, normalized, path } from "../src/data/lattice";
 import { beam } from "./made";
 
 test("nodes stand in columns, best first, pruned last", () => {
@@ -8,7 +8,7 @@ test("nodes stand in columns, best first, pruned last", () => {
     [0, 0, 0, true], [1, 0, 1, false], [2, 1, 0, true], [3, 1, 1, false], [4, 1, 2, false],
   ]);
   expect(nodes(beam, false).map(({ index }) => index)).toEqual([0, 1, 2, 3]);
-  expect(normalised(nodes(beam)[2]!)).toBeCloseTo(-0.375);
+  expect(normalized(nodes(beam)[2]!)).toBeCloseTo(-0.375);
 });
 
 test("a node has its own way and its own looks", () => {

@@ -75,7 +75,7 @@ describe("rows of attention given by hand", () => {
 });
 
 describe("a change in an address", () => {
-  const before = { ...BLANK, text: "abc", beam_width: 3 };
+  const before = { ...BLANK, text: "abc", beam_size: 3 };
   it("comes back as it was", () => {
     const after = { ...before, text: "abd", prefix: ["x", " "], masked: [1], painted: [{ step: 0, weights: [0.25, 0.75, 0] }] };
     const told = addressed(before, after)!;
@@ -113,7 +113,7 @@ describe("a change in an address", () => {
   it.each(["x", "0", "_", "0_", "0_1*x", "0_-1", "0.5_1", "0_1*0.5", "0_1*1e99", "0*99999_1*99999", "0_NaN", "0_1e999", "0__1"])("rows told as %s change nothing", (told) => {
     expect(readdressed(before, JSON.stringify({ painted: told }))).toEqual(before);
   });
-  it.each(["", "{", "null", "[]", '{"text":1}', '{"masked":"x"}', '{"painted":[{}]}', '{"painted":[null]}', '{"prefix":[1]}', '{"rival":7,"beam_width":9999}'])("%s changes nothing", (edit) => {
+  it.each(["", "{", "null", "[]", '{"text":1}', '{"masked":"x"}', '{"painted":[{}]}', '{"painted":[null]}', '{"prefix":[1]}', '{"rival":7,"beam_size":9999}'])("%s changes nothing", (edit) => {
     expect(readdressed(before, edit)).toEqual(before);
   });
 });

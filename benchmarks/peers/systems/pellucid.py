@@ -38,7 +38,7 @@ class Pellucid(System):
         job.folder.mkdir(parents=True, exist_ok=True)
         path = job.folder / "train.toml"
         path.write_text(tomli_w.dumps(_settings(job, updates)), "utf-8")
-        files = [str(job.data.train.tsv), "--dev", str(job.data.dev.tsv), "--run", str(job.folder / "model")]
+        files = [str(job.data.train.tsv), "--valid", str(job.data.dev.tsv), "--run", str(job.folder / "model")]
         arguments = [str(job.python), "-m", "pellucid", "train", *files, "--config", str(path)]
         return Command(arguments, job.folder, HERE | CLOCKED)
 
@@ -47,31 +47,31 @@ class Pellucid(System):
         arguments = [str(job.python), "-m", "pellucid", "predict", str(job.folder / "model")]
         given = str(sources(job.data, count).tsv)
         return Command(
-            [*arguments, given, "--input-format", "tsv", "--beam", str(beam)], job.folder, HERE, stdout=output
+            [*arguments, given, "--input-format", "tsv", "--beam-size", str(beam)], job.folder, HERE, stdout=output
         )
 
 
 def _settings(job: Job, updates: int) -> dict[str, Any]:
     """Every size, and the search: the preset decides nothing that matters."""
-    both = {"cell": job.cell, "embedding_size": job.case.embedding, "dropout": 0.0, "layers": 1}
+    both = {"cell": job.cell, "embedding_size": job.case.embedding, "dropout": 0.0, "num_layers": 1}
     return {
         "threads": 1,
-        "encoder": {"hidden_size": job.case.hidden // 2, "directions": "both", **both},
-        "attention": {"score": "additive", "units": job.case.units},
+        "encoder": {"hidden_size": job.case.hidden // 2, "bidirectional": True, **both},
+        "attention": {"type": "additive", "size": job.case.units},
         "decoder": {"hidden_size": job.case.hidden, **both},
         "training": {
             "epochs": updates / ceil(TRAINING / job.case.batch),
-            "validate_every": 1_000_000.0,
+            "eval_interval": 1_000_000.0,
             "batch_size": job.case.batch,
             "learning_rate": LEARNING_RATE,
-            "schedule": "constant",
-            "warmup": 0.0,
+            "lr_schedule": "constant",
+            "warmup_ratio": 0.0,
             "clip_norm": CLIP_NORM,
             "label_smoothing": 0.0,
         },
         "search": {
-            "minimum_length": DIGITS,
-            "maximum_length": DIGITS,
+            "min_length": DIGITS,
+            "max_length": DIGITS,
             "batch_size": DECODING_BATCH,
         },
     }

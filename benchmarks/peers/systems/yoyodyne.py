@@ -94,7 +94,7 @@ def _model(job: Job, beam: int) -> dict[str, Any]:
             "decoder_dropout": 0.0,
             "label_smoothing": 0.0,
             "compute_accuracy": False,
-            "beam_width": beam,
+            "beam_size": beam,
             "optimizer": {"class_path": "yoyodyne.optimizers.Adam", "init_args": {"lr": LEARNING_RATE}},
         },
     }

@@ -22,7 +22,7 @@ from pellucid.model.memory import Memory
 from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step
 from pellucid.model.recurrence import RecurrentCell
 
-Kind = Literal["repeat", "initialise", "attention"]
+Kind = Literal["repeat", "initialize", "attention"]
 """The code at every step, the code as the first state, or attention."""
 UNITS, ATTENTION_UNITS, SPREAD = 10, 20, 0.1
 
@@ -35,8 +35,8 @@ class Design(NamedTuple):
     """The cell of the encoder."""
     directions: Literal["forward", "both"] = "forward"
     merge: Literal["concatenate", "sum", "product"] = "concatenate"
-    embedding: Literal["one-hot", "learnt"] = "one-hot"
-    """Learnt ones start as one-hot: the lesson's line that froze them, taken away."""
+    embedding: Literal["one-hot", "learned"] = "one-hot"
+    """Learned ones start as one-hot: the lesson's line that froze them, taken away."""
     attends_padding: bool = True
     """Whether attention sees what lies beyond an input's end, as the 2016 notebook's did."""
     initial: Literal["narrow", "scaled"] = "narrow"
@@ -63,7 +63,7 @@ class DigitsNetwork(nn.Module):
         match design.decoder:
             case "repeat":
                 self.decoder = RepeatedCode(size, UNITS)
-            case "initialise":
+            case "initialize":
                 self.decoder = InitialisedByCode(size, UNITS)
             case "attention":
                 self.decoder = ContextDecoder(size, UNITS, ATTENTION_UNITS)
@@ -77,7 +77,7 @@ class DigitsNetwork(nn.Module):
         elif isinstance(self.decoder, ContextDecoder):
             self.decoder.scale()
         nn.init.xavier_uniform_(self.output.weight)
-        if design.embedding == "learnt":
+        if design.embedding == "learned":
             nn.init.eye_(self.encoder.table.weight)
 
     def forward(self, inputs: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], steps: int) -> Written:
@@ -157,7 +157,7 @@ def _encoder(design: Design) -> Encoder:
         EncoderConfig(
             cell=design.cell,
             hidden_size=UNITS,
-            directions=design.directions,
+            bidirectional=design.directions == "both",
             merge=design.merge,
             embedding=design.embedding,
             embedding_size=len(SYMBOLS),

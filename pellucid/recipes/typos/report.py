@@ -350,7 +350,7 @@ def parts_of(every: Told) -> list[ReportPart]:
     which = "All seeds together. " if len(every.runs) > 1 else ""
     return [
         ReportFigure(
-            "How it learnt",
+            "How it learned",
             "Positions right of the development words, of which none is trained on.",
             svg(curve_figure(series, colors(len(series)))),
         ),

@@ -254,7 +254,7 @@ export interface Asked {
   prefix: string[];
   painted: Painted[];
   masked: number[];
-  beam_width: number;
+  beam_size: number;
   outputs: number;
   lattice: boolean;
   evidence: boolean;

@@ -56,7 +56,7 @@ export function nodes(beam: Lattice, pruned = true): Node[] {
 }
 
 /** ln p a symbol: what makes outputs of different lengths comparable. */
-export function normalised(node: Node): number {
+export function normalized(node: Node): number {
   return node.score / (node.depth + 1);
 }
 

@@ -9,7 +9,7 @@ export const BLANK: Asked = {
   prefix: [],
   painted: [],
   masked: [],
-  beam_width: 1,
+  beam_size: 1,
   outputs: 1,
   lattice: false,
   evidence: false,
@@ -20,7 +20,7 @@ export const BLANK: Asked = {
 
 /** The question whose answer this item is: searched as widely as it has outputs, or greedy search might give another. */
 export function asking(item: Item): Asked {
-  return { ...BLANK, text: item.text, features: item.features, beam_width: Math.max(1, item.traces.length) };
+  return { ...BLANK, text: item.text, features: item.features, beam_size: Math.max(1, item.traces.length) };
 }
 
 /** What stands between symbols in the source's text; null where the text cannot be made of its symbols (subwords, unseen). */

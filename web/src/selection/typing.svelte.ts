@@ -27,7 +27,7 @@ class Typing {
       const [outputs, lattice] = untrack(() => [this.width, page.items.some((item) => item.traces[0]?.lattice)]);
       return later(
         120,
-        (signal) => decode({ ...BLANK, text: typed, features, beam_width: outputs, outputs, lattice }, signal),
+        (signal) => decode({ ...BLANK, text: typed, features, beam_size: outputs, outputs, lattice }, signal),
         (item) => {
           page.live = item;
           if (this.told !== typed) selection.choose(selection.item, 0);
