@@ -156,6 +156,15 @@ def _taken(items: Iterator[object]) -> Iterator[object]:
         raise IteratorError from error
 
 
+def _items(values: object) -> Iterator[object]:
+    """Return an iterator over a list; `TypeError` for what is none.
+
+    What has no `__iter__` is asked for as many items as its length says: its `__getitem__` need never end.
+    """
+    items = iter(cast(Iterable[object], values))
+    return items if hasattr(type(values), "__iter__") else itertools.islice(items, len(cast(Sequence[object], values)))
+
+
 def _convert(value: object, kind: Any) -> Any:  # noqa: ANN401
     """Return a value as an annotation's type, or raise `MismatchError`."""
     if kind is Any or (kind is str and type(value) is str):
@@ -220,7 +229,7 @@ def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
     if getattr(value, "ndim", None) == 0:  # a scalar of NumPy, of which some can be iterated over
         raise MismatchError(noun_of(kind), value)
     try:
-        items = _taken(value) if isinstance(value, Iterator) else iter(cast(Iterable[object], value))
+        items = _taken(value) if isinstance(value, Iterator) else _items(value)
     except TypeError:
         raise MismatchError(noun_of(kind), value) from None
     if origin is tuple and kinds[-1] is not Ellipsis:

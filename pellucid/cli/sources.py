@@ -14,7 +14,7 @@ from pellucid.data.headers import of_another_file
 from pellucid.data.lines import ArrivingLines, RecordError, file_lines, line_text
 from pellucid.decoding.streaming import chunked, sources_at_once
 from pellucid.decoding.trace import Trace
-from pellucid.errors import DataError, InputError, quote
+from pellucid.errors import ConstraintError, DataError, InputError, quote
 
 if TYPE_CHECKING:
     from pellucid.decoding.predictor import Predictor
@@ -55,7 +55,7 @@ def _text(line: bytes, path: Path, number: int) -> str:
 
 
 def _check(text: str, transducer: "Predictor", where: str) -> None:
-    """`InputError` with its place for a prefix that the options or the model rule out."""
+    """`ConstraintError` with its place for a prefix that the options or the model rule out."""
     from pellucid.decoding.options import constraints_of
 
     target = transducer.vocabularies.target
@@ -66,7 +66,7 @@ def _check(text: str, transducer: "Predictor", where: str) -> None:
     except InputError as error:
         raise type(error)(f"{where}: {error}") from error
     if asked.least(0) > transducer.max_length:
-        raise InputError(
+        raise ConstraintError(
             f"{where}: the prefix and the required symbols take {asked.least(0)} symbols, but search.max_length "
             f"is {transducer.max_length}"
         )
