@@ -219,10 +219,11 @@ def _read(part: Part, data: DataConfig, how: How) -> tuple[Reading, list[str]]:
     if not how.group:
         reading = read_examples(part.file, data, part.target)
         note = header_note(reading.examples) if is_undecided(part.file, data, part.target) else ""
+        shown = STANDARD_INPUT if part.file.name == STANDARD_INPUT else part.file
         if note:
-            print(f"pellucid: note: {part.file}: {note}", file=sys.stderr)
+            say(f"note: {shown}: {note}")
         if ignored := columns_note(part.file, data, part.target):
-            say(f"note: {part.file}: {ignored}")
+            say(f"note: {shown}: {ignored}")
         return reading, [""] * len(reading.examples)
     if part.target is not None:
         raise InputError("--group names a column of FILE, but with --target FILE has whole lines only")

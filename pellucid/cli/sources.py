@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from pellucid.cli.messages import say
 from pellucid.config.settings import DataConfig
-from pellucid.data.examples import BadLine, Example, Input
+from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, Input, check_first
 from pellucid.data.headers import of_another_file
 from pellucid.data.lines import ArrivingLines, RecordError, file_lines, line_text
 from pellucid.decoding.streaming import chunked, sources_at_once
@@ -75,8 +75,6 @@ def _check(text: str, transducer: "Predictor", where: str) -> None:
 LISTED = 5
 LONGEST = 40
 """Characters of a symbol that are told."""
-STANDARD_INPUT = "standard input"
-"""What stands for the path in messages."""
 ESCAPES = {code: ascii(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
 """What is written in place of characters that end a line, or act on a terminal."""
 ESCAPES_BUT_TABS = {code: escape for code, escape in ESCAPES.items() if chr(code) != "\t"}
@@ -128,18 +126,30 @@ def chunks(
     `trained` is how the training file was read, `known` what is known of the input beside that.
     """
     (read, parse), most, data = how, sources_at_once(outputs), of_another_file(trained, known.header)
+    known = known._replace(tell=_tell_first)
     if str(file) != "-":
-        yield from chunked(read(file, data, known), most)
+        for number, chunk in enumerate(chunked(read(file, data, known), most)):
+            if not number:
+                _tell_first(check_first(chunk, file, data, known))
+            yield chunk
         return
     arriving = standard_input()
-    chunk = []
+    chunk, first = [], not sys.stdin.isatty()
     for item in parse(arriving, STANDARD_INPUT, data, known):
         chunk.append(item)
         if len(chunk) == most or not arriving.waiting:
+            if first:
+                _tell_first(check_first(chunk, None, data, known))
             yield chunk
-            chunk = []
+            chunk, first = [], False
     if chunk:
         yield chunk
+
+
+def _tell_first(note: str) -> None:
+    """Say what a person should know of the first line, if there is anything."""
+    if note:
+        say(f"note: {note}")
 
 
 def refused(items: Sequence[Item]) -> int | None:

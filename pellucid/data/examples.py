@@ -4,12 +4,12 @@ Every line of a file ends up in one of three places: an example, a bad line with
 lines. Nothing is stripped, normalized, truncated or skipped in silence.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from pellucid.config.settings import DataConfig, Format, Header
-from pellucid.data.headers import check_cells
+from pellucid.data.headers import check_cells, header_note
 from pellucid.data.lines import file_lines
 from pellucid.data.readers import (
     TABLES,
@@ -78,9 +78,11 @@ def _alignment_fault(source: str, target: str, sides: Segmenters) -> str:
 
 
 __all__ = [
+    "STANDARD_INPUT",
     "BadLine",
     "Example",
     "Reading",
+    "check_first",
     "columns_note",
     "count_columns",
     "has_header",
@@ -183,8 +185,12 @@ class Input(NamedTuple):
     """Whether its first line names the columns; "auto": as in the training file."""
     columns: int = 0
     """How many columns the training file has, of which no line of the input has more; 0 sets no limit."""
+    tell: Callable[[str], None] | None = None
+    """What takes notes about the first line."""
 
 
+STANDARD_INPUT = "standard input"
+"""What stands for the path in messages."""
 FILE, LINES = Input(), Input(header=False)
 """What is known where nobody says more, of a file and of lines from elsewhere."""
 
@@ -229,15 +235,53 @@ def parse_pairs(
 
 def _records(path: Path, config: DataConfig, known: Input, columns: Columns) -> Records:
     """The records of a file."""
-    format = format_to_predict(path, config) if known.format == "auto" else known.format
-    return file_records(path, format, columns._replace(most=known.columns))
+    return file_records(path, _format_of(path, config, known), _told(columns, known))
 
 
 def _parsed(lines: Iterable[bytes], name: str, config: DataConfig, known: Input, columns: Columns) -> Records:
     """The records of lines."""
-    format = config.format if known.format == "auto" else known.format
+    format = _format_of(None, config, known)
     header = columns.header if format == "csv" else known.header
-    return parse_records(lines, name, format, columns._replace(header=header, most=known.columns))
+    return parse_records(lines, name, format, _told(columns, known)._replace(header=header))
+
+
+def _told(columns: Columns, known: Input) -> Columns:
+    """The columns, with what is known of the input."""
+    return columns._replace(most=known.columns, said=known.header is True, tell=known.tell)
+
+
+def _format_of(path: Path | None, config: DataConfig, known: Input) -> Format:
+    """The format of a file, or of lines from elsewhere."""
+    if known.format != "auto":
+        return known.format
+    return config.format if path is None else format_to_predict(path, config)
+
+
+def check_first(items: Sequence[Example | BadLine], path: Path | None, config: DataConfig, known: Input) -> str:
+    """Look at the first line of an input, where nobody has said whether it is a header.
+
+    Args:
+        items: The first items of the input.
+        path: Its file; None for lines from elsewhere.
+        config: The settings by which it is read.
+        known: What is known beside these.
+
+    Returns:
+        What a person should know of it; "" where nothing speaks for a header.
+
+    Raises:
+        HeaderError: It surely is a header.
+    """
+    format = _format_of(path, config, known)
+    header = known.header if path is None and format != "csv" else _columns(config, ("source", "features")).header
+    line = next((at for at, item in enumerate(items, 1) if isinstance(item, BadLine) or item.source), 0)
+    if header != "auto" or format not in (*TABLES, "auto") or not line or isinstance(items[line - 1], BadLine):
+        return ""
+    cells = [(item.source, item.target) for item in items if isinstance(item, Example) and item.source]
+    place = f"{path or STANDARD_INPUT}:{line}"
+    check_cells(cells, place)
+    note = header_note(cells)
+    return f"{place}: {note}" if note else ""
 
 
 def _columns(config: DataConfig, roles: tuple[str, ...], group: str = "") -> Columns:

@@ -81,6 +81,11 @@ def header_note(cells: Sequence[tuple[str, ...]]) -> str:
     return ""
 
 
+def name_note(role: str, cell: str) -> str:
+    """Return `header_note` for a first line of one cell, which is a word that columns are named by."""
+    return f"the first line may be a header: the {role} {quote(cell)} is what columns are named by; {READ}"
+
+
 def check_shared(training: Sequence[tuple[str, ...]], validation: Sequence[tuple[str, ...]], place: str) -> str:
     """Return a note where two files begin with one line, which stands nowhere else; "" where they do not.
 

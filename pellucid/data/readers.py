@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.config.settings import DataConfig, Format, Header
-from pellucid.data.headers import check_names
+from pellucid.data.headers import check_names, is_name, name_note
 from pellucid.data.lines import (
     LONGEST_LINE,
     RecordError,
@@ -60,12 +60,15 @@ class Columns(NamedTuple):
     `wanted` maps "source", "target", "features", "group" to a name, or a number from 1. `header` says whether the first
     line that is not blank names the columns; "auto" refuses one that seems to. `alone` says that a record of one column
     is a source by itself (in prediction). `most` is how many columns a record has at most; 0 sets no limit.
+    `said` says that a person has told of this very input that it has a header; `tell` takes notes about its first line.
     """
 
     wanted: dict[str, str]
     header: Header = False
     alone: bool = False
     most: int = 0
+    said: bool = False
+    tell: Callable[[str], None] | None = None
 
 
 @dataclass
@@ -177,12 +180,33 @@ def _layout(rows: Records, columns: Columns, name: str) -> tuple[list[int], Widt
             before.append(row)
         elif columns.alone and len(row.fields) == 1:
             # One column: the header of a list of sources, or already the first source.
-            source = columns.wanted["source"]
-            rest = rows if row.fields[0] == source and column_number(source) is None else chain([row], rows)
+            rest = rows if _names_source(row, columns, name) else chain([row], rows)
             return _numbered(columns, name), Width(), chain(before, rest)
         else:
-            return find_columns(columns, row.fields, name), Width(len(row.fields), row.line), chain(before, rows)
+            positions = find_columns(columns, row.fields, name)
+            _tell_inherited(row, positions[0], columns, name)
+            return positions, Width(len(row.fields), row.line), chain(before, rows)
     return [], Width(), iter(before)
+
+
+def _names_source(row: Record, columns: Columns, name: str) -> bool:
+    """Whether a first line of one cell is the header of a list of sources, and not the first of them."""
+    cell, source = row.fields[0], columns.wanted["source"]
+    if column_number(source) is None:
+        return cell == source
+    if not columns.said and columns.tell is not None and is_name(cell):
+        columns.tell(f"{name}:{row.line}: {name_note('source', cell)}")
+    return columns.said
+
+
+def _tell_inherited(row: Record, source: int, columns: Columns, name: str) -> None:
+    """Tell of a line that is read as a header because the training file had one, where it looks like an example."""
+    numbered = all(column_number(column) is not None for column in columns.wanted.values())
+    if numbered and not columns.said and columns.tell is not None and not is_name(cell := row.fields[source]):
+        columns.tell(
+            f"{name}:{row.line}: the first line is read as the names of the columns, as in the training file, but "
+            f"{quote(cell)} is not what columns are usually named by; --no-header reads it as an example"
+        )
 
 
 def _undoubted(rows: Records, name: str) -> Records:
