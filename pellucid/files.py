@@ -274,7 +274,8 @@ def make_folder(path: Path) -> list[Path]:
     """
     with refusals("create", path):
         absent = absent_folders(path)
-        path.mkdir(parents=True, exist_ok=True)
+        for each in (*reversed(absent[1:]), path):  # `parents=True` recurses, and fails for a path of many parts
+            each.mkdir(exist_ok=True)
     return absent
 
 

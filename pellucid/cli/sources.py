@@ -12,7 +12,7 @@ from pellucid.config.settings import DataConfig
 from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, Input, check_first
 from pellucid.data.headers import of_another_file
 from pellucid.data.lines import ArrivingLines, RecordError, file_lines, line_text
-from pellucid.decoding.streaming import chunked, sources_at_once
+from pellucid.decoding.streaming import PartSize, characters_of, chunked
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ConstraintError, DataError, InputError, quote
 
@@ -125,10 +125,10 @@ def chunks(
 
     `trained` is how the training file was read, `known` what is known of the input beside that.
     """
-    (read, parse), most, data = how, sources_at_once(outputs), of_another_file(trained, known.header)
+    (read, parse), size, data = how, PartSize(outputs), of_another_file(trained, known.header)
     known = known._replace(tell=_tell_first)
     if str(file) != "-":
-        for number, chunk in enumerate(chunked(read(file, data, known), most)):
+        for number, chunk in enumerate(chunked(read(file, data, known), outputs, _characters)):
             if not number:
                 _tell_first(check_first(chunk, file, data, known))
             yield chunk
@@ -137,11 +137,11 @@ def chunks(
     chunk, first = [], not sys.stdin.isatty()
     for item in parse(arriving, STANDARD_INPUT, data, known):
         chunk.append(item)
-        if len(chunk) == most or not arriving.waiting:
+        if size.is_filled_by(_characters(item)) or not arriving.waiting:
             if first:
                 _tell_first(check_first(chunk, None, data, known))
             yield chunk
-            chunk, first = [], False
+            chunk, size, first = [], PartSize(outputs), False
     if chunk:
         yield chunk
 
@@ -150,6 +150,11 @@ def _tell_first(note: str) -> None:
     """Say what a person should know of the first line, if there is anything."""
     if note:
         say(f"note: {note}")
+
+
+def _characters(item: Item) -> int:
+    """Return the number of characters of an item that is decoded; 0 of a bad line."""
+    return characters_of(item) if isinstance(item, Example) else 0
 
 
 def refused(items: Sequence[Item]) -> int | None:

@@ -6,7 +6,7 @@ B sources of a batch, S source positions.
 import math
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -86,6 +86,8 @@ def ids_of(
 
 TOGETHER = 2**14
 """Hypotheses that are held in memory at a time, of all sources of a batch; those of one source are never parted."""
+POSITIONS = 2**17
+"""Source positions of these hypotheses, padding included: each step keeps a weight for each of them."""
 
 
 class Asked(NamedTuple):
@@ -98,6 +100,25 @@ class Asked(NamedTuple):
     def sources(self, size: int) -> int:
         """How many are decoded at once: `size`, or fewer where these would have more hypotheses than `TOGETHER`."""
         return max(1, min(size, TOGETHER // self.width))
+
+
+def batched(rows: Sequence[int], lengths: Int[np.ndarray, " N"], asked: Asked, size: int) -> Iterator[Sequence[int]]:
+    """Yield the rows of each batch.
+
+    Args:
+        rows: The numbers of the sources to decode, shortest first.
+        lengths: The length of every source.
+        asked: What is asked of them.
+        size: The greatest number of sources in a batch.
+    """
+    start, most = 0, asked.sources(size)
+    while start < len(rows):
+        batch = rows[start : start + most]
+        # The last one is the longest. A batch of fewer sources has shorter ones, so this takes at least as many as fit.
+        positions = asked.width * int(lengths[batch[-1]])
+        batch = batch[: max(1, POSITIONS // positions)]
+        yield batch
+        start += len(batch)
 
 
 def read_example(example: Example, number: int, segmenters: Segmenters, config: DataConfig) -> Read:
