@@ -193,6 +193,15 @@ def _iterate(items: Iterator[object]) -> Iterator[object]:
         raise ArgumentIteratorError from error
 
 
+def _items(values: object) -> Iterator[object]:
+    """Return an iterator over a list; `TypeError` for what is none.
+
+    What has no `__iter__` is asked for as many items as its length says: its `__getitem__` need never end.
+    """
+    items = iter(cast(Iterable[object], values))
+    return items if hasattr(type(values), "__iter__") else itertools.islice(items, len(cast(Sequence[object], values)))
+
+
 def _convert(value: object, kind: Any) -> Any:  # noqa: ANN401
     """Return a value as the annotated type, or raise `TypeMismatchError`."""
     if kind is Any or (kind is str and type(value) is str):
@@ -263,7 +272,7 @@ def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
     if getattr(value, "ndim", None) == 0:  # a NumPy scalar, some of which are iterable
         raise TypeMismatchError(describe_type(kind), value)
     try:
-        items = _iterate(value) if isinstance(value, Iterator) else iter(cast(Iterable[object], value))
+        items = _iterate(value) if isinstance(value, Iterator) else _items(value)
     except TypeError:
         raise TypeMismatchError(describe_type(kind), value) from None
     if origin is tuple and kinds[-1] is not Ellipsis:

@@ -56,6 +56,10 @@ class DataError(InputError):
     """A file or a line that cannot be read as examples."""
 
 
+class ConstraintError(InputError):
+    """A prefix, a required or a forbidden symbol that no output can have: one that the model does not know, say."""
+
+
 class RunError(InputError):
     """A run folder that is missing, incomplete or invalid, or that cannot be written."""
 

@@ -379,3 +379,27 @@ def test_a_masked_number_is_none(kind: type) -> None:
     assert message_of(np.ma.masked, kind).endswith("got masked")
     assert message_of(np.ma.masked_array([1.0, 2.0], [False, True]), list[float]).startswith("name[1]: ")
     assert convert_argument("name", np.ma.masked_array(1.5), float) == 1.5
+
+
+class Unending:
+    """A sequence by its `__getitem__` alone, which never raises an `IndexError`."""
+
+    def __getitem__(self, at: int) -> str:
+        if at > 1000:
+            raise AssertionError("nobody should ask for so many")
+        return "ab"
+
+
+class Sized(Unending):
+    """The same with a length."""
+
+    def __len__(self) -> int:
+        return 3
+
+
+def test_a_sequence_whose_items_never_end_ends_at_its_length_or_is_refused() -> None:
+    assert convert_argument("sources", Sized(), Iterable[str]) == ["ab"] * 3
+    assert convert_argument("sources", Sized(), tuple[str, ...]) == ("ab",) * 3
+    with pytest.raises(ArgumentError, match=r"^sources: expected a list of texts, got <.*Unending object") as caught:
+        convert_argument("sources", Unending(), Iterable[str])
+    assert "raises" not in str(caught.value)

@@ -247,6 +247,19 @@ def test_the_same_parameters_are_the_same_bytes_and_a_changed_bit_is_noticed(tmp
         load_network(path, network)
 
 
+def test_what_is_not_finite_is_no_checkpoint_and_the_one_before_it_stays(tmp_path: Path) -> None:
+    config, path = small_config({"epochs": 9}), tmp_path / "a.safetensors"
+    session = new_session(config, updates=2)
+    save_session(path, session, "data")
+    before = path.read_bytes()
+    with torch.no_grad():
+        next(session.transducer.network.parameters())[0, 0] = math.inf
+    with pytest.raises(DivergenceError, match=r"^training diverged at update 2: network\..* is not finite; a lower "):
+        save_session(path, session, "data")
+    assert path.read_bytes() == before
+    restore_session(path, new_session(config), "data")
+
+
 def test_other_data_is_refused(tmp_path: Path) -> None:
     session = new_session(small_config({"epochs": 9}))
     save_session(tmp_path / "a.safetensors", session, "data")

@@ -252,7 +252,7 @@ def test_groups_and_lexicon_are_read_once_for_all_runs(tmp_path: Path) -> None:
         told = partial(_tell, tmp_path / name, (once, "six\t0\t?\n"))
         threading.Thread(target=told, daemon=True).start()
     pairs, lexicon = tmp_path / "pairs.tsv", tmp_path / "lexicon.tsv"
-    found = report(digits_run().run, pairs, "--group", "3", "--lexicon", lexicon)
+    found = report(copy_of(digits_run().run, tmp_path / "copy"), pairs, "--group", "3", "--lexicon", lexicon)
     for each in found["runs"]:
         assert {row["group"]: row["examples"] for row in each["groups"]} == {"a": 2, "b": 1}
         assert {row["group"]: row["wer"] for row in each["groups"]}["b"] == 0

@@ -19,7 +19,7 @@ from pellucid.decoding.inference import begin
 from pellucid.decoding.options import Options, constraints_of
 from pellucid.decoding.outputs import Spans
 from pellucid.decoding.sampling import Drawing, sample
-from pellucid.errors import InputError
+from pellucid.errors import ConstraintError
 
 KIND = st.sampled_from(KINDS)
 LONGEST = 5
@@ -125,7 +125,7 @@ def test_texts_become_ids() -> None:
     ],
 )
 def test_what_the_model_cannot_write_is_named(options: Options, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ConstraintError, match=message):
         constraints_of(options, [options.prefix], CHARACTERS, LETTERS)
 
 
@@ -139,6 +139,6 @@ def test_nothing_is_like_an_endless_symbol(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(options, "_bare", counted)
     for symbol in ("é" * 10**4, "Ä"):
-        with pytest.raises(InputError, match="the model never writes the symbol"):
+        with pytest.raises(ConstraintError, match="the model never writes the symbol"):
             constraints_of(Options(required=(symbol,)), [], CHARACTERS, LETTERS)
     assert max(lengths) == 1

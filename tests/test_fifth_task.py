@@ -260,9 +260,10 @@ def test_what_it_has_not_is_refused(made: Made) -> None:
 
 
 def test_it_is_evaluated_by_its_own_scores(made: Made, tmp_path: Path) -> None:
+    copy = shutil.copytree(made.run, tmp_path / "copy")
     one, two = commands(
         ("evaluate", made.run, made.dev, "--json", "--html", tmp_path / "one.html"),
-        ("evaluate", made.run, made.run, made.dev, "--html", tmp_path / "two.html"),
+        ("evaluate", made.run, copy, made.dev, "--html", tmp_path / "two.html"),
     )
     found = json.loads(one.out)
     assert found["task"] == "span" and found["accuracy"] > 90 and "wer" not in found

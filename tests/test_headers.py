@@ -299,7 +299,9 @@ def test_a_training_notes_what_may_be_a_header(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("word\tabc\n" + copies_run().files.train.read_text())
     done = train(path, copies_run().files.valid, tmp_path / "run")
-    assert done.code == 0 and "the source 'word' is a usual column name; it is read as an example" in done.err
+    assert done.code == 0 and "the source 'word' is what columns are named by; it is read as an example" in done.err
+    done = pellucid("evaluate", copies_run().run, "-", stdin=path.read_bytes())
+    assert "pellucid: note: standard input: the first line may be a header: the source 'word' " in done.err
 
 
 def counted(run: Path, *given: object) -> object:
@@ -388,3 +390,48 @@ def test_no_published_file_is_refused_whatever_its_first_line() -> None:
             lines, noted = lines + 1, noted + bool(header_note(moved))
         assert refused([("word", "pronunciation"), *rows])
     assert files > 200 and noted < lines / 300
+
+
+def test_prediction_notes_a_first_line_that_may_be_a_header_and_answers_it(run: Path, tmp_path: Path) -> None:
+    """One line out for every line in: of sources alone nobody can be sure."""
+    plain, path = copies_run().run, tmp_path / "a.tsv"
+    path.write_text("word\n" + "ab\ncd\n")
+    told = "the first line may be a header: the source 'word' is what columns are named by; it is read as an example ("
+    for trained in (plain, run):
+        done = pellucid("predict", trained, path)
+        assert len(outputs(done.out)) == 3 and f"note: {path}:1: {told}" in done.err
+        assert len(outputs(pellucid("predict", trained, path, "--header").out)) == 2
+        done = pellucid("predict", trained, path, "--no-header")
+        assert len(outputs(done.out)) == 3 and "header" not in done.err
+        done = pellucid("predict", trained, "-", stdin=path.read_bytes())
+        assert len(outputs(done.out)) == 3 and f"standard input:1: {told}" in done.err
+    path.write_text("\n日本\n" + "ab\ncd\n" * 15)
+    done = pellucid("predict", plain, path)
+    assert len(outputs(done.out)) == 32
+    assert f"{path}:2: the first line may be a header: no character of the source '日本' occurs in the 30 " in done.err
+
+
+def test_a_first_line_that_is_left_out_as_the_training_files_was_is_told(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("ab\tab\ncd\tcd\n")
+    for verb in ("predict", "score"):
+        done = pellucid(verb, run, path)
+        assert len(outputs(done.out)) == 1 and done.code == 0
+        assert (
+            f"{path}:1: the first line is read as the names of the columns, as in the training file, but 'ab' is not "
+            "what columns are usually named by; --no-header reads it as an example"
+        ) in done.err
+        for flag, count in (("--header", 1), ("--no-header", 2)):
+            done = pellucid(verb, run, path, flag)
+            assert len(outputs(done.out)) == count and "header" not in done.err and "names" not in done.err
+
+
+@pytest.mark.parametrize("stdin", [False, True])
+def test_scoring_stops_at_a_header_that_evaluation_stops_at(stdin: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("Wort\tLohn\n" + "ab\tab\ncd\tcd\n" * 15)
+    messages = [
+        complaint(pellucid(verb, copies_run().run, *(["-"] if stdin else [path]), stdin=path.read_bytes()))
+        for verb in ("evaluate", "score")
+    ]
+    assert messages[0] == messages[1] and "the first line looks like a header: no character of the " in messages[0]

@@ -468,7 +468,7 @@ SNAPSHOTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "unknown": lambda told: told["traces"][0].update(unknown=[100]),
     "steps": lambda told: told["traces"][0]["top"].pop(),
     "traces": lambda told: told.update(traces=told["traces"] * 9),
-    "format": lambda told: told.update(format=2),
+    "format": lambda told: told.update(format=1),
 }
 
 
@@ -483,6 +483,62 @@ def test_a_snapshot_that_cannot_be(run: Path, kind: str) -> None:
 
     rewritten(path, change)
     assert refusal(lambda: read_snapshots(run)).startswith(f"{path} is not a snapshot of this version of Pellucid: ")
+
+
+def test_a_changed_bit_of_a_snapshot_is_noticed_and_stops_a_training_that_goes_on(run: Path) -> None:
+    path = snapshot(run)
+    content = path.read_bytes()
+    for at in (len(content) - 1, content.index(b"log_probabilities") + 25):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        message = refusal(lambda: read_snapshots(run))
+        assert message.startswith(f"{path} is not a snapshot of this version of Pellucid: "), message
+        assert refusal(lambda: go_on(run)) == f"{message}; remove this file to go on without it"
+    path.unlink()
+    go_on(run)
+
+
+CARDS: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda card: b"",
+    "cut short": lambda card: card[:-9],
+    "a changed bit": lambda card: card.replace(b"# A", b"# a", 1),
+    "no text": lambda card: card[:9] + b"\xff" + card[10:],
+    "NUL": lambda card: bytes(len(card) + 7),
+}
+
+
+@pytest.mark.parametrize("kind", CARDS)
+def test_a_damaged_card_is_told_and_written_anew(run: Path, kind: str) -> None:
+    card = run / "card.md"
+    whole = card.read_bytes()
+    card.write_bytes(CARDS[kind](whole))
+    told = [
+        event.foreseen for event in train_run(copies_run().files, run, copies_run().config) if isinstance(event, Built)
+    ]
+    assert f"{card} was damaged: it is written anew at the end of the training" in told[0]
+    assert card.read_bytes() == whole
+    card.write_bytes(whole + b"Ours.\n")
+    go_on(run)
+    assert card.read_bytes() == whole + b"Ours.\n"
+    card.unlink()
+    os.mkfifo(card)
+    assert refusal(lambda: go_on(run)) == f"{card} is a named pipe, not a regular file"
+
+
+def test_a_damaged_model_is_told_and_written_anew_where_the_checkpoint_has_it(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    events = train_run(copies_run().files, run, copies_run().config)
+    next(event for event in events if isinstance(event, Saved) and event.best)
+    events.close()
+    model = run / "model.safetensors"
+    whole = model.read_bytes()
+    model.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    events = train_run(copies_run().files, run, copies_run().config)
+    known = next(event.foreseen for event in events if isinstance(event, Built))
+    events.close()
+    assert f"{model} was damaged: it is written anew from the checkpoint" in known
+    assert model.read_bytes() == whole
+    go_on(run)
+    assert_same_outcome(copies_run().run, run)
 
 
 @pytest.mark.parametrize("value", [DEEP, DIGITS, "", "null"])

@@ -23,7 +23,7 @@ from pellucid.decoding.outputs import Decoded, Limits
 from pellucid.decoding.preprocessing import Asked
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.transducer import Transducer
-from pellucid.errors import ConfigError, DataError, InputError
+from pellucid.errors import ConfigError, ConstraintError, DataError, InputError
 from pellucid.model.network import EncoderDecoder, require_seq2seq
 from pellucid.tasks.registry import build_network
 from pellucid.training.loop import Session, build_optimizer, fit
@@ -271,7 +271,7 @@ def test_each_source_may_begin_in_its_own_way() -> None:
     assert traces[1].output == PLAIN.predict(["a"])[0].output
     with pytest.raises(DataError, match="one prefix for each of 2 sources, got 1"):
         PLAIN.predict(["a", "b"], prefixes=["v"])
-    with pytest.raises(InputError, match=r"take 7 symbols, but search\.max_length is 6"):
+    with pytest.raises(ConstraintError, match=r"take 7 symbols, but search\.max_length is 6"):
         PLAIN.predict(["a"], prefixes=["vvvvvvv"])
 
 

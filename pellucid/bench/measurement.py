@@ -49,8 +49,7 @@ from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.model.cells import CELLS
 from pellucid.model.device import use_threads
 from pellucid.model.memory import AttentionCache, Memory
-from pellucid.model.network import require_seq2seq
-from pellucid.model.network import parameter_count
+from pellucid.model.network import parameter_count, require_seq2seq
 from pellucid.tasks.registry import build_network
 from pellucid.training.loop import Session, Stepped, build_optimizer, fit
 from pellucid.training.session import Files, train_run

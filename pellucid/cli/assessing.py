@@ -16,9 +16,9 @@ import msgspec
 
 from pellucid.cli.messages import say
 from pellucid.cli.search_flags import SearchFlags, lexicon_of, with_settings
-from pellucid.cli.sources import STANDARD_INPUT
 from pellucid.config.settings import DataConfig, Device, Format
 from pellucid.data.examples import (
+    STANDARD_INPUT,
     BadLine,
     Example,
     ExampleFile,
@@ -233,10 +233,11 @@ def _read(part: Part, data: DataConfig, how: How) -> tuple[ExampleFile, list[str
     if not how.group:
         reading = read_examples(part.file, data, part.target)
         note = header_note(reading.examples) if is_header_unknown(part.file, data, part.target) else ""
+        shown = STANDARD_INPUT if part.file.name == STANDARD_INPUT else part.file
         if note:
-            print(f"pellucid: note: {part.file}: {note}", file=sys.stderr)
+            say(f"note: {shown}: {note}")
         if ignored := column_note(part.file, data, part.target):
-            say(f"note: {part.file}: {ignored}")
+            say(f"note: {shown}: {ignored}")
         return reading, [""] * len(reading.examples)
     if part.target is not None:
         raise InputError("--group names a column of FILE, but with --target FILE has whole lines only")

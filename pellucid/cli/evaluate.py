@@ -1,5 +1,6 @@
 """pellucid evaluate RUN [RUN ...] FILE [--json] [--html PAGE]"""
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -113,11 +114,22 @@ def _paths(given: Arguments) -> tuple[Path, ...]:
         )
     paths = (given.run, given.file, *given.more)
     check_order(paths, "evaluate")
+    _check_distinct(paths[:-1])
     if given.json and paths[-2].is_file() and not paths[-1].exists():
         raise InputError(f"--json takes no file: it prints, so that {paths[-1]} is written by --json > {paths[-1]}")
     if is_run(paths[-1]):
         raise InputError(f"{paths[-1]} is the folder of a run: the file of pairs comes last (pellucid evaluate --help)")
     return paths
+
+
+def _check_distinct(runs: Sequence[Path]) -> None:
+    """`InputError` where a folder is given twice: a run compared with itself tells nothing."""
+    first: dict[str, Path] = {}
+    for path in runs:
+        before = first.setdefault(os.path.realpath(path), path)
+        if before is not path:
+            same = "is given twice" if str(before) == str(path) else f"and {path} are one folder"
+            raise InputError(f"{before} {same}: each run is compared with the first one; name another run")
 
 
 def _plain(found: "Assessed", comparisons: "Sequence[RunComparison]", listed: int) -> dict[str, Any]:

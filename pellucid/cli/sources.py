@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, cast
 
 from pellucid.cli.messages import say
 from pellucid.config.settings import DataConfig
-from pellucid.data.examples import BadLine, Example, InputFormat
+from pellucid.data.examples import STANDARD_INPUT, BadLine, Example, InputFormat, check_first_line
 from pellucid.data.headers import config_for_file
 from pellucid.data.lines import LineStream, RecordError, line_text, read_lines
 from pellucid.decoding.streaming import PartSize, characters_of, chunked
 from pellucid.decoding.trace import Trace
-from pellucid.errors import DataError, InputError, quote
+from pellucid.errors import ConstraintError, DataError, InputError, quote
 
 if TYPE_CHECKING:
     from pellucid.decoding.predictor import Predictor
@@ -55,7 +55,7 @@ def _text(line: bytes, path: Path, number: int) -> str:
 
 
 def _check(text: str, transducer: "Predictor", where: str) -> None:
-    """`InputError` with its place for a prefix that the options or the model rule out."""
+    """`ConstraintError` with its place for a prefix that the options or the model rule out."""
     from pellucid.decoding.options import constraints_of
 
     target = transducer.vocabularies.target
@@ -66,7 +66,7 @@ def _check(text: str, transducer: "Predictor", where: str) -> None:
     except InputError as error:
         raise type(error)(f"{where}: {error}") from error
     if asked.least(0) > transducer.max_length:
-        raise InputError(
+        raise ConstraintError(
             f"{where}: the prefix and the required symbols take {asked.least(0)} symbols, but search.max_length "
             f"is {transducer.max_length}"
         )
@@ -75,8 +75,6 @@ def _check(text: str, transducer: "Predictor", where: str) -> None:
 LISTED = 5
 LONGEST = 40
 """Characters of a symbol that are told."""
-STANDARD_INPUT = "standard input"
-"""What stands for the path in messages."""
 ESCAPES = {code: ascii(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
 """What is written in place of characters that end a line, or act on a terminal."""
 ESCAPES_BUT_TABS = {code: escape for code, escape in ESCAPES.items() if chr(code) != "\t"}
@@ -128,18 +126,30 @@ def chunks(
     `trained` is how the training file was read, `known` what is known of the input beside that.
     """
     (read, parse), size, data = how, PartSize(outputs), config_for_file(trained, known.header)
+    known = known._replace(report=_report_first_line)
     if str(file) != "-":
-        yield from chunked(read(file, data, known), outputs, _characters)
+        for number, chunk in enumerate(chunked(read(file, data, known), outputs, _characters)):
+            if not number:
+                _report_first_line(check_first_line(chunk, file, data, known))
+            yield chunk
         return
     arriving = standard_input()
-    chunk = []
+    chunk, first = [], not sys.stdin.isatty()
     for item in parse(arriving, STANDARD_INPUT, data, known):
         chunk.append(item)
         if size.is_filled_by(_characters(item)) or not arriving.arrived_lines:
+            if first:
+                _report_first_line(check_first_line(chunk, None, data, known))
             yield chunk
-            chunk, size = [], PartSize(outputs)
+            chunk, size, first = [], PartSize(outputs), False
     if chunk:
         yield chunk
+
+
+def _report_first_line(note: str) -> None:
+    """Say what a person should know of the first line, if there is anything."""
+    if note:
+        say(f"note: {note}")
 
 
 def _characters(item: Item) -> int:

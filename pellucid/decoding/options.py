@@ -14,7 +14,7 @@ from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.constraints import Constraints, Lexicon
 from pellucid.decoding.streaming import Prefix
-from pellucid.errors import MAX_WORD_LENGTH, InputError, quote, suggest
+from pellucid.errors import MAX_WORD_LENGTH, ConstraintError, quote, suggest
 
 AttentionWeight = Annotated[float, Meta(ge=0.0)]
 """Weight of a source position before the weights of a step are scaled to a sum of 1."""
@@ -84,7 +84,7 @@ def constraints_of(
 
     Where each source was given its own, `first` is the number of the first source, from 0: an error names the source.
     `sources` are given where a model copies from them: then a prefix may hold symbols of its source that the vocabulary
-    lacks. `InputError` names a symbol that the model cannot write, and one that is asked for and forbidden.
+    lacks. `ConstraintError` names a symbol that the model cannot write, and one that is asked for and forbidden.
     """
     more = "; what the model can only copy can stand in a prefix alone" if sources is not None else ""
     forbidden = _ids(options.forbidden, vocabulary, "forbidden", more)
@@ -102,7 +102,7 @@ def constraints_of(
     for what, ids in [("required", required), *((what, ids) for ids, what in reversed(begun.items()))]:
         both = [vocabulary.symbol(each, ()) for each in ids if each in forbidden]
         if both:
-            raise InputError(f"{what}: the symbol {quote(both[0])} is forbidden")
+            raise ConstraintError(f"{what}: the symbol {quote(both[0])} is forbidden")
     return Constraints(np.array(forbidden, np.int64), np.array(required, np.int64), tuple(told) if any(told) else ())
 
 
@@ -120,7 +120,7 @@ def _ids(symbols: Iterable[str], vocabulary: Vocabulary, what: str, more: str = 
     """The ids of symbols, each of which the model must know."""
     for symbol in symbols:
         if symbol not in vocabulary.ids:
-            raise InputError(
+            raise ConstraintError(
                 f"{what}: the model never writes the symbol {quote(symbol)}, which is not in its training targets"
                 f"{more or _near(symbol, vocabulary.symbols)}"
             )

@@ -22,7 +22,7 @@ from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies
 from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.outputs import Spans
-from pellucid.errors import ConfigError, DataError, InputError
+from pellucid.errors import ConfigError, ConstraintError, DataError
 
 
 class Read(NamedTuple):
@@ -187,7 +187,7 @@ def greatest_length(search: SearchConfig, known: Vocabularies) -> int:
 def spans_for(read: Sequence[Read], search: SearchConfig, longest: int, constraints: Constraints) -> Spans:
     """The shortest and the longest output of each source: by number (`longest` is the greatest) and by the source.
 
-    A ratio's limit gives way to what the constraints need, a number does not: then `InputError`. Where both limits
+    A ratio's limit gives way to what the constraints need, a number does not: then `ConstraintError`. Where both limits
     cross for some sources the greatest length holds, with a warning.
     """
     symbols = np.array([len(each.source) - each.features for each in read])
@@ -200,7 +200,7 @@ def spans_for(read: Sequence[Read], search: SearchConfig, longest: int, constrai
         minimum = np.maximum(minimum, asked)
     needed = np.array([constraints.least(row) for row in range(len(read))])
     if (needed > longest).any():
-        raise InputError(
+        raise ConstraintError(
             f"the prefix and the required symbols take {needed.max()} symbols, but search.max_length is {longest}"
         )
     maximum = np.maximum(maximum, needed)

@@ -23,7 +23,7 @@ from pellucid.decoding.preprocessing import Asked, Work, copied_from, targets_of
 from pellucid.decoding.sampling import Drawing, sample
 from pellucid.decoding.streaming import Part
 from pellucid.decoding.trace import Trace
-from pellucid.errors import DataError, InputError
+from pellucid.errors import ConstraintError, DataError
 from pellucid.kernels.backend import Request, parts_given, settings_of
 from pellucid.kernels.dispatch import searches_whole_batches
 from pellucid.model.requests import request_of
@@ -119,7 +119,7 @@ class Transducer(Predictor):
         constraints = constraints_of(self.options, texts, self.tokenizers.target, self.vocabularies.target, read, first)
         for row in range(0 if part.prefixes is None else len(part.examples)):
             if constraints.least(row) > longest:
-                raise InputError(
+                raise ConstraintError(
                     f"prefix of source {part.first + row + 1}: the prefix and the required symbols take "
                     f"{constraints.least(row)} symbols, but search.max_length is {longest}"
                 )

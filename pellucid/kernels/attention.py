@@ -71,7 +71,7 @@ class ScorerGradients(NamedTuple):
 class LocationBuffers(NamedTuple):
     """Memory that the location-sensitive score works in, for one row at a time; empty for other scores."""
 
-    padded: Flat
+    pad: Flat
     """α' with N − 1 zeros around it; later, its gradient."""
     windows: Flat
     """α'_{s+j} for each place j of a filter: N rows of n numbers. Later, their gradient."""
@@ -318,7 +318,7 @@ def _location_energies(
 def _filter(scorer: Scorer, before: Flat, buffers: LocationBuffers) -> None:
     """Compute the windows of α', f = F ∗ α' and L f into the buffers."""
     n, (count, width), units = before.shape[0], scorer.filters.shape, scorer.location.shape[0]
-    padded = buffers.padded[: n + width - 1]
+    padded = buffers.pad[: n + width - 1]
     for at in range(padded.shape[0]):
         padded[at] = ZERO
     copy_(padded[width // 2 : width // 2 + n], before)
@@ -370,7 +370,7 @@ def _filter_backward(scorer: Scorer, sums: ScorerGradients, buffers: LocationBuf
     _transpose(windows, windows_t)
     gemm_add(features, windows_t, sums.filters)
     gemm(scorer.filters_t, features, windows)
-    padded = buffers.padded[: n + width - 1]
+    padded = buffers.pad[: n + width - 1]
     for at in range(padded.shape[0]):
         padded[at] = ZERO
     for place in range(width):

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from pellucid.error_messages import translate_expectation
 from pellucid.errors import RunError, abbreviate, abbreviate_reason
 from pellucid.files import open_regular, parse_json, write_atomic
-from pellucid.training.loop import Progress, Session
+from pellucid.training.loop import Progress, Session, diverged
 from pellucid.training.progress_check import check_progress
 
 MAX_HEADER = 2**24
@@ -180,8 +180,15 @@ def check_header(path: Path, network: nn.Module) -> None:
 
 
 def save_session(path: Path, session: Session, fingerprint: str) -> None:
-    """Write all that `restore_session` needs; `fingerprint` tells which data it belongs to."""
+    """Write all that `restore_session` needs; `fingerprint` tells which data it belongs to.
+
+    Raises:
+        DivergenceError: A number is not finite: the file that is there stays, from which training can go on.
+    """
     tensors, progress = _plain(_tensors_of(session)), msgspec.json.encode(session.progress).decode()
+    for name, value in sorted(tensors.items()):
+        if not bool(value.isfinite().all()):
+            raise diverged(session, f"{name} is not finite")
     notes = {
         "format": str(SESSION_FORMAT),
         "progress": progress,

@@ -220,9 +220,9 @@ def _update(session: Session, batch: Batch, rate: float, own: float) -> tuple[fl
     loss, gradients = session.gradients(batch, own)
     norm = session.optimizer.update(gradients, rate, config.clip_value, config.clip_norm)
     if not math.isfinite(norm):
-        raise _diverged(session, "the gradient is not finite")
+        raise diverged(session, "the gradient is not finite")
     if not math.isfinite(loss):
-        raise _diverged(session, "the loss is not finite")
+        raise diverged(session, "the loss is not finite")
     if session.average is not None:
         session.average.updated()
     return float(loss), norm
@@ -238,14 +238,14 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
         try:
             traces = transducer.trace(session.development)
         except NotFiniteError as error:
-            raise _diverged(session, "the outputs for the development data are not finite") from error
+            raise diverged(session, "the outputs for the development data are not finite") from error
         loss = _development_loss(session)
     references = [(example.target,) for example in session.development]
     scored = score_traces(traces, references, transducer.tokenizers)
     task = configured_task(session.config)
     metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
     if not math.isfinite(metrics["loss"]):
-        raise _diverged(session, "the loss on the development data is not finite")
+        raise diverged(session, "the loss on the development data is not finite")
     better = progress.best is None or rank(metrics, config.metric) > progress.best
     stale = 0 if better else progress.stale + 1
     session.progress = msgspec.structs.replace(
@@ -261,7 +261,7 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
     return Validated(session.progress, metrics, better, traces, session.config.task)
 
 
-def _diverged(session: Session, what: str) -> DivergenceError:
+def diverged(session: Session, what: str) -> DivergenceError:
     """The error of a training whose numbers have left the finite."""
     config, update = session.config.training, session.progress.update
     if session.checkpoint is not None and session.checkpoint[1] == update:

@@ -1,8 +1,10 @@
 """The model card: what a run's model is, in Markdown that a person reads first."""
 
+from pathlib import Path
 from typing import Any
 
 from pellucid.errors import quote
+from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
 from pellucid.tasks.registry import configured_task
 from pellucid.tasks.task import Task
@@ -40,6 +42,25 @@ def card(session: Session, log: list[dict[str, Any]]) -> str:
             "",
         ]
     )
+
+
+def is_damaged_card(path: Path, written: str) -> bool:
+    """Return whether a card is damaged: no text, cut short, or with other characters in the place of some.
+
+    A person may have changed a card, which is kept then.
+
+    Args:
+        path: The card's file.
+        written: The card as it is written for the run.
+
+    Raises:
+        RunError: It is no regular file, or cannot be read.
+    """
+    try:
+        found = read_bytes(path, limit=MAX_SETTINGS_SIZE).decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+    return "\0" in found or (found != written and (len(found) == len(written) or written.startswith(found)))
 
 
 def _about(session: Session, log: list[dict[str, Any]]) -> list[str]:

@@ -46,6 +46,8 @@ def learning_rate(config: TrainingConfig, passed: float, plateau_factor: float) 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 BLOCK = 1 << 16
 """Squares of float32 that are summed at a time: a sum of millions loses digits."""
+GREATEST_NORM = 1.8e19
+"""Norm of gradients whose squares are within float32."""
 MOMENTS = ("mean", "square")
 Turn = Callable[[Tensor, Tensor, Tensor, tuple[float, float, float, float]], None]
 
@@ -121,10 +123,11 @@ class Adam:
         return [flat[start:stop].view_as(parameter) for parameter, (start, stop) in spans]
 
     def _norm(self) -> float:
-        """The Euclidean norm of all gradients."""
+        """The Euclidean norm of all gradients; infinite where its square is beyond float32, and with it a moment."""
         starts = range(0, len(self.gradients), BLOCK)
         norms = [torch.linalg.vector_norm(self.gradients[start : start + BLOCK]) for start in starts]
-        return float(norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms)))
+        norm = float(norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms)))
+        return norm if norm < GREATEST_NORM else math.inf  # of one number alone no square was taken
 
     def _step(self, present: Sequence[int], rate: float) -> None:
         """The equations above, for the parameters that have a gradient."""

@@ -16,6 +16,7 @@ from pellucid.data.corpus import EncodedCorpus
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import greatest_length
+from pellucid.errors import RunError
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import will_compile
 from pellucid.kernels.numba_backend import is_numba_available
@@ -37,7 +38,7 @@ from pellucid.training.loop import (
     build_optimizer,
     fit,
 )
-from pellucid.training.model_card import card
+from pellucid.training.model_card import card, is_damaged_card
 from pellucid.training.optimizer import averaged
 from pellucid.training.training_data import (
     Augmented,
@@ -146,7 +147,7 @@ def _open(
         restore_session(folder / run.TRAINING, session, fingerprint)
         run.check_same_vocabularies(folder, vocabularies, config.data)
     damaged = run.damage_told(folder)
-    _mend(session, folder)
+    damaged += _mend(session, folder)
     damaged += run.loss_told(folder, session.progress)
     compiles = not session.progress.finished and config.device == "cpu" and will_compile()
     known = (*foreseen(transducer, development), *damaged)
@@ -154,21 +155,44 @@ def _open(
     return session, fingerprint, built
 
 
-def _mend(session: Session, folder: Path) -> None:
+def _mend(session: Session, folder: Path) -> list[str]:
     """Bring the run folder to where its checkpoint stands, whatever was written after it and whatever was not.
+
+    Returns:
+        A sentence about each file that was damaged and is written anew.
+
+    Raises:
+        RunError: A file is damaged that cannot be written anew.
 
     The checkpoint is written after the log and the snapshots, which may be ahead of it, and before the best model,
     which may be behind it: a best model that the process was killed before writing is that of the checkpoint.
     """
-    progress = session.progress
+    progress, told = session.progress, list[str]()
     if progress.best is not None and progress.best_update == progress.update:
         model = _best_model(session)
         if not has_content(folder / run.MODEL, model):
+            if _is_damaged(folder / run.MODEL, session):
+                told.append(f"{folder / run.MODEL} was damaged: it is written anew from the checkpoint")
             write_atomic(folder / run.MODEL, model)
     elif progress.best is not None:
         check_network(folder / run.MODEL, session.transducer.network)
     run.cut_log(folder, progress)
     snapshots.cut(folder, progress.update)
+    snapshots.check_snapshots(folder)
+    if file_exists(folder / run.CARD) and is_damaged_card(folder / run.CARD, card(session, run.read_log(folder))):
+        told.append(f"{folder / run.CARD} was damaged: it is written anew at the end of the training")
+        remove_file(folder / run.CARD)
+    return told
+
+
+def _is_damaged(model: Path, session: Session) -> bool:
+    """Whether there is a model file, and it holds no parameters of the session's network."""
+    try:
+        if file_exists(model):
+            check_network(model, session.transducer.network)
+    except RunError:
+        return True
+    return False
 
 
 def _best_model(session: Session) -> bytes:

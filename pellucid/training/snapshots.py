@@ -4,6 +4,7 @@ Each snapshot is one safetensors file, named after the validation and the update
 N symbols, E embedding, T target positions, S source positions, C candidates a step.
 """
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +30,7 @@ from pellucid.model.network import EncoderDecoder
 from pellucid.training.checkpoint import open_tensors
 from pellucid.training.run_folder import SNAPSHOTS
 
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
 NAME = re.compile(r"[0-9]+-[0-9]+\.safetensors")
 """Of a snapshot: the number of the validation, and the update."""
 PROBES = 4
@@ -47,8 +48,14 @@ MOST = 200
 class SnapshotNotes(msgspec.Struct, frozen=True):
     """What a snapshot's file holds as JSON, beside its tensors."""
 
-    format: Literal[1]
-    traces: Annotated[tuple[TraceRecord, ...], Meta(max_length=PROBES)]
+    format: Literal[2]
+    sha256: str
+    """Checksum of the tensors and the traces."""
+    traces: msgspec.Raw
+    """`Traces`, as they are written: the checksum is of these bytes."""
+
+
+Traces = Annotated[tuple[TraceRecord, ...], Meta(max_length=PROBES)]
 
 
 class Snapshot(NamedTuple):
@@ -77,7 +84,8 @@ def take(folder: Path, transducer: Predictor, traces: Sequence[Trace], at: tuple
     for number, bits in enumerate(entropies):
         tensors[f"entropy {number}"] = np.ascontiguousarray(bits, np.float32)
     # One note, for safetensors writes several in any order: the same snapshot is the same bytes.
-    notes = SnapshotNotes(FORMAT, tuple(_rounded(trace).to_record(compact=True) for trace in probes))
+    told = encode_json([_rounded(trace).to_record(compact=True) for trace in probes])
+    notes = SnapshotNotes(FORMAT, _digest(tensors, told), msgspec.Raw(told))
     make_folder(folder / SNAPSHOTS)
     validation, update = at
     path = folder / SNAPSHOTS / f"{validation:06}-{update:08}.safetensors"
@@ -104,6 +112,15 @@ def thin(folder: Path, validation: int) -> None:
     for path in _paths(folder):
         if _numbers(path)[0] % step and _numbers(path)[0] != validation:
             remove_file(path)
+
+
+def check_snapshots(folder: Path) -> None:
+    """`RunError` for the first snapshot of a run that is damaged, with what to do."""
+    for path in _paths(folder):
+        try:
+            _read(path)
+        except RunError as error:
+            raise RunError(f"{error}; remove this file to go on without it") from error
 
 
 def read_snapshots(folder: Path, beyond: int = -1) -> list[Snapshot]:
@@ -135,15 +152,26 @@ def _read(path: Path) -> Snapshot:
                 raise RunError(f"{path} is not a snapshot: it holds {name} as {info.dtype}; expected F16 or F32")
         content, notes = stored.content(), stored.notes
     try:
-        tensors = {name: _finite(name, each) for name, each in safetensors.numpy.load(content).items()}
-        told = decode_json(notes["snapshot"].encode(), SnapshotNotes)
-        traces = [Trace.from_record(record) for record in told.traces]
+        told, held = decode_json(notes["snapshot"].encode(), SnapshotNotes), safetensors.numpy.load(content)
+        tensors = {name: _finite(name, each) for name, each in held.items()}
+        traces = [Trace.from_record(record) for record in msgspec.json.decode(told.traces, type=Traces)]
         sizes = [(f"entropy {at}", (len(each.target),)) for at, each in enumerate(traces)]
         entropies = [_shaped(tensors, name, shape) for name, shape in sizes]
         source, target = (_shaped(tensors, name, (-1, -1)) for name in SIDES)
+        if _digest(held, bytes(told.traces)) != told.sha256:
+            raise ValueError("its content is not that of its checksum (sha256)")
     except (safetensors.SafetensorError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
         raise RunError(f"{path} is not a snapshot of this version of Pellucid: {abbreviate_reason(error)}") from error
     return Snapshot(_numbers(path)[1], traces, entropies, source, target)
+
+
+def _digest(tensors: Mapping[str, np.ndarray], traces: bytes) -> str:
+    """Return the checksum of a snapshot."""
+    digest = hashlib.sha256(traces)
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].shape}".encode())
+        digest.update(np.ascontiguousarray(tensors[name]).data)
+    return digest.hexdigest()
 
 
 def _finite(name: str, values: np.ndarray) -> Float[np.ndarray, "..."]:
