@@ -55,12 +55,12 @@ Records = Iterator[Record | BadLine]
 
 
 class ColumnSelection(NamedTuple):
-    """ColumnSelection to read from each record, in the order of its fields.
+    """Columns to read from each record.
 
-    `selected` maps "source", "target", "features", "group" to a name, or a number from 1. `header` says whether the first
-    line that is not blank names the columns; "auto" refuses one that seems to. `single_column` says that a record of one column
-    is a source by itself (in prediction). `max_columns` is how many columns a record has at most; 0 sets no limit.
-    `header_given`: the user specified the header of this input. `report` receives notes about its first line.
+    `selected` maps "source", "target", "features" and "group" to a name, or a number from 1. `header`: the first
+    non-blank line names the columns; "auto" refuses one that seems to. `single_column`: a record of one column is a
+    source (in prediction). `max_columns`: maximum number of columns of a record; 0 is no limit. `header_given`: the
+    user specified the header of this input. `report` receives notes about its first line.
     """
 
     selected: dict[str, str]
@@ -246,7 +246,7 @@ def _names_source(row: Record, columns: ColumnSelection, name: str) -> bool:
 
 
 def _report_inherited_header(row: Record, source: int, columns: ColumnSelection, name: str) -> None:
-    """Report a first line that is read as a header only because the training file had one, and looks like an example."""
+    """Report a first line that looks like an example but is read as a header, as in the training file."""
     numbered = all(column_number(column) is not None for column in columns.selected.values())
     if (
         numbered
