@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -271,6 +271,19 @@ class Trace:
         """The source and its output, on one line."""
         return f"{self.text} → {self.output}"
 
+    def __getstate__(self) -> list[Any]:
+        """Return the fields, for pickle and copies; None stands for the identity that tags have as attention."""
+        own = self.per_position and _is_own_positions(self.attention, self.features)
+        return [None if own and each.name == "attention" else getattr(self, each.name) for each in fields(self)]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        """Set the fields of a copy."""
+        for field, value in zip(fields(self), state, strict=True):
+            object.__setattr__(self, field.name, value)
+        if self.attention is None:
+            weights = own_positions(len(self.target), len(self.source), self.features)
+            object.__setattr__(self, "attention", weights)
+
 
 def own_positions(steps: int, positions: int, features: int) -> Float[np.ndarray, "T S"]:
     """Return the weights of tags, each of which looks at its own position: an identity in T + S numbers of memory."""
@@ -280,6 +293,15 @@ def own_positions(steps: int, positions: int, features: int) -> Float[np.ndarray
     if features < positions:
         diagonal[steps - 1 + features] = 1
     return np.lib.stride_tricks.sliding_window_view(diagonal, positions)[::-1]
+
+
+def _is_own_positions(weights: Float[np.ndarray, "T S"], features: int) -> bool:
+    """Return whether weights are those of `own_positions`, and so stand for T + S numbers of memory."""
+    number = weights.itemsize
+    if weights.dtype != np.float32 or weights.ndim != 2 or weights.strides != (-number, number) or not weights.size:
+        return False
+    expected = own_positions(*weights.shape, features)  # by these strides, the first row and column tell the others
+    return np.array_equal(weights[0], expected[0]) and np.array_equal(weights[:, 0], expected[:, 0])
 
 
 def _written(value: float, compact: bool) -> float:
