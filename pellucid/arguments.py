@@ -8,12 +8,13 @@ signature documents is what is checked.
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, MappingView, Sequence, Set, Sized
 from dataclasses import fields
 from errno import ENAMETOOLONG
 from functools import cache
 from math import isfinite
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -23,6 +24,10 @@ from pellucid.wording import UNIONS, abbreviated, choice_hint, expectation, list
 
 SURROGATES = re.compile("[\ud800-\udfff]")
 """Halves of characters, which no file in UTF-8 holds."""
+MAX_ITEMS = 2**20
+"""Items that are taken of an iterable that does not know its length, and of a mapping that is no dict."""
+MAX_PATHS = 2**12
+"""The same of paths, each of which the system is asked about."""
 ONE_VALUE = (str, bytes, bytearray, memoryview, Mapping)
 """Iterable types that are one value, not a list of items."""
 
@@ -215,21 +220,39 @@ def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
         fits = isinstance(value, str) and str in (kinds[0], *get_args(kinds[0]))
         hint = f"; put one text into a list: [{abbreviated(value)}]" if fits else ""
         raise MismatchError(noun_of(kind), value, hint)
-    if isinstance(value, Set):
+    if isinstance(value, Set) and not isinstance(value, MappingView):  # views of a dict have its order
         raise MismatchError(noun_of(kind), value, ": a set has no order")
     if getattr(value, "ndim", None) == 0:  # a scalar of NumPy, of which some can be iterated over
         raise MismatchError(noun_of(kind), value)
     try:
-        items = _taken(value) if isinstance(value, Iterator) else iter(cast(Iterable[object], value))
+        items = _bounded(value, kind)
     except TypeError:
         raise MismatchError(noun_of(kind), value) from None
     if origin is tuple and kinds[-1] is not Ellipsis:
-        given = list(items)
+        given = list(itertools.islice(items, len(kinds) + 1))
         if len(given) != len(kinds):
             raise MismatchError(noun_of(kind), value)
         return tuple(_convert_all(given, kinds))
     converted = _convert_all(items, itertools.repeat(kinds[0]))
     return tuple(converted) if origin is tuple else converted
+
+
+def _bounded(value: object, kind: Any) -> Iterator[object]:  # noqa: ANN401
+    """Return the items of an iterable; a mismatch where an endless one would have more and more of them."""
+    items = _taken(value) if isinstance(value, Iterator) else iter(cast(Iterable[object], value))
+    if type(value) in (list, tuple):
+        return items
+    paths = any(each is Path or Path in get_args(each) for each in get_args(kind))
+    most = max(MAX_PATHS if paths else MAX_ITEMS, len(value) if isinstance(value, Sized) else 0)
+    error = MismatchError(f"{noun_of(kind)} with at most {most:,} items", value)
+    return itertools.chain(itertools.islice(items, most), _refused(items, error))
+
+
+def _refused(items: Iterator[object], error: MismatchError) -> Iterator[object]:
+    """Raise the error if there is an item left."""
+    for _ in items:
+        raise error
+    yield from ()
 
 
 def _convert_all(values: Iterable[object], kinds: Iterable[object], places: Iterable[Any] = ()) -> list[Any]:
@@ -248,9 +271,23 @@ def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN40
     """Return a dict of converted keys and values."""
     if not isinstance(value, Mapping):
         raise MismatchError(noun_of(kind), value)
+    table = finite_dict(value)
     keys, values = (itertools.repeat(each) for each in get_args(kind))
-    names = [f"[{abbreviated(key)}]" for key in value]
-    return dict(zip(_convert_all(value, keys, names), _convert_all(value.values(), values, names), strict=True))
+    names = [f"[{abbreviated(key)}]" for key in table]
+    return dict(zip(_convert_all(table, keys, names), _convert_all(table.values(), values, names), strict=True))
+
+
+def finite_dict(value: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a mapping as a dict; a `MismatchError` where it yields more items than its length says."""
+    if isinstance(value, MappingProxyType) and isinstance(copied := getattr(value, "copy", dict)(), dict):
+        value = copied
+    if type(value) is dict:
+        return dict(value)
+    most = dict.__len__(value) if isinstance(value, dict) else min(len(value), MAX_ITEMS)
+    table = dict(itertools.islice(value.items(), most + 1))
+    if len(table) > most:
+        raise MismatchError(f"{noun_of(Mapping[str, Any])} with at most {most:,} keys", value)
+    return table
 
 
 def _convert_named_tuple(value: object, kind: Any) -> Any:  # noqa: ANN401

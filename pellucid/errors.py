@@ -52,6 +52,10 @@ class DataError(InputError):
     """A file or a line that cannot be read as examples."""
 
 
+class BadLineError(DataError):
+    """A line that cannot be read as an example, where `data.on_bad_line` is "stop"."""
+
+
 class RunError(InputError):
     """A run folder that is missing, incomplete, foreign, or cannot be written."""
 

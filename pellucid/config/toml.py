@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -13,7 +14,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 import msgspec
 import tomli_w
 
-from pellucid.arguments import convert_argument, convert_setting
+from pellucid.arguments import MismatchError, convert_argument, convert_setting, finite_dict
 from pellucid.config.presets import EVERY_SIZE, PRESETS
 from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, Task
 from pellucid.config.validation import check_agreement
@@ -111,9 +112,11 @@ def _given(settings: object, struct: type[Settings], prefix: str = "") -> dict[s
         if isinstance(settings, struct):
             table = {name: getattr(settings, name) for name in fields}
         elif isinstance(settings, Mapping):
-            table = dict(settings.items())
+            table = finite_dict(settings)
         else:
             raise ConfigError(f"{prefix.rstrip('.')}: expected a table, got {abbreviated(settings)}")
+    except MismatchError as error:
+        raise ConfigError(error.told(prefix.rstrip(".")).removeprefix(": ")) from None
     except ConfigError:
         raise
     except Exception as error:  # whatever a mapping's own methods may raise
@@ -169,13 +172,27 @@ def flattened(config: Config) -> dict[str, Any]:
 
 
 def differences(saved: Config, wanted: Config) -> list[str]:
-    """One line for each setting that differs: "encoder.num_layers: 1 in the run, 2 now"."""
+    """One line for each setting that differs: "training.patience: 0 (never) in the run, 2 now"."""
     now = flattened(wanted)
     return [
-        f"{key}: {quote(value)} in the run, {quote(now[key])} now"
+        f"{key}: {_shown(key, value)} in the run, {_shown(key, now[key])} now"
         for key, value in flattened(saved).items()
         if value != now[key]
     ]
+
+
+ZERO = re.compile(r"\b0 (?:=|is|uses|(?P<derives>derives it)) (?P<meaning>[^.;)]+)")
+"""What the docstring of a setting says of the value 0."""
+
+
+def _shown(key: str, value: object) -> str:
+    """Return a value as a message shows it; a 0 that stands for something else with its meaning."""
+    section, _, name = key.rpartition(".")
+    struct = {field.name: field.type for field in msgspec.structs.fields(Config)}[section] if section else Config
+    found = ZERO.search(_field_docstrings(struct)[name]) if value == 0 and not isinstance(value, bool) else None
+    if found is None:
+        return quote(value)
+    return f"{quote(value)} ({'derived ' if found['derives'] else ''}{found['meaning']})"
 
 
 def to_toml(config: Config) -> str:

@@ -28,7 +28,7 @@ from pellucid.data.readers import (
     without_last,
 )
 from pellucid.data.tokenizers import Segmenter, Segmenters, segmenters
-from pellucid.errors import ConfigError, DataError, parse_whole_number, quote
+from pellucid.errors import BadLineError, ConfigError, DataError, parse_whole_number, quote
 
 
 def pair_fault(source: str, target: str, sides: Segmenters, config: DataConfig) -> str:
@@ -97,7 +97,7 @@ __all__ = [
 
 COLUMNS = ("source_column", "target_column", "features_column")
 PAIR = ("source", "target", "features")
-SKIP = 'data.on_bad_line = "skip" (--on-bad-line skip) leaves such lines out and counts them'
+SKIP = 'data.on_bad_line = "skip" leaves such lines out and counts them'
 
 
 class Example(NamedTuple):
@@ -293,7 +293,7 @@ def _read(records: Records, config: DataConfig, name: str, whole: str, below: st
                 continue
             bad = BadLine(name, record.line, reason)
         if config.on_bad_line == "stop":
-            raise DataError(str(bad), SKIP)
+            raise BadLineError(f"{bad}; {SKIP}")
         reading.bad.append(bad)
     reading = reading._replace(blank=blank)
     if not reading.examples:

@@ -135,7 +135,17 @@ TYPE_NAMES: Mapping[torch.dtype, str] = {torch.float32: "F32", torch.float64: "F
 
 def network_file(network: nn.Module) -> bytes:
     """Return the content of a file of the parameters alone; the same parameters are the same bytes."""
-    return safetensors.torch.save(_plain(network.state_dict()), {"format": str(FORMAT)})
+    return _content(_plain(network.state_dict()), {"format": str(FORMAT)})
+
+
+def _content(tensors: dict[str, Tensor], notes: dict[str, str]) -> bytes:
+    """Return the content of a file of tensors; `RunError` where there is no memory for it."""
+    try:
+        return safetensors.torch.save(tensors, notes)
+    except BaseException as error:  # safetensors has no error of its own for this: it panics
+        if type(error).__name__ != "PanicException" and not isinstance(error, MemoryError):
+            raise
+        raise RunError("not enough memory to write the parameters: a smaller network or batch needs less") from error
 
 
 def load_network(path: Path, network: nn.Module) -> None:
@@ -172,7 +182,7 @@ def save_session(path: Path, session: Session, fingerprint: str) -> None:
         "fingerprint": fingerprint,
         "sha256": _digest(tensors, progress),
     }
-    write_atomic(path, safetensors.torch.save(tensors, notes))
+    write_atomic(path, _content(tensors, notes))
 
 
 def restore_session(path: Path, session: Session, fingerprint: str) -> None:
