@@ -10,6 +10,7 @@ import sys
 from collections import UserList, UserString
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,12 @@ from pellucid.config.settings import Amount, Config, Device, SearchConfig, Seed,
 from pellucid.config.toml import build_config, load_config, validate_config
 from pellucid.data.examples import Example
 from pellucid.decoding.constraints import Lexicon
+from pellucid.decoding.ensemble import Ensemble
+from pellucid.decoding.inference import Members
 from pellucid.decoding.options import Options
 from pellucid.decoding.predictor import Prefixes, Probability
 from pellucid.decoding.sampling import Drawing
+from pellucid.decoding.transducer import Transducer
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, ConfigError, InputError
 
@@ -403,3 +407,52 @@ def test_a_sequence_whose_items_never_end_ends_at_its_length_or_is_refused() -> 
     with pytest.raises(ArgumentError, match=r"^sources: expected a list of texts, got <.*Unending object") as caught:
         convert_argument("sources", Unending(), Iterable[str])
     assert "raises" not in str(caught.value)
+
+
+class EndlessTable(Mapping[str, Any]):
+    """A mapping that is never done telling its keys."""
+
+    def __getitem__(self, key: str) -> int:
+        return 1
+
+    def __len__(self) -> int:
+        return 2
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, count())
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "message"),
+    [
+        (repeat("run"), str | Path | Sequence[str | Path], "a path or a list of paths with at most 4,096 items"),
+        (repeat("a"), tuple[str, ...], "a list of texts with at most 1,048,576 items"),
+        (repeat("a"), tuple[str, str], "a tuple of 2 texts"),
+        (EndlessTable(), Mapping[str, int], "a mapping (dict) with at most 2 keys"),
+    ],
+)
+def test_what_is_endless_is_told(value: object, kind: object, message: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(f"x: expected {message}, got")):
+        convert_argument("x", value, kind)
+
+
+def test_endless_settings_are_told() -> None:
+    for settings, key in (({"data": EndlessTable()}, "data: "), (EndlessTable(), "")):
+        with pytest.raises(ConfigError, match=rf"^it: {key}expected a mapping \(dict\) with at most 2 keys"):
+            build_config(settings, "it")
+
+
+def test_the_keys_of_a_dict_have_an_order() -> None:
+    assert convert_argument("x", {"b": 1, "a": 2}.keys(), Iterable[str]) == ["b", "a"]
+    assert convert_argument("x", {"b": 1, "a": 2}.keys(), tuple[str, ...]) == ("b", "a")
+
+
+def test_only_an_ensemble_has_members() -> None:
+    members = Members((PLAIN.network,), (torch.zeros(8, dtype=torch.int64),), (8,), (None,))
+    with pytest.raises(ArgumentError, match=r"^members: a Transducer has one network.*pellucid\.load"):
+        Transducer(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members)
+    with pytest.raises(ArgumentError, match=r"^members: expected a table, an order and an id of each network"):
+        Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members._replace(beyond=()))
+    with pytest.raises(ArgumentError, match=r"^members: expected one model at least, got none"):
+        Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network)
+    assert Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members).is_ensemble

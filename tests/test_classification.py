@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -38,6 +39,12 @@ def test_one_by_one_as_all_together(task: Task) -> None:
         assert own.target == trace.target and own.task == task and own.finished
         np.testing.assert_allclose(own.attention, trace.attention, atol=1e-5)
         np.testing.assert_allclose(own.log_probabilities, trace.log_probabilities, atol=1e-5)
+
+
+def test_tags_of_a_long_source_are_predicted_in_little_memory() -> None:
+    trace = load(task_run("tag").run).predict(["ab" * 400])[0]
+    assert trace.attention.tolist() == np.eye(800).tolist()
+    assert len(pickle.dumps(trace)) < 400_000  # the identity alone would take 2,560,000
 
 
 def test_a_trace_of_each_task() -> None:

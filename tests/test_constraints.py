@@ -1,5 +1,8 @@
 """Constraints: they hold in every output of every search, and a text that the model cannot write is refused."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import SEEDS, WIDTH, batches, few, vocabulary
 from small_searches import KINDS, SCORES, SYMBOLS, Asked, every_output, forced, network_like, ranked, searched
+from test_transducer import PLAIN, transducer_of
 
 from pellucid.data.batches import Batch
+from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding import options
@@ -19,7 +24,7 @@ from pellucid.decoding.inference import begin
 from pellucid.decoding.options import Options, constraints_of
 from pellucid.decoding.outputs import Spans
 from pellucid.decoding.sampling import Drawing, sample
-from pellucid.errors import ConstraintError
+from pellucid.errors import ConfigError, ConstraintError, InputError
 
 KIND = st.sampled_from(KINDS)
 LONGEST = 5
@@ -142,3 +147,38 @@ def test_nothing_is_like_an_endless_symbol(monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(ConstraintError, match="the model never writes the symbol"):
             constraints_of(Options(required=(symbol,)), [], CHARACTERS, LETTERS)
     assert max(lengths) == 1
+
+
+def test_a_lattice_is_of_searches_alone() -> None:
+    model = PLAIN.with_options(Options(lattice=True))
+    assert model.predict(["abc"])[0].lattice is not None and model.nbest(["abc"], 2)[0][0].lattice is not None
+    with pytest.raises(ConfigError, match=r"options\.lattice: sampling considers no other hypotheses"):
+        model.sample(["abc"], Drawing())
+    with pytest.raises(ConfigError, match=r"options\.lattice: scoring given targets considers no other hypotheses"):
+        model.force([Example("abc", "v")])
+
+
+@pytest.mark.parametrize("limit", [{"min_length": 2}, {"min_length_ratio": 1.0}])
+def test_an_output_that_cannot_be_is_refused_by_every_decoding(limit: dict[str, Any]) -> None:
+    forbidden = Options(forbidden=tuple("vwxyz"))
+    free = transducer_of({"search": {"max_length": 4}}).with_options(forbidden)
+    for traces in (free.predict(["abc"]), *free.nbest(["abc"], 3), *free.sample(["abc"], Drawing(samples=2))):
+        assert all(trace.output == "" and trace.finished for trace in traces)
+    bound = transducer_of({"search": {"max_length": 4, **limit}}).with_options(forbidden)
+    decodings: tuple[Callable[[], object], ...] = (
+        lambda: bound.predict(["abc"]),
+        lambda: bound.with_beam(3).predict(["abc"]),
+        lambda: bound.nbest(["abc"], 3),
+        lambda: bound.sample(["abc"], Drawing(samples=2)),
+    )
+    for decode in decodings:
+        with pytest.raises(InputError, match=r"^forbidden: all 5 symbols .* but the output of source 1 has at least"):
+            decode()
+    some = bound.with_options(Options(forbidden=tuple("vwxy")))
+    assert set(some.predict(["abc"])[0].output) == {"z"}
+
+
+def test_what_a_model_can_only_copy_is_not_forbidden() -> None:
+    settings = {"decoder": {"pointer_generator": True}, "search": {"max_length": 4, "min_length": 2}}
+    model = transducer_of(settings).with_options(Options(forbidden=tuple("vwxyz")))
+    assert set(model.predict(["abc"])[0].output) <= set("abc")

@@ -102,3 +102,8 @@ def test_the_targets_of_a_lexicon_do_not_change() -> None:
     assert lexicon.targets == {"a": ("b",)}
     for again in (pickle.loads(pickle.dumps(lexicon)), copy.deepcopy(lexicon), replace(lexicon)):
         assert again == lexicon and hash(again) == hash(lexicon)
+
+
+def test_a_target_that_stands_twice_counts_once() -> None:
+    lexicon = Lexicon({"a": ("Q", "R", "Q")})
+    assert lexicon.targets["a"] == ("Q", "R") and lexicon == Lexicon({"a": ("Q", "R")})

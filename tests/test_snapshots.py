@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors
+import safetensors.numpy
+import torch
 from tasks import task_run
 from trained_runs import copies_run, copy_of, digits_run, train_to_end
 from viewed import begun_run, resume
@@ -132,3 +134,13 @@ def test_a_spoilt_one_is_told(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(RunError, match="is not a whole safetensors file"):
         read_snapshots(folder)
+
+
+def test_vectors_beyond_float16_are_the_greatest_that_it_holds(tmp_path: Path) -> None:
+    model = load(copies_run().run)
+    with torch.no_grad():
+        model.network.encoder.table.weight.fill_(1e30)
+    take(tmp_path, model, read_snapshots(copies_run().run)[0].traces, (1, 1))
+    (kept,) = (tmp_path / SNAPSHOTS).iterdir()
+    vectors = safetensors.numpy.load_file(kept)["source"]
+    assert vectors.size and (vectors == np.finfo(np.float16).max).all()

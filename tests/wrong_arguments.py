@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections import UserList, UserString
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -189,6 +189,8 @@ def calls(run: str, pairs: str) -> dict[str, Call]:
         "Transducer.network": lambda v: pellucid.Transducer(model.config, model.vocabularies, v),
         "Transducer.options": lambda v: pellucid.Transducer(model.config, model.vocabularies, model.network, v),
         "Ensemble.members": lambda v: pellucid.Ensemble(model.config, model.vocabularies, model.network, members=v),
+        "Transducer.members": lambda v: pellucid.Transducer(model.config, model.vocabularies, model.network, members=v),
+        **{f"Trace[{each.name}].trace": partial(shown, trace, each.name) for each in fields(pellucid.Trace)},
         "Painted.step": lambda v: pellucid.Painted(v, (1.0,)),
         "Painted.weights": lambda v: pellucid.Painted(0, v),
         "Lexicon.targets": pellucid.Lexicon,
@@ -201,6 +203,13 @@ def calls(run: str, pairs: str) -> dict[str, Call]:
 def names_of(struct: type[msgspec.Struct]) -> list[str]:
     """The names of a struct's fields."""
     return [field.name for field in msgspec.structs.fields(struct)]
+
+
+def shown(trace: pellucid.Trace, name: str, value: object) -> object:
+    """A trace with one field that a program has set, as JSON and as a page."""
+    changed: Any = {name: value}
+    mine = replace(trace, **changed)
+    return mine.to_json(), mine._repr_html_()
 
 
 def drawn(model: pellucid.Predictor, name: str, value: object) -> object:

@@ -17,7 +17,7 @@ from io import TextIOWrapper
 from typing import TextIO, cast
 
 from pellucid.cli.messages import abandon, optional, say, use_messages
-from pellucid.errors import InputError, quote, suggest
+from pellucid.errors import BadLineError, InputError, quote, suggest
 from pellucid.files import os_error_text
 from pellucid.version import __version__
 
@@ -84,6 +84,8 @@ def _guarded(given: list[str]) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
+    except BadLineError as error:
+        return _complain(*map(str, error.args), "the flag of this setting is --on-bad-line skip")
     except InputError as error:
         return _complain(*map(str, error.args))
     except KeyboardInterrupt:

@@ -28,7 +28,7 @@ from pellucid.data.readers import (
     split_last_field,
 )
 from pellucid.data.tokenizers import Tokenizer, Tokenizers, build_tokenizers
-from pellucid.errors import ConfigError, DataError, parse_whole_number, quote
+from pellucid.errors import BadLineError, ConfigError, DataError, parse_whole_number, quote
 
 
 def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataConfig) -> str:
@@ -114,7 +114,7 @@ __all__ = [
 
 COLUMN_SETTINGS = ("source_column", "target_column", "features_column")
 PAIR_ROLES = ("source", "target", "features")
-SKIP_HINT = 'data.on_bad_line = "skip" (--on-bad-line skip) skips and counts such lines'
+SKIP_HINT = 'data.on_bad_line = "skip" skips and counts such lines'
 
 
 class Example(NamedTuple):
@@ -457,7 +457,7 @@ def _collect_examples(
                 continue
             bad = BadLine(name, record.line, reason)
         if config.on_bad_line == "stop":
-            raise DataError(str(bad), SKIP_HINT)
+            raise BadLineError(f"{bad}; {SKIP_HINT}")
         reading.bad.append(bad)
     reading = reading._replace(blank=blank)
     if not reading.examples:

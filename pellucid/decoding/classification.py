@@ -25,7 +25,7 @@ from pellucid.decoding.outputs import CANDIDATES, Decoded, array
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import Asked, Work
 from pellucid.decoding.streaming import Part
-from pellucid.decoding.trace import Trace
+from pellucid.decoding.trace import Trace, own_positions
 from pellucid.errors import ConfigError, DataError, quote
 from pellucid.model.reader import EncoderOnlyModel
 from pellucid.tasks.task_settings import get_task_settings
@@ -189,8 +189,8 @@ def _found(best: Best, rank: int, seen: Seen) -> Found:
 
 
 def _own_places(answers: int, rows: int) -> Float[np.ndarray, "B T T"]:
-    """Weights of answers that each look at their own position: one identity, which all rows share."""
-    return np.broadcast_to(np.eye(answers, dtype=np.float32), (rows, answers, answers))
+    """Return weights of answers that each look at their own position: one identity, which all rows share."""
+    return np.broadcast_to(own_positions(answers, answers, 0), (rows, answers, answers))
 
 
 def _as_given(trace: Trace, text: str, symbols: Sequence[str], known: Container[str]) -> Trace:

@@ -29,7 +29,8 @@ class Lexicon(CheckedFields):
     def __post_init__(self) -> None:
         """Keep a view of the targets that nobody can change: the hash is that of the content."""
         super().__post_init__()
-        object.__setattr__(self, "targets", MappingProxyType(self.targets))
+        targets = {source: tuple(dict.fromkeys(each)) for source, each in self.targets.items()}
+        object.__setattr__(self, "targets", MappingProxyType(targets))
 
     def __reduce__(self) -> tuple[type["Lexicon"], tuple[dict[str, tuple[str, ...]], tuple[BadLine, ...]]]:
         """Return how a copy is made, which a view of a dict alone cannot be."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import torch
@@ -12,12 +12,11 @@ from torch import Tensor
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.decoding.beam_search import Found, Wanted, stepwise
-from pellucid.decoding.inference import NO_MEMBERS, Alone, Members, Together
+from pellucid.decoding.inference import Alone, Members, Together
 from pellucid.decoding.outputs import Limits, spans_of
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import Work
 from pellucid.decoding.transducer import Transducer
-from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.model.network import Network, tagged
 
@@ -35,12 +34,13 @@ class Ensemble(Transducer):
     It reads every symbol that some member knows; a member reads what it does not know itself as unknown.
     """
 
+    combines_networks: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         """Refuse fields of another type, and an ensemble of no models; `pellucid.load` makes one of runs."""
         super().__post_init__()
-        if not issubclass(type(self.members), Members) or not self.members.networks:
-            shown = describe_value(self.members) if self.members is not NO_MEMBERS else "none"
-            raise ArgumentError(f"members: expected one model at least, got {shown}")
+        if not self.members.networks:
+            raise ArgumentError("members: expected one model at least, got none")
 
     def joined(self, members: Sequence[Alone]) -> Together:
         """All members' hypotheses as one."""

@@ -7,14 +7,16 @@ positions, V symbols that can be written (with copying, positions of the source 
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from pellucid.arguments import convert_argument
 from pellucid.decoding.outputs import closed_symbols
-from pellucid.errors import RunError
+from pellucid.error_messages import describe_value
+from pellucid.errors import ArgumentError, RunError
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import AttentionCache, Memory, State
 from pellucid.model.network import Network, require_seq2seq
@@ -158,6 +160,18 @@ class Members(NamedTuple):
 
 
 NO_MEMBERS = Members((), (), (), ())
+
+
+def check_members(members: object) -> None:
+    """Raise an `ArgumentError` for what is no `Members`, and for parts that are not of one length."""
+    hint = "; pellucid.load([...]) makes an ensemble of run folders"
+    if not issubclass(type(members), Members):
+        raise ArgumentError(f"members: expected Members, got {describe_value(members)}{hint}")
+    parts = cast(Members, members)
+    if not all(issubclass(type(part), tuple) for part in parts) or len({len(part) for part in parts}) > 1:
+        raise ArgumentError(f"members: expected a table, an order and an id of each network{hint}")
+    for at, network in enumerate(parts.networks):
+        convert_argument(f"members.networks[{at}]", network, Network)
 
 
 def _own(

@@ -40,13 +40,14 @@ class Options(CheckedFields):
     prefix: str = ""
     """A text that every output begins with."""
     forbidden: tuple[str, ...] = ()
-    """Symbols that no output holds."""
+    """Symbols that no output holds. Where these are all, outputs are empty: `InputError` if search asks for more."""
     required: tuple[str, ...] = ()
-    """Symbols that every output holds, where its greatest length has room for them."""
+    """Symbols that every output holds. `InputError` if `search.max_length` has no room for them and the prefix; the
+    limit of `search.max_length_ratio` gives way."""
     lexicon: Lexicon | None = None
     """Where sources are looked up before the model is asked."""
     lattice: bool = False
-    """Whether each trace holds everything that the beam considered."""
+    """Whether each trace holds everything that the beam considered. `ConfigError` for samples and given targets."""
     painted: tuple[Painted, ...] = ()
     """Rows that replace attention at some steps of every hypothesis."""
     masked: tuple[int, ...] = ()

@@ -30,13 +30,14 @@ from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, Vocabularies
 from pellucid.decoding.answers import examples_of, looked_up, nothing, shared
 from pellucid.decoding.beam_search import Found, finite_outputs
 from pellucid.decoding.candidate_scorer import score_of
-from pellucid.decoding.inference import NO_MEMBERS, Members, all_evaluating
+from pellucid.decoding.inference import NO_MEMBERS, Members, all_evaluating, check_members
 from pellucid.decoding.options import NO_OPTIONS, Options
 from pellucid.decoding.preprocessing import (
     Asked,
     Read,
     Work,
     batched,
+    check_minimum,
     greatest_length,
     ids_of,
     read_example,
@@ -80,6 +81,7 @@ class Predictor(ABC):
         kinds = {"config": Config, "vocabularies": Vocabularies, "network": Network, "options": Options, "name": str}
         for name, kind in kinds.items():
             convert_argument(name, getattr(self, name), kind)
+        check_members(self.members)
 
     @cached_property
     def tokenizers(self) -> Tokenizers:
@@ -272,6 +274,7 @@ class Predictor(ABC):
     def force(self, examples: Iterable[Example]) -> list[Trace] | Iterator[Trace]:
         """Score given pairs: a Trace of each target as though it had been decoded.
 
+        Of the options, given attention alone counts: constraints and a lexicon are of what a model writes itself.
         A target symbol that the model does not know counts as the unknown one; its position stands in
         `unknown_target`. `DataError` for an empty source.
         """
@@ -307,6 +310,8 @@ class Predictor(ABC):
                 source, lengths = sources.pad(rows)
                 own = [read[row] for row in rows.tolist()]
                 spans = spans_for(own, self.config.search, self.max_length, asked.constraints.take(rows))
+                if self._forbids_all(asked):
+                    check_minimum(own, spans, rows + part.first, self.vocabularies.target, self._copies)
                 positions = torch.tensor([len(each.source) for each in own], device=device)
                 work = Work(rows, source.to(device), lengths.to(device), spans, positions, part.first)
                 for row, found in zip(rows.tolist(), finite_outputs(decode(work), self.name), strict=True):
@@ -316,6 +321,15 @@ class Predictor(ABC):
             traces[row] if row in traces else [self._trace(each, None, 1, asked.constraints.begun(row))]
             for row, each in enumerate(read)
         ]
+
+    @property
+    def _copies(self) -> bool:
+        """Whether outputs may hold symbols of the source that the vocabulary lacks."""
+        return self.config.decoder.pointer_generator
+
+    def _forbids_all(self, asked: Asked) -> bool:
+        """Whether every symbol of the vocabulary is forbidden."""
+        return len(np.unique(asked.constraints.forbidden)) == len(self.vocabularies.target.symbols)
 
     @cached_property
     def _names(self) -> np.ndarray:

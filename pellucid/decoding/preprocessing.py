@@ -19,7 +19,7 @@ from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import extend_sources, input_symbols
 from pellucid.data.target_encoding import pair_encoder
 from pellucid.data.tokenizers import Tokenizers
-from pellucid.data.vocabulary import EOS, UNK, Vocabularies
+from pellucid.data.vocabulary import EOS, UNK, Vocabularies, Vocabulary
 from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.outputs import Spans
 from pellucid.errors import ConfigError, ConstraintError, DataError
@@ -208,3 +208,23 @@ def spans_for(read: Sequence[Read], search: SearchConfig, longest: int, constrai
         told = "for some sources the shortest output of search is beyond the longest: the longest holds"
         warnings.warn(told, stacklevel=2)
     return Spans(np.minimum(minimum, maximum), maximum)
+
+
+def check_minimum(
+    read: Sequence[Read], spans: Spans, numbers: Int[np.ndarray, " B"], vocabulary: Vocabulary, copies: bool
+) -> None:
+    """Raise an `InputError` where a shortest output is asked for, but every symbol of the vocabulary is forbidden.
+
+    Args:
+        read: The sources of a batch.
+        spans: The shortest and the longest output of each.
+        numbers: The number of each, from 0, among all that are given.
+        vocabulary: The symbols that the model writes.
+        copies: Whether it also copies symbols of the source that the vocabulary lacks.
+    """
+    for each, least, number in zip(read, spans.minimum.tolist(), numbers.tolist(), strict=True):
+        if least > 0 and not (copies and any(symbol not in vocabulary.ids for symbol in each.source[each.features :])):
+            raise ConstraintError(
+                f"forbidden: all {len(vocabulary.symbols)} symbols that the model writes are forbidden, but the output "
+                f"of source {number + 1} has at least {least} (search.min_length, search.min_length_ratio)"
+            )

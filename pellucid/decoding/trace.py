@@ -3,9 +3,9 @@
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast, get_args, get_origin
 
 import numpy as np
 from jaxtyping import Float
@@ -32,9 +32,10 @@ from pellucid.decoding.trace_schema import (
     float32_array,
     list_array,
     restore_log_probabilities,
+    shown_shape,
 )
-from pellucid.error_messages import choice_message
-from pellucid.errors import DataError, quote
+from pellucid.error_messages import choice_message, describe_value
+from pellucid.errors import ArgumentError, DataError, quote
 from pellucid.tasks.task_settings import get_task_settings, is_task, task_names
 
 
@@ -171,8 +172,16 @@ class Trace:
         return cls._restored(decode_record(text))
 
     def to_record(self, compact: bool = False) -> TraceRecord:
-        """Return the JSON form as a struct; `compact` as for `to_json`."""
+        """Return the JSON form as a struct; `compact` as for `to_json`.
+
+        Raises:
+            ArgumentError: A field that a program has set is of another type, or of another shape than the others tell.
+        """
         compact = convert_argument("compact", compact, bool)
+        return checked_fields(self)._record(compact)
+
+    def _record(self, compact: bool) -> TraceRecord:
+        """Return the JSON form of fields that fit."""
         write, attends = encode_array if compact else list_array, not self.per_position
         likely = self.log_probabilities.astype(np.float64)
         return TraceRecord(
@@ -259,17 +268,95 @@ class Trace:
     def save(self, path: str | Path) -> None:
         """Write it as what the name ends with: .html (the page), .svg, .png, .json, or .tex (TikZ).
 
-        `InputError` for another ending, and where the system refuses.
+        `InputError` for another ending, and where the system refuses; `ArgumentError` for fields that `to_record`
+        refuses.
         """
-        registered_trace_display().save(self, convert_argument("path", path, str | Path))
+        registered_trace_display().save(checked_fields(self), convert_argument("path", path, str | Path))
 
     def _repr_html_(self) -> str:
         """Return the page of this trace in a frame, for a notebook."""
-        return registered_trace_display().html(self)
+        return registered_trace_display().html(checked_fields(self))
 
     def __str__(self) -> str:
         """The source and its output, on one line."""
         return f"{self.text} → {self.output}"
+
+    def __getstate__(self) -> list[Any]:
+        """Return the fields, for pickle and copies; None stands for the identity that tags have as attention."""
+        own = self.per_position and _is_own_positions(self.attention, self.features)
+        return [None if own and each.name == "attention" else getattr(self, each.name) for each in fields(self)]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        """Set the fields of a copy."""
+        for field, value in zip(fields(self), state, strict=True):
+            object.__setattr__(self, field.name, value)
+        if self.attention is None:
+            weights = own_positions(len(self.target), len(self.source), self.features)
+            object.__setattr__(self, "attention", weights)
+
+
+def checked_fields(trace: Trace) -> Trace:
+    """Return a trace whose fields are of their types and fit each other: a program may have set them.
+
+    Raises:
+        ArgumentError: The message names the first field that does not fit.
+    """
+    plain = dict[str, Any]()
+    for name, kind in _PLAIN_FIELDS.items():
+        value = getattr(trace, name)
+        plain[name] = value if _is_plain(value, kind) else convert_argument(f"trace.{name}", value, kind)
+    if not is_task(plain["task"]):
+        raise ArgumentError(f"trace.task: {choice_message(task_names(), plain['task'])}")
+    T, S, top = len(plain["target"]), len(plain["source"]), plain["top_symbols"]
+    if len(top) != T or len({*map(len, top)}) > 1:
+        raise ArgumentError(f"trace.top_symbols: expected as many symbols for each of {T} steps, the length of target")
+    _check_array("log_probabilities", trace.log_probabilities, (T,))
+    _check_array("attention", trace.attention, (T, S))
+    _check_array("top_log_probabilities", trace.top_log_probabilities, (T, len(top[0]) if T else None))
+    if trace.heads is not None:
+        _check_array("heads", trace.heads, (None, T, S))
+    if trace.looks is not None:
+        _check_array("looks", trace.looks, (None, S))
+    if not 0 <= plain["features"] <= S:
+        raise ArgumentError(f"trace.features: expected 0 to {S}, the length of source, got {quote(plain['features'])}")
+    if not 0 <= plain["rank"] <= MAX_RANK:
+        raise ArgumentError(f"trace.rank: expected a number from 0 to {MAX_RANK}, got {quote(plain['rank'])}")
+    for name, count in (("unknown", S), ("unknown_target", T), ("forced", T), ("painted", T)):
+        if not all(0 <= place < count for place in plain[name]):
+            raise ArgumentError(f"trace.{name}: expected numbers from 0 to {count - 1}")
+    return replace(trace, **plain)
+
+
+_PLAIN_FIELDS: dict[str, Any] = {
+    **{"text": str, "source": tuple[str, ...], "features": int, "unknown": tuple[int, ...]},
+    **{"target": tuple[str, ...], "output": str, "finished": bool, "top_symbols": tuple[tuple[str, ...], ...]},
+    **{"origin": Origin, "rank": int, "probability": float | None, "search_score": float | None},
+    **{"unknown_target": tuple[int, ...], "forced": tuple[int, ...], "painted": tuple[int, ...]},
+    **{"lattice": Lattice | None, "added": tuple[str, ...], "task": str},
+}
+"""Those fields of a trace that are no arrays, and their types."""
+
+
+def _is_plain(value: object, kind: Any) -> bool:  # noqa: ANN401
+    """Return whether a value is plainly of a type, as in every trace that a program has not changed."""
+    if value is None:
+        return type(None) in get_args(kind)
+    if type(value) is not tuple or get_origin(kind) is not tuple:
+        return type(value) is kind
+    item, items = get_args(kind)[0], value
+    if get_origin(item) is tuple:
+        return all(_is_plain(each, item) for each in items)
+    return {*map(type, items)} <= {item}
+
+
+def _check_array(name: str, values: object, shape: tuple[int | None, ...]) -> None:
+    """Raise an `ArgumentError` for what is no array of floating-point numbers of a shape; None stands for any size."""
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+        raise ArgumentError(f"trace.{name}: expected an array of floating-point numbers, got {describe_value(values)}")
+    if len(values.shape) != len(shape) or any(
+        size not in (None, own) for size, own in zip(shape, values.shape, strict=True)
+    ):
+        raise ArgumentError(f"trace.{name}: expected {shown_shape(shape)} numbers, got {shown_shape(values.shape)}")
 
 
 def own_positions(steps: int, positions: int, features: int) -> Float[np.ndarray, "T S"]:
@@ -280,6 +367,16 @@ def own_positions(steps: int, positions: int, features: int) -> Float[np.ndarray
     if features < positions:
         diagonal[steps - 1 + features] = 1
     return np.lib.stride_tricks.sliding_window_view(diagonal, positions)[::-1]
+
+
+def _is_own_positions(weights: Float[np.ndarray, "T S"], features: int) -> bool:
+    """Return whether weights are those of `own_positions`, and so stand for T + S numbers of memory."""
+    number = weights.itemsize
+    if weights.dtype != np.float32 or weights.ndim != 2 or weights.strides != (-number, number) or not weights.size:
+        return False
+    steps, positions = weights.shape
+    expected = own_positions(steps, positions, features)  # by these strides, the first row and column tell the others
+    return np.array_equal(weights[0], expected[0]) and np.array_equal(weights[:, 0], expected[:, 0])
 
 
 def _written(value: float, compact: bool) -> float:

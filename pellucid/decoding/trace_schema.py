@@ -141,7 +141,7 @@ def decode_array(given: Vector | Matrix | Matrices, shape: tuple[int | None, ...
         return values
     empty = tuple(rows if size is None else size for size in shape)
     if values.size or math.prod(empty) or values.ndim == 0:
-        raise DataError(f"expected {_shown_shape(shape)} numbers, got {_shown_shape(values.shape)}")
+        raise DataError(f"expected {shown_shape(shape)} numbers, got {shown_shape(values.shape)}")
     return values.reshape(empty)  # lists without numbers do not tell all of their shape
 
 
@@ -161,7 +161,7 @@ def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
     return len(shape) == len(expected) and all(wanted in (None, size) for size, wanted in sizes)
 
 
-def _shown_shape(shape: tuple[int | None, ...]) -> str:
+def shown_shape(shape: tuple[int | None, ...]) -> str:
     """Return a shape as errors name it."""
     return " × ".join("any number of" if size is None else f"{size}" for size in shape)
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -23,7 +24,7 @@ from pellucid.decoding.preprocessing import Asked, Work, copied_from, targets_of
 from pellucid.decoding.sampling import Drawing, sample
 from pellucid.decoding.streaming import Part
 from pellucid.decoding.trace import Trace
-from pellucid.errors import ConstraintError, DataError
+from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError
 from pellucid.kernels.backend import Request, parts_given, settings_of
 from pellucid.kernels.dispatch import searches_whole_batches
 from pellucid.model.requests import request_of
@@ -32,6 +33,17 @@ from pellucid.model.requests import request_of
 @dataclass(frozen=True)
 class Transducer(Predictor):
     """An encoder-decoder that writes its output symbol by symbol."""
+
+    combines_networks: ClassVar[bool] = False
+    """Whether it has members."""
+
+    def __post_init__(self) -> None:
+        """Refuse fields of another type, and members, which an `Ensemble` has."""
+        super().__post_init__()
+        if self.members.networks and not self.combines_networks:
+            raise ArgumentError(
+                "members: a Transducer has one network, which `network` is; pellucid.load([...]) makes an Ensemble"
+            )
 
     def with_options(self, options: Options) -> "Transducer":
         """The same, with constraints, a lexicon, lattices, or given attention; using bad ones raises `InputError`."""
@@ -70,8 +82,16 @@ class Transducer(Predictor):
 
         return self._lists(part, Asked(width, best, constraints), search)
 
+    def _refuse_lattice(self, what: str) -> None:
+        """Raise a `ConfigError` where the options ask for a lattice, which what is done here does not have."""
+        if self.options.lattice:
+            raise ConfigError(
+                f"options.lattice: {what} considers no other hypotheses: predict, nbest, trace and hypotheses do"
+            )
+
     def _samples(self, part: Part, drawing: Drawing) -> list[list[Trace]]:
         """Outputs of each example, drawn at random."""
+        self._refuse_lattice("sampling")
         constraints = self._constraints(part)
 
         def draw(work: Work) -> list[list[Found]]:
@@ -85,6 +105,7 @@ class Transducer(Predictor):
 
     def _forced(self, part: Part) -> list[Trace]:
         """The targets of examples as though they had been decoded."""
+        self._refuse_lattice("scoring given targets")
         given = part.examples
         for number, example in enumerate(given, start=part.first + 1):
             if not self.tokenizers.source.split(example.source):

@@ -1,6 +1,7 @@
 """Where the network computes, and in which precision."""
 
 import os
+import resource
 from contextlib import AbstractContextManager
 from functools import cache, partial
 
@@ -9,8 +10,13 @@ import torch
 from pellucid.config.settings import Config, Device, Precision
 from pellucid.errors import ConfigError, RunError
 from pellucid.kernels.aligned_memory import tune_malloc
-from pellucid.model.network import Network
+from pellucid.model.network import Network, address_space, gibibytes
 from pellucid.worker_pool import available_cores
+
+POOLS = 2
+"""Groups of so many threads, which PyTorch and the libraries of its products start each for itself."""
+DEFAULT_STACK = 2**21
+"""Bytes of a thread's stack where the system sets no limit."""
 
 
 def use_threads(threads: int) -> None:
@@ -21,6 +27,7 @@ def use_threads(threads: int) -> None:
 
     Raises:
         RunError: A forked process is to compute with several threads.
+        ConfigError: The stacks of the threads need more memory than the process may take; starting them would end it.
     """
     tune_malloc()
     forked = prepare_for_forks() != os.getpid()
@@ -28,6 +35,13 @@ def use_threads(threads: int) -> None:
         raise RunError(
             f"threads = {threads}: a forked process computes with one thread, for those of its parent are not copied; "
             f"take threads = 1, or start the process with the method 'spawn'"
+        )
+    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    need = POOLS * (threads - 1) * (DEFAULT_STACK if stack == resource.RLIM_INFINITY else stack)
+    if threads > torch.get_num_threads() and need > address_space():
+        raise ConfigError(
+            f"threads = {threads}: their stacks need {gibibytes(need)} of memory, but this process may take "
+            f"{gibibytes(address_space())} more (ulimit -v): lower threads"
         )
     torch.set_num_threads(threads or (1 if forked else available_cores()))
 

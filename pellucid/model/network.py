@@ -1,6 +1,8 @@
 """The parts that the networks of all tasks are built from."""
 
 import os
+import resource
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,6 +85,8 @@ SIZES = (
     *("decoder.hidden_size", "decoder.num_layers", "decoder.embedding_size", "training.averaged_checkpoints"),
 )
 """The settings that decide the size of a network and of what is kept of it."""
+STATM = Path("/proc/self/statm")
+"""Pages of memory of this process on Linux, those of its address space first."""
 MEMINFO = Path("/proc/meminfo")
 """What Linux tells of its memory."""
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -119,7 +123,7 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def available_memory(device: torch.device) -> int:
-    """Return the bytes that a device can give: on a processor those of the machine or, if fewer, of the container."""
+    """Return the bytes that a device can give: on a processor the fewest that machine, container and limits allow."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free
@@ -129,7 +133,20 @@ def available_memory(device: torch.device) -> int:
         limits += [int(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"]
     if CGROUP_LIMIT.exists() and (limit := CGROUP_LIMIT.read_text("ascii").strip()) != "max":
         limits.append(int(limit))
-    return min(limits)
+    return min(*limits, address_space())
+
+
+def address_space() -> int:
+    """Return the bytes of address space that this process may still plan with, `sys.maxsize` where nothing limits it.
+
+    That is three quarters of what the limit (`ulimit -v`) leaves: the rest is for all that is not planned. A process
+    that meets this limit within a library often ends without a message.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    taken = int(STATM.read_text("ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE") if STATM.exists() else 0
+    return max(0, limit - taken) * 3 // 4
 
 
 def check_memory(config: Config, network: nn.Module, purpose: Literal["train", "load"], device: torch.device) -> None:
@@ -155,11 +172,11 @@ def check_memory(config: Config, network: nn.Module, purpose: Literal["train", "
     ]
     parameters = sum(parameter.numel() for parameter in network.parameters())
     raise ConfigError(
-        f"a network of {parameters:,} parameters needs at least {_gibibytes(need)} of memory to {purpose}, but "
-        f"{_gibibytes(available)} are available: lower {' or '.join(large) or 'size or the number of symbols'}"
+        f"a network of {parameters:,} parameters needs at least {gibibytes(need)} of memory to {purpose}, but "
+        f"{gibibytes(available)} are available: lower {' or '.join(large) or 'size or the number of symbols'}"
     )
 
 
-def _gibibytes(count: int) -> str:
+def gibibytes(count: int) -> str:
     """Return a number of bytes as people read it."""
     return f"{count / 2**30:,.1f} GiB"

@@ -145,13 +145,23 @@ def parameter_file(tensors: Mapping[str, Tensor]) -> bytes:
     Args:
         tensors: The parameters by name, contiguous and on the processor.
     """
-    content = safetensors.torch.save(dict(tensors))
+    content = _content(dict(tensors), {})
     start = LENGTH + int.from_bytes(content[:LENGTH], "little")
     # safetensors writes several notes in any order: the header is written here, for the same bytes each time.
     notes = {"format": str(FORMAT), "sha256": _digest(tensors)}
     header = msgspec.json.encode({NOTES: notes, **msgspec.json.decode(content[LENGTH:start])})
     header += b" " * (-len(header) % LENGTH)
     return b"".join([len(header).to_bytes(LENGTH, "little"), header, memoryview(content)[start:]])
+
+
+def _content(tensors: dict[str, Tensor], notes: dict[str, str]) -> bytes:
+    """Return the content of a file of tensors; `RunError` where there is no memory for it."""
+    try:
+        return safetensors.torch.save(tensors, notes)
+    except BaseException as error:  # safetensors has no error of its own for this: it panics
+        if type(error).__name__ != "PanicException" and not isinstance(error, MemoryError):
+            raise
+        raise RunError("not enough memory to write the parameters: a smaller network or batch needs less") from error
 
 
 def load_network(path: Path, network: nn.Module) -> None:
@@ -195,7 +205,7 @@ def save_session(path: Path, session: Session, fingerprint: str) -> None:
         "fingerprint": fingerprint,
         "sha256": _digest(tensors, progress),
     }
-    write_atomic(path, safetensors.torch.save(tensors, notes))
+    write_atomic(path, _content(tensors, notes))
 
 
 def restore_session(path: Path, session: Session, fingerprint: str) -> None:

@@ -203,10 +203,12 @@ def _numbers(path: Path) -> tuple[int, int]:
 
 
 def _vectors(table: Embedding, kind: Feedback, vocabulary: Vocabulary) -> Float[np.ndarray, "N E"]:
-    """The rows of the commonest symbols; no columns where each symbol is its own direction."""
+    """The rows of the commonest symbols, in the range of float16; no columns where each symbol is its own direction."""
     stop = NUM_SPECIAL + min(len(vocabulary.symbols), SYMBOLS)
     kept = table.weight.detach()[NUM_SPECIAL:stop].float().cpu().numpy()
-    return np.ascontiguousarray(kept[:, :0] if kind == "one-hot" else kept, np.float16)
+    if kind == "one-hot":
+        kept = kept[:, :0]
+    return np.ascontiguousarray(kept.clip(-GREATEST, GREATEST), np.float16)
 
 
 def _rounded(trace: Trace) -> Trace:

@@ -44,7 +44,8 @@ def what_if(shown: Assembled, changed: Changed) -> Difference:
     before, trace = _answer(shown, changed.before)
     after, changed_trace = _answer(shown, changed.after, len(trace.target))
     model = chosen(shown.models, changed.before.rival).ready
-    one, other = (_optioned(model, asked) for asked in (changed.before, changed.after))
+    compared = (msgspec.structs.replace(asked, lattice=False) for asked in (changed.before, changed.after))
+    one, other = (_optioned(model, asked) for asked in compared)
     if not trace.source or not model.tokenizers.source.split(changed.after.text):
         raise InputError("there is nothing to compare: a source is empty")
     given = _example(changed.after, model)._replace(target=trace.output)
@@ -210,5 +211,6 @@ def _optioned(model: Predictor, asked: Asked) -> Predictor:
         if not 1 <= value <= MAX_BEAM_SIZE:
             raise InputError(f"{name}: expected 1 to {MAX_BEAM_SIZE}, got {quote(value)}")
     painted = tuple(Painted(each.step, tuple(each.weights)) for each in asked.painted)
-    options = Options(lattice=asked.lattice, painted=painted, masked=tuple(asked.masked))
+    searched = asked.prefix[-1:] != [END]  # else the output is given, and no other hypothesis is considered
+    options = Options(lattice=asked.lattice and searched, painted=painted, masked=tuple(asked.masked))
     return model.with_beam(asked.beam_size).with_options(options)

@@ -70,13 +70,19 @@ HEIGHT = 640
 """Pixels of the page in a notebook."""
 LINE = 80
 """Letters of a text in a heading."""
+DRAWN_SYMBOLS = 1024
+"""Symbols that a picture shows: each is a text to lay out, and more than these take minutes."""
+DRAWN_SQUARES = 2**20
+"""Weights that a picture for LaTeX shows, a line of its file each."""
 
 
 def save(trace: Trace, path: Path) -> None:
     """Write a trace as what the file's name ends with; `InputError` for another ending than those of `ENDINGS`.
 
-    A picture shows the attention; of tags, which have none, the symbols with their tags.
+    A picture shows the attention; of tags, the symbols with their tags. `InputError` for a trace that is
+    too long for one.
     """
+    check_drawable(trace, path.suffix)
     drawn = tags_figure if trace.per_position else attention_figure
     match path.suffix:
         case ".html":
@@ -92,6 +98,18 @@ def save(trace: Trace, path: Path) -> None:
         case other:
             endings = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
             raise InputError(f"path: expected a file that ends with {endings}, got {quote(other or 'no ending')}")
+
+
+def check_drawable(trace: Trace, ending: str) -> None:
+    """Raise an `InputError` where a trace is too long for a picture in the format of this ending."""
+    steps, positions, told = len(trace.target), len(trace.source), ""
+    if ending in (".svg", ".png"):
+        symbols = steps if trace.per_position else steps + positions
+        told = f"{DRAWN_SYMBOLS:,} symbols, but the trace has {symbols:,}" if symbols > DRAWN_SYMBOLS else ""
+    elif ending == ".tex" and not trace.per_position and steps * positions > DRAWN_SQUARES:
+        told = f"{DRAWN_SQUARES:,} weights, but the trace has {steps * positions:,}"
+    if told:
+        raise InputError(f"path: a picture ({ending}) has room for {told}: save it as .html or .json")
 
 
 def page(trace: Trace) -> str:
