@@ -12,7 +12,7 @@ import pytest
 from command_line import Done, complaint, ended, interrupt, outputs, pellucid, shell, started
 from trained_runs import copy_of, digits_run, small_config, train_to_end, write_pairs
 
-from pellucid.cli.sources import Notes, chunks
+from pellucid.cli.sources import DecodingNotes, read_chunks
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example, Input, parse_sources, read_sources
 from pellucid.data.synthetic import spelled_digits
@@ -373,7 +373,7 @@ def test_numbers_that_cannot_be_are_named_by_their_flag(flags: tuple[object, ...
 def test_many_outputs_are_held_of_few_lines_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n" * 40)
     for count, sizes in ((1, [40]), (OUTPUTS // 16, [16, 16, 8]), (2 * OUTPUTS, [1] * 40)):
-        read = chunks(tmp_path / "a.txt", DataConfig(), Input(), (read_sources, parse_sources), count)
+        read = read_chunks(tmp_path / "a.txt", DataConfig(), Input(), (read_sources, parse_sources), count)
         assert [len(chunk) for chunk in read] == sizes
 
 
@@ -385,7 +385,7 @@ def test_no_limit_is_the_default_of_a_limit() -> None:
 
 
 def test_a_long_symbol_is_cut_short_where_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    notes = Notes()
+    notes = DecodingNotes()
     notes.unknown.update(["a" * 40, "b" * 3000])
     notes.lines = 1
     notes.tell(tagged=False)

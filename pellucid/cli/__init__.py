@@ -16,11 +16,11 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import TextIO, cast
 
-from pellucid.cli.messages import abandon, optional, say, use_messages
+from pellucid.cli.messages import format_warnings_as_messages, make_optional, redirect_to_devnull, say
 from pellucid.errors import InputError, nearest, quote
 from pellucid.version import __version__
 
-VERBS = {
+SUBCOMMANDS = {
     "train": "train a model on pairs of sequences, or go on with an unfinished training",
     "tune": "search the settings that suit the data best",
     "predict": "decode sources: one line out for every line in",
@@ -35,7 +35,7 @@ USAGE = f"""usage: pellucid VERB ...
 
 Recurrent encoder-decoders with attention, trained on your own pairs of sequences, and clear to see through.
 
-{chr(10).join(f"  {verb:<10}{about}" for verb, about in VERBS.items())}
+{chr(10).join(f"  {verb:<10}{about}" for verb, about in SUBCOMMANDS.items())}
 
 "pellucid VERB --help" tells a verb's arguments. Version {__version__}."""
 
@@ -48,14 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Threads of PyTorch's own that wait for each other spin by default: on a busy machine that triples the time.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     given = list(sys.argv[1:] if arguments is None else arguments)
-    with redirect_stderr(None if sys.stderr is None else cast(TextIO, optional(sys.stderr))):
-        code = _guarded(given)
+    with redirect_stderr(None if sys.stderr is None else cast(TextIO, make_optional(sys.stderr))):
+        code = _run_with_exit_code(given)
         if sys.stderr is not None:
             sys.stderr.flush()
     return code
 
 
-def _run(given: list[str]) -> int:
+def _run_subcommand(given: list[str]) -> int:
     """Help, the version, or one verb."""
     if not given or given[0] in ("-h", "--help", "help"):
         print(USAGE)
@@ -63,47 +63,49 @@ def _run(given: list[str]) -> int:
     if given[0] in ("-V", "--version"):
         print(f"pellucid {__version__}")
         return 0
-    if given[0] not in VERBS:
-        raise InputError(f"there is no verb {quote(given[0])}{nearest(given[0], VERBS)} (pellucid --help lists them)")
+    if given[0] not in SUBCOMMANDS:
+        raise InputError(
+            f"there is no verb {quote(given[0])}{nearest(given[0], SUBCOMMANDS)} (pellucid --help lists them)"
+        )
     if sys.stdout is None and given[0] != "train":
         raise InputError("standard output is closed: there is nowhere to write")
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             # A service may have closed it: what nobody reads goes nowhere.
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open to the process's end)
-    use_messages()
-    run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{given[0]}").run
+    format_warnings_as_messages()
+    run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{given[0]}").main
     return run(given[1:])
 
 
-def _guarded(given: list[str]) -> int:
+def _run_with_exit_code(given: list[str]) -> int:
     """Run; every mistake of the user and every refusal of the system becomes one line and an exit code."""
     try:
-        code = _run(given)
+        code = _run_subcommand(given)
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
     except InputError as error:
-        return _complain(*map(str, error.args))
+        return _report_error(*map(str, error.args))
     except KeyboardInterrupt:
-        _complain("interrupted")
+        _report_error("interrupted")
         return 130
     except BrokenPipeError:
         _abandon_stdout()
         return 141
     except MemoryError:
-        return _complain("not enough memory; a smaller training.batch_size, search.batch_size or size needs less")
+        return _report_error("not enough memory; a smaller training.batch_size, search.batch_size or size needs less")
     except OSError as error:
         _abandon_stdout()
         where = f" {error.filename}" if error.filename else ""
-        return _complain(f"the system refused{where}: {(error.strerror or str(error)).lower()}")
+        return _report_error(f"the system refused{where}: {(error.strerror or str(error)).lower()}")
     except RuntimeError as error:
         if not any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory")):
             raise
-        return _complain("not enough memory; a smaller training.batch_size, search.batch_size or size needs less")
+        return _report_error("not enough memory; a smaller training.batch_size, search.batch_size or size needs less")
 
 
-def _complain(*lines: str) -> int:
+def _report_error(*lines: str) -> int:
     """Say what was wrong, on standard error; the exit code."""
     say(*lines)
     return 2
@@ -112,4 +114,4 @@ def _complain(*lines: str) -> int:
 def _abandon_stdout() -> None:
     """Let the interpreter's last flush go nowhere."""
     if sys.stdout is not None:
-        abandon(sys.stdout)
+        redirect_to_devnull(sys.stdout)

@@ -10,9 +10,9 @@ import tyro
 from rich.console import Console
 from tyro.conf import Positional
 
-from pellucid.cli.arguments import parsed
+from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import say
-from pellucid.cli.search_flags import SearchFlags, check_list, drawing_of
+from pellucid.cli.search_flags import SearchFlags, check_nbest, sampling_config
 from pellucid.cli.sources import check_order, is_run
 from pellucid.config.settings import Device, Format
 from pellucid.decoding.trace_schema import encode_json
@@ -22,16 +22,16 @@ from pellucid.files import check_writable
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from pellucid.cli.assessing import Assessed
+    from pellucid.cli.assessment import AssessmentResults
     from pellucid.evaluation.significance import Comparison
 
-LISTED = 10
-DRAWN = 100
+NUM_PRINTED_ERRORS = 10
+NUM_PAGE_ERRORS = 100
 """How many errors the page draws the attention of, where --worst does not say."""
 
 
 @dataclass(frozen=True)
-class Arguments(SearchFlags):
+class EvaluateArguments(SearchFlags):
     """Score trained models on pairs, with 95 % confidence intervals; with several runs, say whether they differ.
 
     Where FILE and the runs have {} in their paths, it stands for a name (a language, say): every file found is scored
@@ -65,7 +65,7 @@ class Arguments(SearchFlags):
     """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
 
 
-class Tables(Console):
+class TableConsole(Console):
     """A console whose reader may go away, which ends the program as it ends every other."""
 
     def on_broken_pipe(self) -> None:
@@ -73,38 +73,38 @@ class Tables(Console):
         raise BrokenPipeError
 
 
-def run(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Decode, score, and print."""
-    given = parsed(Arguments, "evaluate", arguments)
-    _check(given)
-    drawing = drawing_of(given)
+    given = parse_arguments(EvaluateArguments, "evaluate", arguments)
+    _check_arguments(given)
+    drawing = sampling_config(given)
     # Only now, when the arguments are known to be right, what takes seconds to import.
-    from pellucid.cli.assessing import How, assessed
+    from pellucid.cli.assessment import AssessmentOptions, assess_runs
     from pellucid.evaluation.assessment import compare_runs
     from pellucid.reporting.tables import assessment_tables, comparison_tables
 
     paths = _paths(given)
-    how = How(
+    how = AssessmentOptions(
         given.target, given.multi_reference, given.group, given.texts, given.input_format, given, drawing, given.device
     )
-    found = assessed(paths[:-1], paths[-1], how)
+    found = assess_runs(paths[:-1], paths[-1], how)
     comparisons = [compare_runs(found.runs[0], other) for other in found.runs[1:]]
     for line in found.bad:
         say(f"skipped {line}")
-    listed = LISTED if given.worst is None else given.worst
+    listed = NUM_PRINTED_ERRORS if given.worst is None else given.worst
     if given.json:
-        sys.stdout.write(encode_json(_plain(found, comparisons, listed)).decode() + "\n")
+        sys.stdout.write(encode_json(_json_results(found, comparisons, listed)).decode() + "\n")
     elif comparisons:
-        _tell_names(found)
-        _print(comparison_tables(found.runs, comparisons, found.seconds, listed))
+        _print_run_names(found)
+        _print_tables(comparison_tables(found.runs, comparisons, found.seconds, listed))
     else:
-        _print(assessment_tables(found.runs[0], found.counts[0], found.seconds[0], listed))
+        _print_tables(assessment_tables(found.runs[0], found.counts[0], found.seconds[0], listed))
     if given.html is not None:
         _write_page(given, found, comparisons)
     return 0
 
 
-def _paths(given: Arguments) -> tuple[Path, ...]:
+def _paths(given: EvaluateArguments) -> tuple[Path, ...]:
     """The runs, and the file in the end; `InputError` where one of them is missing or stands in another's place."""
     if given.file is None:
         raise InputError(
@@ -120,7 +120,7 @@ def _paths(given: Arguments) -> tuple[Path, ...]:
     return paths
 
 
-def _plain(found: "Assessed", comparisons: "Sequence[Comparison]", listed: int) -> dict[str, Any]:
+def _json_results(found: "AssessmentResults", comparisons: "Sequence[Comparison]", listed: int) -> dict[str, Any]:
     """Everything as plain values: the scores of one run, or those of each run and their comparisons."""
     from pellucid.reporting.tables import only_right
 
@@ -142,26 +142,26 @@ def _plain(found: "Assessed", comparisons: "Sequence[Comparison]", listed: int) 
     return {"runs": named, "comparisons": pairs}
 
 
-def _print(tables: "Iterable[Table]") -> None:
+def _print_tables(tables: "Iterable[Table]") -> None:
     """Tables for people."""
-    console = Tables(highlight=False)
+    console = TableConsole(highlight=False)
     for table in tables:
         console.print(table)
 
 
-def _tell_names(found: "Assessed") -> None:
+def _print_run_names(found: "AssessmentResults") -> None:
     """What short names stand for."""
     for run, name in zip(found.runs, found.names, strict=True):
         if run.name != name:
             say(f"{run.name} is {name}")
 
 
-def _write_page(given: Arguments, found: "Assessed", comparisons: "Sequence[Comparison]") -> None:
+def _write_page(given: EvaluateArguments, found: "AssessmentResults", comparisons: "Sequence[Comparison]") -> None:
     """The page, and where it is."""
     from pellucid.viewer.reports import comparison_report, evaluation_report, write_report
 
     assert given.html is not None
-    listed = DRAWN if given.worst is None else given.worst
+    listed = NUM_PAGE_ERRORS if given.worst is None else given.worst
     *_, file = _paths(given)
     if comparisons:
         report = comparison_report(found.runs, comparisons, str(file), listed)
@@ -174,11 +174,11 @@ def _write_page(given: Arguments, found: "Assessed", comparisons: "Sequence[Comp
     say(f"wrote {given.html}")
 
 
-def _check(given: Arguments) -> None:
+def _check_arguments(given: EvaluateArguments) -> None:
     """`InputError` for counts that cannot be."""
     if given.worst is not None and given.worst < 0:
         raise InputError(f"--worst: expected 0 or more, got {given.worst}")
-    check_list(given)
+    check_nbest(given)
     if given.html is not None and given.html.suffix != ".html":
         raise InputError(f"--html takes a file that ends with .html, got {quote(given.html)}")
     if given.html is not None:

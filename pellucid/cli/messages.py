@@ -32,16 +32,16 @@ def say(*lines: str) -> None:
         print("pellucid: " + "\n".join(map(visible_message, lines)), file=sys.stderr)
 
 
-def word_warning(
+def format_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     """Return a warning as any other message, without the line of code that it came from."""
     return f"pellucid: {visible_message(str(message))}\n"
 
 
-def use_messages() -> None:
+def format_warnings_as_messages() -> None:
     """Word every warning as a message."""
-    warnings.formatwarning = word_warning
+    warnings.formatwarning = format_warning
 
 
 class OptionalStream:
@@ -75,20 +75,20 @@ class OptionalStream:
 
     def _abandon(self) -> None:
         """Let everything go nowhere from here on, the interpreter's last flush too."""
-        abandon(self._stream)
+        redirect_to_devnull(self._stream)
 
 
-def abandon(stream: TextStream) -> None:
+def redirect_to_devnull(stream: TextStream) -> None:
     """Let everything that a stream still writes go nowhere: whoever read it is gone, or its disk is full."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def optional(stream: TextStream) -> OptionalStream:
+def make_optional(stream: TextStream) -> OptionalStream:
     """Return the stream as one that a program can do without."""
     return OptionalStream(stream)
 
 
-class Interruption:
+class InterruptHandler:
     """The first Ctrl-C asks for an end after the update in hand; the second ends at once."""
 
     def __init__(self) -> None:
@@ -106,9 +106,9 @@ class Interruption:
 
 
 @contextmanager
-def heeded() -> Iterator[Interruption]:
+def handle_sigint() -> Iterator[InterruptHandler]:
     """What Ctrl-C asks for within the block."""
-    interruption = Interruption()
+    interruption = InterruptHandler()
     previous = signal.signal(signal.SIGINT, interruption.ask)
     try:
         yield interruption

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from pellucid.decoding.predictor import Predictor
     from pellucid.decoding.sampling import Drawing
 
-Run = Annotated[Path, Positional, arg(metavar="RUN")]
-More = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]")]
-Number = Annotated[int | None, arg(metavar="N")]
-Real = Annotated[float | None, arg(metavar="X")]
-Place = Annotated[Path | None, arg(metavar="FILE")]
-Normalized = Annotated[Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}")]
-DRAWS = ("temperature", "top_k", "top_p", "seed")
+RunFolder = Annotated[Path, Positional, arg(metavar="RUN")]
+MoreRuns = Annotated[tuple[Path, ...], Positional, arg(metavar="[RUN ...] [FILE|-]")]
+IntegerFlag = Annotated[int | None, arg(metavar="N")]
+FloatFlag = Annotated[float | None, arg(metavar="X")]
+PathFlag = Annotated[Path | None, arg(metavar="FILE")]
+LengthNormalizationFlag = Annotated[Literal["none", "average", "gnmt"] | None, arg(metavar="{none,average,gnmt}")]
+SAMPLING_FLAGS = ("temperature", "top_k", "top_p", "seed")
 """Flags that need --sample."""
-SEARCHED = ("beam_size", "nbest", "until", "length_normalization", "length_penalty_alpha", "coverage_penalty")
+SEARCH_ONLY_FLAGS = ("beam_size", "nbest", "until", "length_normalization", "length_penalty_alpha", "coverage_penalty")
 """Flags that a sample has no use for."""
 
 
@@ -33,39 +33,39 @@ SEARCHED = ("beam_size", "nbest", "until", "length_normalization", "length_penal
 class SearchFlags:
     """What stands instead of the run's search settings, or beside them."""
 
-    beam_size: Number = None
+    beam_size: IntegerFlag = None
     """Hypotheses kept for each source at every step, instead of the run's search.beam_size: 1 (greedy) to 1,024."""
-    nbest: Number = None
+    nbest: IntegerFlag = None
     """So many outputs a source, 1,024 at most, likeliest first. The beam is made as wide; a wider one misses fewer."""
-    sample: Number = None
+    sample: IntegerFlag = None
     """Draw so many outputs of each source at random, 1,024 at most."""
-    temperature: Real = None
+    temperature: FloatFlag = None
     """For --sample: what ln p is divided by before drawing (1)."""
-    top_k: Number = None
+    top_k: IntegerFlag = None
     """For --sample: draw among so many likeliest symbols; 0 sets no limit, and neither does leaving it out."""
-    top_p: Real = None
+    top_p: FloatFlag = None
     """For --sample: draw among the fewest likeliest symbols that have this probability together."""
-    seed: Number = None
+    seed: IntegerFlag = None
     """For --sample: seed of the draws (1)."""
-    lexicon: Place = None
+    lexicon: PathFlag = None
     """File of pairs: its sources get its targets (but those that break a constraint); the model does the rest."""
-    length_normalization: Normalized = None
+    length_normalization: LengthNormalizationFlag = None
     """What ln p of an output is divided by to rank it, instead of the run's."""
-    length_penalty_alpha: Real = None
+    length_penalty_alpha: FloatFlag = None
     """Exponent of gnmt, instead of the run's."""
-    coverage_penalty: Real = None
+    coverage_penalty: FloatFlag = None
     """Weight of the penalty for source symbols not looked at, instead of the run's."""
-    max_length: Number = None
+    max_length: IntegerFlag = None
     """Longest output, in symbols, instead of the run's; 0: half as much again as the longest training target + 10."""
-    min_length: Number = None
+    min_length: IntegerFlag = None
     """Shortest output, in symbols, instead of the run's."""
-    max_length_ratio: Real = None
+    max_length_ratio: FloatFlag = None
     """Longest output in symbols for each source symbol, instead of the run's; 0 sets no limit."""
-    max_length_offset: Number = None
+    max_length_offset: IntegerFlag = None
     """Symbols added to what the maximum ratio allows, instead of the run's."""
-    min_length_ratio: Real = None
+    min_length_ratio: FloatFlag = None
     """Shortest output in symbols for each source symbol, instead of the run's; 0 sets no limit."""
-    min_length_offset: Number = None
+    min_length_offset: IntegerFlag = None
     """Symbols added to what the minimum ratio asks, instead of the run's."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """What an unreadable line does: stop, or be skipped, counted and listed (predict gives it an empty output)."""
@@ -73,7 +73,7 @@ class SearchFlags:
     """Whether the first line of FILE names the columns (--header, --no-header); auto: as in the training file."""
 
 
-def with_settings(transducer: "Predictor", flags: SearchFlags) -> "Predictor":
+def apply_search_flags(transducer: "Predictor", flags: SearchFlags) -> "Predictor":
     """The transducer with the settings asked for; `ConfigError` for what contradicts itself."""
     names = [field.name for field in msgspec.structs.fields(SearchConfig) if hasattr(flags, field.name)]
     changes = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
@@ -88,7 +88,7 @@ def with_settings(transducer: "Predictor", flags: SearchFlags) -> "Predictor":
         raise ConfigError(told) from error
 
 
-def check_list(flags: SearchFlags) -> None:
+def check_nbest(flags: SearchFlags) -> None:
     """`ConfigError` for a list that is empty, or longer than a beam can be wide."""
     if flags.nbest is not None and not 1 <= flags.nbest <= MAX_BEAM_SIZE:
         raise ConfigError(
@@ -97,7 +97,7 @@ def check_list(flags: SearchFlags) -> None:
         )
 
 
-def lexicon_of(transducer: "Predictor", flags: SearchFlags) -> "Lexicon | None":
+def read_lexicon(transducer: "Predictor", flags: SearchFlags) -> "Lexicon | None":
     """The lexicon, read as training pairs are; lines that are skipped are told."""
     from pellucid.decoding.constraints import load_lexicon
 
@@ -110,16 +110,16 @@ def lexicon_of(transducer: "Predictor", flags: SearchFlags) -> "Lexicon | None":
     return lexicon
 
 
-def drawing_of(flags: SearchFlags) -> "Drawing | None":
+def sampling_config(flags: SearchFlags) -> "Drawing | None":
     """How samples are drawn, if any are; `ConfigError` for values out of range, and flags that need --sample."""
     from pellucid.decoding.sampling import Drawing
 
-    changes = {name: getattr(flags, name) for name in DRAWS if getattr(flags, name) is not None}
+    changes = {name: getattr(flags, name) for name in SAMPLING_FLAGS if getattr(flags, name) is not None}
     if flags.sample is None:
         if changes:
             raise ConfigError(f"--{next(iter(changes)).replace('_', '-')} needs --sample")
         return None
-    for name in SEARCHED:
+    for name in SEARCH_ONLY_FLAGS:
         if getattr(flags, name, None) is not None:
             shown = name.replace("_", "-")
             raise ConfigError(f"--sample draws outputs, --{shown} searches for them: give one of them")

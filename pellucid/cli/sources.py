@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from pellucid.decoding.predictor import Predictor
 
 
-class Prefixes:
+class PrefixFile:
     """Prefixes handed out in the order of the input, one for each of its lines, whatever that holds."""
 
     def __init__(self, path: Path, transducer: "Predictor") -> None:
         """Read all; `InputError` names the line of one that no output can begin with."""
         self.path = path
-        self.texts = [_text(line, path, number) for number, line in enumerate(file_lines(path), 1)]
+        self.texts = [_decode_line(line, path, number) for number, line in enumerate(file_lines(path), 1)]
         self.taken = 0
         first = {text: number for number, text in reversed(list(enumerate(self.texts, 1)))}
         for text, number in first.items():
-            _check(text, transducer, f"{path}:{number}")
+            _check_prefix(text, transducer, f"{path}:{number}")
 
     def take(self, count: int) -> list[str]:
         """The next ones; `DataError` where there are not so many."""
@@ -46,7 +46,7 @@ class Prefixes:
             raise DataError(f"{self.path}:{self.taken + 1}: there is no source {self.taken + 1} that could begin so")
 
 
-def _text(line: bytes, path: Path, number: int) -> str:
+def _decode_line(line: bytes, path: Path, number: int) -> str:
     """One line; `DataError` for one that is no text."""
     try:
         return without_end(decoded(line))
@@ -54,7 +54,7 @@ def _text(line: bytes, path: Path, number: int) -> str:
         raise DataError(f"{path}:{number}: {error}") from error
 
 
-def _check(text: str, transducer: "Predictor", where: str) -> None:
+def _check_prefix(text: str, transducer: "Predictor", where: str) -> None:
     """`InputError` with its place for a prefix that the options or the model rule out."""
     from pellucid.decoding.options import constraints_of
 
@@ -72,24 +72,24 @@ def _check(text: str, transducer: "Predictor", where: str) -> None:
         )
 
 
-LISTED = 5
-LONGEST = 40
+MAX_LISTED = 5
+MAX_SYMBOL_LENGTH = 40
 """Characters of a symbol that are told."""
 STANDARD_INPUT = "standard input"
 """What stands for the path in messages."""
 ESCAPES = {code: ascii(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
 """What is written in place of characters that end a line, or act on a terminal."""
-ESCAPES_BUT_TABS = {code: escape for code, escape in ESCAPES.items() if chr(code) != "\t"}
-MARKS = ("config.toml", "ensemble.json")
+ESCAPES_EXCEPT_TABS = {code: escape for code, escape in ESCAPES.items() if chr(code) != "\t"}
+RUN_FILES = ("config.toml", "ensemble.json")
 """Files that only folders of runs and of ensembles hold."""
-Item = Example | BadLine
-Reader = Callable[[Path, DataConfig, Input], Iterator[Item]]
-Parser = Callable[[Iterable[bytes], str, DataConfig, Input], Iterator[Item]]
+InputLine = Example | BadLine
+FileReader = Callable[[Path, DataConfig, Input], Iterator[InputLine]]
+StreamParser = Callable[[Iterable[bytes], str, DataConfig, Input], Iterator[InputLine]]
 
 
 def is_run(path: Path) -> bool:
     """Whether a path is the folder of a run or of an ensemble."""
-    return any((path / mark).is_file() for mark in MARKS)
+    return any((path / mark).is_file() for mark in RUN_FILES)
 
 
 def check_order(paths: Sequence[Path], verb: str) -> None:
@@ -102,7 +102,7 @@ def check_order(paths: Sequence[Path], verb: str) -> None:
         )
 
 
-def apart(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path], Path]:
+def split_paths(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path], Path]:
     """The run folders and the input among the places of a command line: a last one that is no run is the input.
 
     Without one, standard input is: "-". `InputError` where the input stands before a run.
@@ -120,9 +120,9 @@ def standard_input() -> ArrivingLines:
     return ArrivingLines(cast(BufferedIOBase, sys.stdin.buffer), STANDARD_INPUT)
 
 
-def chunks(
-    file: Path, trained: DataConfig, known: Input, how: tuple[Reader, Parser], outputs: int = 1
-) -> Iterator[list[Item]]:
+def read_chunks(
+    file: Path, trained: DataConfig, known: Input, how: tuple[FileReader, StreamParser], outputs: int = 1
+) -> Iterator[list[InputLine]]:
     """The input in pieces as a stream is decoded, `outputs` of each wanted; standard input by what has arrived.
 
     `trained` is how the training file was read, `known` what is known of the input beside that.
@@ -142,12 +142,12 @@ def chunks(
         yield chunk
 
 
-def refused(items: Sequence[Item]) -> int | None:
+def first_bad_line(items: Sequence[InputLine]) -> int | None:
     """Where the first unreadable line stands, if there is one: what comes before it is still answered."""
     return next((at for at, item in enumerate(items) if isinstance(item, BadLine)), None)
 
 
-def escaped(text: str, tabs: bool = True) -> str:
+def escape_text(text: str, tabs: bool = True) -> str:
     r"""Return a text that stays on its line and in its column, and does not act on a terminal.
 
     Args:
@@ -160,10 +160,10 @@ def escaped(text: str, tabs: bool = True) -> str:
     """
     if text.isprintable():
         return text
-    return text.translate(ESCAPES if tabs else ESCAPES_BUT_TABS)
+    return text.translate(ESCAPES if tabs else ESCAPES_EXCEPT_TABS)
 
 
-class Notes:
+class DecodingNotes:
     """What is counted while decoding, and told once at its end."""
 
     def __init__(self, required: Sequence[str] = ()) -> None:
@@ -178,7 +178,7 @@ class Notes:
         self.known = 0
         self.lacking = 0
 
-    def note(self, item: Item, trace: Trace | None) -> None:
+    def note(self, item: InputLine, trace: Trace | None) -> None:
         """Count what one line brought."""
         self.lines += 1
         if isinstance(item, BadLine):
@@ -197,29 +197,31 @@ class Notes:
         """Say it, on standard error; `tagged` says that the model was trained with features."""
         if not self.lines:
             say("no line came in, so none went out")
-        for line in self.bad[:LISTED]:
+        for line in self.bad[:MAX_LISTED]:
             say(f"no output for {line}")
-        if len(self.bad) > LISTED:
-            say(f"no output for {counted(len(self.bad) - LISTED, 'more bad line')}")
+        if len(self.bad) > MAX_LISTED:
+            say(f"no output for {count_noun(len(self.bad) - MAX_LISTED, 'more bad line')}")
         if self.known:
-            say(f"{counted(self.known, 'source')} answered by the lexicon")
-        _tell_unknown(self.unknown, "source symbol", "not in the training data and read as unknown")
-        _tell_unknown(self.unknown_targets, "target symbol", "not in the training data and counted as unknown")
+            say(f"{count_noun(self.known, 'source')} answered by the lexicon")
+        _report_unknown(self.unknown, "source symbol", "not in the training data and read as unknown")
+        _report_unknown(self.unknown_targets, "target symbol", "not in the training data and counted as unknown")
         if tagged and self.untagged:
-            say(f"{counted(self.untagged, 'source')} without features; the model expects them")
+            say(f"{count_noun(self.untagged, 'source')} without features; the model expects them")
         if self.cut:
-            say(f"{counted(self.cut, 'output')} cut at the greatest length")
+            say(f"{count_noun(self.cut, 'output')} cut at the greatest length")
         if self.lacking:
-            say(f"{counted(self.lacking, 'output')} without a symbol that --require asks for: the search found none")
+            say(f"{count_noun(self.lacking, 'output')} without a symbol that --require asks for: the search found none")
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """How many there are of something: "1 output", "1,200 outputs"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _tell_unknown(found: "Counter[str]", what: str, how: str) -> None:
+def _report_unknown(found: "Counter[str]", what: str, how: str) -> None:
     """Say which unknown symbols were met most, if any were."""
     if found:
-        most = ", ".join(f"{quote(symbol, LONGEST)} × {count:,}" for symbol, count in found.most_common(LISTED))
-        say(f"{counted(found.total(), what)} ({len(found):,} different) {how}: {most}")
+        most = ", ".join(
+            f"{quote(symbol, MAX_SYMBOL_LENGTH)} × {count:,}" for symbol, count in found.most_common(MAX_LISTED)
+        )
+        say(f"{count_noun(found.total(), what)} ({len(found):,} different) {how}: {most}")

@@ -25,7 +25,7 @@ from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.reporting.terminal import legend, render
 from pellucid.tasks.task import ATTENTION_CAPTION
 from pellucid.training.run_folder import load
-from pellucid.viewer.reports import report_on, write_report
+from pellucid.viewer.reports import run_report, write_report
 
 DIGITS, SAMPLES, DEVELOPMENT, TEST = 20, 60_000, 1_000, 5_000
 NUMBERS = ("31415926535897932384", "27182818284590452353", "11111111112222222222")
@@ -53,7 +53,7 @@ def run(request: Request) -> Iterator[str]:
     yield from _lines(results[0].folder)
     group = Group("attention", [result.outcome for result in results])
     lesson = Lesson(NAME, TITLE, INTRODUCTION, [group], _references(request.data), POSITIONS_ATTENTION)
-    report = report_on(results[0].folder, results[0].judgement, TITLE, INTRODUCTION)
+    report = run_report(results[0].folder, results[0].judgement, TITLE, INTRODUCTION)
     write_report(request.out / "report.html", replace(report, parts=parts_of(lesson)))
     write_json(request.out / "report.json", report_of(lesson))
     yield from lines_of(group)

@@ -18,7 +18,7 @@ from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.reporting.figures import MUTED, empty_figure, settled, svg, tidy
 from pellucid.training.run_folder import load
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
-from pellucid.viewer.reports import judge
+from pellucid.viewer.reports import score_run
 from pellucid.worker_pool import ProgressCallback
 
 SAMPLES, DEVELOPMENT, TEST = 100_000, 300, 1_000
@@ -99,7 +99,7 @@ def reach(task: Task, tell: ProgressCallback = unheard) -> Reached:
     transducer = load(result.folder)
     lengths = []
     for digits in LENGTHS:
-        judgement = judge(transducer, spelled_digits(EACH, digits, digits, 1_000 + digits))
+        judgement = score_run(transducer, spelled_digits(EACH, digits, digits, 1_000 + digits))
         evaluation = judgement.evaluation
         agreed = agreement_of(judgement.traces, [target for (target,) in judgement.references])
         accuracies = evaluation.symbol_accuracy / 100, evaluation.exact_match / 100

@@ -33,9 +33,9 @@ from pellucid.recipes.following import followed, train_telling
 from pellucid.recipes.recipe import Request
 from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import Files
-from pellucid.viewer.report_parts import drawn_examples
+from pellucid.viewer.report_parts import example_parts
 from pellucid.viewer.report_schema import ReportExamples, ReportTable
-from pellucid.viewer.reports import Report, report_on, write_report
+from pellucid.viewer.reports import Report, run_report, write_report
 from pellucid.worker_pool import ProgressCallback
 
 
@@ -348,7 +348,7 @@ def _drawn(reference: Reference, runs: Sequence[Run]) -> Iterator[ReportExamples
         firsts.setdefault(run.experiment, run)
     for name, run in firsts.items():
         if reference.drawn and name != runs[0].experiment:
-            yield from drawn_examples(f"Attention: {name}, {run.who}", run.report.examples)
+            yield from example_parts(f"Attention: {name}, {run.who}", run.report.examples)
 
 
 def _summary(reference: Reference, macro: Macro) -> tuple[str, str]:
@@ -410,7 +410,7 @@ def conduct(job: Job, tell: ProgressCallback) -> Run:
     test = None
     if paths.test is not None:
         judgement, test = judged(transducer, read_pairs(paths.test, config), job.candidates)
-    report = report_on(folder, judgement, job.title, job.introduction)
+    report = run_report(folder, judgement, job.title, job.introduction)
     write_report(folder / "report.html", report)
     log = read_log(folder)
     stopped = [record for record in log if record["event"] == "stopped"][-1]

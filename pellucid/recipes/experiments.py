@@ -19,7 +19,7 @@ from pellucid.files import make_folder, read_bytes, write_text
 from pellucid.model.device import use_threads
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.training.loop import derived_epochs
-from pellucid.viewer.reports import Judgement, Report
+from pellucid.viewer.reports import Report, ScoredRun
 
 Measure = Literal["wer", "exact_match"]
 """The name of a score, as `Evaluation` and `Mean` have it."""
@@ -231,7 +231,7 @@ class Worths(NamedTuple):
     test: Worth | None
 
 
-def judged(transducer: Predictor, examples: Sequence[Example], candidates: int) -> tuple[Judgement, Worth]:
+def judged(transducer: Predictor, examples: Sequence[Example], candidates: int) -> tuple[ScoredRun, Worth]:
     """Decode examples with a beam, and score the first output, or the first few, each against its own target."""
     use_threads(transducer.config.threads)
     found = transducer.with_beam(BEAM).hypotheses(examples, candidates)
@@ -244,7 +244,7 @@ def judged(transducer: Predictor, examples: Sequence[Example], candidates: int) 
         for outputs, wanted in zip(found, references, strict=True)
     ]
     among = oracle(lists, candidates)
-    return Judgement(transducer, firsts, references, scored, evaluation), Worth(evaluation, outcomes(scored), among)
+    return ScoredRun(transducer, firsts, references, scored, evaluation), Worth(evaluation, outcomes(scored), among)
 
 
 class Run(NamedTuple):

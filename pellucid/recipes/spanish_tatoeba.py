@@ -14,7 +14,7 @@ from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.spanish.tatoeba import BEAM, Outcome, System, Worth, asked_of, conduct, read_sentences, write_sets
 from pellucid.reporting.figures import mean_weights_figure, svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
-from pellucid.viewer.reports import report_on, write_report
+from pellucid.viewer.reports import run_report, write_report
 
 NAME, TITLE = "spanish-tatoeba", "English to Spanish, with words and with subwords"
 SYSTEMS = ("words", "subwords")
@@ -40,12 +40,12 @@ def run(request: Request) -> Iterator[str]:
         title = f"{TITLE}: {_called(outcome)}"
         write_report(
             outcome.system.folder / "report.html",
-            report_on(outcome.system.folder, outcome.judgement, title, INTRODUCTION),
+            run_report(outcome.system.folder, outcome.judgement, title, INTRODUCTION),
         )
         yield _line(outcome)
     write_json(request.out / "report.json", {"name": NAME, "runs": [_told(outcome) for outcome in outcomes]})
     last = outcomes[-1]
-    page = report_on(last.system.folder, last.judgement, TITLE, f"{INTRODUCTION}\n\nDrawn below: {_called(last)}.")
+    page = run_report(last.system.folder, last.judgement, TITLE, f"{INTRODUCTION}\n\nDrawn below: {_called(last)}.")
     summary = [(f"BLEU, {_called(each)}", f"{each.test.bleu.score:.2f} (test, beam {BEAM})") for each in outcomes]
     parts = [_table(outcomes), *(part for outcome in outcomes for part in _parts(outcome))]
     write_report(request.out / "report.html", replace(page, summary=[*summary, *page.summary], parts=parts))

@@ -19,13 +19,13 @@ from pellucid.evaluation.confusion import aligned
 from pellucid.inspection.attribution import Evidence
 from pellucid.inspection.distributions import distributions, entropy
 from pellucid.viewer import schema as contents
-from pellucid.viewer.schema import Edit, Item, PageTrace
+from pellucid.viewer.schema import EditOperation, PageExample, PageTrace
 
-NOWHERE = (0, 0)
+UNKNOWN_ORIGIN = (0, 0)
 """Of a symbol whose origin is not known, as that of the end."""
 
 
-def spelled(examples: Sequence[Example]) -> bool:
+def are_spelled_digits(examples: Sequence[Example]) -> bool:
     """Whether every source of a file is its target, spelled out in words."""
     digits = [each.target for each in examples]
     return bool(digits) and all(
@@ -34,7 +34,7 @@ def spelled(examples: Sequence[Example]) -> bool:
     )
 
 
-def origins(trace: Trace, output: Sequence[str], reference: Sequence[str]) -> list[tuple[int, int]] | None:
+def gold_alignment(trace: Trace, output: Sequence[str], reference: Sequence[str]) -> list[tuple[int, int]] | None:
     """The positions [first, stop) of each step of an output, aligned with its reference by the fewest edits.
 
     A wrong symbol comes from where the one that was wanted in its place does. None where the source is no such words.
@@ -42,7 +42,7 @@ def origins(trace: Trace, output: Sequence[str], reference: Sequence[str]) -> li
     spans = digit_spans(trace.source[trace.features :], "".join(reference))
     if spans is None or len(spans) != len(reference):
         return None
-    found = [NOWHERE] * len(trace.target)
+    found = [UNKNOWN_ORIGIN] * len(trace.target)
     step = place = 0
     for wanted, written in aligned(output, reference):
         if wanted is not None and written is not None and step < len(found):
@@ -52,51 +52,53 @@ def origins(trace: Trace, output: Sequence[str], reference: Sequence[str]) -> li
     return found
 
 
-REST = 1e-4
+MAX_UNKNOWN_PROBABILITY = 1e-4
 """Probability of the symbols that are not known, up to which an entropy is taken for the whole."""
 
 
-def trace_told(trace: Trace, bits: Float[np.ndarray, " T"], least: bool = False) -> PageTrace:
+def page_trace(trace: Trace, bits: Float[np.ndarray, " T"], least: bool = False) -> PageTrace:
     """A trace, with the entropy of each of its steps, or the `least` that they have; without the weights of heads."""
     record = replace(trace, heads=None).to_record(compact=True)
-    return PageTrace(**msgspec.structs.asdict(record), entropy=encode_array(bits), entropy_least=least)
+    return PageTrace(**msgspec.structs.asdict(record), entropy=encode_array(bits), entropy_is_lower_bound=least)
 
 
-def least_entropy(trace: Trace) -> Float[np.ndarray, " T"]:
+def entropy_lower_bound(trace: Trace) -> Float[np.ndarray, " T"]:
     """The entropy in bits that a step has at least, from its likeliest symbols alone: all others count as one.
 
     For a trace whose model is not at hand.
     """
-    shares = _shares(trace)
+    shares = _top_probabilities(trace)
     return np.asarray(-(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=1), np.float32)
 
 
-def alone_told(trace: Trace) -> PageTrace:
+def page_trace_without_model(trace: Trace) -> PageTrace:
     """A trace whose model is not at hand: its entropies are whole where its likeliest symbols leave nothing out."""
-    return trace_told(trace, least_entropy(trace), bool((_shares(trace)[:, -1] > REST).any()))
+    return page_trace(
+        trace, entropy_lower_bound(trace), bool((_top_probabilities(trace)[:, -1] > MAX_UNKNOWN_PROBABILITY).any())
+    )
 
 
-def _shares(trace: Trace) -> Float[np.ndarray, "T k"]:
+def _top_probabilities(trace: Trace) -> Float[np.ndarray, "T k"]:
     """The probabilities of each step's likeliest symbols, and last that of all others together."""
     likely = np.exp(trace.top_log_probabilities.astype(np.float64))
     rest = np.clip(1 - likely.sum(axis=1, keepdims=True), 0, 1)
     return np.concatenate([likely, rest], axis=1)
 
 
-def evidence_told(evidence: Evidence) -> contents.Evidence:
+def attribution_arrays(evidence: Evidence) -> contents.AttributionArrays:
     """What else says which positions mattered."""
-    return contents.Evidence(
-        erasure=encode_array(evidence.erasure),
-        gradient=encode_array(evidence.gradient),
-        erasure_agreement=evidence.erasure_agreement,
-        gradient_agreement=evidence.gradient_agreement,
+    return contents.AttributionArrays(
+        occlusion=encode_array(evidence.erasure),
+        input_x_gradient=encode_array(evidence.gradient),
+        occlusion_correlation=evidence.erasure_agreement,
+        gradient_correlation=evidence.gradient_agreement,
     )
 
 
-Kind = Literal["same", "substitution", "insertion", "deletion"]
+EditKind = Literal["same", "substitution", "insertion", "deletion"]
 
 
-class Known(NamedTuple):
+class SourceMetadata(NamedTuple):
     """What a file says of a source beside itself."""
 
     references: tuple[str, ...] = ()
@@ -105,23 +107,25 @@ class Known(NamedTuple):
     """Whether the source is the reference's digits in words."""
 
 
-def items(transducer: Predictor, known: Sequence[Known], outputs: Sequence[Sequence[Trace]]) -> list[Item]:
+def page_examples(
+    transducer: Predictor, known: Sequence[SourceMetadata], outputs: Sequence[Sequence[Trace]]
+) -> list[PageExample]:
     """An item of each source's outputs, best first."""
-    bits = iter(entropies(transducer, [trace for traces in outputs for trace in traces]))
+    bits = iter(step_entropies(transducer, [trace for traces in outputs for trace in traces]))
     listed = []
     for own, traces in zip(known, outputs, strict=True):
-        item = Item(
+        item = PageExample(
             text=traces[0].text,
             features=list(traces[0].source[: traces[0].features]),
-            traces=[trace_told(trace, next(bits)) for trace in traces],
+            traces=[page_trace(trace, next(bits)) for trace in traces],
             references=list(own.references),
             line=own.line,
         )
-        listed.append(_judged(item, traces[0], own, transducer) if own.references else item)
+        listed.append(_with_errors(item, traces[0], own, transducer) if own.references else item)
     return listed
 
 
-def entropies(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, " T"]]:
+def step_entropies(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, " T"]]:
     """The entropy in bits of each step of each trace; 0 where there was no choice."""
     chosen = [at for at, trace in enumerate(traces) if trace.target and trace.origin != "lexicon"]
     bits: list[Float[np.ndarray, " T"]] = [np.zeros(len(trace.target), np.float32) for trace in traces]
@@ -130,34 +134,38 @@ def entropies(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[np.n
     return bits
 
 
-def edits(output: Sequence[str], reference: Sequence[str]) -> list[Edit]:
+def edit_operations(output: Sequence[str], reference: Sequence[str]) -> list[EditOperation]:
     """The steps that turn a reference into an output."""
-    told, at = list[Edit](), 0
+    told, at = list[EditOperation](), 0
     for wanted, written in aligned(output, reference):
         if written is None:
-            told.append(Edit(kind="deletion", written=None, wanted=wanted))
+            told.append(EditOperation(kind="deletion", step=None, expected=wanted))
             continue
-        kind: Kind = "insertion" if wanted is None else "same" if wanted == written else "substitution"
-        told.append(Edit(kind=kind, written=at, wanted=wanted))
+        kind: EditKind = "insertion" if wanted is None else "same" if wanted == written else "substitution"
+        told.append(EditOperation(kind=kind, step=at, expected=wanted))
         at += 1
     return told
 
 
-def places(trace: Trace, reference: Sequence[str], segmenter: Segmenter) -> list[Edit]:
+def positional_edits(trace: Trace, reference: Sequence[str], segmenter: Segmenter) -> list[EditOperation]:
     """The same where each symbol answers for its own place; one that is not scored counts as right."""
-    told = list[Edit]()
+    told = list[EditOperation]()
     for at, (wanted, written) in enumerate(zip(reference, trace.target, strict=False)):
         right = written == wanted or wanted == segmenter.unscored
-        told.append(Edit(kind="same" if right else "substitution", written=at, wanted=written if right else wanted))
+        told.append(
+            EditOperation(kind="same" if right else "substitution", step=at, expected=written if right else wanted)
+        )
     return told
 
 
-def _judged(item: Item, best: Trace, own: Known, transducer: Predictor) -> Item:
+def _with_errors(item: PageExample, best: Trace, own: SourceMetadata, transducer: Predictor) -> PageExample:
     """An item with what its first output differs in, and where its symbols come from, if that is known."""
     (scored,) = score([best], [tuple(item.references)], transducer.segmenters)
     if scored.positional:
-        steps = places(best, transducer.segmenters.target.split(item.references[0]), transducer.segmenters.target)
+        steps = positional_edits(
+            best, transducer.segmenters.target.split(item.references[0]), transducer.segmenters.target
+        )
     else:
-        steps = edits(scored.output, scored.reference)
-    gold = origins(best, scored.output, scored.reference) if own.spelled else None
-    return msgspec.structs.replace(item, edits=steps, errors=scored.errors, exact=scored.exact, gold=gold)
+        steps = edit_operations(scored.output, scored.reference)
+    gold = gold_alignment(best, scored.output, scored.reference) if own.spelled else None
+    return msgspec.structs.replace(item, edits=steps, errors=scored.errors, exact=scored.exact, gold_alignment=gold)

@@ -39,11 +39,13 @@ from pellucid.training.run_folder import (
     members,
     read_log,
 )
-from pellucid.viewer.examples import Known, spelled
-from pellucid.viewer.schema import Card
+from pellucid.viewer.examples import SourceMetadata, are_spelled_digits
+from pellucid.viewer.schema import ModelCard
 
 
-def choose(scored: Sequence[Scored], most: int, rivals: Sequence[Sequence[Scored]] = ()) -> tuple[list[int], str]:
+def select_examples(
+    scored: Sequence[Scored], most: int, rivals: Sequence[Sequence[Scored]] = ()
+) -> tuple[list[int], str]:
     """The numbers of the examples that are shown, in the file's order, and in words which they are.
 
     All, where there are no more than `most`. Else those on which the runs differ, one having right what another has
@@ -55,44 +57,44 @@ def choose(scored: Sequence[Scored], most: int, rivals: Sequence[Sequence[Scored
         return list(range(len(scored))), f"all {len(scored):,} examples"
     parted = [at for at, own in enumerate(scored) if any(rival[at].exact != own.exact for rival in rivals)]
     others = min(most // 5, len(scored) - len(parted))
-    differing, left = _both(scored, parted, most - others), set(parted)
+    differing, left = _select_differing(scored, parted, most - others), set(parted)
     room = most - len(differing)
     wrong = [at for at in worst(scored, len(scored)) if at not in left]
     right = [at for at, each in enumerate(scored) if each.exact and at not in left]
     shown_wrong = wrong[: max(room - len(right), min(len(wrong), room // 2))]
-    shown_right = evenly(right, room - len(shown_wrong))
+    shown_right = sample_evenly(right, room - len(shown_wrong))
     chosen = sorted([*differing, *shown_wrong, *shown_right])
     ones = ("that all runs have wrong", "that all have right") if rivals else ("wrong ones", "right ones")
     if not rivals and not wrong:
         return chosen, f"{most:,} of {len(scored):,} examples, drawn evenly from the file, in which none is wrong"
-    mistaken = _many(len(shown_wrong), len(wrong), f"the {len(shown_wrong):,} worst of {len(wrong):,}")
-    words = f"{_differ(len(differing), len(parted)) if rivals else ''}{mistaken} {ones[0]}"
+    mistaken = _share_text(len(shown_wrong), len(wrong), f"the {len(shown_wrong):,} worst of {len(wrong):,}")
+    words = f"{_differing_text(len(differing), len(parted)) if rivals else ''}{mistaken} {ones[0]}"
     drawn = f"{len(shown_right):,} of {len(right):,}"
-    good = f"{_many(len(shown_right), len(right), drawn)} {ones[1]}"
+    good = f"{_share_text(len(shown_right), len(right), drawn)} {ones[1]}"
     even = ", drawn evenly from the file" if 0 < len(shown_right) < len(right) else ""
     return chosen, f"{len(chosen):,} of {len(scored):,} examples: {words}, and {good}{even}"
 
 
-def _both(scored: Sequence[Scored], parted: Sequence[int], most: int) -> list[int]:
+def _select_differing(scored: Sequence[Scored], parted: Sequence[int], most: int) -> list[int]:
     """Of the examples on which runs differ so many; of those that the first has right and of the others alike many."""
     first, other = ([at for at in parted if scored[at].exact is right] for right in (True, False))
     share = max(min(len(first), most // 2), most - len(other))
-    return [*evenly(first, share), *evenly(other, most - min(share, len(first)))]
+    return [*sample_evenly(first, share), *sample_evenly(other, most - min(share, len(first)))]
 
 
-def _many(shown: int, there: int, some: str) -> str:
+def _share_text(shown: int, there: int, some: str) -> str:
     """How many are shown: all, none, or `some`."""
     return f"all {there:,}" if shown == there else some if shown else f"none of {there:,}"
 
 
-def _differ(shown: int, parted: int) -> str:
+def _differing_text(shown: int, parted: int) -> str:
     """How many of the examples that a run has right and another wrong are shown."""
     those = "that one run has right and another wrong"
     many = f"{shown:,} of {parted:,} {those}, drawn evenly"
     return f"{many if shown < parted else f'all {parted:,} {those}'}; "
 
 
-def evenly(numbers: Sequence[int], count: int) -> list[int]:
+def sample_evenly(numbers: Sequence[int], count: int) -> list[int]:
     """So many of the numbers, at even distances; all where there are no more."""
     if count >= len(numbers):
         return list(numbers)
@@ -100,7 +102,7 @@ def evenly(numbers: Sequence[int], count: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Model:
+class ViewedRun:
     """A run, or an ensemble of runs."""
 
     name: str
@@ -121,21 +123,21 @@ class Model:
         return self.transducer is not None and self.transducer.autoregressive and not self.transducer.is_ensemble
 
 
-def open_model(folder: Path, name: str, device: Device, beam: int | None) -> Model:
+def open_run(folder: Path, name: str, device: Device, beam: int | None) -> ViewedRun:
     """A run of a folder, searching as wide as is asked for; `InputError` for what is no run."""
-    if _begun(folder):
-        return Model(name, folder, None)
+    if _is_training(folder):
+        return ViewedRun(name, folder, None)
     transducer = load(folder, device)
-    return Model(name, folder, transducer if beam is None else transducer.with_beam(beam))
+    return ViewedRun(name, folder, transducer if beam is None else transducer.with_beam(beam))
 
 
-def _begun(folder: Path) -> bool:
+def _is_training(folder: Path) -> bool:
     """Whether a training goes on here that has no model yet; one that is over without a model is broken."""
     here = is_there(folder / CONFIG) and not is_there(folder / MODEL) and members(folder) == [folder]
     return here and not has_stopped(read_log(folder))
 
 
-def names_of(folders: Sequence[Path]) -> list[str]:
+def run_names(folders: Sequence[Path]) -> list[str]:
     """A short name for each: that of its folder, the whole path where two have one name; one folder's are numbered."""
     short = [folder.resolve().name for folder in folders]
     names = short if len(set(short)) == len(short) else [str(folder) for folder in folders]
@@ -143,7 +145,7 @@ def names_of(folders: Sequence[Path]) -> list[str]:
     return [f"{name} ({times + 1})" if times else name for name, times in zip(names, before, strict=True)]
 
 
-def own_file(run: Path) -> tuple[Path, Path | None] | None:
+def find_validation_file(run: Path) -> tuple[Path, Path | None] | None:
     """The development file that a run was trained with, and that of its targets, if they are where they were.
 
     Of an ensemble, those of its first member.
@@ -160,21 +162,21 @@ def own_file(run: Path) -> tuple[Path, Path | None] | None:
     return (path, beside) if isfile(path) and (beside is None or isfile(beside)) else None
 
 
-def card(model: Model) -> Card:
+def model_card(model: ViewedRun) -> ModelCard:
     """What a run's model is."""
     log = read_log(model.folder)
     if model.transducer is None:
         config, facts = load_run_config(model.folder), list[tuple[str, str]]()
     else:
-        config, facts = model.transducer.config, _sizes(model, model.transducer)
+        config, facts = model.transducer.config, _model_sizes(model, model.transducer)
     task = task_of(config)
-    told = [("model", task.architecture(config)), *facts, *_course(log, task), ("seed", f"{config.seed}")]
+    told = [("model", task.architecture(config)), *facts, *_training_facts(log, task), ("seed", f"{config.seed}")]
     told += [("log", sentence) for sentence in damage_told(model.folder)]
     attends = config.attention.type != "none" and not task.settings.per_position
-    return Card(name=model.name, facts=told, config=to_toml(config), attends=attends, task=config.task)
+    return ModelCard(name=model.name, facts=told, config=to_toml(config), has_attention=attends, task=config.task)
 
 
-def _sizes(model: Model, transducer: Predictor) -> list[tuple[str, str]]:
+def _model_sizes(model: ViewedRun, transducer: Predictor) -> list[tuple[str, str]]:
     """Numbers of parameters and symbols."""
     vocabularies, count = transducer.vocabularies, len(members(model.folder))
     each = " each" if count > 1 else ""
@@ -183,16 +185,16 @@ def _sizes(model: Model, transducer: Predictor) -> list[tuple[str, str]]:
         ("parameters", f"{parameter_count(transducer.network):,}{each}"),
         ("source symbols", f"{len(vocabularies.source.symbols):,}"),
         ("target symbols", f"{len(vocabularies.target.symbols):,}"),
-        *([("search", _search(transducer.config.search.beam_size))] if transducer.autoregressive else []),
+        *([("search", _search_text(transducer.config.search.beam_size))] if transducer.autoregressive else []),
     ]
 
 
-def _search(width: int) -> str:
+def _search_text(width: int) -> str:
     """How outputs are found."""
     return "greedy" if width == 1 else f"beam of {width}"
 
 
-def _course(log: Sequence[dict[str, Any]], task: Task) -> list[tuple[str, str]]:
+def _training_facts(log: Sequence[dict[str, Any]], task: Task) -> list[tuple[str, str]]:
     """What the log tells of data and training."""
     read = [record for record in log if record["event"] == "read"]
     counted = [record for record in log if "update" in record]
@@ -210,9 +212,9 @@ def _course(log: Sequence[dict[str, Any]], task: Task) -> list[tuple[str, str]]:
     return facts
 
 
-def check_tasks(models: Sequence[Model]) -> None:
+def check_same_task(models: Sequence[ViewedRun]) -> None:
     """`InputError` where runs have different tasks: their answers and their scores do not compare."""
-    first, *others = [(each.name, _task(each)) for each in models]
+    first, *others = [(each.name, _task_name(each)) for each in models]
     for name, task in others:
         if task != first[1]:
             raise InputError(
@@ -220,29 +222,29 @@ def check_tasks(models: Sequence[Model]) -> None:
             )
 
 
-def _task(model: Model) -> str:
+def _task_name(model: ViewedRun) -> str:
     """What the run was trained to do; known before it has a model."""
     return (load_run_config(model.folder) if model.transducer is None else model.transducer.config).task
 
 
-def chosen(models: Sequence[Model], rival: int) -> Model:
-    """The run that is asked: −1 the first, else a place among its rivals; `InputError` for one that is not there."""
-    if rival != -1 and len(models) == 1:
-        raise InputError(f"rival: the page shows one run alone: expected −1, got {quote(rival)}")
-    if not -1 <= rival < len(models) - 1:
-        raise InputError(f"rival: expected −1 to {len(models) - 2}, got {quote(rival)}")
-    return models[rival + 1]
+def select_run(models: Sequence[ViewedRun], run: int) -> ViewedRun:
+    """Return the run at an index, 0 for the first; `InputError` for an index out of range."""
+    if len(models) == 1 and run != 0:
+        raise InputError(f"run: the page shows one run, expected 0, got {quote(run)}")
+    if not 0 <= run < len(models):
+        raise InputError(f"run: expected 0 to {len(models) - 1}, got {quote(run)}")
+    return models[run]
 
 
-MEND = "look shows files whose lines are all good: mend such lines or leave them out"
+BAD_LINE_ADVICE = "look shows files whose lines are all good: mend such lines or leave them out"
 
 
-class Sources(NamedTuple):
+class ExampleFile(NamedTuple):
     """Examples and what is known of each; whether they have targets."""
 
     name: str
     examples: list[Example]
-    known: list[Known]
+    known: list[SourceMetadata]
     paired: bool
     spelled: bool = False
     """Whether every source is its target's digits in words, so that where each symbol comes from is known."""
@@ -250,7 +252,7 @@ class Sources(NamedTuple):
     """What the file holds beside, in words: columns that are not read, bad lines that are skipped, blank ones."""
 
 
-def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sources:
+def read_example_file(path: Path, data: DataConfig, target: Path | None = None) -> ExampleFile:
     """Pairs where the first line is one, or where a file of targets stands beside it; else sources.
 
     `DataError` names what cannot be read, and its line.
@@ -258,26 +260,28 @@ def read_file(path: Path, data: DataConfig, target: Path | None = None) -> Sourc
     for each in (path, target):
         if each is not None and each.is_fifo():
             raise DataError(f"{each} is a pipe, and look reads a file more than once: write it to a file first")
-    if target is None and _alone(path, data):
-        return sources_alone(path.name, read_sources(path, data), data)
+    if target is None and _has_only_sources(path, data):
+        return sources_without_targets(path.name, read_sources(path, data), data)
     reading = read_examples(path, msgspec.structs.replace(data, on_bad_line="skip"), target)
     if reading.bad and data.on_bad_line == "stop":
-        raise DataError(str(reading.bad[0]), MEND)
+        raise DataError(str(reading.bad[0]), BAD_LINE_ADVICE)
     pairs = zip(reading.examples, reading.lines, strict=True)
-    truth = spelled(reading.examples)
-    known = [Known((each.target,), line, truth) for each, line in pairs]
+    truth = are_spelled_digits(reading.examples)
+    known = [SourceMetadata((each.target,), line, truth) for each, line in pairs]
     columns = ignored_columns(path, data) if target is None else ""
     header = header_note(reading.examples) if is_undecided(path, data, target) else ""
-    left_out = "; ".join(each for each in (header, columns, skipped(reading.bad), blank(reading.blank)) if each)
-    return Sources(path.name, reading.examples, known, paired=True, spelled=truth, left_out=left_out)
+    left_out = "; ".join(
+        each for each in (header, columns, bad_line_note(reading.bad), blank_line_note(reading.blank)) if each
+    )
+    return ExampleFile(path.name, reading.examples, known, paired=True, spelled=truth, left_out=left_out)
 
 
-def sources_alone(name: str, lines: Iterable[Example | BadLine], data: DataConfig) -> Sources:
+def sources_without_targets(name: str, lines: Iterable[Example | BadLine], data: DataConfig) -> ExampleFile:
     """Sources without targets, blank ones left out.
 
     `DataError` where there is none, and for a bad line unless such are skipped.
     """
-    listed, known, bad, empty = list[Example](), list[Known](), list[BadLine](), 0
+    listed, known, bad, empty = list[Example](), list[SourceMetadata](), list[BadLine](), 0
     for number, each in enumerate(lines, start=1):
         if isinstance(each, BadLine):
             if data.on_bad_line == "stop":
@@ -285,27 +289,27 @@ def sources_alone(name: str, lines: Iterable[Example | BadLine], data: DataConfi
             bad.append(each)
         elif each.source:
             listed.append(each)
-            known.append(Known(line=number))
+            known.append(SourceMetadata(line=number))
         else:
             empty += 1
     if not listed:
-        raise DataError(f"{name} holds no source" + (f": {skipped(bad)}" if bad else ""))
-    left_out = "; ".join(each for each in (skipped(bad), blank(empty)) if each)
-    return Sources(name, listed, known, paired=False, left_out=left_out)
+        raise DataError(f"{name} holds no source" + (f": {bad_line_note(bad)}" if bad else ""))
+    left_out = "; ".join(each for each in (bad_line_note(bad), blank_line_note(empty)) if each)
+    return ExampleFile(name, listed, known, paired=False, left_out=left_out)
 
 
-def skipped(bad: Sequence[BadLine]) -> str:
+def bad_line_note(bad: Sequence[BadLine]) -> str:
     """How many bad lines were left out, and the first of them; "" where none was."""
     lines = "bad line" if len(bad) == 1 else "bad lines"
     return f"{len(bad):,} {lines} skipped, the first: line {bad[0].line}: {bad[0].reason}" if bad else ""
 
 
-def blank(lines: int) -> str:
+def blank_line_note(lines: int) -> str:
     """How many blank lines were left out; "" where none was."""
     return f"{lines:,} blank {'line' if lines == 1 else 'lines'} left out" if lines else ""
 
 
-def _alone(path: Path, data: DataConfig) -> bool:
+def _has_only_sources(path: Path, data: DataConfig) -> bool:
     """Whether the first line is a source and no pair."""
     if data.format == "text":
         return True

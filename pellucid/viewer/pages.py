@@ -18,27 +18,27 @@ from pellucid.reporting.figures import attention_figure, png, svg, tags_figure
 from pellucid.reporting.visible import visible_text
 from pellucid.tasks.registry import task_named
 from pellucid.version import __version__
-from pellucid.viewer.examples import alone_told
-from pellucid.viewer.latex import picture
-from pellucid.viewer.schema import Contents, Item, Struct
+from pellucid.viewer.examples import page_trace_without_model
+from pellucid.viewer.latex import tikz_picture
+from pellucid.viewer.schema import PageContents, PageExample, PageStruct
 
-DATA = r"type=\"(?:application/json|text/plain)\""
-SCRIPT = re.compile(rf"<script(?![^>]*\s(?:src=|{DATA}))[^>]*>(.*?)</script>", re.DOTALL)
+DATA_TYPE = r"type=\"(?:application/json|text/plain)\""
+SCRIPT = re.compile(rf"<script(?![^>]*\s(?:src=|{DATA_TYPE}))[^>]*>(.*?)</script>", re.DOTALL)
 """Those that run, not those that hold data."""
-PACKED = re.compile(r"<script type=\"text/plain\" id=\"packed\">(.*?)</script>", re.DOTALL)
+COMPRESSED_SCRIPT = re.compile(r"<script type=\"text/plain\" id=\"packed\">(.*?)</script>", re.DOTALL)
 """What one of them unpacks, and runs: web/finish.ts."""
-PLACE = '<script type="application/json" id="contents"></script>'
+CONTENTS_ELEMENT = '<script type="application/json" id="contents"></script>'
 """Where the built page has room for its contents."""
 
 
-def built() -> str:
+def built_page() -> str:
     """The page as it was built from web/."""
     return resources.files("pellucid.viewer").joinpath("page/index.html").read_text(encoding="utf-8")
 
 
-def policy(page: str, connect: str) -> str:
+def security_policy(page: str, connect: str) -> str:
     """What a browser may load: what the page itself holds, and what it may `connect` to; only its own scripts run."""
-    own = [*SCRIPT.findall(page), *map(unpacked, PACKED.findall(page))]
+    own = [*SCRIPT.findall(page), *map(decompress_script, COMPRESSED_SCRIPT.findall(page))]
     digests = [hashlib.sha256(script.encode("utf-8")).digest() for script in own]
     scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in digests)
     return (
@@ -47,7 +47,7 @@ def policy(page: str, connect: str) -> str:
     )
 
 
-def unpacked(packed: str) -> str:
+def decompress_script(packed: str) -> str:
     """A script as it runs: words that stand before it, each after a letter, are put back for their letters."""
     *words, script = zlib.decompress(base64.b64decode(packed), -zlib.MAX_WBITS).decode("utf-8").split("\0")
     for word in reversed(words):
@@ -55,32 +55,32 @@ def unpacked(packed: str) -> str:
     return script
 
 
-def exported(contents: Struct) -> str:
+def export_page(contents: PageStruct) -> str:
     """Return the page with its contents, or with a report, in it: it makes no request."""
-    page = built()
-    meta = f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(page, chr(39) + "none" + chr(39)))}">'
+    page = built_page()
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{escape(security_policy(page, chr(39) + "none" + chr(39)))}">'
     head, _, rest = page.partition("<head>")
-    before, _, after = rest.rpartition(PLACE)
+    before, _, after = rest.rpartition(CONTENTS_ELEMENT)
     data = encode_json(contents).decode("utf-8").replace("<", "\\u003c")
     return f'{head}<head>\n{meta}{before}<script type="application/json" id="contents">{data}</script>{after}'
 
 
-ENDINGS = (".html", ".svg", ".png", ".json", ".tex")
-HEIGHT = 640
+TRACE_SUFFIXES = (".html", ".svg", ".png", ".json", ".tex")
+FRAME_HEIGHT = 640
 """Pixels of the page in a notebook."""
-LINE = 80
+MAX_TITLE_LENGTH = 80
 """Letters of a text in a heading."""
 
 
-def save(trace: Trace, path: Path) -> None:
-    """Write a trace as what the file's name ends with; `InputError` for another ending than those of `ENDINGS`.
+def save_trace(trace: Trace, path: Path) -> None:
+    """Write a trace as what the file's name ends with; `InputError` for another ending than those of `TRACE_SUFFIXES`.
 
     A picture shows the attention; of tags, which have none, the symbols with their tags.
     """
     drawn = tags_figure if trace.per_position else attention_figure
     match path.suffix:
         case ".html":
-            write_text(path, page(trace))
+            write_text(path, trace_page(trace))
         case ".svg":
             write_text(path, svg(drawn(trace)))
         case ".png":
@@ -88,46 +88,46 @@ def save(trace: Trace, path: Path) -> None:
         case ".json":
             write_text(path, msgspec.json.format(trace.to_json(), indent=1) + "\n")
         case ".tex":
-            write_text(path, picture(trace))
+            write_text(path, tikz_picture(trace))
         case other:
-            endings = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+            endings = f"{', '.join(TRACE_SUFFIXES[:-1])} or {TRACE_SUFFIXES[-1]}"
             raise InputError(f"path: expected a file that ends with {endings}, got {quote(other or 'no ending')}")
 
 
-def page(trace: Trace) -> str:
+def trace_page(trace: Trace) -> str:
     """A page of this trace alone."""
-    item = Item(
+    item = PageExample(
         text=trace.text,
         features=list(trace.source[: trace.features]),
-        traces=[alone_told(trace)],
+        traces=[page_trace_without_model(trace)],
         references=[],
     )
-    contents = Contents(
+    contents = PageContents(
         version=__version__,
-        title=_title(trace),
+        title=_trace_title(trace),
         tasks={trace.task: task_named(trace.task).view},
         served=False,
-        items=[item],
-        total=1,
-        choice="one trace",
+        examples=[item],
+        num_examples=1,
+        selection_note="one trace",
     )
-    return exported(contents)
+    return export_page(contents)
 
 
-def framed(trace: Trace) -> str:
+def trace_frame(trace: Trace) -> str:
     """The page in a frame of its own, for a notebook: nothing in it reaches, or is reached by, what stands around."""
-    title = escape(f"Attention: {_title(trace)}")
+    title = escape(f"Attention: {_trace_title(trace)}")
     return (
         f'<iframe title="{title}" sandbox="allow-scripts allow-downloads" '
-        f'style="width:100%;height:{HEIGHT}px;border:0" srcdoc="{escape(page(trace))}"></iframe>'
+        f'style="width:100%;height:{FRAME_HEIGHT}px;border:0" srcdoc="{escape(trace_page(trace))}"></iframe>'
     )
 
 
-def _title(trace: Trace) -> str:
+def _trace_title(trace: Trace) -> str:
     """What was read and what was written, as far as a line has room, with nothing that could turn it round."""
-    return " → ".join(_short(visible_text(text)) for text in (trace.text, trace.output))
+    return " → ".join(_abbreviate(visible_text(text)) for text in (trace.text, trace.output))
 
 
-def _short(text: str) -> str:
+def _abbreviate(text: str) -> str:
     """The beginning and the end of a long text."""
-    return text if len(text) <= LINE else f"{text[: LINE - 20]} … {text[-17:]}"
+    return text if len(text) <= MAX_TITLE_LENGTH else f"{text[: MAX_TITLE_LENGTH - 20]} … {text[-17:]}"

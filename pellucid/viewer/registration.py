@@ -16,13 +16,13 @@ def register_viewer() -> None:
 
 def _trace_html(trace: "Trace") -> str:
     """Return the page of a trace in a frame."""
-    from pellucid.viewer.pages import framed
+    from pellucid.viewer.pages import trace_frame
 
-    return framed(trace)
+    return trace_frame(trace)
 
 
 def _save_trace(trace: "Trace", path: Path) -> None:
     """Write a trace to a file."""
-    from pellucid.viewer.pages import save
+    from pellucid.viewer.pages import save_trace
 
-    save(trace, path)
+    save_trace(trace, path)

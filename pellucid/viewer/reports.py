@@ -22,17 +22,17 @@ from pellucid.reporting.tables import differences, only_right, p_value, score_ro
 from pellucid.tasks.registry import task_named, task_of
 from pellucid.training.run_folder import read_log
 from pellucid.version import __version__
-from pellucid.viewer.pages import exported
+from pellucid.viewer.pages import export_page
 from pellucid.viewer.report_parts import (
     ExampleOutput,
     accuracy_charts,
-    assessed_output,
     calibration_charts,
     compared_accuracy_charts,
-    drawn_examples,
+    disagreement_parts,
+    error_parts,
+    example_output,
+    example_parts,
     learning_charts,
-    listed_disagreements,
-    listed_errors,
 )
 from pellucid.viewer.report_schema import (
     REPORT_FORMAT,
@@ -45,7 +45,7 @@ from pellucid.viewer.report_schema import (
     ReportText,
     SummaryValue,
 )
-from pellucid.viewer.schema import Confusion
+from pellucid.viewer.schema import ConfusionCount
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class Report:
 
 def write_report(path: Path, report: Report) -> None:
     """Write a report as one stand-alone HTML file; `RunError` where the system refuses."""
-    write_text(path, exported(report_document(report)))
+    write_text(path, export_page(report_document(report)))
 
 
 def report_document(report: Report) -> ReportDocument:
@@ -85,8 +85,8 @@ def report_document(report: Report) -> ReportDocument:
     parts: list[ReportPart] = [
         *learning_charts(report.log, report.followed),
         *accuracy_charts(report.positions, report.lengths),
-        *drawn_examples("Attention", report.examples),
-        *listed_errors(report.mistakes),
+        *example_parts("Attention", report.examples),
+        *error_parts(report.mistakes),
         *report.parts,
         *settings,
     ]
@@ -104,7 +104,7 @@ def report_document(report: Report) -> ReportDocument:
 def _tasks(parts: Sequence[ReportPart]) -> list[str]:
     """Return the tasks of all outputs that are shown."""
     examples = (example for part in parts if isinstance(part, ReportExamples) for example in part.examples)
-    return sorted({trace.task for example in examples for item in example.items for trace in item.traces})
+    return sorted({trace.task for example in examples for item in example.outputs for trace in item.traces})
 
 
 def _summary_value(label: str, told: str) -> SummaryValue:
@@ -115,11 +115,11 @@ def _summary_value(label: str, told: str) -> SummaryValue:
     return SummaryValue(label, value, note[:-1])
 
 
-EXAMPLES = 6
-MISTAKES = 25
+NUM_DRAWN_EXAMPLES = 6
+NUM_LISTED_ERRORS = 25
 
 
-class Judgement(NamedTuple):
+class ScoredRun(NamedTuple):
     """What came out, and what it is worth."""
 
     transducer: Predictor
@@ -129,21 +129,21 @@ class Judgement(NamedTuple):
     evaluation: Evaluation
 
 
-def judge(transducer: Predictor, examples: Sequence[Example]) -> Judgement:
+def score_run(transducer: Predictor, examples: Sequence[Example]) -> ScoredRun:
     """Decode examples with a trained model and score them, each against its own target."""
     use_threads(transducer.config.threads)
     traces = transducer.trace(examples)
     references: list[tuple[str, ...]] = [(example.target,) for example in examples]
     scored = score(traces, references, transducer.segmenters)
-    return Judgement(transducer, traces, references, scored, evaluate(scored))
+    return ScoredRun(transducer, traces, references, scored, evaluate(scored))
 
 
-def report_on(folder: Path, judgement: Judgement, title: str, introduction: str) -> Report:
+def run_report(folder: Path, judgement: ScoredRun, title: str, introduction: str) -> Report:
     """The report of a run and its judgement: numbers, curves, attention, mistakes, settings."""
     log = read_log(folder)
-    wrong = worst(judgement.scored, MISTAKES)
+    wrong = worst(judgement.scored, NUM_LISTED_ERRORS)
     mistaken = wrong[:2]
-    right = [at for at, scored in enumerate(judgement.scored) if scored.exact][: EXAMPLES - len(mistaken)]
+    right = [at for at, scored in enumerate(judgement.scored) if scored.exact][: NUM_DRAWN_EXAMPLES - len(mistaken)]
     parts = [f"the first {len(right)} right outputs"] if right else []
     parts += ["the worst mistake" if len(mistaken) == 1 else "the two worst mistakes"] if mistaken else []
     drawn = f"Drawn below: {' and '.join(parts)}."
@@ -162,13 +162,13 @@ def report_on(folder: Path, judgement: Judgement, title: str, introduction: str)
     )
 
 
-def _output(judgement: Judgement, at: int) -> ExampleOutput:
+def _output(judgement: ScoredRun, at: int) -> ExampleOutput:
     """Return one output with its references."""
     unscored = judgement.transducer.segmenters.target.unscored
     return ExampleOutput(judgement.traces[at], judgement.references[at], judgement.scored[at], unscored=unscored)
 
 
-def _summary(judgement: Judgement, stopped: dict[str, Any] | None) -> list[tuple[str, str]]:
+def _summary(judgement: ScoredRun, stopped: dict[str, Any] | None) -> list[tuple[str, str]]:
     """The numbers that matter most."""
     evaluation, config = judgement.evaluation, judgement.transducer.config
     rows = [
@@ -191,18 +191,20 @@ def _with_interval(value: float, interval: Interval) -> str:
 
 MAX_CONFUSIONS = 400
 """Kinds of error that the report of one run lists at most."""
-COMPARED_CONFUSIONS = 20
+MAX_COMPARED_CONFUSIONS = 20
 """The same for a comparison."""
 SIGNIFICANCE_LEVEL = 0.05
 """A difference with a smaller p is called significant."""
-ALIGNMENT = "Counted on an alignment of each output with its nearest reference by the fewest edits; – is no symbol."
+ALIGNMENT_NOTE = (
+    "Counted on an alignment of each output with its nearest reference by the fewest edits; – is no symbol."
+)
 
 
 def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, int], max_errors: int) -> Report:
     """Return the report of one run on one file (or several, by name), with at most `max_errors` errors."""
     evaluation = assessment.evaluation
     wrong = assessment.worst(len(assessment.scored))
-    listed = [assessed_output(assessment, at) for at in wrong[:max_errors]]
+    listed = [example_output(assessment, at) for at in wrong[:max_errors]]
     return Report(
         title=f"{assessment.name} on {file.rsplit('/', 1)[-1]}",
         introduction=f"{evaluation.examples:,} examples of {file}, decoded and scored.",
@@ -212,7 +214,7 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
             *accuracy_charts(evaluation.positions, evaluation.lengths),
             *_confusion_parts(assessment.confusions),
             calibration_charts([assessment]),
-            *listed_errors(listed, len(wrong) - len(listed)),
+            *error_parts(listed, len(wrong) - len(listed)),
         ],
     )
 
@@ -314,9 +316,11 @@ def _confusion_parts(confusions: Confusions) -> Iterator[ReportPart]:
     involved = {symbol for each in errors for symbol in (each.wanted, each.written) if symbol is not None}
     yield ReportConfusions(
         title="Confusions",
-        caption=f"{kinds}. {ALIGNMENT}",
+        caption=f"{kinds}. {ALIGNMENT_NOTE}",
         errors=[
-            Confusion(wanted=each.wanted, written=each.written, times=each.times, of=each.of, examples=[])
+            ConfusionCount(
+                expected=each.wanted, predicted=each.written, count=each.times, num_expected=each.of, example_indices=[]
+            )
             for each in errors[:MAX_CONFUSIONS]
         ],
         omitted=max(0, len(errors) - MAX_CONFUSIONS),
@@ -372,7 +376,9 @@ def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     counted = [{(each.wanted, each.written): each.times for each in run.confusions.errors} for run in runs]
     every = {pair: " → ".join(map(shown_symbol, pair)) for counts in counted for pair in counts}
     ranked = sorted(every, key=lambda pair: (-sum(counts.get(pair, 0) for counts in counted), every[pair]))
-    rows = [[every[pair], *(f"{counts.get(pair, 0):,}" for counts in counted)] for pair in ranked[:COMPARED_CONFUSIONS]]
+    rows = [
+        [every[pair], *(f"{counts.get(pair, 0):,}" for counts in counted)] for pair in ranked[:MAX_COMPARED_CONFUSIONS]
+    ]
     if rows:
         heads = ["expected → predicted", *(run.name for run in runs)]
         yield ReportTable("Confusions", "– is no symbol: an insertion or a deletion.", heads, rows)
@@ -381,4 +387,4 @@ def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
 def _disagreements(correct: Assessment, wrong: Assessment, max_examples: int) -> Sequence[ReportPart]:
     """Return the examples of which only one run is correct."""
     places = only_right(correct, wrong)
-    return listed_disagreements(correct, wrong, places[:max_examples], max(0, len(places) - max_examples))
+    return disagreement_parts(correct, wrong, places[:max_examples], max(0, len(places) - max_examples))

@@ -18,14 +18,14 @@ from pellucid.inspection.state_space import plane, turned
 from pellucid.tasks.registry import task_of
 from pellucid.training.run_folder import LOG, MODEL, VOCABULARY, has_stopped, in_use, load_run_config, read_log
 from pellucid.training.snapshots import SYMBOLS, Snapshot, read_snapshots
-from pellucid.viewer.examples import trace_told
-from pellucid.viewer.inputs import Model, card
-from pellucid.viewer.schema import Frame, Training
+from pellucid.viewer.examples import page_trace
+from pellucid.viewer.inputs import ViewedRun, model_card
+from pellucid.viewer.schema import TrainingFrame, TrainingHistory
 
 METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss", "training_loss")
 
 
-def training(folder: Path) -> Training | None:
+def training_history(folder: Path) -> TrainingHistory | None:
     """Of a run's folder; None where there is a model without a log."""
     running = in_use(folder)  # before the log is read: what ends meanwhile has told so there
     log = read_log(folder)
@@ -33,19 +33,19 @@ def training(folder: Path) -> Training | None:
         return None
     config = load_run_config(folder)
     known = load_vocabularies(folder / VOCABULARY, config.data) if is_there(folder / VOCABULARY) else None
-    return Training(
+    return TrainingHistory(
         log=log,
-        frames=frames(read_snapshots(folder), log),
+        frames=training_frames(read_snapshots(folder), log),
         source_symbols=list(known.source.symbols[:SYMBOLS]) if known else [],
         target_symbols=list(known.target.symbols[:SYMBOLS]) if known else [],
-        done=has_stopped(log),
+        finished=has_stopped(log),
         running=running,
-        unit=task_of(config).labels.loss_unit,
-        caption=_caption(config),
+        loss_unit=task_of(config).labels.loss_unit,
+        loss_caption=_loss_caption(config),
     )
 
 
-def _caption(config: Config) -> str:
+def _loss_caption(config: Config) -> str:
     """What the two losses are, and what stands in the way of comparing them, where something does."""
     sides, smoothing = (config.encoder, config.decoder), config.training.label_smoothing
     dropped = any(each.dropout or each.embedding_dropout or each.recurrent_dropout for each in sides)
@@ -57,15 +57,17 @@ def _caption(config: Config) -> str:
     return told + (apart if harder else "")
 
 
-def best_update(course: Training | None) -> int | None:
+def best_checkpoint_update(course: TrainingHistory | None) -> int | None:
     """The update of the best model so far; None where there is none, or where training is over."""
-    if course is None or course.done:
+    if course is None or course.finished:
         return None
     best = [record["update"] for record in course.log if record["event"] == "validated" and record["best"]]
     return best[-1] if best else None
 
 
-def frames(snapshots: Sequence[Snapshot], log: Sequence[dict[str, Any]], base: int | None = None) -> list[Frame]:
+def training_frames(
+    snapshots: Sequence[Snapshot], log: Sequence[dict[str, Any]], base: int | None = None
+) -> list[TrainingFrame]:
     """A frame of each snapshot; all vectors lie in the plane of the last ones, each frame turned onto the one before.
 
     Turning (Procrustes) takes out what is the same for all symbols: a turn of the whole table says nothing of it. The
@@ -73,26 +75,26 @@ def frames(snapshots: Sequence[Snapshot], log: Sequence[dict[str, Any]], base: i
     """
     at = max((place for place, each in enumerate(snapshots) if base is None or each.update <= base), default=-1)
     validated = {record["update"]: record for record in log if record["event"] == "validated"}
-    source = _film([each.source for each in snapshots], at)
-    target = _film([each.target for each in snapshots], at)
+    source = _project_tables([each.source for each in snapshots], at)
+    target = _project_tables([each.target for each in snapshots], at)
     found = []
     for place, each in enumerate(snapshots):
         record = validated.get(each.update, {})
-        told = [trace_told(trace, bits) for trace, bits in zip(each.traces, each.entropies, strict=True)]
+        told = [page_trace(trace, bits) for trace, bits in zip(each.traces, each.entropies, strict=True)]
         found.append(
-            Frame(
+            TrainingFrame(
                 update=each.update,
                 samples=int(record.get("samples", 0)),
                 metrics={name: float(record[name]) for name in METRICS if name in record},
                 probes=told,
-                source_plane=encode_array(source[place]) if source else None,
-                target_plane=encode_array(target[place]) if target else None,
+                source_pca=encode_array(source[place]) if source else None,
+                target_pca=encode_array(target[place]) if target else None,
             )
         )
     return found
 
 
-def _film(tables: Sequence[Float[np.ndarray, "n E"]], at: int) -> list[Float[np.ndarray, "n 2"]]:
+def _project_tables(tables: Sequence[Float[np.ndarray, "n E"]], at: int) -> list[Float[np.ndarray, "n 2"]]:
     """The tables of all frames in the plane of one of them; nothing where vectors are none, or too few for a plane."""
     if not tables or min(tables[-1].shape) < 2:
         return []
@@ -104,17 +106,17 @@ def _film(tables: Sequence[Float[np.ndarray, "n E"]], at: int) -> list[Float[np.
     return film
 
 
-SECONDS = 0.5
+POLL_SECONDS = 0.5
 """Between two looks at the log."""
-QUIET = 20
+KEEPALIVE_POLLS = 20
 """Looks without news after which a comment shows that the line is open."""
 
 
 @dataclass
-class Cursor:
+class LogCursor:
     """Where a page stands in a log: what comes before line `line` it has, and the frames of these lines."""
 
-    model: Model
+    model: ViewedRun
     line: int
     seen: tuple[int, int] = (-1, -1)
     """Size and time of the log when it was last read."""
@@ -135,7 +137,7 @@ class Cursor:
         running = in_use(self.model.folder)  # before the log is read: what ends meanwhile has told so there
         told = self._lines()
         if running != self.running and not self.ended:
-            told.append(_event("running", msgspec.json.encode(running)))
+            told.append(_format_event("running", msgspec.json.encode(running)))
         self.running = running
         return told
 
@@ -148,23 +150,23 @@ class Cursor:
             return []
         self.seen = now
         log = read_log(self.model.folder)
-        told = [_event("line", msgspec.json.encode(record), at) for at, record in enumerate(log)][self.line :]
+        told = [_format_event("line", msgspec.json.encode(record), at) for at, record in enumerate(log)][self.line :]
         if told:
-            told.insert(0, _event("card", encode_json(card(self.model))))
+            told.insert(0, _format_event("card", encode_json(model_card(self.model))))
         # A validation's snapshot is written before its line: whoever has the line can have the frame. Frames go first,
         # for the page stops listening at the line that ends the training.
-        fresh = _validated(log[self.line :])
+        fresh = _validation_updates(log[self.line :])
         if fresh:
             if self.base is None:
-                self.base = (_validated(log[: self.line]) or fresh[:1])[-1]
-            film = frames(read_snapshots(self.model.folder), log, self.base)
-            told = [_event("frame", encode_json(frame)) for frame in film if frame.update in fresh] + told
+                self.base = (_validation_updates(log[: self.line]) or fresh[:1])[-1]
+            film = training_frames(read_snapshots(self.model.folder), log, self.base)
+            told = [_format_event("frame", encode_json(frame)) for frame in film if frame.update in fresh] + told
         self.line = max(self.line, len(log))
         self.ended = has_stopped(log)
         return told
 
 
-async def follow(cursor: Cursor) -> AsyncIterator[bytes]:
+async def stream_events(cursor: LogCursor) -> AsyncIterator[bytes]:
     """The events, as they come, until training is over."""
     quiet = 0
     while True:
@@ -174,18 +176,18 @@ async def follow(cursor: Cursor) -> AsyncIterator[bytes]:
         if cursor.ended:
             return
         quiet = 0 if told else quiet + 1
-        if quiet == QUIET:
+        if quiet == KEEPALIVE_POLLS:
             yield b": nothing new\n\n"
             quiet = 0
-        await asyncio.sleep(SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
-def _validated(log: Sequence[dict[str, Any]]) -> list[int]:
+def _validation_updates(log: Sequence[dict[str, Any]]) -> list[int]:
     """The updates after which there was a validation."""
     return [record["update"] for record in log if record["event"] == "validated"]
 
 
-def _event(name: str, data: bytes, number: int | None = None) -> bytes:
+def _format_event(name: str, data: bytes, number: int | None = None) -> bytes:
     """One event; JSON holds no line break."""
     identity = b"" if number is None else b"id: %d\n" % number
     return b"%sevent: %s\ndata: %s\n\n" % (identity, name.encode(), data)

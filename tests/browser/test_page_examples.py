@@ -12,24 +12,24 @@ from walking import cell, listed, panel, says_its_cell, tab, texts
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
-from pellucid.viewer.examples import alone_told
-from pellucid.viewer.pages import exported
-from pellucid.viewer.schema import Edit, Item
+from pellucid.viewer.examples import page_trace_without_model
+from pellucid.viewer.pages import export_page
+from pellucid.viewer.schema import EditOperation, PageExample
 
 
-def items() -> list[Item]:
+def items() -> list[PageExample]:
     """The examples that the page shows."""
-    return digits_shown(beam=3).contents.items
+    return digits_shown(beam=3).contents.examples
 
 
-def a_wrong_one() -> tuple[int, Item]:
+def a_wrong_one() -> tuple[int, PageExample]:
     """The first example whose output is wrong, and its place."""
     return next((place, item) for place, item in enumerate(items()) if item.exact is False)
 
 
 def at(address: str, place: int) -> str:
     """The address of an example."""
-    return f"{address}#item={place}"
+    return f"{address}#example={place}"
 
 
 def test_a_cell_of_the_matrix_tells_its_weight_and_lights_its_step_everywhere(opened: Open, address: str) -> None:
@@ -100,9 +100,9 @@ def test_the_steps_tell_probability_entropy_and_what_else_was_likely(opened: Ope
     steps.first.hover()
     choices = panel(page, "Steps").locator(".choices li")
     expect(choices).to_have_count(5)
-    wanted = next((edit.wanted for edit in item.edits if edit.kind == "substitution"), None)
+    wanted = next((edit.expected for edit in item.edits if edit.kind == "substitution"), None)
     if wanted is not None:
-        expect(panel(page, "Steps").locator(".wanted").first).to_have_text(wanted)
+        expect(panel(page, "Steps").locator(".expected").first).to_have_text(wanted)
 
 
 def test_why_an_output_is_wrong_is_said_first(opened: Open, address: str) -> None:
@@ -115,13 +115,15 @@ def test_why_an_output_is_wrong_is_said_first(opened: Open, address: str) -> Non
 
 def test_the_first_error_of_a_long_output_is_in_sight(opened: Open, tmp_path: Path) -> None:
     size = 80
-    trace = alone_told(made("a" * size, [*"b" * (size - 1), END], [[1 / size] * size] * size))
-    edits = [Edit(kind="same", written=step, wanted=symbol) for step, symbol in enumerate(trace.target)]
-    edits[60] = Edit(kind="substitution", written=60, wanted="c")
+    trace = page_trace_without_model(made("a" * size, [*"b" * (size - 1), END], [[1 / size] * size] * size))
+    edits = [EditOperation(kind="same", step=step, expected=symbol) for step, symbol in enumerate(trace.target)]
+    edits[60] = EditOperation(kind="substitution", step=60, expected="c")
     wanted = "b" * 60 + "c" + "b" * 18
-    item = Item(text="a" * size, features=[], traces=[trace], references=[wanted], edits=edits, errors=1, exact=False)
-    shown = msgspec.structs.replace(digits_shown(served=False, beam=3).contents, items=[item])
-    (tmp_path / "page.html").write_text(exported(shown), encoding="utf-8")
+    item = PageExample(
+        text="a" * size, features=[], traces=[trace], references=[wanted], edits=edits, errors=1, exact=False
+    )
+    shown = msgspec.structs.replace(digits_shown(served=False, beam=3).contents, examples=[item])
+    (tmp_path / "page.html").write_text(export_page(shown), encoding="utf-8")
     page = opened((tmp_path / "page.html").as_uri())
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
@@ -221,7 +223,7 @@ def test_any_node_of_the_beam_shows_its_own_attention(opened: Open, address: str
 
 def test_the_beam_tells_what_became_of_the_output_that_was_wanted(opened: Open, address: str) -> None:
     place, wrong = a_wrong_one()
-    beam, wanted = wrong.traces[0].lattice, [edit.wanted for edit in wrong.edits if edit.wanted is not None]
+    beam, wanted = wrong.traces[0].lattice, [edit.expected for edit in wrong.edits if edit.expected is not None]
     assert beam is not None
     begun = [way(beam.parents, node) for node in range(len(beam.symbols))]
     shared = max((nodes for nodes in begun if wanted[: len(nodes)] == [beam.symbols[at] for at in nodes]), key=len)
@@ -233,8 +235,8 @@ def test_the_beam_tells_what_became_of_the_output_that_was_wanted(opened: Open, 
     )
     expect(said).to_contain_text(fate)
     # The end of an output is one node more.
-    expect(panel(page, "Beam").locator("path.wanted")).to_have_count(len(shared) + (fate == "is here too"))
-    expect(panel(page, "Beam").locator(f"g[data-node='{shared[0]}'] path.wanted")).to_have_count(1)
+    expect(panel(page, "Beam").locator("path.expected")).to_have_count(len(shared) + (fate == "is here too"))
+    expect(panel(page, "Beam").locator(f"g[data-node='{shared[0]}'] path.expected")).to_have_count(1)
     right = next(at for at, item in enumerate(items()) if item.exact and item.traces[0].lattice)
     page = opened(f"{at(address, right)}&tab=beam")
     expect(panel(page, "Beam").locator("g[data-node]").first).to_be_visible()
@@ -278,7 +280,7 @@ def test_the_keyboard_alone_goes_from_an_example_to_its_matrix_to_a_what_if(open
 
 
 def test_the_address_shows_the_same_view_again(opened: Open, address: str) -> None:
-    page = opened(f"{address}#tab=beam&item=4&node=2")
+    page = opened(f"{address}#tab=beam&example=4&node=2")
     expect(page.get_by_role("tab", name="Beam")).to_have_attribute("aria-selected", "true")
     tab(page, "Examples")
     panel(page, "Steps").locator(".step").nth(1).click()

@@ -16,17 +16,17 @@ from walking import panel, saved, tab
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
-from pellucid.viewer.pages import page as page_of
-from pellucid.viewer.schema import Contents
+from pellucid.viewer.pages import trace_page as page_of
+from pellucid.viewer.schema import PageContents
 
 
-def contents() -> Contents:
+def contents() -> PageContents:
     """What the page shows."""
     return digits_shown(served=False, beam=3).contents
 
 
 def test_a_matrix_and_its_links_are_saved_in_every_form(opened: Open, file: str, tmp_path: Path) -> None:
-    page, trace = opened(file), contents().items[0].traces[0]
+    page, trace = opened(file), contents().examples[0].traces[0]
     weights = decode_array(trace.attention)
     for title in ("Matrix", "Links"):
         words = drawn(saved(page, title, "SVG", tmp_path))
@@ -48,7 +48,7 @@ def test_a_matrix_and_its_links_are_saved_in_every_form(opened: Open, file: str,
 
 def trace_text() -> str:
     """The source that is shown first."""
-    return contents().items[0].text
+    return contents().examples[0].text
 
 
 def test_the_plane_of_states_has_words_at_its_axes_when_it_is_saved(opened: Open, file: str, tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_the_page_saves_itself_and_opens_again(opened: Open, address: str, tmp_p
         page.get_by_role("button", name="Save page").click()
     path = tmp_path / "page.html"
     download.value.save_as(path)
-    again = opened(f"{path.as_uri()}#item=2&tab=beam")
-    expect(again.locator(".source")).to_contain_text(contents().items[2].text)
+    again = opened(f"{path.as_uri()}#example=2&tab=beam")
+    expect(again.locator(".source")).to_contain_text(contents().examples[2].text)
     tab(again, "What if")
     expect(again.locator("#view")).to_contain_text("this page is a file")
     # Nobody can be asked there: what a file holds came along.
@@ -97,13 +97,13 @@ def test_the_page_saves_itself_and_opens_again(opened: Open, address: str, tmp_p
 
 def test_a_page_is_saved_though_the_service_does_not_answer(opened: Open, address: str, tmp_path: Path) -> None:
     page = opened(address)
-    page.route("**/api/kept", lambda route: route.fulfill(json={"error": "It ended."}))
+    page.route("**/api/export", lambda route: route.fulfill(json={"error": "It ended."}))
     with page.expect_download() as download:
         page.get_by_role("button", name="Save page").click()
     download.value.save_as(tmp_path / "page.html")
     expect(page.locator("header [role=status]")).to_have_text("Saved without states: It ended.")
     again = opened((tmp_path / "page.html").as_uri())
-    expect(again.locator("#view")).to_contain_text(f"{len(contents().items)} of {len(contents().items)}")
+    expect(again.locator("#view")).to_contain_text(f"{len(contents().examples)} of {len(contents().examples)}")
 
 
 def test_a_link_opens_the_same_view_of_a_file(opened: Open, file: str) -> None:

@@ -24,7 +24,7 @@ def what_if(page: Page) -> None:
 def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
     opened: Open, address: str, tmp_path: Path
 ) -> None:
-    page = opened(f"{address}#item=0")
+    page = opened(f"{address}#example=0")
     what_if(page)
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
     other = panel(page, "Output").locator("button.other").first
@@ -53,14 +53,14 @@ def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
     given = [line[6] for line in table(saved(page, "Result", "CSV", tmp_path))]
     assert given[1] == "symbol and attention"
     change = json.loads(saved(page, "Result", "JSON", tmp_path))
-    first = digits_shown(beam=3).contents.items[0]
+    first = digits_shown(beam=3).contents.examples[0]
     assert change["difference"]["before"]["text"] == change["asked"]["text"] == first.text
-    assert change["asked"]["prefix"] == after[:1] and change["asked"]["painted"][0]["step"] == 0
-    assert change["asked"]["masked"] == [len(first.traces[0].source) - 1]
+    assert change["asked"]["prefix"] == after[:1] and change["asked"]["attention_overrides"][0]["step"] == 0
+    assert change["asked"]["masked_positions"] == [len(first.traces[0].source) - 1]
 
 
 def test_a_step_that_is_forced_among_the_examples_is_the_one_that_opens(opened: Open, address: str) -> None:
-    page = opened(f"{address}#item=0")
+    page = opened(f"{address}#example=0")
     panel(page, "Steps").locator(".step").nth(1).click()
     page.get_by_role("button", name=re.compile("^Force .* at step 2$")).first.click()
     expect(page.locator(SENTENCE)).to_contain_text("Forcing the output to begin with")
@@ -72,7 +72,7 @@ def test_a_step_that_is_forced_among_the_examples_is_the_one_that_opens(opened: 
 
 
 def test_a_beginning_that_cannot_be_written_is_told_and_is_no_error(opened: Open, address: str) -> None:
-    page = opened(f"{address}#item=0")
+    page = opened(f"{address}#example=0")
     what_if(page)
     page.get_by_role("textbox", name="begin with").fill("☃")
     expect(page.locator(f"{SENTENCE} .wrong")).to_have_text(re.compile("^begin with: the model never writes"))
@@ -90,8 +90,10 @@ def test_a_beginning_that_cannot_be_written_is_told_and_is_no_error(opened: Open
 def test_of_a_new_output_what_changed_alone_is_marked_and_whether_it_is_right_is_told(
     opened: Open, address: str
 ) -> None:
-    item = next(each for each in digits_shown(beam=3).contents.items if each.exact and len(each.traces[0].target) > 3)
-    page = opened(f"{address}#item={digits_shown(beam=3).contents.items.index(item)}")
+    item = next(
+        each for each in digits_shown(beam=3).contents.examples if each.exact and len(each.traces[0].target) > 3
+    )
+    page = opened(f"{address}#example={digits_shown(beam=3).contents.examples.index(item)}")
     what_if(page)
     output = panel(page, "Output")
     expect(output.locator(".after")).to_contain_text("✓ right")

@@ -12,9 +12,9 @@ from viewed_kinds import sounds_shown
 from walking import panel, tab
 
 from pellucid.decoding.trace_schema import decode_array
-from pellucid.viewer.handlers import decode
-from pellucid.viewer.schema import Asked, Item, Painted
-from pellucid.viewer.server import application, served
+from pellucid.viewer.handlers import decode_source
+from pellucid.viewer.schema import AttentionOverride, DecodeRequest, PageExample
+from pellucid.viewer.server import background_server, create_app
 
 SENTENCE = ".sentence"
 
@@ -22,7 +22,7 @@ SENTENCE = ".sentence"
 @pytest.fixture(scope="module")
 def language() -> Iterator[str]:
     """A service on the run of spelling and sounds."""
-    with served(application(sounds_shown())) as found:
+    with background_server(create_app(sounds_shown())) as found:
         yield found
 
 
@@ -32,29 +32,29 @@ def what_if(page: Page) -> None:
     expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
 
 
-def hesitant() -> tuple[int, Item]:
+def hesitant() -> tuple[int, PageExample]:
     """An example for which greedy search gives another output than the beam that is shown, where there is one."""
     shown = sounds_shown()
-    for place, item in enumerate(shown.contents.items):
-        if decode(shown, Asked(text=item.text)).traces[0].output != item.traces[0].output:
+    for place, item in enumerate(shown.contents.examples):
+        if decode_source(shown, DecodeRequest(text=item.text)).traces[0].output != item.traces[0].output:
             return place, item
-    return 0, shown.contents.items[0]
+    return 0, shown.contents.examples[0]
 
 
-def opening() -> Item:
+def opening() -> PageExample:
     """The example on which the page opens."""
-    items = sounds_shown().contents.items
+    items = sounds_shown().contents.examples
     return next((item for item in items if item.exact is False), items[0])
 
 
 def test_with_nothing_changed_nothing_changes_to_the_bit(opened: Open, language: str) -> None:
     place, item = hesitant()
-    page = opened(f"{language}#item={place}")
+    page = opened(f"{language}#example={place}")
     with page.expect_response("**/api/what-if") as answered:
         what_if(page)
     told = json.loads(answered.value.body())
     assert told["before"]["traces"][0]["output"] == item.traces[0].output
-    assert told["before"] == told["after"] and told["same"]["source"] == told["before"]["traces"][0]["source"]
+    assert told["before"] == told["after"] and told["rescored"]["source"] == told["before"]["traces"][0]["source"]
     expect(panel(page, "Result").locator("tbody tr").first).to_contain_text("0.00")
     assert panel(page, "Difference").locator("canvas").evaluate(SHADES) == 1
 
@@ -99,7 +99,7 @@ def test_another_symbol_is_forced_by_a_click_and_looks_forced(opened: Open, lang
 def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -> None:
     page = opened(language)
     what_if(page)
-    wrong = [edit.written for edit in opening().edits if edit.kind in ("substitution", "insertion")]
+    wrong = [edit.step for edit in opening().edits if edit.kind in ("substitution", "insertion")]
     expect(panel(page, f"Attention of step {(wrong[0] or 0) + 1 if wrong else 1}")).to_be_visible()
     page.get_by_role("group", name="Steps of the output").get_by_role("button").first.click()
     page.get_by_role("button", name="Uniform").click()
@@ -132,7 +132,7 @@ def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -
 
 def test_attention_is_given_step_after_step_and_taken_back_one_by_one(opened: Open, address: str) -> None:
     place, rows = chained()
-    page = opened(f"{address}#item={place}")
+    page = opened(f"{address}#example={place}")
     what_if(page)
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
     given = page.get_by_role("group", name="Attention given").get_by_role("button")
@@ -169,7 +169,7 @@ def test_attention_is_given_step_after_step_and_taken_back_one_by_one(opened: Op
     expect(given).to_have_count(2)
 
 
-def by_step(row: Painted) -> int:
+def by_step(row: AttentionOverride) -> int:
     """Rows stand in the order of their steps."""
     return row.step
 
@@ -178,7 +178,7 @@ def test_erasure_and_gradient_stand_beside_attention(opened: Open, language: str
     page = opened(language)
     canvas = panel(page, "Matrix").locator("canvas")
     seen = {canvas.evaluate("canvas => canvas.toDataURL()")}
-    for layer in ("erasure", "gradient"):
+    for layer in ("occlusion", "gradient"):
         page.get_by_role("button", name=layer, exact=True).click()
         expect(page.locator(".layers")).to_contain_text("rank correlation with attention")
         expect(page.get_by_role("button", name=layer, exact=True)).to_have_attribute("aria-pressed", "true")
@@ -213,7 +213,7 @@ def test_the_way_of_an_example_goes_through_the_states_of_the_corpus(opened: Ope
     if way.is_visible():
         way.click()
     expect(own.locator("circle.mine").first).to_be_visible()
-    space = sounds_shown().contents.space
+    space = sounds_shown().contents.state_space
     assert space is not None
     assert (own.locator("path.corpus").get_attribute("d") or "").count("M") == len(space.encoder.points)
     field = own.get_by_role("application")

@@ -7,17 +7,17 @@ from playwright.sync_api import expect
 from viewed import digits_shown
 from walking import panel, says_its_cell, tab
 
-from pellucid.viewer.schema import Contents
+from pellucid.viewer.schema import PageContents
 
 
-def contents() -> Contents:
+def contents() -> PageContents:
     """What the page shows."""
     return digits_shown(beam=3).contents
 
 
 def test_the_page_opens_on_what_is_wrong_and_says_so(opened: Open, file: str) -> None:
     page = opened(file)
-    first = next(item for item in contents().items if item.exact is False)
+    first = next(item for item in contents().examples if item.exact is False)
     errors = f"wrong, {first.errors} error{'s' if first.errors != 1 else ''}"
     expect(page.locator("body")).to_match_aria_snapshot(f"""
         - banner:

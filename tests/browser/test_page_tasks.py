@@ -12,27 +12,27 @@ from walking import panel, tab
 
 from pellucid.config.settings import Task
 from pellucid.decoding.trace_schema import decode_array
-from pellucid.viewer.inputs import open_model, read_file
-from pellucid.viewer.page_contents import Assembled, assemble
-from pellucid.viewer.schema import Item
-from pellucid.viewer.server import application, served
+from pellucid.viewer.inputs import open_run, read_example_file
+from pellucid.viewer.page_contents import PageData, assemble_page
+from pellucid.viewer.schema import PageExample
+from pellucid.viewer.server import background_server, create_app
 
 ELSEWHERE = ("Beam", "Space")
 """Views of what only search gives."""
 
 
 @cache
-def shown(task: Task) -> Assembled:
+def shown(task: Task) -> PageData:
     """A run of a task on its own development file."""
     trained = task_run(task)
-    model = open_model(trained.run, task, "cpu", None)
-    return assemble([model], [read_file(trained.files.valid, trained.config.data)], 40, served=True)
+    model = open_run(trained.run, task, "cpu", None)
+    return assemble_page([model], [read_example_file(trained.files.valid, trained.config.data)], 40, served=True)
 
 
 @contextmanager
 def on_page(task: Task, opened: Open) -> Iterator[Page]:
     """Its page."""
-    with served(application(shown(task))) as address:
+    with background_server(create_app(shown(task))) as address:
         page = opened(address)
         expect(page.get_by_role("tab", name="Examples")).to_be_visible()
         for name in ELSEWHERE:
@@ -42,9 +42,9 @@ def on_page(task: Task, opened: Open) -> Iterator[Page]:
         yield page
 
 
-def first(task: Task) -> Item:
+def first(task: Task) -> PageExample:
     """The example on which the page opens: the first wrong one, if there is any."""
-    items = shown(task).contents.items
+    items = shown(task).contents.examples
     return next((item for item in items if item.exact is False), items[0])
 
 
@@ -66,7 +66,7 @@ def edit_the_source(page: Page) -> None:
 
 def test_tags_stand_below_the_symbols_of_their_source(opened: Open) -> None:
     item, contents = first("tag"), shown("tag").contents
-    assert {decode_array(trace.attention).shape for each in contents.items for trace in each.traces} == {(0, 0)}
+    assert {decode_array(trace.attention).shape for each in contents.examples for trace in each.traces} == {(0, 0)}
     assert contents.card is not None and dict(contents.card.facts)["best validation"].startswith("accuracy of tags ")
     with on_page("tag", opened) as page:
         own = panel(page, "Tags")
@@ -74,7 +74,7 @@ def test_tags_stand_below_the_symbols_of_their_source(opened: Open) -> None:
         assert [text.split("\n")[:2] for text in cells.all_inner_texts()] == [
             list(pair) for pair in zip(item.traces[0].source, item.traces[0].target, strict=True)
         ]
-        assert own.locator(".missed .true").all_inner_texts() == [edit.wanted for edit in wrong]
+        assert own.locator(".missed .true").all_inner_texts() == [edit.expected for edit in wrong]
         cells.nth(1).click()
         expect(own.get_by_role("heading", name="Position 2,")).to_be_visible()
         own.get_by_role("application").press("ArrowLeft")

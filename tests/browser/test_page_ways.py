@@ -14,8 +14,8 @@ from walking import listed, panel, tab
 
 from pellucid.decoding.trace import END
 from pellucid.decoding.trace_schema import decode_array
-from pellucid.viewer.pages import page as page_of
-from pellucid.viewer.server import application, served
+from pellucid.viewer.pages import trace_page as page_of
+from pellucid.viewer.server import background_server, create_app
 
 SENTENCE = ".sentence"
 NEVER = "never seen in training"
@@ -28,8 +28,8 @@ WALK = 1100
 
 
 def test_back_goes_to_the_example_and_the_view_before(opened: Open, address: str) -> None:
-    page = opened(f"{address}#item=0")
-    items = digits_shown(beam=3).contents.items
+    page = opened(f"{address}#example=0")
+    items = digits_shown(beam=3).contents.examples
     for place in (3, 5):
         page.wait_for_timeout(WALK)
         listed(page).nth(place).click()
@@ -45,15 +45,15 @@ def test_back_goes_to_the_example_and_the_view_before(opened: Open, address: str
 
 
 def test_examples_that_are_walked_past_are_one_step_back(opened: Open, address: str) -> None:
-    page = opened(f"{address}#item=2")
+    page = opened(f"{address}#example=2")
     expect(listed(page).first).to_be_visible()
     page.wait_for_timeout(WALK)
     for _ in range(4):
         page.keyboard.press("j")
-    page.wait_for_function("location.hash.includes('item=6')")
+    page.wait_for_function("location.hash.includes('example=6')")
     page.go_back()
     expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(
-        digits_shown(beam=3).contents.items[2].text
+        digits_shown(beam=3).contents.examples[2].text
     )
 
 
@@ -70,7 +70,7 @@ def changed(page: Page) -> str:
 
 
 def test_an_address_holds_what_was_changed(opened: Open, address: str, file: str) -> None:
-    page = opened(f"{address}#item=4")
+    page = opened(f"{address}#example=4")
     told = changed(page)
     expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
     page.get_by_role("textbox", name="source", exact=True).fill("two ten")
@@ -98,17 +98,25 @@ def test_an_address_holds_the_source_that_was_typed_and_changed(opened: Open, ad
 
 
 @pytest.mark.parametrize(
-    "edit", ["{", "[]", '{"masked": "x"}', '{"painted": [{}]}', '{"prefix": [1]}', "%7B%22text%22%3A1%7D"]
+    "edit",
+    [
+        "{",
+        "[]",
+        '{"masked_positions": "x"}',
+        '{"attention_overrides": [{}]}',
+        '{"prefix": [1]}',
+        "%7B%22text%22%3A1%7D",
+    ],
 )
 def test_an_address_that_makes_no_sense_changes_nothing(opened: Open, address: str, edit: str) -> None:
-    page = opened(f"{address}#tab=what-if&item=4&edit={edit}")
+    page = opened(f"{address}#tab=what-if&example=4&edit={edit}")
     expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
 
 
 @pytest.fixture(scope="module")
 def long() -> Iterator[str]:
     """A service on sources of 300 to 1,000 symbols."""
-    with served(application(long_shown())) as found:
+    with background_server(create_app(long_shown())) as found:
         yield found
 
 
@@ -118,7 +126,7 @@ def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(open
     expect(bars).to_contain_text("The bars reach to")
     heights = bars.locator("rect:not(.ground)").evaluate_all("all => all.map(each => each.height.baseVal.value)")
     assert max(heights) > 20
-    before = decode_array(long_shown().contents.items[0].traces[0].attention)
+    before = decode_array(long_shown().contents.examples[0].traces[0].attention)
     profile = panel(page, "Before").locator("rect:not(.here)")
     drawn = profile.evaluate_all("all => all.map(each => each.height.baseVal.value)")[-before.shape[1] :]
     assert min(drawn) > 0.2 * max(drawn)  # hardly more than an even share each: the bars begin at nothing
@@ -260,10 +268,10 @@ def test_nothing_that_the_page_asks_for_is_missing(opened: Open, address: str) -
 
 def test_what_numbers_are_shares_of_is_said(opened: Open, address: str) -> None:
     page = opened(address)
-    several = next(item for item in digits_shown(beam=3).contents.items if len(item.traces) > 1)
+    several = next(item for item in digits_shown(beam=3).contents.examples if len(item.traces) > 1)
     expect(page.get_by_role("radio").first).to_contain_text("of these")
     expect(page.locator(".picked")).to_contain_text(f"the percentage is its share of these {len(several.traces)}")
-    for layer, said in {"erasure": "embedding is set to zero", "gradient": "Gradient of ln p"}.items():
+    for layer, said in {"occlusion": "embedding is set to zero", "gradient": "Gradient of ln p"}.items():
         page.get_by_role("button", name=layer, exact=True).click()
         expect(page.locator(".layers + p")).to_contain_text(said)
     tab(page, "Compare")

@@ -1,11 +1,11 @@
 import { mount } from "svelte";
 import App from "./App.svelte";
-import { keepSource } from "./files/file";
+import { rememberPageSource } from "./files/download";
 import "./drawing/theme.css";
 
 // In the built page the script's own element (finish.ts) has done its work.
 document.currentScript?.remove();
 // Before anything is drawn, the document is still the file itself: what "save this page" writes.
-keepSource();
+rememberPageSource();
 const target = document.getElementById("app");
 if (target) mount(App, { target });

@@ -21,7 +21,7 @@ from pellucid.reporting.figures import mean_attention
 from pellucid.training.ensemble_training import throttle
 from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import Files, train_run
-from pellucid.viewer.reports import Judgement, judge
+from pellucid.viewer.reports import ScoredRun, score_run
 from pellucid.worker_pool import ProgressCallback
 
 
@@ -44,7 +44,7 @@ class Result(NamedTuple):
     """A trained run, what it is worth, and the same in the lessons' terms."""
 
     folder: Path
-    judgement: Judgement
+    judgement: ScoredRun
     outcome: Outcome
 
 
@@ -64,11 +64,11 @@ def train_and_judge(task: Task, tell: ProgressCallback = unheard) -> Result:
     for _, told in throttle(events):
         if told is not None:
             tell(told)
-    judgement = judge(load(folder), pairs["test"])
+    judgement = score_run(load(folder), pairs["test"])
     return Result(folder, judgement, outcome_of(task, folder, judgement))
 
 
-def outcome_of(task: Task, folder: Path, judgement: Judgement) -> Outcome:
+def outcome_of(task: Task, folder: Path, judgement: ScoredRun) -> Outcome:
     """A run in the lessons' terms: its log as a curve, its judgement in shares of 1."""
     log = read_log(folder)
     curve = [

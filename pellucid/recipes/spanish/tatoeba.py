@@ -24,7 +24,7 @@ from pellucid.model.network import parameter_count
 from pellucid.recipes.following import train_telling
 from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import Files
-from pellucid.viewer.reports import Judgement
+from pellucid.viewer.reports import ScoredRun
 from pellucid.worker_pool import ProgressCallback
 
 FOLDER, PARTS = Path("mt-tatoeba-spa-eng") / "derived-split", ("train", "dev", "test")
@@ -158,7 +158,7 @@ class Outcome(NamedTuple):
     test: Worth
     greedy: Worth
     """Of the test set, without a beam."""
-    judgement: Judgement
+    judgement: ScoredRun
     stopped: dict[str, Any]
     passes: float
     """Over the training set."""
@@ -202,7 +202,7 @@ def conduct(system: System, tell: ProgressCallback) -> Outcome:
     )
 
 
-def judged(transducer: Predictor, system: System, pairs: Sequence[Example]) -> tuple[Judgement, Worth]:
+def judged(transducer: Predictor, system: System, pairs: Sequence[Example]) -> tuple[ScoredRun, Worth]:
     """Each different source once: BLEU and chrF of the texts, exact match in symbols, against all its targets."""
     asked = asked_of(pairs)
     traces = transducer.predict(asked.sources)
@@ -216,7 +216,7 @@ def judged(transducer: Predictor, system: System, pairs: Sequence[Example]) -> t
         len(asked.sources),
         sum(map(len, asked.references)),
     )
-    return Judgement(transducer, traces, asked.references, scored, evaluation), worth
+    return ScoredRun(transducer, traces, asked.references, scored, evaluation), worth
 
 
 def texts_of(traces: Sequence[Trace], asked: Asked, as_words: bool) -> tuple[list[str], list[list[str]]]:

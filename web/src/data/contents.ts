@@ -35,34 +35,34 @@ export interface TaskView {
 }
 
 /** A share right among some, with its 95 % interval in per cent. */
-export interface Interval {
+export interface AccuracyInterval {
   label: string;
-  right: number;
+  correct: number;
   total: number;
   low: number;
   high: number;
-  examples: number[];
+  example_indices: number[];
 }
 
 /** What else says which positions mattered: T × S each, beside attention. */
-export interface Evidence {
-  erasure: EncodedArray;
-  gradient: EncodedArray;
-  erasure_agreement: number | null;
-  gradient_agreement: number | null;
+export interface AttributionArrays {
+  occlusion: EncodedArray;
+  input_x_gradient: EncodedArray;
+  occlusion_correlation: number | null;
+  gradient_correlation: number | null;
 }
 
-/** The vectors behind a decoding, and where they lie in the plane of `Space`. */
-export interface States {
+/** The vectors behind a decoding, and where they lie in the plane of `StateSpace`. */
+export interface HiddenStates {
   encoder: EncodedArray;
   decoder: EncodedArray;
   encoder_order: number[];
   decoder_order: number[];
   gates: Record<string, EncodedArray>;
-  encoder_plane: EncodedArray | null;
-  decoder_plane: EncodedArray | null;
-  encoder_near: EncodedArray | null;
-  decoder_near: EncodedArray | null;
+  encoder_pca: EncodedArray | null;
+  decoder_pca: EncodedArray | null;
+  encoder_neighbors: EncodedArray | null;
+  decoder_neighbors: EncodedArray | null;
 }
 
 /** One output and how each of its symbols came to be (decoding/trace.py), with what the page shows beside it. */
@@ -92,29 +92,29 @@ export interface Trace {
   painted: number[];
   lattice: Lattice | null;
   entropy: EncodedArray;
-  entropy_least: boolean;
-  evidence: Evidence | null;
-  states: States | null;
+  entropy_is_lower_bound: boolean;
+  attribution: AttributionArrays | null;
+  states: HiddenStates | null;
 }
 
 /** One step of the alignment of an output with its nearest reference. */
-export interface Edit {
+export interface EditOperation {
   kind: "deletion" | "insertion" | "same" | "substitution";
-  written: number | null;
-  wanted: string | null;
+  step: number | null;
+  expected: string | null;
 }
 
 /** One source with its outputs, best first, and what was wanted. */
-export interface Item {
+export interface PageExample {
   text: string;
   features: string[];
   traces: Trace[];
   references: string[];
-  edits: Edit[];
+  edits: EditOperation[];
   errors: number | null;
   exact: boolean | null;
   line: number | null;
-  gold: [number, number][] | null;
+  gold_alignment: [number, number][] | null;
 }
 
 /** One number about the attention of a corpus. */
@@ -128,7 +128,7 @@ export interface Statistic {
 }
 
 /** How often a value came. */
-export interface Distribution {
+export interface Histogram {
   name: string;
   labels: string[];
   counts: number[];
@@ -136,184 +136,184 @@ export interface Distribution {
 }
 
 /** One kind of error; None stands for no symbol. */
-export interface Confusion {
-  wanted: string | null;
-  written: string | null;
-  times: number;
-  of: number;
-  examples: number[];
+export interface ConfusionCount {
+  expected: string | null;
+  predicted: string | null;
+  count: number;
+  num_expected: number;
+  example_indices: number[];
 }
 
 /** What holds for all examples that were judged, not only for those shown. */
-export interface Corpus {
-  examples: number;
+export interface CorpusStatistics {
+  num_examples: number;
   scores: Statistic[];
-  positions: Interval[];
-  lengths: Interval[];
-  confusions: Confusion[];
+  positions: AccuracyInterval[];
+  lengths: AccuracyInterval[];
+  confusions: ConfusionCount[];
   alignment: Statistic[];
-  distributions: Distribution[];
+  distributions: Histogram[];
   mean_attention: EncodedArray | null;
 }
 
 /** A validation: what the model wrote for the probes then, and where its symbols' vectors lay. */
-export interface Frame {
+export interface TrainingFrame {
   update: number;
   samples: number;
   metrics: Record<string, number>;
   probes: Trace[];
-  source_plane: EncodedArray | null;
-  target_plane: EncodedArray | null;
+  source_pca: EncodedArray | null;
+  target_pca: EncodedArray | null;
 }
 
 /** How the model came to be. */
-export interface Training {
+export interface TrainingHistory {
   log: Record<string, unknown>[];
-  frames: Frame[];
+  frames: TrainingFrame[];
   source_symbols: string[];
   target_symbols: string[];
-  done: boolean;
+  finished: boolean;
   running: boolean;
-  unit: string;
-  caption: string;
+  loss_unit: string;
+  loss_caption: string;
 }
 
 /** A state of the corpus. */
-export interface Point {
-  item: number;
-  text: string;
+export interface StatePoint {
+  example: number;
+  context: string;
   symbol: string;
   position: number;
-  following: string;
+  next_symbol: string;
 }
 
 /** States of the corpus in the plane (n × 2) of their two greatest principal components. */
-export interface Cloud {
-  plane: EncodedArray;
-  points: Point[];
-  explained: [number, number];
+export interface StateProjection {
+  coordinates: EncodedArray;
+  points: StatePoint[];
+  explained_variance_ratio: [number, number];
 }
 
 /** The states of many examples. */
-export interface Space {
-  encoder: Cloud;
-  decoder: Cloud;
+export interface StateSpace {
+  encoder: StateProjection;
+  decoder: StateProjection;
 }
 
 /** What the model is. */
-export interface Card {
+export interface ModelCard {
   name: string;
   facts: [string, string][];
   config: string;
-  attends: boolean;
+  has_attention: boolean;
   task: string;
 }
 
 /** Another run (or checkpoint) on the same sources; on `differing` of the file the two outputs are not the same. */
-export interface Rival {
-  card: Card;
-  items: Item[];
+export interface ComparedRun {
+  card: ModelCard;
+  examples: PageExample[];
   outcomes: [number, number, number, number] | null;
-  differing: number | null;
+  num_differing: number | null;
   scores: Statistic[];
-  positions: Interval[];
-  lengths: Interval[];
+  positions: AccuracyInterval[];
+  lengths: AccuracyInterval[];
   log: Record<string, unknown>[];
 }
 
 /** All that a page shows. */
-export interface Contents {
+export interface PageContents {
   format: number;
   version: string;
   title: string;
   tasks: Record<string, TaskView>;
   served: boolean;
-  identity: string;
-  card: Card | null;
-  items: Item[];
-  total: number;
-  choice: string;
-  corpus: Corpus | null;
-  training: Training | null;
-  space: Space | null;
-  rivals: Rival[];
+  page_id: string;
+  card: ModelCard | null;
+  examples: PageExample[];
+  num_examples: number;
+  selection_note: string;
+  corpus: CorpusStatistics | null;
+  training: TrainingHistory | null;
+  state_space: StateSpace | null;
+  compared_runs: ComparedRun[];
   update: number | null;
-  awaited: boolean;
+  awaiting_model: boolean;
 }
 
 /** A row of attention that a person gives. */
-export interface Painted {
+export interface AttentionOverride {
   step: number;
   weights: number[];
 }
 
 /** A source to decode, and what is given of its output and its attention. */
-export interface Asked {
+export interface DecodeRequest {
   text: string;
   features: string[];
   prefix: string[];
-  painted: Painted[];
-  masked: number[];
+  attention_overrides: AttentionOverride[];
+  masked_positions: number[];
   beam_size: number;
-  outputs: number;
+  num_outputs: number;
   lattice: boolean;
-  evidence: boolean;
+  attribution: boolean;
   states: boolean;
   gates: boolean;
-  rival: number;
+  run: number;
 }
 
 /** A what-if: two questions of one model. */
-export interface Changed {
-  before: Asked;
-  after: Asked;
+export interface WhatIfRequest {
+  before: DecodeRequest;
+  after: DecodeRequest;
 }
 
 /** What became of it. */
-export interface Difference {
-  before: Item;
-  after: Item;
-  along: "after" | "before";
-  same: Trace;
-  divergence: EncodedArray;
+export interface WhatIfResponse {
+  before: PageExample;
+  after: PageExample;
+  compared_output: "after" | "before";
+  rescored: Trace;
+  kl_divergence: EncodedArray;
 }
 
 /** A state, to find those nearest to it. */
-export interface Nearby {
+export interface NeighborsRequest {
   text: string;
   features: string[];
   target: string[];
   side: "decoder" | "encoder";
   position: number;
-  count: number;
+  num_neighbors: number;
 }
 
 /** A question that its address says whole. */
-export interface Wish {
+export interface EmptyRequest {
 }
 
 /** The newest model of the run is shown: whoever loads the page anew sees it. */
-export interface Renewed {
+export interface ReloadResponse {
   update: number | null;
 }
 
 /** The first items with all that a page in a file holds of them: it has nobody who could be asked. */
-export interface Kept {
-  items: Item[];
+export interface ExportResponse {
+  examples: PageExample[];
 }
 
 /** A state of the corpus near to the one asked for. */
-export interface Neighbour {
-  point: Point;
+export interface StateNeighbor {
+  point: StatePoint;
   similarity: number;
-  following: string;
+  next_symbol: string;
 }
 
 /** The nearest, nearest first, and what follows them. */
-export interface Neighbours {
-  searched: number;
-  neighbours: Neighbour[];
-  following: [string, number][];
+export interface NeighborsResponse {
+  num_searched: number;
+  neighbors: StateNeighbor[];
+  next_symbols: [string, number][];
 }
 
 /** One number of a report's header. */
@@ -386,7 +386,7 @@ export interface ReportCharts {
 
 /** One source with its outputs. */
 export interface ReportExample {
-  items: Item[];
+  outputs: PageExample[];
   output: [string, boolean][];
   expected: [string, boolean][];
   edits: number | null;
@@ -409,7 +409,7 @@ export interface ReportConfusions {
   type: "confusions";
   title: string;
   caption: string;
-  errors: Confusion[];
+  errors: ConfusionCount[];
   omitted: number;
   correct: Record<string, number>;
 }

@@ -1,16 +1,16 @@
 /** Where one points in a picture of steps by positions: hovered, locked by a click, moved by the keyboard. */
 
 /** A step of the output and a position of the source; either may be open. */
-export interface Cell {
+export interface PointedCell {
   readonly step: number | null;
   readonly position: number | null;
 }
 
-const NOTHING: Cell = { step: null, position: null };
+const NOTHING: PointedCell = { step: null, position: null };
 
 export class Pointer {
-  protected hovered = $state.raw<Cell>(NOTHING);
-  protected pinned = $state.raw<Cell | null>(null);
+  protected hovered = $state.raw<PointedCell>(NOTHING);
+  protected pinned = $state.raw<PointedCell | null>(null);
 
   /** The step of the output that is pointed at, or locked. */
   get step(): number | null {
@@ -52,7 +52,7 @@ export class Pointer {
 }
 
 /** A shared pointer as a picture knows it whose rows are other steps: `steps` holds the shared step of each, null where there is none. */
-export class Along extends Pointer {
+export class MappedPointer extends Pointer {
   constructor(
     private readonly shared: Pointer,
     private readonly steps: () => readonly (number | null)[],

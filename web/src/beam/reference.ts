@@ -1,0 +1,32 @@
+// What became of the output that was expected: whether the model liked it less, or the search lost it.
+import { decodeArray } from "../data/arrays";
+import type { Lattice } from "../data/contents";
+import { END } from "../data/steps";
+import { formatDecimal } from "../drawing/scales";
+import { quoteSymbol } from "../drawing/symbols";
+
+/** How far an output went with the beam: its nodes, and the symbol that is not among them; null where all of it is. */
+export function followReference({ symbols, parents, fates }: Lattice, expected: readonly string[]): { way: number[]; lacks: string | null } {
+  const way: number[] = [];
+  let last = -1;
+  for (const symbol of [...expected, END]) {
+    const node = parents.findIndex((parent, index) => parent === last && symbols[index] === symbol);
+    // Outputs that may be no longer end without a symbol for it.
+    if (node < 0) return { way, lacks: symbol === END && fates[last] === "ended" ? null : symbol };
+    way.push((last = node));
+  }
+  return { way, lacks: null };
+}
+
+/** The same in a sentence. */
+export function describeReference({ symbols, parents, fates, leaf, scores }: Lattice, { way, lacks }: ReturnType<typeof followReference>): string {
+  const last = way.at(-1) ?? -1;
+  const reached = (node: number): string => formatDecimal(decodeArray(scores)[node] ?? 0);
+  const marked = last < 0 ? "" : " (underlined)";
+  const fate =
+    fates[last] === "pruned" ? `was pruned at step ${way.length} with ${quoteSymbol(symbols[last]!)}: ln p ${reached(last)} so far`
+    : lacks === null ? `is here too: of all its symbols ln p ${reached(last)}, of those written ${reached(leaf)}`
+    : last >= 0 && !parents.includes(last) ? `was still kept at step ${way.length}, where the search was over: ln p ${reached(last)} so far`
+    : `left the beam at step ${way.length + 1}: ${quoteSymbol(lacks)} was not considered there`;
+  return `The expected output${marked} ${fate}.`;
+}

@@ -1,0 +1,77 @@
+/** The questions that a served page may ask, and its answers; every error is a sentence. */
+import type { DecodeRequest, ModelCard, WhatIfRequest, PageContents, WhatIfResponse, TrainingFrame, PageExample, ExportResponse, NeighborsRequest, NeighborsResponse, ReloadResponse } from "./contents";
+
+/** What went wrong, in words for the reader. */
+export class ServerError extends Error {}
+
+/** Of what the page shows: a service that shows something else answers none of its questions. */
+let identity = "";
+
+async function answer<T>(path: string, init?: RequestInit): Promise<T> {
+  let response: Response;
+  try {
+    response = await fetch(`api/${path}`, init);
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ServerError("The service does not answer. It ends with the command that started it.");
+  }
+  const body: { error?: string } | null = await response.json().catch(() => null);
+  // A question that cannot be answered has a good status, too.
+  if (response.ok && body && !body.error) return body as T;
+  throw new ServerError(body?.error || `The service answered ${response.status} and no words.`);
+}
+
+function ask<T>(path: string, question: unknown, signal?: AbortSignal): Promise<T> {
+  const headers = { "content-type": "application/json", "x-page": identity };
+  return answer<T>(path, { method: "POST", headers, body: JSON.stringify(question), signal: signal ?? null });
+}
+
+export async function fetchContents(): Promise<PageContents> {
+  const told = await answer<PageContents>("contents");
+  identity = told.page_id;
+  return told;
+}
+/** That the newest model is shown from now on: whoever loads the page again sees it. */
+export const requestReload = (): Promise<ReloadResponse> => ask("newest", {});
+export const requestExport = (): Promise<ExportResponse> => ask("kept", {});
+export const requestDecode = (asked: DecodeRequest, signal?: AbortSignal): Promise<PageExample> => ask("decode", asked, signal);
+export const requestWhatIf = (changed: WhatIfRequest, signal?: AbortSignal): Promise<WhatIfResponse> => ask("what-if", changed, signal);
+export const requestNeighbors = (nearby: NeighborsRequest, signal?: AbortSignal): Promise<NeighborsResponse> =>
+  ask("neighbors", nearby, signal);
+
+/** Whether an error only says that a newer question took this one's place. */
+export function isAborted(error: unknown): boolean {
+  return error instanceof DOMException && error.name === "AbortError";
+}
+
+/** What to show for an error of any kind. */
+export function errorMessage(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** Asks after a pause of so many milliseconds; returns how to drop the question, which an effect returns in its turn. */
+export function debounceRequest<T>(pause: number, ask: (signal: AbortSignal) => Promise<T>, done: (answer: T) => void, failed: (why: string) => void): () => void {
+  const control = new AbortController();
+  const wait = setTimeout(() => {
+    ask(control.signal).then(done, (error: unknown) => isAborted(error) || failed(errorMessage(error)));
+  }, pause);
+  return () => {
+    clearTimeout(wait);
+    control.abort();
+  };
+}
+
+/** What is told of a training: lines of its log, frames of its film, whether somebody trains, and the model card. */
+export interface TrainingListeners {
+  line: (line: Record<string, unknown>) => void;
+  frame: (frame: TrainingFrame) => void;
+  running: (running: boolean) => void;
+  card: (card: ModelCard) => void;
+}
+
+/** Training as it goes on, from line `since` of the log; returns how to stop listening. */
+export function listenToTraining(since: number, heard: TrainingListeners): () => void {
+  const events = new EventSource(`api/training?since=${since}`);
+  for (const [name, hear] of Object.entries(heard)) events.addEventListener(name, (event) => hear(JSON.parse(event.data)));
+  return () => events.close();
+}

@@ -1,0 +1,274 @@
+// The list of examples: a row of numbers for each, which to show, and in what order. Pure: no page, no model.
+
+import { decodeArray } from "../data/arrays";
+import type { ConfusionCount, EditOperation, PageExample, TaskView, Trace } from "../data/contents";
+import { symbolSeparator, expectedSymbol, END } from "../data/steps";
+import { sourcePosition, taskViewOf } from "../data/taskView";
+import { topValues } from "../drawing/layout";
+import { formatPercent, formatProbability } from "../drawing/scales";
+import { quoteSymbol, visibleSymbol, visibleText } from "../drawing/symbols";
+
+export type SortOrder = "file" | "loss" | "entropy" | "errors" | "coverage" | "length";
+
+/** Orders that say nothing of answers that are not written symbol by symbol: those of tags, and of one answer alone. */
+export const unusedOrders = ({ autoregressive, per_position }: TaskView): SortOrder[] => (autoregressive ? [] : per_position ? ["coverage"] : ["coverage", "errors"]);
+
+export const SORT_ORDERS: [SortOrder, string][] = [
+  ["file", "file order"],
+  ["loss", "loss (−ln p per symbol)"],
+  ["entropy", "mean entropy"],
+  ["errors", "edit distance"],
+  ["coverage", "coverage deviation"],
+  ["length", "length of the source"],
+];
+
+/** What the list knows of an example. */
+export interface ExampleRow {
+  place: number;
+  example: PageExample;
+  loss: number;
+  entropy: number;
+  errors: number;
+  coverage: number;
+  length: number;
+  /** Bits at each step, for the sparkline. */
+  bits: Float32Array;
+}
+
+export interface ExampleFilter {
+  /** A regular expression; it looks at source, outputs and references. */
+  pattern: string;
+  verdict: "all" | "right" | "wrong";
+  least: number;
+  most: number;
+  /** Only these places, with the words that say why; set by a click in another view. */
+  only: { places: number[]; why: string } | null;
+}
+
+export const NO_FILTER: ExampleFilter = { pattern: "", verdict: "all", least: 0, most: Infinity, only: null };
+
+/** −CDP, the mean of ln(1 + |1 − Σ|⁶) over the source's columns Σ: how far each position is from being looked at once (Rikters et al. 2017). */
+export function coverageDeviation(weights: Float32Array, sources: number): number {
+  if (sources === 0) return 0;
+  const sums = new Float64Array(sources);
+  for (let index = 0; index < weights.length; index++) sums[index % sources]! += weights[index]!;
+  return sums.reduce((total, sum) => total + Math.log1p((1 - sum) ** 6), 0) / sources;
+}
+
+export function mean(values: Float32Array): number {
+  return values.length === 0 ? 0 : values.reduce((total, value) => total + value, 0) / values.length;
+}
+
+/** Mean −ln p of a trace's symbols. */
+export function meanLoss(trace: Trace): number {
+  return trace.target.length === 0 ? 0 : -trace.score / trace.target.length;
+}
+
+export function exampleRow(example: PageExample, place: number): ExampleRow {
+  const trace = example.traces[0];
+  const bits = trace ? decodeArray(trace.entropy) : new Float32Array();
+  return {
+    place,
+    example,
+    bits,
+    loss: trace ? meanLoss(trace) : 0,
+    entropy: mean(bits),
+    errors: example.errors ?? 0,
+    coverage: trace ? coverageDeviation(decodeArray(trace.attention), trace.source.length) : 0,
+    length: trace?.source.length ?? 0,
+  };
+}
+
+/** A regular expression (case counts, Unicode), or why it is none. */
+export function parsePattern(pattern: string): RegExp | string {
+  try {
+    return new RegExp(pattern, "u");
+  } catch (error) {
+    return String((error as Error).message).replace(/^Invalid regular expression: /, "");
+  }
+}
+
+/** Places of the examples to show, in order; a bad expression filters nothing. */
+export function filterRows(rows: ExampleRow[], filter: ExampleFilter, order: SortOrder, descending: boolean): ExampleRow[] {
+  const found = parsePattern(filter.pattern);
+  const only = filter.only && new Set(filter.only.places);
+  const kept = rows.filter(
+    (candidate) =>
+      (!only || only.has(candidate.place)) &&
+      (filter.verdict === "all" || candidate.example.exact === (filter.verdict === "right")) &&
+      candidate.length >= filter.least &&
+      candidate.length <= filter.most &&
+      (typeof found === "string" || texts(candidate.example).some((text) => found.test(text))),
+  );
+  const sign = descending ? -1 : 1;
+  if (order === "file") return descending ? kept.reverse() : kept;
+  return kept.sort((left, right) => sign * (left[order] - right[order]) || left.place - right.place);
+}
+
+function texts(example: PageExample): string[] {
+  return [example.text, ...(example.traces[0] ? [example.traces[0].output] : []), ...example.references];
+}
+
+/** The steps of an output that are wrong, and what was missed before which step (the output's length: at its end). */
+export function wrongSteps(edits: EditOperation[]): { steps: number[]; missed: [number, string][] } {
+  const steps: number[] = [];
+  const missed: [number, string][] = [];
+  let next = 0;
+  for (const edit of edits) {
+    if (edit.step !== null) next = edit.step + 1;
+    if (edit.kind === "deletion") missed.push([next, edit.expected ?? ""]);
+    else if (edit.kind !== "same" && edit.step !== null) steps.push(edit.step);
+  }
+  return { steps, missed };
+}
+
+/** An output in stretches that are right or wrong, “–” where symbols are missing: as few elements as can be, for lists are scrolled fast. */
+export function outputSegments({ edits, traces: [trace] }: PageExample, most = Infinity): { text: string; wrong: boolean }[] {
+  if (!trace) return [];
+  const named = taskViewOf(trace).texts ? visibleText : visibleSymbol;
+  const { steps, missed } = wrongSteps(edits);
+  const wrong = new Set(steps);
+  const found: { text: string; wrong: boolean }[] = [];
+  const gap = symbolSeparator(trace);
+  const add = (text: string, wrong: boolean): void => {
+    const last = found.at(-1);
+    if (last) last.text += gap;
+    if (last?.wrong === wrong) last.text += text;
+    else found.push({ text, wrong });
+  };
+  [...trace.target, END].slice(0, most).forEach((symbol, step) => {
+    if (trace.output) for (const [at] of missed) if (at === step) add("–", true);
+    if (symbol !== END) add(named(symbol), wrong.has(step));
+  });
+  return found;
+}
+
+/** The alignment in words: what a person who has read nothing must see first. */
+export function describeResult(example: PageExample, target: string[]): string {
+  if (example.exact === null) return "There is no reference.";
+  if (example.exact) return "Correct: the output equals a reference.";
+  const trace = example.traces[0];
+  if (trace && !taskViewOf(trace).autoregressive) return answered(example, trace);
+  const wrong = [...example.edits.entries()].filter(([, edit]) => edit.kind !== "same");
+  const words = wrong.slice(0, 3).map(([index, edit]) => {
+    const expected = expectedSymbol(example.edits, index);
+    const named = expected === END ? "the end" : quoteSymbol(expected);
+    if (edit.step === null) {
+      const next = example.edits.slice(index).find((each) => each.step !== null)?.step;
+      return `${named} is missing ${next == null ? "at the end" : `before step ${next + 1}`}`;
+    }
+    const own = quoteSymbol(target[edit.step] ?? "");
+    return `step ${edit.step + 1} wrote ${edit.kind === "insertion" ? `an extra ${own} before ${named}` : `${own} where ${named} was expected`}`;
+  });
+  if (words.length === 0) return "Wrong.";
+  return `Wrong: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
+}
+
+/** The same of tags, of a class, of a position. */
+function answered(example: PageExample, trace: Trace): string {
+  const wrong = example.edits.filter((edit) => edit.kind !== "same");
+  const expected = (edit: EditOperation): string => quoteSymbol(edit.expected ?? "");
+  const place = (position: string | null | undefined): string => `position ${position}, ${symbolAt(trace, sourcePosition(trace, position))}`;
+  const [first] = wrong;
+  if (!first) return "Wrong.";
+  const { per_position, points, symbols } = taskViewOf(trace);
+  if (points) return `Wrong: it pointed at ${place(trace.target[0])}; ${place(first.expected)}, was expected.`;
+  if (!per_position) {
+    const [was, should] = trace.target.length === 1 ? [trace.target[0], first.expected] : [trace.output, example.references[0]];
+    return `Wrong: it answered “${visibleText(was ?? "")}” where “${visibleText(should ?? "")}” was expected.`;
+  }
+  const words = wrong.slice(0, 3).map((edit) => {
+    const step = edit.step ?? 0;
+    return `position ${step + 1}, ${symbolAt(trace, step + trace.features)}, got ${quoteSymbol(trace.target[step] ?? "")} where ${expected(edit)} was expected`;
+  });
+  return `Wrong: ${wrong.length} of ${trace.target.length} ${symbols}: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
+}
+
+/** A kind of error as one word, in the address too. */
+export const confusionKey = (expected: string | null, written: string | null): string => [expected, written].map((symbol) => (symbol === null ? "" : `=${symbol}`)).join("\t");
+
+/** One kind of error and how often it was made. */
+export function describeConfusion({ predicted: written, expected, count: times }: ConfusionCount, view: TaskView): string {
+  const name = (symbol: string | null): string => (symbol === null ? "nothing" : `“${(view.texts ? visibleText : visibleSymbol)(symbol)}”`);
+  return `${name(written)} for ${name(expected)}: ${times}`;
+}
+
+/** The same, of how many places that expected the symbol (nothing is expected at no place), and how many of them can be opened. */
+export const describeConfusionShare = (each: ConfusionCount, examples: readonly PageExample[], view: TaskView): string =>
+  describeConfusion(each, view) + (each.expected === null ? "" : ` of ${each.num_expected}`) + describeShownErrors(each, examples);
+
+const makes = (each: ConfusionCount, { expected, step: written }: EditOperation, trace: Trace | undefined): boolean =>
+  each.expected === expected && each.predicted === (written === null ? null : trace?.target[written]);
+
+/** How many of the errors of a kind are in the examples that it opens, for the page may hold a part of the file, and in how many examples; "" where it opens one for each. */
+export function describeShownErrors(each: ConfusionCount, examples: readonly PageExample[]): string {
+  const times = each.example_indices.reduce((sum, place) => {
+    const example = examples[place];
+    return sum + (example?.edits.filter((edit) => edit.kind !== "same" && makes(each, edit, example.traces[0])).length ?? 0);
+  }, 0);
+  const places = each.example_indices.length;
+  return (times < each.count ? `, ${times || "none"} of them shown here` : "") + (places < times ? `, in ${places} example${places > 1 ? "s" : ""}` : "");
+}
+
+/** The kinds of the first errors of an output, those that were made more than once in all of the file. */
+export function repeatedConfusions(example: PageExample, trace: Trace, all: readonly ConfusionCount[]): ConfusionCount[] {
+  const found = example.edits.flatMap((edit) =>
+    edit.kind === "same" ? [] : all.filter((each) => makes(each, edit, trace) && each.count > 1 && each.example_indices.length > 0),
+  );
+  return [...new Set(found)].slice(0, 3);
+}
+
+function symbolAt(trace: Trace, place: number | null): string {
+  return place === null ? "beyond the source" : quoteSymbol(trace.source[place] ?? "");
+}
+
+/** Why the first wrong step was wrong, as far as the model's own numbers tell: where it looked, and what else it thought of. */
+export function explainError(example: PageExample, trace: Trace): string[] {
+  const edit = example.edits.find((each) => each.kind !== "same");
+  if (!edit) return [];
+  const view = taskViewOf(trace);
+  const place = example.edits.indexOf(edit);
+  // Something missing is seen at the step that wrote what comes after it.
+  const step = edit.step ?? example.edits.slice(place).find((each) => each.step !== null)?.step ?? trace.target.length - 1;
+  const written = trace.target[step];
+  const weights = decodeArray(trace.attention).subarray(step * trace.source.length, (step + 1) * trace.source.length);
+  if (written === undefined || (weights.length === 0 && !view.per_position)) return [];
+  const p = (ln: number) => formatProbability(Math.exp(ln));
+  const subject = view.autoregressive ? `Step ${step + 1} wrote` : view.per_position ? `Position ${step + 1} got` : "It answered";
+  const named = view.texts ? visibleText : visibleSymbol;
+  const said = [`${subject} “${named(written)}” with p = ${p(decodeArray(trace.log_probabilities)[step] ?? 0)}.`];
+  // Of a symbol too many, the next one was expected, or the end.
+  const right = expectedSymbol(example.edits, place);
+  const rank = (trace.top[step] ?? []).findIndex(([symbol]) => symbol === right);
+  if (right !== END || view.autoregressive) {
+    const expected = `“${named(right)}”, which was expected,`;
+    said.push(rank < 0 ? `${expected} was not among its ${trace.top[step]?.length ?? 0} most probable.` : `${expected} had p = ${p(trace.top[step]![rank]![1])}, place ${rank + 1}.`);
+  }
+  const unseen = trace.unknown.map((at) => `${quoteSymbol(trace.source[at] ?? "")} (position ${at + 1})`);
+  if (unseen.length > 0) said.push(`The model never saw ${unseen.slice(0, 5).join(", ")}${unseen.length > 5 ? ", …" : ""} in training.`);
+  const peak = weights.indexOf(Math.max(...weights));
+  // Of a position the weights are the answer; tags have none.
+  if (view.points) return said;
+  if (weights[peak]! > 0) said.push(looked(trace, weights, peak));
+  const [from, to] = example.gold_alignment?.[step] ?? [0, 0];
+  if (edit.step !== null && to > from && weights[peak]! > 0) {
+    const inside = peak >= from && peak < to;
+    const there = formatPercent(weights.subarray(from, to).reduce((sum, weight) => sum + weight, 0));
+    said.push(`The expected symbol comes from ${to - from > 1 ? `positions ${from + 1}–${to}` : `position ${to}`}, which got ${there} of the weight: it attended to the ${inside ? "right" : "wrong"} positions.`);
+  }
+  return said;
+}
+
+/** Where a step looked most; what is little more than an even share is called spread out, for there the place tells little. */
+function looked(trace: Trace, weights: Float32Array, at: number): string {
+  const weight = weights[at]!;
+  const times = weight * trace.source.length;
+  const place = `position ${at + 1}, ${quoteSymbol(trace.source[at]!)}`;
+  if (weight >= 0.2 || trace.source.length === 1) return `It attended most to ${place} (${formatPercent(weight)}).`;
+  // Some places that share the weight are no haze.
+  const several = topValues(weights, 6).filter(({ value }) => value > weight / 2);
+  if (times >= 10 && several.reduce((sum, { value }) => sum + value, 0) > 0.5)
+    return `It attended to several positions: ${several.map(({ place, value }) => `position ${place + 1}, ${quoteSymbol(trace.source[place]!)} (${formatPercent(value)})`).join("; ")}.`;
+  const much = times < 2 ? "hardly more than" : `${times.toFixed(times < 10 ? 1 : 0)} times`;
+  return `Its attention was spread out: at most ${formatPercent(weight)}, on ${place}, ${much} a uniform share.`;
+}

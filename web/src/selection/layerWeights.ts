@@ -1,0 +1,23 @@
+/** What says which positions mattered: the weights, and the attribution beside them. */
+import { toGrid, type Grid } from "../data/arrays";
+import type { Trace } from "../data/contents";
+import type { Colormap } from "../drawing/scales";
+import type { AttributionLayer } from "./selection.svelte";
+
+export interface LayerWeights {
+  readonly weights: Grid;
+  readonly hue: Colormap;
+  readonly quantity: string;
+}
+
+const QUANTITIES: Record<AttributionLayer, string> = {
+  attention: "weight",
+  occlusion: "decrease of the log-probability when the position is occluded",
+  gradient: "gradient × embedding",
+};
+
+/** The layer asked for, or attention where the trace does not have it. */
+export function layerWeights(trace: Trace, layer: AttributionLayer): LayerWeights {
+  if (layer === "attention" || !trace.attribution) return { weights: toGrid(trace.attention), hue: "weight", quantity: QUANTITIES.attention };
+  return { weights: toGrid(layer === "occlusion" ? trace.attribution.occlusion : trace.attribution.input_x_gradient), hue: "difference", quantity: QUANTITIES[layer] };
+}

@@ -1,0 +1,32 @@
+/** What a service knows of an output beside its attention (attribution, states, gates): asked for once, then part of `page.trace`. */
+import type { DecodeRequest, PageExample, Trace } from "../data/contents";
+import { traceKey, page } from "./page.svelte";
+import { requestFor } from "./request";
+import { requestDecode, errorMessage } from "../data/api";
+
+class Beside {
+  asking = $state.raw(false);
+  error = $state.raw("");
+
+  /** Asks for more about this output of this example. */
+  async ask(example: PageExample, trace: Trace, what: Partial<Pick<DecodeRequest, "attribution" | "states" | "gates">>): Promise<void> {
+    if (!page.served || this.asking) return;
+    this.asking = true;
+    this.error = "";
+    try {
+      const answer = await requestDecode({ ...requestFor(example), prefix: trace.target, ...what });
+      const found = answer.traces[0];
+      if (!found || traceKey(found) !== traceKey(trace)) throw new Error("The model does not give this output when it is asked for it alone, so nothing is shown.");
+      const known = { ...page.known.get(traceKey(trace)) };
+      if (found.attribution) known.attribution = found.attribution;
+      if (found.states) known.states = found.states;
+      page.known = new Map(page.known).set(traceKey(trace), known);
+    } catch (error) {
+      this.error = errorMessage(error);
+    } finally {
+      this.asking = false;
+    }
+  }
+}
+
+export const traceDetails = new Beside();
