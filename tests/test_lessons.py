@@ -68,7 +68,7 @@ def request_(tmp_path: Path) -> Request:
     [
         (Design("repeat"), 1891),
         (Design("attention"), 2551),
-        (Design("initialise"), 1591),
+        (Design("initialize"), 1591),
         (Design(embedding="learned"), 1891 + 27 * 27),
     ],
 )
@@ -88,7 +88,7 @@ def test_weights_start_as_the_authors_drew_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "design", [Design("repeat"), Design("initialise"), Design("attention"), Design("attention", "lstm")]
+    "design", [Design("repeat"), Design("initialize"), Design("attention"), Design("attention", "lstm")]
 )
 def test_kernels_and_plain_pytorch_agree(design: Design) -> None:
     torch.manual_seed(2)

@@ -27,7 +27,7 @@ from pellucid.reporting.figures import ACCENT, MUTED, SHADES, empty_figure, png,
 # %% [markdown]
 # ## Pairs
 #
-# A sample is drawn, never read from a file: so many digits, each of the ten as likely, spelled out with one space
+# A sample is drawn, never read from a file: a number of digits, each of the ten as likely, spelled out with one space
 # between words. The target is the digits, closed by `#`.
 
 # %%

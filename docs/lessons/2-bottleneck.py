@@ -44,7 +44,7 @@ from pellucid.reporting.figures import png
 # %%
 plan = Plan(SAMPLES, every=EVERY, validation=VALIDATION)
 network, repeated = conduct_and_keep(Study("repeated", Design("repeat"), plan, seed=1))
-first_state = conduct(Study("first state", Design("initialise"), plan, seed=1))
+first_state = conduct(Study("first state", Design("initialize"), plan, seed=1))
 for run in (repeated, first_state):
     print(
         f"{run.name}: {run.parameters:,} parameters, {100 * run.accuracy:.1f} % of the symbols, "
@@ -80,7 +80,7 @@ for run in (repeated, first_state):
     )
 
 # %% [markdown]
-# The `#` always stands in the same place and is easy. With the repeated code the last digits come next: they were read
+# The `#` is always in the same place and is easy. With the repeated code the last digits come next: they were read
 # last, and the code still holds them. The other arm of the blog's U, the first digits, came only with ten times the
 # samples. With the code as first state it is the first digits that are best: they are written while the decoder's
 # state is still close to the code.

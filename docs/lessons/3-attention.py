@@ -145,7 +145,7 @@ Image(png(figure, 100), alt="Accuracy by position with attention")
 
 # %% [markdown]
 # The U of lesson 2 is gone. What is wrong now is wrong late, with a dip shortly before the end, in our run and in the
-# authors'. Perhaps it is hard to count so many words. Or perhaps there is something near the end that disturbs.
+# authors'. Perhaps it is hard to count that many words. Or perhaps there is something near the end that disturbs.
 #
 # ## Looking at padding
 #
@@ -175,15 +175,15 @@ Image(png(figure, 100), alt="Accuracy by position, with padding seen and masked"
 
 # %% [markdown]
 # The dip is gone. Counting was not the trouble; a mask that the notebook forgot was. (This is one seed, and such runs
-# differ from seed to seed; but the dip stands in the authors' plot at the same place.) What remains is the number of
+# differ from seed to seed; but the dip is in the authors' plot at the same place.) What remains is the number of
 # samples it takes: [lesson 4](4-better.md).
 #
 # ## Try it
 #
 # ```sh
-# pellucid recipe digits-bidirectional --out runs/both-ways
+# pellucid recipe digits-bidirectional --out runs/bidirectional
 # ```
 #
-# trains this network with padding masked, and reading both ways; `digits-attention-faithful --seeds 3` trains the
+# trains this network with padding masked, and a bidirectional encoder; `digits-attention-faithful --seeds 3` trains the
 # original thrice, where the authors' curves are at hand (`--data`). In the notebook, take
 # `Design("attention", initial="scaled")`, whose weights start larger: when does the query's gradient wake up?

@@ -8,7 +8,7 @@
 # difference?**
 #
 # Here is Pellucid's own network, with as many units and fewer parameters. Like any of Pellucid's it never looks at
-# padding. It differs from the one of lesson 3 in seven more ways: it reads both ways; it is told what it wrote last;
+# padding. It differs from the one of lesson 3 in seven more ways: it is bidirectional; it is told what it wrote last;
 # its output sees the state beside the context; it starts from the encoder's last state; its batches are small; its rate
 # is higher; and the rate falls. Which of them matter?
 
@@ -110,7 +110,7 @@ print(f"still above 99 %: {'; '.join(unharmed) or 'none'}")
 # One seed each, so differences are chance unless they are large and come back: over three seeds of the recipe,
 # starting from zero fails in one, as it does here, and gets there in two. Small batches and a high rate make many
 # large steps out of few samples, and that is what gets the query over the flat ground of lesson 3: without them no
-# seed gets there. To feed back what was written and to read both ways matter little: over three seeds the networks
+# seed gets there. Feeding back what was written and a bidirectional encoder matter little: over three seeds the networks
 # without them get there a little later, and more surely. Added alone to the network of 2016, larger weights or a
 # higher rate do nothing within so few samples: what helps is the combination.
 #
@@ -121,7 +121,7 @@ print(f"still above 99 %: {'; '.join(unharmed) or 'none'}")
 
 # %%
 (trace,) = load(ours.folder).predict([spell("31415926535897932384")])
-print(f"{trace.output}, ln p = {trace.score:.3f}")
+print(f"{trace.output}, log p = {trace.score:.3f}")
 least = int(trace.log_probabilities.argmin())
 (best, second), (p, q) = trace.top_symbols[least][:2], np.exp(trace.top_log_probabilities[least][:2])
 print(f"least certain of symbol {least + 1}: {best!r} with p = {p:.4f}, then {second!r} with p = {q:.4f}")
@@ -145,8 +145,8 @@ agreed = ours.outcome.final.agreement
 print(f"the greatest weight lies outside the right word for {100 * agreed.error:.1f} % of the digits of the test set")
 
 # %% [markdown]
-# Each row moves on by one word. How a word's letters share the weight is the network's own choice: it reads both ways,
-# so the state at one letter knows its neighbours, too. Spaces get almost none.
+# Each row moves on by one word. How a word's letters share the weight is the network's own choice: it is bidirectional,
+# so the state at one letter knows its neighbors, too. Spaces get almost none.
 
 # %%
 figure = mean_weights_figure(np.array(ours.outcome.final.attention_mean))

@@ -7,7 +7,7 @@
 #
 # Here are the exercises of 2015 and 2016, each with a short run and an answer. Try to answer each question before you
 # run its cell. The runs are shorter than those of the lessons, and each has one seed: they show directions, not
-# decimals. Exercises on the curve's teeth and on accuracy by position stand in
+# decimals. Exercises on the curve's teeth and on accuracy by position are in
 # [lesson 2](2-bottleneck.md).
 
 # %%
@@ -45,7 +45,7 @@ def groups(*runs: Outcome) -> list[Group]:
 
 
 # %% [markdown]
-# ## 1. Reading both ways
+# ## 1. A bidirectional encoder
 #
 # *A second GRU reads the input from its end. How should its states join those of the first, and what will it change
 # where there is no attention?*
@@ -53,13 +53,13 @@ def groups(*runs: Outcome) -> list[Group]:
 # %%
 forward = trained("forward", Design())
 both = [
-    trained(f"both ways, {merge}", Design(directions="both", merge=merge))
+    trained(f"bidirectional, {merge}", Design(directions="both", merge=merge))
     for merge in ("concatenate", "sum", "product")
 ]
 
 # %%
 figure = position_figure(groups(forward, *both))
-Image(png(figure, 100), alt="Accuracy by position: reading forward and both ways, merged in three ways")
+Image(png(figure, 100), alt="Accuracy by position: unidirectional and bidirectional, merged in three ways")
 
 # %% [markdown]
 # The code now holds two last states: that of the GRU that has just read the last word, and that of the GRU that has
@@ -105,7 +105,7 @@ Image(png(figure, 100), alt="Accuracy over the samples: one-hot and learned embe
 # of two matrices is a matrix. What changes is the path of the training, since both are moved at once. Here both paths
 # end at the same place.
 #
-# ## 4. Other optimisers
+# ## 4. Other optimizers
 #
 # *Adam with 0.005 is the authors' choice. What do simpler rules do on the same network, each with the best of three
 # rates?*
@@ -118,7 +118,7 @@ optimizers = [
 
 # %%
 figure = curve_figure(groups(*optimizers), [], SAMPLES)
-Image(png(figure, 100), alt="Accuracy over the samples with six optimisers")
+Image(png(figure, 100), alt="Accuracy over the samples with six optimizers")
 
 # %%
 best, worst = max(optimizers, key=lambda run: run.accuracy), min(optimizers, key=lambda run: run.accuracy)

@@ -17,7 +17,7 @@ def run(request: Request) -> Iterator[str]:
     """Train both ways with the same samples and seeds."""
     references = curves(request.data, "repeat")
     studies = [
-        Study("code as first state", Design("initialise"), Plan(), 1),
+        Study("code as first state", Design("initialize"), Plan(), 1),
         Study("code at every step", Design("repeat"), Plan(), 1),
     ]
     groups = yield from conducted(studies, request)

@@ -187,7 +187,7 @@ def test_erasure_and_gradient_stand_beside_attention(opened: Open, language: str
     assert len(seen) == 3
 
 
-def test_states_gates_and_neighbours_are_shown_when_asked_for(opened: Open, language: str) -> None:
+def test_states_gates_and_neighbors_are_shown_when_asked_for(opened: Open, language: str) -> None:
     page = opened(language)
     tab(page, "Space")
     page.get_by_role("button", name="Show states").click()

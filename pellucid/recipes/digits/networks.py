@@ -22,7 +22,7 @@ from pellucid.model.memory import Memory
 from pellucid.model.peephole import Cell, Peepholes, Step, late_peephole_step
 from pellucid.model.recurrence import RecurrentCell
 
-Kind = Literal["repeat", "initialise", "attention"]
+Kind = Literal["repeat", "initialize", "attention"]
 """The code at every step, the code as the first state, or attention."""
 UNITS, ATTENTION_UNITS, SPREAD = 10, 20, 0.1
 
@@ -63,7 +63,7 @@ class DigitsNetwork(nn.Module):
         match design.decoder:
             case "repeat":
                 self.decoder = RepeatedCode(size, UNITS)
-            case "initialise":
+            case "initialize":
                 self.decoder = InitialisedByCode(size, UNITS)
             case "attention":
                 self.decoder = ContextDecoder(size, UNITS, ATTENTION_UNITS)
