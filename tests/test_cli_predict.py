@@ -245,7 +245,7 @@ def test_lists_lose_no_line() -> None:
     assert text == ["\t".join(trace.output for trace in traces) for traces in lists]
     told = [json.loads(line) for line in outputs(predict("--nbest", 3, "--format", "jsonl", stdin=stdin).out)]
     assert [[trace["output"] for trace in line] for line in told] == [[t.output for t in each] for each in lists]
-    some = outputs(predict("--beam-size", 4, "--until", 0.5, stdin=stdin).out)
+    some = outputs(predict("--beam-size", 4, "--top-mass", 0.5, stdin=stdin).out)
     assert len(some) == 3 and some[0].split("\t")[0] == lists[0][0].output
 
 
@@ -269,8 +269,8 @@ def test_samples_are_the_same_for_the_same_seed_however_they_arrive() -> None:
         (("--temperature", 2), "--temperature needs --sample"),
         (("--sample", 2, "--nbest", 2), "give one of them"),
         (("--sample", 2, "--top-p", 0), "--top-p: expected a number above 0.0, got 0.0"),
-        (("--until", 0.5), "it needs --nbest, or a wider --beam-size"),
-        (("--nbest", 2, "--until", 2), "--until: expected a share above 0 and at most 1, got 2.0"),
+        (("--top-mass", 0.5), "it requires --nbest, or a larger --beam-size"),
+        (("--nbest", 2, "--top-mass", 2), "--top-mass: expected a probability above 0 and at most 1, got 2.0"),
         (("--forbid", "é"), "the model never writes the symbol 'é'"),
         (("--max-length-ratio", -1), "--max-length-ratio: expected a number of at least 0.0, got -1.0"),
     ],
@@ -361,8 +361,8 @@ def test_prefixes_that_cannot_be_are_named(
         (("--nbest", 100_000), "--nbest: expected 1 to 1,024 outputs, got 100000: the beam is at least as large"),
         (("--beam-size", 0), "--beam-size: expected a whole number of at least 1, got 0"),
         (("--min-length", 9, "--max-length", 3), "--min-length = 9 is beyond --max-length = 3"),
-        (("--nbest", 2, "--until", 1.5), "--until: expected a share above 0 and at most 1, got 1.5"),
-        (("--nbest", 2, "--until", 0), "--until: expected a share above 0 and at most 1, got 0.0"),
+        (("--nbest", 2, "--top-mass", 1.5), "--top-mass: expected a probability above 0 and at most 1, got 1.5"),
+        (("--nbest", 2, "--top-mass", 0), "--top-mass: expected a probability above 0 and at most 1, got 0.0"),
     ],
     ids=str,
 )
@@ -388,6 +388,6 @@ def test_a_long_symbol_is_cut_short_where_it_is_told(capsys: pytest.CaptureFixtu
     notes = DecodingNotes()
     notes.unknown.update(["a" * 40, "b" * 3000])
     notes.lines = 1
-    notes.tell(tagged=False)
+    notes.report(tagged=False)
     told = capsys.readouterr().err
     assert f"'{'a' * 40}' × 1" in told and f"'{'b' * 39}…' × 1" in told

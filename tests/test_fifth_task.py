@@ -270,7 +270,7 @@ def test_it_is_evaluated_by_its_own_scores(made: Made, tmp_path: Path) -> None:
 def test_it_is_viewed(made: Made, tmp_path: Path) -> None:
     names = ("page.html", "trace.svg", "trace.json", "trace.tex")
     look = ("look", made.run, made.dev)
-    shown, *_ = commands((*look, "--terminal", "--most", 2), *((*look, "--export", tmp_path / name) for name in names))
+    shown, *_ = commands((*look, "--terminal", "--limit", 2), *((*look, "--export", tmp_path / name) for name in names))
     assert shown.out.endswith("The weights point at both ends of the span.\n")
     page = exported_contents(tmp_path / "page.html")
     assert page.card is not None and page.card.task == "span" and page.card.has_attention and page.corpus is not None

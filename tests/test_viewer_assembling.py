@@ -162,7 +162,7 @@ def test_sources_without_targets_are_shown_without_judgement(tmp_path: Path) -> 
     (tmp_path / "sources.txt").write_text("one\n\nnine two\n")
     trained = digits_run()
     sources = read_example_file(tmp_path / "sources.txt", trained.config.data)
-    assert not sources.paired
+    assert not sources.has_targets
     contents = assemble_page([open_run(trained.run, "run", "cpu", None)], [sources], 30, True).contents
     assert contents.corpus is None and [item.line for item in contents.examples] == [1, 3]
     assert all(item.references == [] and item.exact is None for item in contents.examples)
@@ -174,7 +174,7 @@ def test_what_is_left_out_of_a_file_is_told_with_its_count(tmp_path: Path) -> No
     path.write_text("one\t1\tx\nnine\t9\n\ntwo\t\tx\nsix two\t62\tx\n")
     skipping = msgspec.structs.replace(trained.config.data, on_bad_line="skip")
     sources = read_example_file(path, skipping)
-    assert [known.line for known in sources.known] == [1, 5]
+    assert [known.line for known in sources.metadata] == [1, 5]
     contents = assemble_page([open_run(trained.run, "run", "cpu", None)], [sources], 30, True).contents
     assert contents.selection_note == (
         "all 2 examples; the file has 3 columns, read are 1 as source, 2 as target; "
@@ -184,8 +184,8 @@ def test_what_is_left_out_of_a_file_is_told_with_its_count(tmp_path: Path) -> No
         read_example_file(path, trained.config.data)
     (tmp_path / "sources.txt").write_bytes(b"one\n\xff\n\n \nnine\n")
     alone = read_example_file(tmp_path / "sources.txt", skipping)
-    assert len(alone.examples) == 2 and alone.left_out.endswith("; 2 blank lines left out")
-    assert alone.left_out.startswith("1 bad line skipped, the first: line 2: invalid UTF-8")
+    assert len(alone.examples) == 2 and alone.note.endswith("; 2 blank lines left out")
+    assert alone.note.startswith("1 bad line skipped, the first: line 2: invalid UTF-8")
 
 
 def test_a_run_finds_its_own_development_file(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_run_of_parallel_files_finds_both(tmp_path: Path) -> None:
     train_to_end(files, tmp_path / "run", from_settings(settings, origin="test"))
     model = open_run(tmp_path / "run", "run", "cpu", None)
     assert find_validation_file(model.folder) == (files.valid, files.valid_target)
-    assert read_example_file(files.valid, model.ready.config.data, files.valid_target).paired
+    assert read_example_file(files.valid, model.loaded_predictor.config.data, files.valid_target).has_targets
     (tmp_path / "dev.1").unlink()
     assert find_validation_file(model.folder) is None
 
@@ -279,11 +279,11 @@ def test_a_file_holds_the_nearest_of_the_states_that_it_shows() -> None:
     assert space is not None and states is not None and states.encoder_neighbors is not None
     near, own = decode_array(states.encoder_neighbors), decode_array(states.encoder)
     assert near.shape == (len(own), 40)
-    assert shown.planes is not None
+    assert shown.projections is not None
     for position, row in enumerate(near):
         points = [space.encoder.points[int(at)] for at in row[:20]]
         assert all((point.example, point.position) != (3, position) for point in points)
-        vectors = shown.planes.encoder.vectors[row[:20].astype(int)]
+        vectors = shown.projections.encoder.vectors[row[:20].astype(int)]
         unit = own[position] / np.linalg.norm(own[position])
         np.testing.assert_allclose(vectors @ unit, row[20:], atol=1e-5)
         assert (np.diff(row[20:]) <= 1e-6).all()
@@ -304,7 +304,7 @@ def test_an_unfinished_training_is_shown_by_its_log(tmp_path: Path) -> None:
     contents = assemble_page([model], [], 30, True).contents
     assert contents.examples == [] and contents.card is not None and contents.card.has_attention
     with pytest.raises(RunError, match="holds no model yet"):
-        model.ready  # noqa: B018 (it is what raises)
+        model.loaded_predictor  # noqa: B018 (it is what raises)
 
 
 def test_a_card_says_what_the_model_is() -> None:

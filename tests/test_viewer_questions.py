@@ -131,7 +131,7 @@ def test_a_rival_is_asked_by_its_place() -> None:
     assert own.traces[0].output == rival.traces[0].output
     with pytest.raises(InputError, match="rival: expected −1 to 0, got 1"):
         decode_source(SHOWN(), DecodeRequest(text="one", run=2))
-    alone = SHOWN()._replace(models=SHOWN().models[:1])
+    alone = SHOWN()._replace(runs=SHOWN().runs[:1])
     with pytest.raises(InputError, match="rival: the page shows one run alone: expected −1, got 0"):
         decode_source(alone, DecodeRequest(text="one", run=1))
 
@@ -203,11 +203,11 @@ def test_decoding_equals_the_runs_own_to_the_bit() -> None:
 def test_neighbours_are_all_told_with_spaces_or_all_without() -> None:
     shown = SHOWN()
     for side in get_args(Side):
-        assert symbol_separator(shown.models[0].ready, side) == ""
+        assert symbol_separator(shown.runs[0].loaded_predictor, side) == ""
     assert state_point(["d͡z", "ɑ", END], 1, 0, " ").context == "d͡z‹ɑ›⟨end⟩"
     assert state_point(["v", "ɔ", "ɾ", END], 1, 0, " ").context == "v‹ɔ›ɾ ⟨end⟩"
-    assert symbol_separator(sounds_shown().models[0].ready, "encoder") == ""
-    assert symbol_separator(sounds_shown().models[0].ready, "decoder") == " "
+    assert symbol_separator(sounds_shown().runs[0].loaded_predictor, "encoder") == ""
+    assert symbol_separator(sounds_shown().runs[0].loaded_predictor, "decoder") == " "
 
 
 def test_what_is_kept_is_what_a_file_holds() -> None:

@@ -85,7 +85,7 @@ def reach_model(folder: Path, whole: Path) -> None:
 def waiting(folder: Path) -> PageData:
     """All that a page shows of it on the digits run's development file: without a model the name of the file alone."""
     model, trained = open_run(folder, "run", "cpu", None), digits_run()
-    sources = [read_example_file(trained.files.valid, trained.config.data)] if model.transducer else []
+    sources = [read_example_file(trained.files.valid, trained.config.data)] if model.predictor else []
     return assemble_page([model], sources, 30, True, pending_file=trained.files.valid.name)
 
 

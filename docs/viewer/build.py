@@ -36,7 +36,9 @@ def assembled(runs: list[Path], file: Path | None) -> PageData:
     models = [open_run(run, run.name, "cpu", 5 if file and len(runs) > 1 else None) for run in runs]
     found = (file, None) if file else find_validation_file(models[0])
     assert found is not None, f"{runs[0]}: the run's development file is not there any more"
-    return assemble_page(models, [read_example_file(found[0], models[0].ready.config.data, found[1])], 200, True)
+    return assemble_page(
+        models, [read_example_file(found[0], models[0].loaded_predictor.config.data, found[1])], 200, True
+    )
 
 
 def telling(items: list[PageExample]) -> int:

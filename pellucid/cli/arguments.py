@@ -1,4 +1,4 @@
-"""The settings of a training as flags: over a TOML file, over the preset of a size."""
+"""Parsing of command lines with tyro: settings as flags, over a TOML file, over a size preset."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,30 +45,36 @@ VALUE_TYPES: Mapping[type, tuple[str, str]] = {
     float: ("FLOAT", "a number"),
     Path: ("PATH", "a path"),
 }
-"""How a type of value is shown in help, and what is expected of it in words."""
+"""Metavariable and description of each type of value."""
 
 
 NUMBER = re.compile(r"\s*[+-]?([0-9.]+([eE][+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE)
-"""What may spell a number: the digits 0 to 9 alone, and no underscores."""
+"""Syntax of numbers: ASCII digits only, no underscores."""
 
 
 class ArgumentSpec(NamedTuple):
-    """A flag, or an argument without one."""
+    """Specification of a flag or a positional argument."""
 
     name: str
-    """With its hyphens; of an argument without a flag, what help calls it."""
+    """Flag with its hyphens; for a positional argument, its metavariable."""
     kind: Any
-    """The type of a value."""
+    """Type of a value."""
     values: Literal["none", "one", "any", "repeated"]
-    """How many it takes: a switch has none; "repeated" is one each time it is given."""
+    """Number of values: none for a switch; "repeated" is one per occurrence of the flag."""
     flagged: bool
     required: bool
 
 
 def argument_error(kind: type, arguments: Sequence[str], default: object = None) -> str:
-    """The first mistake, in the order of the arguments, then what lacks; empty where there is none to see.
+    """Return the first error of a command line.
 
-    `default` stands for what is not given, where that does not come from the fields of `kind` alone.
+    Args:
+        kind: Dataclass of the arguments.
+        arguments: Command line of the subcommand.
+        default: Instance with the defaults, if they are not those of the fields of `kind`.
+
+    Returns:
+        Error in the order of the arguments, then a missing argument; empty if there is no error.
     """
     flags = {flag.name: flag for flag in _argument_specs(kind, "--", default)}
     switches = {f"--no-{name[2:]}": flag for name, flag in flags.items() if flag.values == "none"}
@@ -91,9 +97,16 @@ def argument_error(kind: type, arguments: Sequence[str], default: object = None)
 
 
 def expand_header_flags(kind: type, arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with a value for each flag of type `Header` that is given as a switch is.
+    """Return the arguments with an explicit value for each flag of type `Header` that is written as a switch.
 
-    --header alone stands for --header true, and --no-header for --header false.
+    --header becomes --header true, and --no-header becomes --header false.
+
+    Args:
+        kind: Dataclass of the arguments.
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Expanded command line.
     """
     names = {flag.name for flag in _argument_specs(kind, "--", None) if flag.kind == Header}
     spelled = list[str]()
@@ -109,7 +122,15 @@ def expand_header_flags(kind: type, arguments: Sequence[str]) -> list[str]:
 
 
 def missing_value_error(kind: type, arguments: Sequence[str]) -> str:
-    """What to say of a flag that takes a value and is followed by another flag, or by nothing; empty for none."""
+    """Return the error of the first flag that lacks its value; empty if there is none.
+
+    Args:
+        kind: Dataclass of the arguments.
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Error message, or "".
+    """
     valued = {
         flag.name for flag in _argument_specs(kind, "--", None) if flag.flagged and flag.values in ("one", "repeated")
     }
@@ -122,8 +143,15 @@ def missing_value_error(kind: type, arguments: Sequence[str]) -> str:
 
 
 def bounds_error(given: object) -> str:
-    """The first value of a verb's own that its type's bounds forbid; empty where there is none. Settings have checks of
-    their own.
+    """Return the error of the first value outside the bounds of its type; empty if there is none.
+
+    Settings are validated elsewhere.
+
+    Args:
+        given: Instance of a dataclass of arguments.
+
+    Returns:
+        Error message, or "".
     """
     for name, annotated in get_type_hints(type(given), include_extras=True).items():
         value = getattr(given, name)
@@ -136,9 +164,19 @@ def bounds_error(given: object) -> str:
 
 
 def convert_value(kind: type, text: str) -> Any:  # noqa: ANN401 (a value of the kind)
-    """A value of one of `VALUE_TYPES`; `ValueError` says what was got instead.
+    """Convert a text to one of `VALUE_TYPES`.
 
-    A whole number of more digits than any setting takes is refused here, so that nothing else meets one.
+    Integers with more digits than any setting accepts are refused here, so that no other code meets one.
+
+    Args:
+        kind: int, float or Path.
+        text: Text of the value.
+
+    Returns:
+        Value of that type.
+
+    Raises:
+        ValueError: The text is no such value; the message quotes it.
     """
     convert: Callable[[str], Any] = kind
     try:
@@ -154,7 +192,14 @@ def convert_value(kind: type, text: str) -> Any:  # noqa: ANN401 (a value of the
 
 
 def unwrap_type(kind: Any) -> Any:  # noqa: ANN401 (any type)
-    """A type without what is annotated to it, and without None beside it. `Task` stays as it is."""
+    """Return a type without annotations and without an optional None; `Task` is returned as it is.
+
+    Args:
+        kind: Type annotation.
+
+    Returns:
+        Type of a value.
+    """
     if kind == Task:
         return kind
     while get_origin(kind) is Annotated:
@@ -166,9 +211,9 @@ def unwrap_type(kind: Any) -> Any:  # noqa: ANN401 (any type)
 
 
 def _flag_error(flag: ArgumentSpec, written: str, value: str | None, left: list[str]) -> str:
-    """What is wrong with what a flag is given; its values are taken from what is left."""
+    """Return the error of one flag; its values are removed from `left`."""
     if flag.values == "none":
-        return f"{written} is a switch: it takes no value, got {quote(value)}" if value is not None else ""
+        return f"{written} is a switch and takes no value, got {quote(value)}" if value is not None else ""
     if value is not None:
         values = [value]
     elif flag.values == "any":
@@ -184,14 +229,14 @@ def _flag_error(flag: ArgumentSpec, written: str, value: str | None, left: list[
 
 
 def _missing_value(written: str, after: Sequence[str]) -> str:
-    """What to say of a flag without the value it takes."""
+    """Return the error of a flag without its value; empty if a value follows."""
     if after and not after[0].startswith("--"):
         return ""
     return f"{written}: expected a value, got {f'the flag {abbreviate(after[0])}' if after else 'nothing'}"
 
 
 def _value_error(flag: ArgumentSpec, written: str, text: str) -> str:
-    """What is wrong with one value."""
+    """Return the error of one value; empty if it is valid."""
     choices = [str(each) for each in choices_of(flag.kind)]
     if choices:
         if text in choices:
@@ -206,14 +251,14 @@ def _value_error(flag: ArgumentSpec, written: str, text: str) -> str:
 
 
 def _positional_error(flags: Sequence[ArgumentSpec], free: Sequence[str]) -> str:
-    """What is wrong with the arguments without a flag."""
+    """Return the error of the positional arguments; empty if they are valid."""
     places = [flag for flag in flags if not flag.flagged]
     short = next((argument for argument in free if argument.startswith("-") and argument not in ("-", "--")), None)
     if short is not None:
         return f"there is no flag {abbreviate(short)}{_suggest_flag(short, [flag.name for flag in flags])}"
     if len(free) > len(places) and all(place.values == "one" for place in places):
         wanted = " ".join([*(place.name for place in places), "and flags"])
-        return f"{quote(free[len(places)])} is one argument too many: expected {wanted}"
+        return f"{quote(free[len(places)])} is a surplus argument: expected {wanted}"
     for place, argument in zip(places, free, strict=False):
         wrong = _value_error(place, place.name, argument)
         if wrong:
@@ -222,7 +267,7 @@ def _positional_error(flags: Sequence[ArgumentSpec], free: Sequence[str]) -> str
 
 
 def _required_error(flags: Iterable[ArgumentSpec], given: set[str], free: Sequence[str]) -> str:
-    """What must be given and is not."""
+    """Return the error of missing required arguments; empty if there are none."""
     wanted = [flag for flag in flags if flag.required]
     places = [flag.name for flag in wanted if not flag.flagged][len(free) :]
     names = [*places, *(flag.name for flag in wanted if flag.flagged and flag.name not in given)]
@@ -230,7 +275,7 @@ def _required_error(flags: Iterable[ArgumentSpec], given: set[str], free: Sequen
 
 
 def _argument_specs(kind: Any, prefix: str, default: object) -> Iterator[ArgumentSpec]:  # noqa: ANN401 (a dataclass or a struct)
-    """Every argument; settings stand below the name of their stage, but those of data."""
+    """Yield the specification of every argument; settings are nested under their section, except those of data."""
     needed = {each.name for each in fields(kind) if each.default is MISSING} if is_dataclass(kind) else set()
     names = [field.name for field in (fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind))]
     hints = get_type_hints(kind, include_extras=True)
@@ -244,7 +289,7 @@ def _argument_specs(kind: Any, prefix: str, default: object) -> Iterator[Argumen
 
 
 def _argument_spec(name: str, annotated: Any, prefix: str, required: bool) -> ArgumentSpec:  # noqa: ANN401 (any type)
-    """One argument from its name and its annotated type."""
+    """Return the specification of one field."""
     own, notes = unwrap_type(annotated), _annotations(annotated)
     flagged = tyro.conf.Positional not in notes
     shown = f"{prefix}{name}".replace("_", "-") if flagged else _metavar(notes) or name.upper()
@@ -255,36 +300,49 @@ def _argument_spec(name: str, annotated: Any, prefix: str, required: bool) -> Ar
 
 
 def _annotations(kind: Any) -> list[Any]:  # noqa: ANN401 (any type)
-    """All that is annotated to a type, at any depth."""
+    """Return all annotations of a type, at any depth."""
     return [*_annotations(get_args(kind)[0]), *kind.__metadata__] if get_origin(kind) is Annotated else []
 
 
 def _metavar(notes: Sequence[Any]) -> str:
-    """What help calls an argument, where that is said."""
+    """Return the name of an argument in help, if it is annotated."""
     return next((note.metavar for note in notes if getattr(note, "metavar", None)), "")
 
 
 def _suggest_flag(written: str, names: Iterable[str]) -> str:
-    """The flag that was meant, as it seems: by its whole name, else by its last part."""
+    """Return a suggestion of the most similar flag: by its full name, else by its last part."""
     known = [name for name in names if name.startswith("--")]
     ends = {name.rpartition(".")[2].lstrip("-"): name for name in reversed(known)}
     return nearest(written, known) or nearest(written.lstrip("-"), ends)
 
 
 def _join_words(names: Sequence[str], word: str) -> str:
-    """One, one or two, one, two or three."""
+    """Return words joined by commas, with `word` before the last."""
     return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 ArgumentsT = TypeVar("ArgumentsT")
 DEFAULT_TEXTS = {"None": "", "''": "", "": "", "True": "(default: on)", "False": "(default: off)"}
-"""How a default is shown in help, where it is not as it stands: what is not given needs no word."""
+"""Text of special defaults in help."""
 
 
 def parse_arguments(
     kind: type[ArgumentsT], verb: str, arguments: Sequence[str], default: ArgumentsT | None = None
 ) -> ArgumentsT:
-    """The arguments of a verb; help leaves with exit code 0, a mistake is an `InputError`."""
+    """Parse the command line of a subcommand. Help exits with code 0.
+
+    Args:
+        kind: Dataclass of the arguments.
+        verb: Name of the subcommand.
+        arguments: Command line of the subcommand.
+        default: Instance with the defaults, if they are not those of the fields of `kind`.
+
+    Returns:
+        Instance of `kind`.
+
+    Raises:
+        InputError: A wrong, unknown or missing argument.
+    """
     asks_help, see = bool({"-h", "--help"} & set(arguments)), f"(pellucid {verb} --help)"
     arguments = expand_header_flags(kind, arguments)
     if not asks_help and (wrong := missing_value_error(kind, arguments)):
@@ -305,14 +363,14 @@ def parse_arguments(
 
 
 def _strip_box(told: str) -> str:
-    """tyro's words without the box around them, as far as its first rule."""
+    """Return the text of a tyro message without the box around it, up to its first rule."""
     lines = [line.strip("│ ") for line in told.splitlines() if line.startswith("│")]
     ends = [at for at, line in enumerate(lines) if set(line) == {"─"}]
     return abbreviate(re.sub(r"\s+", " ", " ".join(lines[: ends[0]] if ends else lines)).strip(), 500)
 
 
 def _constructor_registry() -> ConstructorRegistry:
-    """Numbers and paths, each also where it may be left out, told without Python's words; and so are defaults."""
+    """Return tyro rules for numbers and paths, with error messages and defaults in plain words."""
     registry = ConstructorRegistry()
 
     @registry.primitive_rule
@@ -327,7 +385,7 @@ def _constructor_registry() -> ConstructorRegistry:
 
     @registry.struct_rule
     def _(info: StructTypeInfo) -> StructConstructorSpec | None:
-        """As by tyro's own rule, which it asks for, but for how defaults are shown."""
+        """As tyro's own rule, except for the display of defaults."""
         own: Any = info.type
         if own in asked or not (isinstance(own, type) and (is_dataclass(own) or issubclass(own, msgspec.Struct))):
             return None
@@ -344,7 +402,7 @@ def _constructor_registry() -> ConstructorRegistry:
 
 
 def _with_default_hint(field: StructFieldSpec) -> StructFieldSpec:
-    """A field whose default is shown by `_default_text`; what is annotated to it stays, and counts for more."""
+    """Return a field whose default is displayed by `_default_text`; its own annotations take precedence."""
     own, *notes = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
     own = Literal[choices_of(Task)] if field.type == Task else own
     told: Any = Annotated[(own, tyro.conf.arg(help_behavior_hint=_default_text), *notes)]
@@ -352,12 +410,12 @@ def _with_default_hint(field: StructFieldSpec) -> StructFieldSpec:
 
 
 def _default_text(label: str) -> str:
-    """A default as help shows it."""
+    """Return the text of a default in help."""
     return DEFAULT_TEXTS.get(label, f"(default: {label})")
 
 
 def _value_spec(kind: type) -> PrimitiveConstructorSpec[Any]:
-    """How a value of one of `VALUE_TYPES` is read and shown."""
+    """Return the parsing and display of a value of one of `VALUE_TYPES`."""
     return PrimitiveConstructorSpec(
         nargs=1,
         metavar=VALUE_TYPES[kind][0],
@@ -368,7 +426,7 @@ def _value_spec(kind: type) -> PrimitiveConstructorSpec[Any]:
 
 
 def _header_spec() -> PrimitiveConstructorSpec[Any]:
-    """How a `Header` is read and shown."""
+    """Return the parsing and display of a `Header`."""
     values: dict[str, Header] = {"auto": "auto", "true": True, "false": False}
     return PrimitiveConstructorSpec(
         nargs=1,
@@ -382,7 +440,7 @@ def _header_spec() -> PrimitiveConstructorSpec[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class SettingFlags:
-    """A flag for each setting."""
+    """One flag for each setting."""
 
     size: Size
     """Model size preset: tiny, small, base or large. It sets every size that is not set explicitly."""
@@ -411,18 +469,35 @@ class SettingFlags:
 
 
 def config_from_flags(given: SettingFlags) -> Config:
-    """The configuration that the flags describe; `ConfigError` where they contradict each other."""
+    """Return the configuration of the flags.
+
+    Args:
+        given: Parsed flags.
+
+    Returns:
+        Validated configuration.
+
+    Raises:
+        ConfigError: The flags contradict each other.
+    """
     names = [field.name for field in fields(SettingFlags) if field.name != "config"]
     return checked(Config(**{name: getattr(given, name) for name in names}))
 
 
 def default_settings(arguments: Sequence[str]) -> dict[str, Any]:
-    """What the flags start from: the file of --config over the preset of --size and what --task sets."""
+    """Return the defaults of the flags: the file of --config over the presets of --size and --task.
+
+    Args:
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Default of each field of `SettingFlags`.
+    """
     file, told = (
         _flag_value(arguments, "--config"),
         {name: _flag_value(arguments, f"--{name}") for name in ("size", "task")},
     )
-    # What is no size and no task is told of when the flags are read.
+    # Invalid sizes and tasks are reported when the flags are parsed.
     overrides = {name: told[name] for name, kind in (("size", Size), ("task", Task)) if told[name] in choices_of(kind)}
     base = (
         load_config(Path(file), overrides, regular=False)
@@ -433,7 +508,7 @@ def default_settings(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _flag_value(arguments: Sequence[str], flag: str) -> str | None:
-    """The value of a flag that decides the defaults of all others, found before they are parsed."""
+    """Return the value of a flag that determines the defaults of other flags, before the command line is parsed."""
     for at, argument in enumerate(arguments):
         if argument == flag and at + 1 < len(arguments):
             return arguments[at + 1]

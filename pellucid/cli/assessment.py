@@ -1,4 +1,4 @@
-"""From the arguments of evaluate to assessments: which runs answer which pairs, in which groups."""
+"""Assessment of runs on files of pairs, for the subcommand evaluate."""
 
 import re
 import shutil
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from pellucid.decoding.sampling import Drawing
 
 PLACEHOLDER = "{}"
-"""Stands for a group's name in the path of a file or run."""
+"""Placeholder for the name of a group in the path of a file or run."""
 
 
 class LexiconCache(dict["DataConfig", "Lexicon | None"]):
-    """The lexicon as each way of reading texts reads it, once for all runs that share it."""
+    """Lexicons by data configuration, read once for all runs that share it."""
 
 
 class AssessmentOptions(NamedTuple):
-    """How pairs are read and answered."""
+    """Options for reading and decoding pairs."""
 
     target: Path | None
     multi_reference: bool
@@ -50,12 +50,12 @@ class AssessmentOptions(NamedTuple):
     input_format: Format
     search: SearchFlags
     drawing: "Drawing | None"
-    """How outputs are drawn, where they are not searched for."""
+    """Configuration of sampling, instead of a search."""
     device: Device
 
 
 class AssessmentPart(NamedTuple):
-    """The runs and the pairs of one group, or all there are."""
+    """Runs and pairs of one group, or all of them."""
 
     group: str
     runs: tuple[Path, ...]
@@ -64,18 +64,30 @@ class AssessmentPart(NamedTuple):
 
 
 class AssessmentResults(NamedTuple):
-    """What each run is worth, and what was read and how long decoding took."""
+    """Assessment of each run, with counts of the input and decoding times."""
 
     runs: list[Assessment]
     counts: list[dict[str, int]]
     seconds: list[float]
     bad: list[BadLine]
     names: Sequence[str] = ()
-    """The runs' whole names, of which the assessments have short ones."""
+    """Full names of the runs; the assessments have abbreviated ones."""
 
 
 def assess_runs(runs: Sequence[Path], file: Path, how: AssessmentOptions) -> AssessmentResults:
-    """Decode and score the pairs of `file` with every run."""
+    """Decode and score pairs with every run.
+
+    Args:
+        runs: Run folders; a path may contain the placeholder {}.
+        file: File of pairs, or - for standard input; may contain the placeholder.
+        how: Options for reading and decoding.
+
+    Returns:
+        One assessment per run.
+
+    Raises:
+        InputError: A run or a file cannot be read, or the runs have different tasks.
+    """
     with _stored_input(file) as stored:
         parts, lexicons = list(_assessment_parts(runs, stored, how.target)), LexiconCache()
         results = [_assess_part(part, how, lexicons) for part in parts]
@@ -89,7 +101,7 @@ def assess_runs(runs: Sequence[Path], file: Path, how: AssessmentOptions) -> Ass
 
 @contextmanager
 def _stored_input(file: Path) -> Iterator[Path]:
-    """The file itself; for "-" all of standard input in a file, whose messages name it so."""
+    """Yield the file itself; for -, a temporary file with the content of standard input."""
     if str(file) != "-":
         yield file
         return
@@ -106,22 +118,22 @@ def _stored_input(file: Path) -> Iterator[Path]:
 
 
 def _assessment_parts(runs: Sequence[Path], file: Path, target: Path | None) -> Iterator[AssessmentPart]:
-    """One part; or, where the file's path has a hole, one for each name that fills it there and in every run's path."""
+    """Yield one part, or one for each name that fills the placeholder in the paths of the file and all runs."""
     if PLACEHOLDER not in str(file):
         holed = next((path for path in [*runs, *filter(None, [target])] if PLACEHOLDER in str(path)), None)
         if holed is not None:
-            raise InputError(f"{holed} has a {PLACEHOLDER} for a name, but {file}, whose name fills it, has none")
+            raise InputError(f"{holed} contains the placeholder {PLACEHOLDER}, but {file} does not")
         yield AssessmentPart("", tuple(runs), file, target)
         return
     names = _matching_names(str(file))
     if not names:
-        raise DataError(f"no file is named like {file} ({PLACEHOLDER} stands for a name)")
+        raise DataError(f"no file matches {file} ({PLACEHOLDER} is a placeholder for a name)")
     missing = {name: path for name in names for path in runs if not _fill_placeholder(path, name).is_dir()}
     if len(missing) == len(names):
-        raise DataError(f"{len(names)} files are named like {file}, but no run has a folder {runs[0]} for any of them")
+        raise DataError(f"{len(names)} files match {file}, but no run folder matches {runs[0]}")
     if missing:
         left = ", ".join(missing)
-        say(f"note: no run for {len(missing)} of {len(names)} files, left out: {left}")
+        say(f"note: no run for {len(missing)} of {len(names)} files, which are skipped: {left}")
     for name in names:
         if name not in missing:
             paths = tuple(_fill_placeholder(path, name) for path in runs)
@@ -131,7 +143,7 @@ def _assessment_parts(runs: Sequence[Path], file: Path, target: Path | None) -> 
 
 
 def _matching_names(pattern: str) -> list[str]:
-    """The names for which a file stands at the pattern with its holes filled, sorted."""
+    """Return the sorted names for which a file matches the pattern."""
     first, *rest = (re.escape(piece) for piece in pattern.split(PLACEHOLDER))
     matching = re.compile(first + "([^/]+)" + r"\1".join(rest))
     found = glob("*".join(escape(piece) for piece in pattern.split(PLACEHOLDER)))
@@ -139,76 +151,76 @@ def _matching_names(pattern: str) -> list[str]:
 
 
 def _fill_placeholder(path: Path, name: str) -> Path:
-    """A path with a name in its holes."""
+    """Return a path with a name in place of the placeholder."""
     return Path(str(path).replace(PLACEHOLDER, name))
 
 
 def _assess_part(part: AssessmentPart, how: AssessmentOptions, lexicons: LexiconCache) -> AssessmentResults:
-    """Every run on the pairs of one part; the first run's settings say how the file is read and cut into symbols."""
+    """Assess all runs on one part; the settings of the first run determine how the file is read and tokenized."""
     from pellucid.model.device import use_threads
     from pellucid.tasks.registry import task_of
 
-    transducers = [_load_predictor(path, how, lexicons) for path in part.runs]
-    _check_tasks(part.runs, transducers)
-    data = _data_config(transducers[0].config.data, part.file, how)
+    predictors = [_load_predictor(path, how, lexicons) for path in part.runs]
+    _check_tasks(part.runs, predictors)
+    data = _data_config(predictors[0].config.data, part.file, how)
     reading, groups = _read_pairs(part, data, how)
     answered = _group_examples(reading, [" ".join(filter(None, [part.group, each])) for each in groups], how)
     found = AssessmentResults([], [], [], reading.bad)
-    for path, transducer in zip(part.runs, transducers, strict=True):
-        use_threads(transducer.config.threads)
+    for path, predictor in zip(part.runs, predictors, strict=True):
+        use_threads(predictor.config.threads)
         began = time.perf_counter()
-        outputs = _decode(transducer, answered.examples, how)
+        outputs = _decode(predictor, answered.examples, how)
         found.seconds.append(time.perf_counter() - began)
         own = answered._replace(outputs=outputs)
-        cut, metrics = transducers[0].segmenters, task_of(transducer.config).metrics
-        found.runs.append(assess(path.name, own, transducer.segmenters, cut, metrics, how.texts))
+        cut, metrics = predictors[0].segmenters, task_of(predictor.config).metrics
+        found.runs.append(assess(path.name, own, predictor.segmenters, cut, metrics, how.texts))
         found.counts.append(_counts(reading, own))
     return found
 
 
 def _load_predictor(path: Path, how: AssessmentOptions, lexicons: LexiconCache) -> "Predictor":
-    """A run's model, or an ensemble's, searching as is asked for."""
+    """Load a run or an ensemble with the search options."""
     from pellucid.decoding.options import Options
     from pellucid.training.run_folder import load
 
-    transducer = apply_search_flags(load(path, how.device), how.search)
-    if transducer.config.data not in lexicons:
-        lexicons[transducer.config.data] = read_lexicon(transducer, how.search)
-    _check_options(transducer, how)
-    return transducer.with_options(Options(lexicon=lexicons[transducer.config.data]))
+    predictor = apply_search_flags(load(path, how.device), how.search)
+    if predictor.config.data not in lexicons:
+        lexicons[predictor.config.data] = read_lexicon(predictor, how.search)
+    _check_options(predictor, how)
+    return predictor.with_options(Options(lexicon=lexicons[predictor.config.data]))
 
 
-def _check_tasks(paths: Sequence[Path], transducers: "Sequence[Predictor]") -> None:
-    """`InputError` where runs have different tasks: their answers and their scores do not compare."""
-    first, *others = zip(paths, (each.config.task for each in transducers), strict=True)
+def _check_tasks(paths: Sequence[Path], predictors: "Sequence[Predictor]") -> None:
+    """Raise `InputError` if the runs have different tasks, whose scores cannot be compared."""
+    first, *others = zip(paths, (each.config.task for each in predictors), strict=True)
     for path, task in others:
         if task != first[1]:
             raise InputError(
-                f"runs of one task can be compared: that of {first[0]} is {quote(first[1])}, of {path} {quote(task)}"
+                f"runs of different tasks cannot be compared: {first[0]} is {quote(first[1])}, {path} is {quote(task)}"
             )
 
 
-def _check_options(transducer: "Predictor", how: AssessmentOptions) -> None:
-    """`InputError` for what the answers of a task are not scored by."""
-    task = transducer.config.task
-    if how.texts and not transducer.autoregressive:
-        raise InputError(f"--texts scores running texts, but the model's task is {quote(task)}")
+def _check_options(predictor: "Predictor", how: AssessmentOptions) -> None:
+    """Raise `InputError` for options that the task of a model does not support."""
+    task = predictor.config.task
+    if how.texts and not predictor.autoregressive:
+        raise InputError(f"--texts scores generated text, but the task of the model is {quote(task)}")
     if how.multi_reference and settings_of(task).per_position:
-        several = "outputs that may be right in several ways"
-        raise InputError(f"--multi-reference is for {several}, but the task is {quote(task)}")
+        several = "tasks with several correct outputs"
+        raise InputError(f"--multi-reference applies to {several}, but the task is {quote(task)}")
 
 
-def _decode(transducer: "Predictor", examples: Sequence[Example], how: AssessmentOptions) -> list[list[Trace]]:
-    """The outputs of each example: the best, so many of them, or samples."""
+def _decode(predictor: "Predictor", examples: Sequence[Example], how: AssessmentOptions) -> list[list[Trace]]:
+    """Return the outputs of each example: the best, the n best, or samples."""
     if how.drawing is not None:
-        return transducer.samples(examples, how.drawing)
+        return predictor.samples(examples, how.drawing)
     if how.search.nbest is None:
-        return [[trace] for trace in transducer.trace(examples)]
-    return transducer.hypotheses(examples, how.search.nbest)
+        return [[trace] for trace in predictor.trace(examples)]
+    return predictor.hypotheses(examples, how.search.nbest)
 
 
 def _data_config(trained: DataConfig, file: Path, how: AssessmentOptions) -> DataConfig:
-    """How the file is read: as was asked, else as its name says, else as the training file was."""
+    """Return the data configuration of the file: format by option, else by file name, else as in training."""
     format = how.input_format
     if format == "auto" and not has_known_name(file):
         format = trained.format
@@ -217,7 +229,7 @@ def _data_config(trained: DataConfig, file: Path, how: AssessmentOptions) -> Dat
 
 
 def _read_pairs(part: AssessmentPart, data: DataConfig, how: AssessmentOptions) -> tuple[Reading, list[str]]:
-    """The pairs of a part, with what stands in the column of groups."""
+    """Read the pairs of a part, with the group of each."""
     if not how.group:
         reading = read_examples(part.file, data, part.target)
         note = header_note(reading.examples) if is_undecided(part.file, data, part.target) else ""
@@ -227,17 +239,17 @@ def _read_pairs(part: AssessmentPart, data: DataConfig, how: AssessmentOptions) 
             say(f"note: {part.file}: {ignored}")
         return reading, [""] * len(reading.examples)
     if part.target is not None:
-        raise InputError("--group names a column of FILE, but with --target FILE has whole lines only")
+        raise InputError("--group requires columns in FILE; with --target, FILE has none")
     try:
         return read_grouped(part.file, data, how.group)
     except InputError as error:
         if f"expected {column_number(how.group)} columns" in str(error):
-            raise DataError(f"--group {how.group}: there is no such column ({str(error).splitlines()[0]})") from error
+            raise DataError(f"--group {how.group}: no such column ({str(error).splitlines()[0]})") from error
         raise type(error)(*(line.replace("data.group_column", "--group") for line in error.args)) from error
 
 
 def _group_examples(reading: Reading, names: Sequence[str], how: AssessmentOptions) -> Answered:
-    """The examples of a part with their references and groups, group by group, not yet answered."""
+    """Return the examples of a part with their references, sorted by group, without outputs."""
     groups: dict[str, list[Example]] = {}
     for example, group in zip(reading.examples, names, strict=True):
         groups.setdefault(group, []).append(example)
@@ -253,18 +265,18 @@ def _group_examples(reading: Reading, names: Sequence[str], how: AssessmentOptio
 
 
 def _note_several_targets(examples: Sequence[Example]) -> None:
-    """A source that stands on several lines with several targets is told of: each line is an example of its own."""
+    """Report sources that occur with several targets; each pair is an example of its own."""
     distinct = {(each.source, each.features, each.target) for each in examples}
     several = len(distinct) - len({(source, features) for source, features, _ in distinct})
     if several:
         say(
-            f"note: {several:,} further targets belong to sources that have one already; each line is scored against "
-            "its own target (--multi-reference accepts any of them)"
+            f"note: {several:,} further targets repeat the source of an earlier pair; each pair is scored against its "
+            "own target (--multi-reference accepts any of them)"
         )
 
 
 def _counts(reading: Reading, answered: Answered) -> dict[str, int]:
-    """What was read, and what a run met in it."""
+    """Return counts of the input and of the outputs of a run."""
     best = [outputs[0] for outputs in answered.outputs]
     return {
         "lines": len(reading.examples),
@@ -276,11 +288,11 @@ def _counts(reading: Reading, answered: Answered) -> dict[str, int]:
 
 
 def _sum_counts(counts: Sequence[dict[str, int]]) -> dict[str, int]:
-    """Counts of several parts together."""
+    """Return the sums of the counts of several parts."""
     return {name: sum(each[name] for each in counts) for name in counts[0]}
 
 
 def _run_names(runs: Sequence[Path]) -> list[str]:
-    """A short name for each run: that of its folder less the hole, or the whole path where two have one name."""
+    """Return a short name for each run: folder name without the placeholder, or the path if names are not unique."""
     short = [path.name.replace(PLACEHOLDER, "").strip("-_. ") or str(path) for path in runs]
     return short if len(set(short)) == len(short) else [str(path) for path in runs]

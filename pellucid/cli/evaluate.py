@@ -1,4 +1,4 @@
-"""pellucid evaluate RUN [RUN ...] FILE [--json] [--html PAGE]"""
+"""Subcommand evaluate: pellucid evaluate RUN [RUN ...] FILE [--json] [--html PAGE]"""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -27,58 +27,65 @@ if TYPE_CHECKING:
 
 NUM_PRINTED_ERRORS = 10
 NUM_PAGE_ERRORS = 100
-"""How many errors the page draws the attention of, where --worst does not say."""
+"""Number of errors on the page if --worst is not given."""
 
 
 @dataclass(frozen=True)
 class EvaluateArguments(SearchFlags):
-    """Score trained models on pairs, with 95 % confidence intervals; with several runs, say whether they differ.
+    """Evaluate trained models on pairs, with 95 % confidence intervals and significance tests between runs.
 
-    Where FILE and the runs have {} in their paths, it stands for a name (a language, say): every file found is scored
-    with the runs of its name, and the table has a row for each name and their mean without weights. The folder of an
-    ensemble is one run. With --nbest or --sample it is also told how often a right output is among the first 1, 2, …
+    {} in the paths of FILE and the runs is a placeholder for a name, such as a language: every matching file is scored
+    with the runs of the same name, and the table has a row for each name and an unweighted mean. The folder of an
+    ensemble counts as one run. --nbest and --sample also report accuracy at 1, 2, ... outputs.
     """
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a trained run."""
     file: Annotated[Positional[Path | None], tyro.conf.arg(metavar="[RUN ...]")] = None
-    """Folders of further runs to compare with the first, if any; FILE must follow."""
+    """Folders of further runs, each compared with the first."""
     more: Annotated[Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE")] = ()
-    """Pairs, in a file like the training file, or - for standard input; it comes last."""
+    """File of pairs in the format of the training file, or - for standard input. The last argument."""
     target: Path | None = None
-    """The targets of FILE, line by line, where they are in a file of their own."""
+    """File of targets, one per line, if FILE holds sources only."""
     multi_reference: bool = False
-    """Take lines with the same source as one example that may be answered by any of their targets."""
+    """Merge pairs with the same source into one example with several references."""
     group: str = ""
-    """Column of FILE (a name, or a number from 1) with the group of each pair, say its language."""
+    """Column of FILE, by name or number from 1, with the group of each pair, such as its language."""
     texts: bool = False
-    """Outputs are texts of several words: also word error rate by edits, character error rate, BLEU and chrF."""
+    """Also compute metrics of running text: word error rate (edit distance), character error rate, BLEU, chrF."""
     worst: int | None = None
-    """How many of the worst examples to list; 10, on the page 100."""
+    """Number of worst examples to list. Default: 10, on the page 100."""
     json: bool = False
     """Print one JSON object instead of tables."""
     html: Path | None = None
-    """Also write a page that holds all of it, with the attention of each error."""
+    """Also write the report as an HTML page, with the attention weights of each error."""
     input_format: Format = "auto"
-    """Format of FILE; auto goes by its name, then by the training file's."""
+    """Format of FILE; auto: from the file name, else the format of the training file."""
     device: Device = "cpu"
-    """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
+    """Device for decoding: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
 
 
 class TableConsole(Console):
-    """A console whose reader may go away, which ends the program as it ends every other."""
+    """Console that ends the program on a broken pipe, as all other output does."""
 
     def on_broken_pipe(self) -> None:
-        """Pass it on; rich would leave with exit code 1."""
+        """Raise the error; rich would exit with code 1."""
         raise BrokenPipeError
 
 
 def main(arguments: list[str]) -> int:
-    """Decode, score, and print."""
+    """Decode, score and print.
+
+    Args:
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Exit code.
+    """
     given = parse_arguments(EvaluateArguments, "evaluate", arguments)
     _check_arguments(given)
     drawing = sampling_config(given)
-    # Only now, when the arguments are known to be right, what takes seconds to import.
+    # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.cli.assessment import AssessmentOptions, assess_runs
     from pellucid.evaluation.assessment import compare_runs
     from pellucid.reporting.tables import assessment_tables, comparison_tables
@@ -105,7 +112,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _paths(given: EvaluateArguments) -> tuple[Path, ...]:
-    """The runs, and the file in the end; `InputError` where one of them is missing or stands in another's place."""
+    """Return the runs, and the file as the last path; `InputError` if one is missing or misplaced."""
     if given.file is None:
         raise InputError(
             f"expected the folder of a run and a file of pairs, got {quote(given.run)} alone: pellucid evaluate RUN "
@@ -114,14 +121,16 @@ def _paths(given: EvaluateArguments) -> tuple[Path, ...]:
     paths = (given.run, given.file, *given.more)
     check_order(paths, "evaluate")
     if given.json and paths[-2].is_file() and not paths[-1].exists():
-        raise InputError(f"--json takes no file: it prints, so that {paths[-1]} is written by --json > {paths[-1]}")
+        raise InputError(f"--json prints to standard output and takes no file: use --json > {paths[-1]}")
     if is_run(paths[-1]):
-        raise InputError(f"{paths[-1]} is the folder of a run: the file of pairs comes last (pellucid evaluate --help)")
+        raise InputError(
+            f"{paths[-1]} is a run folder: the file of pairs is the last argument (pellucid evaluate --help)"
+        )
     return paths
 
 
 def _json_results(found: "AssessmentResults", comparisons: "Sequence[Comparison]", listed: int) -> dict[str, Any]:
-    """Everything as plain values: the scores of one run, or those of each run and their comparisons."""
+    """Return all results as plain values: the scores of one run, or those of all runs and their comparisons."""
     from pellucid.reporting.tables import only_right
 
     reports = [
@@ -143,21 +152,21 @@ def _json_results(found: "AssessmentResults", comparisons: "Sequence[Comparison]
 
 
 def _print_tables(tables: "Iterable[Table]") -> None:
-    """Tables for people."""
+    """Print tables."""
     console = TableConsole(highlight=False)
     for table in tables:
         console.print(table)
 
 
 def _print_run_names(found: "AssessmentResults") -> None:
-    """What short names stand for."""
+    """Print the full names of abbreviated runs."""
     for run, name in zip(found.runs, found.names, strict=True):
         if run.name != name:
             say(f"{run.name} is {name}")
 
 
 def _write_page(given: EvaluateArguments, found: "AssessmentResults", comparisons: "Sequence[Comparison]") -> None:
-    """The page, and where it is."""
+    """Write the HTML report and print its path."""
     from pellucid.viewer.reports import comparison_report, evaluation_report, write_report
 
     assert given.html is not None
@@ -175,7 +184,7 @@ def _write_page(given: EvaluateArguments, found: "AssessmentResults", comparison
 
 
 def _check_arguments(given: EvaluateArguments) -> None:
-    """`InputError` for counts that cannot be."""
+    """Raise `InputError` for invalid counts and paths."""
     if given.worst is not None and given.worst < 0:
         raise InputError(f"--worst: expected 0 or more, got {given.worst}")
     check_nbest(given)

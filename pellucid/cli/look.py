@@ -1,4 +1,4 @@
-"""pellucid look DIR... [FILE|-] [--export FILE] [--terminal]"""
+"""Subcommand look: pellucid look RUN... [FILE|-] [--export FILE] [--terminal]"""
 
 import os
 import shutil
@@ -26,55 +26,63 @@ if TYPE_CHECKING:
     from pellucid.viewer.page_contents import PageData
 
 STDIN_PATH = Path("-")
-"""Stands for standard input in the place of FILE."""
+"""FILE argument for standard input."""
 EXPORT_SUFFIXES = (".html", ".png", ".svg", ".json", ".tex")
 
 
 @dataclass(frozen=True)
 class LookArguments:
-    """Show what a model does and where it looks: in the browser, as a file, or in the terminal."""
+    """Show the outputs and attention weights of a model: in the browser, in a file, or in the terminal."""
 
-    paths: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DIR... [FILE|-]")]
-    """Folders of runs (the first is shown, the others beside it), and pairs or sources; - is standard
-    input, in the terminal. Without FILE, the run's own development file."""
+    paths: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN... [FILE|-]")]
+    """Run folders, then a file of pairs or sources. The first run is shown and compared with the others. - is standard
+    input, shown in the terminal. Default of FILE: the validation file of the run."""
     export: Path | None = None
-    """Write page.html, which works offline, or the first source as .png, .svg, .json or .tex, instead of serving."""
+    """Write a file instead of starting a server: the page as .html (works offline), or the first example as .png, .svg,
+    .json or .tex."""
     terminal: bool = False
-    """Show FILE, or the development file, in the terminal."""
+    """Show the outputs in the terminal."""
     target: Path | None = None
-    """File of targets, where FILE holds sources, one a line."""
+    """File of targets, one per line, if FILE holds sources only."""
     header: Header = "auto"
-    """Whether the first line of FILE names the columns (--header, --no-header); auto: as in the training file."""
-    items: int = 200
-    """How many examples of FILE the page shows; its numbers are of all of them."""
+    """Whether the first line of FILE holds the column names (--header, --no-header); auto: as in the training file."""
+    max_examples: int = 200
+    """Maximum number of examples on the page. Scores and statistics are computed on all examples of FILE."""
     port: int = 0
-    """Port of the page on 127.0.0.1; 0 takes one that is free."""
+    """Port of the local server (127.0.0.1); 0: any free port."""
     open: bool = True
-    """Open the page in a browser, where there is one."""
+    """Open the page in a browser if there is a display."""
     beam_size: int | None = None
-    """Hypotheses kept for each source at every step, instead of the run's search.beam_size; 1 is greedy."""
+    """Beam size; 1 is greedy search. Default: search.beam_size of the run."""
     device: Device = "cpu"
-    """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
-    most: int = 10
-    """How many sources to show in the terminal."""
+    """Device for decoding: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
+    limit: int = 10
+    """Maximum number of examples in the terminal."""
     width: Limit = 0
-    """Columns of the terminal view; 0 takes the terminal's own."""
+    """Width of the terminal output in columns; 0: width of the terminal."""
     ascii: bool = False
-    """Draw in the terminal with ASCII only."""
+    """Use ASCII characters only in the terminal."""
 
     @property
     def file(self) -> Path | None:
-        """FILE, the last path, where it is no folder."""
+        """FILE, the last path, if it is no folder."""
         return self.paths[-1] if len(self.paths) > 1 and not self.paths[-1].is_dir() else None
 
     @property
     def runs(self) -> tuple[Path, ...]:
-        """The folders."""
+        """Run folders."""
         return self.paths[: len(self.paths) - (self.file is not None)]
 
 
 def main(arguments: list[str]) -> int:
-    """Serve, export, or show in the terminal."""
+    """Serve the page, write a file, or print to the terminal.
+
+    Args:
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Exit code.
+    """
     given = parse_arguments(LookArguments, "look", arguments)
     _check_arguments(given)
     if given.export is not None:
@@ -88,13 +96,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _check_arguments(given: LookArguments) -> None:
-    """Refuse what cannot be meant, before anything takes time."""
+    """Raise `InputError` for invalid arguments, before any slow work."""
     if not given.paths:
-        raise InputError("the folder of a run is required: pellucid look DIR [FILE]")
+        raise InputError("the folder of a run is required: pellucid look RUN [FILE]")
     check_order(given.paths, "look")
     if given.export is not None and given.terminal:
-        raise InputError("--terminal shows FILE here and --export writes it: expected one of them")
-    for name, value in (("most", given.most), ("items", given.items)):
+        raise InputError("--terminal and --export exclude each other")
+    for name, value in (("limit", given.limit), ("max-examples", given.max_examples)):
         if value < 1:
             raise InputError(f"--{name}: expected 1 or more, got {value}")
     if given.export is not None and given.export.suffix not in EXPORT_SUFFIXES:
@@ -106,7 +114,7 @@ def _check_arguments(given: LookArguments) -> None:
 
 
 def _serve(given: LookArguments) -> None:
-    """The page, until Ctrl-C."""
+    """Serve the page until Ctrl-C."""
     from pellucid.viewer.server import (
         create_app,
         exit_without_waiting,
@@ -119,24 +127,24 @@ def _serve(given: LookArguments) -> None:
     app = create_app(_assemble_page(given, served=True), again=lambda: _assemble_page(given, served=True))
     where = server_url(opened)
     print(where, flush=True)
-    say("Ctrl-C ends it")
+    say("press Ctrl-C to stop the server")
     if given.open and _has_display():
         import webbrowser
 
         webbrowser.open(where)
     serve_until_interrupted(app, opened)
-    say("ended")
+    say("server stopped")
     exit_without_waiting()
 
 
 def _has_display() -> bool:
-    """Whether there is a screen for a browser: one that draws in the terminal is not wanted."""
+    """Return whether a graphical browser can open; text browsers are not wanted."""
     screen = sys.platform in ("darwin", "win32") or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
     return screen and sys.stdout.isatty()
 
 
 def _export(given: LookArguments, path: Path) -> None:
-    """The page in one file, or the first source as a picture."""
+    """Write the page, or the first example, to a file."""
     if path.suffix == ".html":
         from pellucid.viewer.pages import export_page
 
@@ -147,8 +155,8 @@ def _export(given: LookArguments, path: Path) -> None:
 
 
 def _assemble_page(given: LookArguments, served: bool) -> "PageData":
-    """All that the page shows."""
-    # Only now, when the arguments are known to be right, what takes seconds to import.
+    """Return the contents of the page."""
+    # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.model.device import use_threads
     from pellucid.viewer.inputs import check_same_task, open_run, run_names
     from pellucid.viewer.page_contents import assemble_page
@@ -156,32 +164,34 @@ def _assemble_page(given: LookArguments, served: bool) -> "PageData":
     names = run_names(given.runs)
     models = [open_run(*each, given.device, given.beam_size) for each in zip(given.runs, names, strict=True)]
     check_same_task(models)
-    if models[0].transducer is not None:
-        use_threads(models[0].transducer.config.threads)
+    if models[0].predictor is not None:
+        use_threads(models[0].predictor.config.threads)
     sources = _read_examples(given, models[0])
     if not sources and not served:
         raise InputError(
-            f"{_missing_file_text(given.runs[0])}; a page in a file shows a file of pairs or sources: "
-            "pellucid look DIR FILE --export page.html"
+            f"{_missing_file_text(given.runs[0])}; an exported page requires a file of pairs or sources: "
+            "pellucid look RUN FILE --export page.html"
         )
     for each in sources:
         say(f"decoding {len(each.examples):,} examples of {each.name}")
-        if each.left_out:
-            say(f"{each.name}: {each.left_out}")
-    return assemble_page(models, sources, given.items, served, pending_file=given.file.name if given.file else "")
+        if each.note:
+            say(f"{each.name}: {each.note}")
+    return assemble_page(
+        models, sources, given.max_examples, served, pending_file=given.file.name if given.file else ""
+    )
 
 
 def _read_examples(given: LookArguments, model: "ViewedRun") -> "list[ExampleFile]":
-    """The file to show: the one given, else the run's own; none where there is neither, or no model yet."""
+    """Read FILE, or the validation file of the run; empty if there is neither, or no model yet."""
     from pellucid.training.run_folder import load_run_config
     from pellucid.viewer.inputs import find_validation_file, read_example_file, sources_without_targets
 
-    if model.transducer is None:
+    if model.predictor is None:
         if given.file and given.file != STDIN_PATH:
-            # Its mistakes are told at once, and not when there is a model to show it with.
+            # Errors in the file are reported at once, not when the first model is ready.
             read_example_file(given.file, _data_config(given, load_run_config(model.folder).data), given.target)
         return []
-    data = _data_config(given, model.transducer.config.data)
+    data = _data_config(given, model.predictor.config.data)
     if given.file == STDIN_PATH:
         return [sources_without_targets(STANDARD_INPUT, _standard_input(given, data), data)]
     found = (given.file, given.target) if given.file else find_validation_file(model.folder)
@@ -189,52 +199,52 @@ def _read_examples(given: LookArguments, model: "ViewedRun") -> "list[ExampleFil
 
 
 def _data_config(given: LookArguments, trained: DataConfig) -> DataConfig:
-    """How FILE is read; without FILE as in training."""
+    """Return the data configuration of FILE; without FILE, that of training."""
     return trained if given.file is None else of_another_file(trained, given.header)
 
 
 def _print_traces(given: LookArguments) -> None:
-    """The terminal view."""
+    """Print outputs and attention weights to the terminal."""
     from pellucid.reporting.terminal import caption_of, legend, render
 
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not given.ascii
     width = given.width or shutil.get_terminal_size((120, 24)).columns
-    traces, left = _decode_first(given, given.most)
+    traces, left = _decode_first(given, given.limit)
     for trace in traces:
         print(render(trace, width=width, color=color, ascii_only=given.ascii), end="\n\n")
-    if not traces[0].per_position:  # which has no shades
+    if not traces[0].per_position:  # tags have no attention weights
         print(legend(color=color, ascii_only=given.ascii))
     print(caption_of(traces[0]))
     if left:
-        say(f"{len(traces):,} of {len(traces) + left:,} sources are shown: --most shows more")
-    elif given.file == STDIN_PATH and len(traces) == given.most:
-        say(f"{len(traces):,} sources are shown, and no more are read: --most shows more")
+        say(f"{len(traces):,} of {len(traces) + left:,} sources are shown; raise --limit to show more")
+    elif given.file == STDIN_PATH and len(traces) == given.limit:
+        say(f"{len(traces):,} sources are shown, and no more are read; raise --limit to show more")
 
 
 def _decode_first(given: LookArguments, most: int) -> "tuple[list[Trace], int]":
-    """The first sources of the input, decoded, and how many more a file has; an unreadable one is an error."""
+    """Decode the first examples; return their traces and the number of remaining examples."""
     from pellucid.model.device import use_threads
     from pellucid.training.run_folder import load
 
     if len(given.runs) > 1:
-        raise InputError("the terminal and pictures show one run: give one DIR (pellucid look DIR [FILE])")
-    transducer = load(given.runs[0], given.device)
-    transducer = transducer if given.beam_size is None else transducer.with_beam(given.beam_size)
-    use_threads(transducer.config.threads)
-    data = _data_config(given, transducer.config.data)
+        raise InputError("the terminal and picture files show one run: give one RUN (pellucid look RUN [FILE])")
+    predictor = load(given.runs[0], given.device)
+    predictor = predictor if given.beam_size is None else predictor.with_beam(given.beam_size)
+    use_threads(predictor.config.threads)
+    data = _data_config(given, predictor.config.data)
     examples, left = (
         _validation_examples(given, data, most) if given.file is None else _first_sources(given, data, most)
     )
-    return transducer.trace(examples), left
+    return predictor.trace(examples), left
 
 
 def _missing_file_text(run: Path) -> str:
-    """Return why no FILE was found for a run."""
-    return f"{run}: its log names no validation file that is still where it was in training"
+    """Return the reason that no FILE was found for a run."""
+    return f"{run}: the validation file named in its log was not found"
 
 
 def _validation_examples(given: LookArguments, data: DataConfig, most: int) -> tuple[list[Example], int]:
-    """The first examples of the run's own development file, and how many more it has."""
+    """Return the first examples of the validation file of the run, and the number of remaining ones."""
     from pellucid.viewer.inputs import find_validation_file, read_example_file
 
     found = find_validation_file(given.runs[0])
@@ -245,7 +255,7 @@ def _validation_examples(given: LookArguments, data: DataConfig, most: int) -> t
 
 
 def _first_sources(given: LookArguments, data: DataConfig, most: int) -> tuple[list[Example], int]:
-    """The first sources of FILE that can be read, and how many more there are; of standard input no more are read."""
+    """Return the first readable sources of FILE, and the number of remaining ones, which standard input lacks."""
     from pellucid.viewer.inputs import bad_line_note
 
     assert given.file is not None
@@ -261,7 +271,7 @@ def _first_sources(given: LookArguments, data: DataConfig, most: int) -> tuple[l
 
 
 def _readable_examples(lines: Iterable[Example | BadLine], data: DataConfig, bad: list[BadLine]) -> Iterator[Example]:
-    """The sources that can be read; the others are noted in `bad` where they are skipped, else a `DataError`."""
+    """Yield readable sources; bad lines are appended to `bad` if they are skipped, else raise `DataError`."""
     for line in lines:
         if isinstance(line, Example):
             yield line
@@ -272,5 +282,5 @@ def _readable_examples(lines: Iterable[Example | BadLine], data: DataConfig, bad
 
 
 def _standard_input(given: LookArguments, data: DataConfig) -> Iterator[Example | BadLine]:
-    """The sources that standard input has."""
+    """Yield the sources of standard input."""
     return parse_sources(standard_input(), STANDARD_INPUT, data, Input(header=given.header))

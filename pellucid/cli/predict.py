@@ -1,4 +1,4 @@
-"""pellucid predict DIR [DIR ...] [FILE|-] [--format text|tsv|jsonl]"""
+"""Subcommand predict: pellucid predict RUN [RUN ...] [FILE|-] [--format text|tsv|jsonl]"""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -41,58 +41,67 @@ if TYPE_CHECKING:
 OutputFormat = Literal["text", "tsv", "jsonl"]
 SymbolFlags = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SYMBOL")]
 BatchDecoder = Callable[[list[Example], int, list[str] | None], list[list[Trace]]]
-"""The outputs of examples, of which the first has that number, from 0, among those of the input; with prefixes."""
+"""Decodes a batch: (examples, index of the first example in the input, prefixes) -> outputs of each example."""
 
 
 @dataclass(frozen=True)
 class PredictArguments(SearchFlags):
-    """Decode sources with a trained model: one line out for every line in, empty lines included.
+    """Decode sources with a trained model. Each input line has exactly one output line, empty lines included.
 
-    Several outputs a line (--nbest, --until, --sample): text gives them on one line with tabs between, tsv a line each
-    (input line, rank, probability, log-probability, output), jsonl a line with the list of their traces.
+    With several outputs per source (--nbest, --top-mass, --sample), text writes them on one line, separated by tabs;
+    tsv writes one line per output (input line, rank, probability, log-probability, output); jsonl writes one line with
+    the list of traces.
     """
 
     run: RunFolder
     """Folder of a trained run."""
     more: MoreRuns = ()
-    """Folders of further runs, which write together with the first (an ensemble); then the sources: a file like the
-    training file (the target column may be missing), or - (or nothing) for standard input."""
+    """Folders of further members of an ensemble, then the sources: a file in the format of the training file (the
+    target column may be missing), or - for standard input (default)."""
     format: OutputFormat = "text"
-    """text: the output alone; tsv: source, output, log-probability; jsonl: the whole trace with its attention."""
+    """Output format. text: output only; tsv: source, output, log-probability; jsonl: trace with attention weights."""
     input_format: Format = "auto"
-    """Format of the input; auto goes by the file's name, then by the training file's."""
-    until: FloatFlag = None
-    """Give the likeliest outputs until their shares of the probability of the list sum to this (above 0, at most 1)."""
+    """Format of the input; auto: from the file name, else the format of the training file."""
+    top_mass: FloatFlag = None
+    """Write the fewest best outputs whose probabilities, normalized over the n-best list, sum to at least this value
+    (above 0, at most 1)."""
     prefix: Annotated[str, tyro.conf.arg(metavar="TEXT")] = ""
-    """A text that every output begins with."""
+    """Prefix of every output (forced decoding of its first symbols)."""
     prefixes: PathFlag = None
-    """A file with a line for each line of input: what its output begins with (an empty line: anything)."""
+    """File with one target prefix per input line; an empty line sets no prefix."""
     forbid: SymbolFlags = ()
-    """A symbol that no output holds; may be given again."""
+    """Symbol that no output may contain. Can be repeated."""
     require: SymbolFlags = ()
-    """A symbol that every output holds; may be given again. The beam gets a place for each number of them held."""
+    """Symbol that every output must contain. Can be repeated. Uses dynamic beam allocation (Post and Vilar 2018)."""
     lattice: bool = False
-    """Put everything that the beam considered into each trace (jsonl)."""
+    """Write all hypotheses of the beam search to each trace. Requires --format jsonl."""
     device: Device = "cpu"
-    """What decodes: cpu, cuda (one GPU), or auto, which takes a GPU where there is one."""
+    """Device for decoding: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
 
 
 def main(arguments: list[str]) -> int:
-    """Decode, and say on standard error what a person should know of it."""
+    """Decode, and report remarks on standard error.
+
+    Args:
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Exit code.
+    """
     given = parse_arguments(PredictArguments, "predict", arguments)
-    # Only now, when the arguments are known to be right, what takes seconds to import.
+    # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.model.device import use_threads
     from pellucid.training.run_folder import load
 
     runs, file = split_paths(given.run, given.more, "predict")
-    transducer = _configure_predictor(load(runs[0] if len(runs) == 1 else runs, given.device), given)
-    use_threads(transducer.config.threads)
-    answer, listing = _batch_decoder(transducer, given), _has_several_outputs(given)
-    prefixes = None if given.prefixes is None else PrefixFile(given.prefixes, transducer)
-    teller, data = DecodingNotes(given.require), transducer.config.data
+    predictor = _configure_predictor(load(runs[0] if len(runs) == 1 else runs, given.device), given)
+    use_threads(predictor.config.threads)
+    answer, listing = _batch_decoder(predictor, given), _has_several_outputs(given)
+    prefixes = None if given.prefixes is None else PrefixFile(given.prefixes, predictor)
+    notes, data = DecodingNotes(given.require), predictor.config.data
     number = answered = 0  # lines, and the sources among them
-    most = given.nbest or given.sample or transducer.config.search.beam_size
-    known = Input(given.input_format, given.header, transducer.vocabularies.columns)
+    most = given.nbest or given.sample or predictor.config.search.beam_size
+    known = Input(given.input_format, given.header, predictor.vocabularies.columns)
     for chunk in read_chunks(file, data, known, (read_sources, parse_sources), most if listing else 1):
         stop = first_bad_line(chunk) if given.on_bad_line == "stop" else None
         examples = [item for item in chunk[:stop] if isinstance(item, Example)]
@@ -101,7 +110,7 @@ def main(arguments: list[str]) -> int:
         for item in chunk[:stop]:
             traces = next(lists) if isinstance(item, Example) else []
             number += 1
-            teller.note(item, traces[0] if traces else None)
+            notes.count_line(item, traces[0] if traces else None)
             lines = (
                 _format_outputs(traces, item, given.format, number)
                 if listing
@@ -110,65 +119,62 @@ def main(arguments: list[str]) -> int:
             sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
         if stop is not None:
-            raise DataError(f"{chunk[stop]} (--on-bad-line skip gives such lines an empty output)")
-    teller.tell(bool(data.features_column))
+            raise DataError(f"{chunk[stop]} (--on-bad-line skip writes an empty output for such lines)")
+    notes.report(bool(data.features_column))
     if prefixes is not None:
-        prefixes.end()
+        prefixes.check_exhausted()
     return 0
 
 
 def _take_prefixes(items: Sequence[InputLine], prefixes: PrefixFile) -> list[str]:
-    """The prefixes of those items that are answered."""
+    """Return the prefixes of the readable lines."""
     pairs = zip(items, prefixes.take(len(items)), strict=True)
     return [prefix for item, prefix in pairs if isinstance(item, Example)]
 
 
 def _has_several_outputs(given: PredictArguments) -> bool:
-    """Whether lists of outputs are asked for."""
-    return (given.nbest, given.until, given.sample) != (None, None, None)
+    """Return whether several outputs per source are requested."""
+    return (given.nbest, given.top_mass, given.sample) != (None, None, None)
 
 
-def _configure_predictor(transducer: "Predictor", given: PredictArguments) -> "Predictor":
-    """The transducer with the settings and options of the command line."""
+def _configure_predictor(predictor: "Predictor", given: PredictArguments) -> "Predictor":
+    """Return the predictor with the settings and options of the command line."""
     from pellucid.decoding.options import Options
 
-    transducer = apply_search_flags(transducer, given)
-    lexicon = read_lexicon(transducer, given)
-    return transducer.with_options(Options(given.prefix, given.forbid, given.require, lexicon, given.lattice))
+    predictor = apply_search_flags(predictor, given)
+    lexicon = read_lexicon(predictor, given)
+    return predictor.with_options(Options(given.prefix, given.forbid, given.require, lexicon, given.lattice))
 
 
-def _batch_decoder(transducer: "Predictor", given: PredictArguments) -> BatchDecoder:
-    """What is asked of each source: the best output, the best few, or samples; `ConfigError` for what contradicts."""
+def _batch_decoder(predictor: "Predictor", given: PredictArguments) -> BatchDecoder:
+    """Return the decoding function: best output, n best, or samples; `ConfigError` for contradictory options."""
     drawing = sampling_config(given)
     _check_arguments(given)
     if given.lattice and (given.format != "jsonl" or drawing is not None):
-        raise ConfigError(
-            "--lattice puts what a beam considered into traces: it needs --format jsonl, without --sample"
-        )
+        raise ConfigError("--lattice requires --format jsonl and cannot be combined with --sample")
     if drawing is not None:
-        return lambda examples, first, begun: transducer.samples(examples, drawing, first, begun)
-    width = transducer.config.search.beam_size
+        return lambda examples, first, begun: predictor.samples(examples, drawing, first, begun)
+    width = predictor.config.search.beam_size
     if not _has_several_outputs(given):
-        return lambda examples, first, begun: [[trace] for trace in transducer.trace(examples, begun)]
+        return lambda examples, first, begun: [[trace] for trace in predictor.trace(examples, begun)]
     if given.nbest is None and width == 1:
-        raise ConfigError(
-            "--until shares out the probability of several outputs: it needs --nbest, or a wider --beam-size"
-        )
-    count, until = given.nbest if given.nbest is not None else width, given.until if given.until is not None else 1.0
-    return lambda examples, first, begun: transducer.hypotheses(examples, count, until, begun)
+        raise ConfigError("--top-mass selects from several outputs: it requires --nbest, or a larger --beam-size")
+    count = width if given.nbest is None else given.nbest
+    top_mass = 1.0 if given.top_mass is None else given.top_mass
+    return lambda examples, first, begun: predictor.hypotheses(examples, count, top_mass, begun)
 
 
 def _check_arguments(given: PredictArguments) -> None:
-    """`ConfigError` for numbers that cannot be, and for two kinds of prefix."""
+    """Raise `ConfigError` for numbers out of range and for two kinds of prefix."""
     check_nbest(given)
-    if given.until is not None and not 0 < given.until <= 1:
-        raise ConfigError(f"--until: expected a share above 0 and at most 1, got {given.until}")
+    if given.top_mass is not None and not 0 < given.top_mass <= 1:
+        raise ConfigError(f"--top-mass: expected a probability above 0 and at most 1, got {given.top_mass}")
     if given.prefix and given.prefixes is not None:
-        raise ConfigError("--prefix is for all sources, --prefixes for each: give one of them")
+        raise ConfigError("--prefix and --prefixes exclude each other: one prefix for all sources, or one per source")
 
 
 def _format_output(traces: Sequence[Trace], item: InputLine, kind: OutputFormat) -> str:
-    """The output line of one input line; of an unreadable one it is empty, or the reason as JSON."""
+    """Return the output line of one input line; for a bad line it is empty, or its error as JSON."""
     if not traces:
         return _format_error(item) if kind == "jsonl" else "" if kind == "text" else "\t\t"
     trace = traces[0]
@@ -182,7 +188,7 @@ def _format_output(traces: Sequence[Trace], item: InputLine, kind: OutputFormat)
 
 
 def _format_outputs(traces: Sequence[Trace], item: InputLine, kind: OutputFormat, number: int) -> list[str]:
-    """The output lines of one input line, several outputs asked for; an unreadable one has a line of rank 0."""
+    """Return the output lines of one input line with several outputs; a bad line has one row of rank 0."""
     match kind:
         case "text":
             return ["\t".join(escape_text(trace.output) for trace in traces)]
@@ -193,12 +199,12 @@ def _format_outputs(traces: Sequence[Trace], item: InputLine, kind: OutputFormat
 
 
 def _format_tsv_row(trace: Trace, number: int) -> str:
-    """One output of several as TSV; the probability is its share of the list, of a sample p itself."""
+    """Return one of several outputs as TSV; probabilities are normalized over the list, except for samples."""
     probability = trace.probability if trace.probability is not None else exp(trace.score)
     return f"{number}\t{trace.rank}\t{probability:.6f}\t{trace.score:.6f}\t{escape_text(trace.output)}"
 
 
 def _format_error(item: InputLine) -> str:
-    """Why there is no output, as JSON."""
+    """Return the error of a bad line as JSON."""
     assert isinstance(item, BadLine)
     return encode_json({"output": None, "error": str(item)}).decode()

@@ -1,4 +1,4 @@
-"""pellucid tune TRAIN DEV --out DIR [--trials N] [--minutes M] [--jobs J] [--space FILE] [flags]"""
+"""Subcommand tune: pellucid tune TRAIN VALID --out DIR [--trials N] [--minutes M] [--jobs J] [--space FILE] [flags]"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,40 +27,47 @@ MAX_LISTED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class TuneArguments(SettingFlags):
-    """Search the settings that suit the data best, or go on with a search.
+    """Hyperparameter search, or resume one.
 
-    Each trial trains with settings of its own and is judged on DEV by --training.metric. The first takes the settings
-    that are given: preset, TOML file, flags, as for train. The same command goes on with a search that was stopped.
+    Each trial trains with different hyperparameters and is scored on VALID by --training.metric. The first trial uses
+    the given settings: preset, TOML file and flags, as for train. The same command resumes a stopped search.
     """
 
     train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
-    """Training pairs, as for train."""
+    """Training set, as for train."""
     valid: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="VALID")]
-    """Pairs to judge the trials by."""
+    """Validation set, on which the trials are scored."""
     out: Path
-    """Folder of the search; created, or gone on with."""
+    """Folder of the search; created, or resumed."""
     trials: Count = 30
-    """Trials in all, those of earlier calls included."""
+    """Total number of trials, including those of earlier calls."""
     minutes: Amount = 0.0
-    """Stop after so many minutes, to go on at the next call; 0 goes on until all trials are made."""
+    """Time limit in minutes; the next call resumes the search. 0: no limit."""
     jobs: Limit = 0
-    """Trials made at once; 0 takes as many as the cores allow (one, on a GPU)."""
+    """Number of trials trained in parallel; 0: as many as the cores allow (one on a GPU)."""
     space: Path | None = None
-    """TOML file that says what is searched."""
+    """TOML file with the search space. Default: built-in search space."""
     prune: Literal["median", "halving", "none"] = "median"
-    """What ends a hopeless trial early: the median of those before, successive halving, or nothing."""
+    """Pruning of unpromising trials: median of the previous trials, successive halving, or none."""
     train_target: Path | None = None
-    """The targets of TRAIN, line by line, where they are in a file of their own."""
+    """Targets of TRAIN, one per line, if TRAIN holds sources only."""
     valid_target: Path | None = None
-    """The targets of DEV, likewise."""
+    """Targets of the validation set, one per line, if VALID holds sources only."""
 
 
 def main(arguments: list[str]) -> int:
-    """Search, telling how it goes on standard error and what came of it on standard output."""
+    """Search hyperparameters, with progress on standard error and results on standard output.
+
+    Args:
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Exit code.
+    """
     given = parse_tune_arguments(arguments)
     config = config_from_flags(given)
     if find_spec("optuna") is None:
-        raise InputError("tune needs Optuna, which is not installed: pip install 'pellucid[tune]'")
+        raise InputError("tune requires Optuna, which is not installed: pip install 'pellucid[tune]'")
     from pellucid.reporting.progress import rows
     from pellucid.tuning.search import Over, tune
 
@@ -73,34 +80,34 @@ def main(arguments: list[str]) -> int:
                 _report_event(seen, event, request)
             if isinstance(event, Over):
                 over = event
-            elif interruption.asked:
+            elif interruption.requested:
                 events.close()
                 return report_interruption(given.out)
     return _print_results(over, request)
 
 
 def _study_request(given: TuneArguments, config: Config, seen: "Rows") -> "Request":
-    """What is asked of the search; the files are read to know it."""
+    """Return the specification of the search, after reading the files."""
     from pellucid.training.ensemble_training import jobs_at_once
     from pellucid.training.session import Files
     from pellucid.tuning.search import Request, prepared
     from pellucid.tuning.space import default_space, load_space
 
     if given.space is not None:
-        load_space(given.space, config)  # a mistake in it is told before the data are read
+        load_space(given.space, config)  # report errors before reading the data
     files = Files(given.train, given.valid, given.train_target, given.valid_target)
     base, reads = prepared(config, files)
     for read in reads:
         seen.say(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
     for need in idle(config):
-        seen.say(f"{need.told(config)}: trials without that go without it")
+        seen.say(f"{need.told(config)}: trials without it ignore that setting")
     space = load_space(given.space, base) if given.space else default_space(base, _explicit_settings(config))
     at_once = min(given.trials, jobs_at_once(given.jobs, config))
     return Request(files, given.out, base, space, given.trials, given.minutes * 60, at_once, given.prune)
 
 
 def _report_event(seen: "Rows", event: "TuneEvent", request: "Request") -> None:
-    """Say what a person wants to know of the search."""
+    """Report an event of the search."""
     from pellucid.tuning.report import shown_score
     from pellucid.tuning.search import Begun, Moved, Opened
     from pellucid.tuning.study import Ended
@@ -110,10 +117,10 @@ def _report_event(seen: "Rows", event: "TuneEvent", request: "Request") -> None:
             for line in event.space:
                 seen.say(f"  {line}")
             gone_on = event.ended or event.unfinished or event.again
-            went = f"{event.ended} ended, {event.unfinished} to go on with" if gone_on else "a new study"
-            again = f", {event.again} failed and tried again" if event.again else ""
+            went = f"{event.ended} ended, {event.unfinished} to resume" if gone_on else "a new study"
+            again = f", {event.again} failed and retried" if event.again else ""
             in_all = count_noun(request.trials, "trial")
-            seen.say(f"{request.out}: {went}{again}; {in_all} in all, {request.at_once} at once")
+            seen.say(f"{request.out}: {went}{again}; {in_all} in total, {request.at_once} in parallel")
         case Begun() if seen.alive:
             seen.say(f"trial {event.number}: {_format_settings(event.values)}")
         case Moved():
@@ -126,7 +133,7 @@ def _report_event(seen: "Rows", event: "TuneEvent", request: "Request") -> None:
 
 
 def _print_results(over: "Over", request: "Request") -> int:
-    """The best trials, what mattered, and what to do with it; the exit code, which is 1 where all trials failed."""
+    """Print the best trials and the importance of hyperparameters; return 1 if all trials failed, else 0."""
     from pellucid.tuning.report import ranked, shown_score
 
     metric = request.config.training.metric
@@ -135,9 +142,9 @@ def _print_results(over: "Over", request: "Request") -> int:
             print(f"{shown_score(trial.score, metric):>9}  trial {trial.number}: {_format_settings(trial.values)}")
     weights = list(over.study.importances().items())[:MAX_LISTED]
     if weights:
-        print("what matters most: " + ", ".join(f"{key} {100 * weight:.0f} %" for key, weight in weights))
+        print("hyperparameter importance: " + ", ".join(f"{key} {100 * weight:.0f} %" for key, weight in weights))
     if over.unfinished:
-        print(f"{count_noun(over.unfinished, 'trial')} to go on with, where the same command is given again")
+        print(f"{count_noun(over.unfinished, 'trial')} unfinished; the same command resumes them")
     if over.study.best() is None:
         return _report_no_result(over)
     print(f"all trials: {request.out / 'report.html'}, {request.out / 'trials.json'}")
@@ -146,7 +153,7 @@ def _print_results(over: "Over", request: "Request") -> int:
 
 
 def _report_no_result(over: "Over") -> int:
-    """Why there is nothing to train with; the exit code."""
+    """Report why there is no result; return the exit code."""
     from pellucid.tuning.study import TRIES
 
     ended = over.study.ended()
@@ -154,27 +161,34 @@ def _report_no_result(over: "Over") -> int:
         print("no trial has finished yet")
         return 0
     say(
-        f"all of {count_noun(len(ended), 'trial')} failed; the first: {ended[0].why} (the same command tries each again, "
-        f"{TRIES} times in all)"
+        f"all of {count_noun(len(ended), 'trial')} failed; the first: {ended[0].why} (the same command retries each, "
+        f"up to {TRIES} times)"
     )
     return 1
 
 
 def _format_settings(values: Mapping[str, object]) -> str:
-    """Settings in one line."""
+    """Return settings in one line."""
     return ", ".join(
         f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in values.items()
     )
 
 
 def parse_tune_arguments(arguments: Sequence[str]) -> TuneArguments:
-    """Flags over a TOML file over a preset."""
+    """Parse flags over a TOML file over a preset.
+
+    Args:
+        arguments: Command line of the subcommand.
+
+    Returns:
+        Parsed arguments.
+    """
     required: Any = tyro.MISSING
     defaults = TuneArguments(train=required, valid=required, out=required, **default_settings(arguments))
     return parse_arguments(TuneArguments, "tune", arguments, defaults)
 
 
 def _explicit_settings(config: Config) -> Collection[str]:
-    """The settings that differ from the preset: a person chose them."""
+    """Return the settings that differ from the preset: the user chose them."""
     usual = flattened(preset(config.size))
     return {key for key, value in flattened(config).items() if value != usual[key]}

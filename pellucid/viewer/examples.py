@@ -1,4 +1,4 @@
-"""Sources with their outputs, and how outputs differ from references."""
+"""Examples of the page: sources with their outputs, and the alignment of outputs with references."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,11 +22,18 @@ from pellucid.viewer import schema as contents
 from pellucid.viewer.schema import EditOperation, PageExample, PageTrace
 
 UNKNOWN_ORIGIN = (0, 0)
-"""Of a symbol whose origin is not known, as that of the end."""
+"""Positions of a symbol without a known origin, such as the end symbol."""
 
 
 def are_spelled_digits(examples: Sequence[Example]) -> bool:
-    """Whether every source of a file is its target, spelled out in words."""
+    """Return whether every source spells the digits of its target in words.
+
+    Args:
+        examples: Examples of a file.
+
+    Returns:
+        True if the file determines the gold alignment.
+    """
     digits = [each.target for each in examples]
     return bool(digits) and all(
         target.isascii() and target.isdigit() and each.source == spell(target)
@@ -35,9 +42,17 @@ def are_spelled_digits(examples: Sequence[Example]) -> bool:
 
 
 def gold_alignment(trace: Trace, output: Sequence[str], reference: Sequence[str]) -> list[tuple[int, int]] | None:
-    """The positions [first, stop) of each step of an output, aligned with its reference by the fewest edits.
+    """Return the source positions [first, stop) of each step of an output, aligned with its reference by minimum edits.
 
-    A wrong symbol comes from where the one that was wanted in its place does. None where the source is no such words.
+    A wrong symbol has the source positions of the symbol expected in its place.
+
+    Args:
+        trace: Output.
+        output: Symbols of the output.
+        reference: Symbols of the reference.
+
+    Returns:
+        Positions of each step, or None if the source does not spell the reference.
     """
     spans = digit_spans(trace.source[trace.features :], "".join(reference))
     if spans is None or len(spans) != len(reference):
@@ -53,40 +68,69 @@ def gold_alignment(trace: Trace, output: Sequence[str], reference: Sequence[str]
 
 
 MAX_UNKNOWN_PROBABILITY = 1e-4
-"""Probability of the symbols that are not known, up to which an entropy is taken for the whole."""
+"""Maximum probability outside the top symbols up to which an entropy counts as exact."""
 
 
 def page_trace(trace: Trace, bits: Float[np.ndarray, " T"], least: bool = False) -> PageTrace:
-    """A trace, with the entropy of each of its steps, or the `least` that they have; without the weights of heads."""
+    """Return a trace with the entropy of each step, without the weights of attention heads.
+
+    Args:
+        trace: Trace.
+        bits: Entropy of each step in bits.
+        least: Whether the entropies are lower bounds.
+
+    Returns:
+        Trace of the page.
+    """
     record = replace(trace, heads=None).to_record(compact=True)
     return PageTrace(**msgspec.structs.asdict(record), entropy=encode_array(bits), entropy_is_lower_bound=least)
 
 
 def entropy_lower_bound(trace: Trace) -> Float[np.ndarray, " T"]:
-    """The entropy in bits that a step has at least, from its likeliest symbols alone: all others count as one.
+    """Return a lower bound of the entropy of each step in bits; all symbols outside the top symbols count as one.
 
-    For a trace whose model is not at hand.
+    For traces whose model is not available.
+
+    Args:
+        trace: Trace.
+
+    Returns:
+        Entropies.
     """
     shares = _top_probabilities(trace)
     return np.asarray(-(shares * np.log2(np.where(shares > 0, shares, 1))).sum(axis=1), np.float32)
 
 
 def page_trace_without_model(trace: Trace) -> PageTrace:
-    """A trace whose model is not at hand: its entropies are whole where its likeliest symbols leave nothing out."""
+    """Return a trace whose model is not available; entropies are lower bounds unless the top symbols are complete.
+
+    Args:
+        trace: Trace.
+
+    Returns:
+        Trace of the page.
+    """
     return page_trace(
         trace, entropy_lower_bound(trace), bool((_top_probabilities(trace)[:, -1] > MAX_UNKNOWN_PROBABILITY).any())
     )
 
 
 def _top_probabilities(trace: Trace) -> Float[np.ndarray, "T k"]:
-    """The probabilities of each step's likeliest symbols, and last that of all others together."""
+    """Return the probabilities of the top symbols of each step, and the sum of all others as the last column."""
     likely = np.exp(trace.top_log_probabilities.astype(np.float64))
     rest = np.clip(1 - likely.sum(axis=1, keepdims=True), 0, 1)
     return np.concatenate([likely, rest], axis=1)
 
 
 def attribution_arrays(evidence: Evidence) -> contents.AttributionArrays:
-    """What else says which positions mattered."""
+    """Return attribution scores in the page's schema.
+
+    Args:
+        evidence: Attribution scores.
+
+    Returns:
+        Encoded arrays.
+    """
     return contents.AttributionArrays(
         occlusion=encode_array(evidence.erasure),
         input_x_gradient=encode_array(evidence.gradient),
@@ -99,19 +143,28 @@ EditKind = Literal["same", "substitution", "insertion", "deletion"]
 
 
 class SourceMetadata(NamedTuple):
-    """What a file says of a source beside itself."""
+    """Metadata of a source in its file."""
 
     references: tuple[str, ...] = ()
     line: int | None = None
-    spelled: bool = False
-    """Whether the source is the reference's digits in words."""
+    is_spelled: bool = False
+    """Whether the source spells the digits of the reference."""
 
 
 def page_examples(
-    transducer: Predictor, known: Sequence[SourceMetadata], outputs: Sequence[Sequence[Trace]]
+    predictor: Predictor, known: Sequence[SourceMetadata], outputs: Sequence[Sequence[Trace]]
 ) -> list[PageExample]:
-    """An item of each source's outputs, best first."""
-    bits = iter(step_entropies(transducer, [trace for traces in outputs for trace in traces]))
+    """Return the examples of the page.
+
+    Args:
+        predictor: Model of the outputs.
+        known: Metadata of each source.
+        outputs: Outputs of each source, best first.
+
+    Returns:
+        One example per source.
+    """
+    bits = iter(step_entropies(predictor, [trace for traces in outputs for trace in traces]))
     listed = []
     for own, traces in zip(known, outputs, strict=True):
         item = PageExample(
@@ -121,21 +174,37 @@ def page_examples(
             references=list(own.references),
             line=own.line,
         )
-        listed.append(_with_errors(item, traces[0], own, transducer) if own.references else item)
+        listed.append(_with_errors(item, traces[0], own, predictor) if own.references else item)
     return listed
 
 
-def step_entropies(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, " T"]]:
-    """The entropy in bits of each step of each trace; 0 where there was no choice."""
+def step_entropies(predictor: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, " T"]]:
+    """Return the entropy of each step of each trace, in bits; 0 for lexicon entries.
+
+    Args:
+        predictor: Model of the traces.
+        traces: Traces.
+
+    Returns:
+        Entropies of each trace.
+    """
     chosen = [at for at, trace in enumerate(traces) if trace.target and trace.origin != "lexicon"]
     bits: list[Float[np.ndarray, " T"]] = [np.zeros(len(trace.target), np.float32) for trace in traces]
-    for at, likely in zip(chosen, distributions(transducer, [traces[at] for at in chosen]), strict=True):
+    for at, likely in zip(chosen, distributions(predictor, [traces[at] for at in chosen]), strict=True):
         bits[at] = entropy(likely)
     return bits
 
 
 def edit_operations(output: Sequence[str], reference: Sequence[str]) -> list[EditOperation]:
-    """The steps that turn a reference into an output."""
+    """Return the operations that turn a reference into an output.
+
+    Args:
+        output: Symbols of the output.
+        reference: Symbols of the reference.
+
+    Returns:
+        Operations in output order.
+    """
     told, at = list[EditOperation](), 0
     for wanted, written in aligned(output, reference):
         if written is None:
@@ -148,7 +217,16 @@ def edit_operations(output: Sequence[str], reference: Sequence[str]) -> list[Edi
 
 
 def positional_edits(trace: Trace, reference: Sequence[str], segmenter: Segmenter) -> list[EditOperation]:
-    """The same where each symbol answers for its own place; one that is not scored counts as right."""
+    """Return one operation per position, for tags; an unscored tag counts as correct.
+
+    Args:
+        trace: Tagged output.
+        reference: Tags of the reference.
+        segmenter: Tokenizer of the targets.
+
+    Returns:
+        Operations in source order.
+    """
     told = list[EditOperation]()
     for at, (wanted, written) in enumerate(zip(reference, trace.target, strict=False)):
         right = written == wanted or wanted == segmenter.unscored
@@ -158,14 +236,14 @@ def positional_edits(trace: Trace, reference: Sequence[str], segmenter: Segmente
     return told
 
 
-def _with_errors(item: PageExample, best: Trace, own: SourceMetadata, transducer: Predictor) -> PageExample:
-    """An item with what its first output differs in, and where its symbols come from, if that is known."""
-    (scored,) = score([best], [tuple(item.references)], transducer.segmenters)
+def _with_errors(item: PageExample, best: Trace, own: SourceMetadata, predictor: Predictor) -> PageExample:
+    """Return an example with the errors of its first output, and its gold alignment if it is known."""
+    (scored,) = score([best], [tuple(item.references)], predictor.segmenters)
     if scored.positional:
         steps = positional_edits(
-            best, transducer.segmenters.target.split(item.references[0]), transducer.segmenters.target
+            best, predictor.segmenters.target.split(item.references[0]), predictor.segmenters.target
         )
     else:
         steps = edit_operations(scored.output, scored.reference)
-    gold = gold_alignment(best, scored.output, scored.reference) if own.spelled else None
+    gold = gold_alignment(best, scored.output, scored.reference) if own.is_spelled else None
     return msgspec.structs.replace(item, edits=steps, errors=scored.errors, exact=scored.exact, gold_alignment=gold)

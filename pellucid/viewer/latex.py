@@ -1,4 +1,4 @@
-"""A trace for LaTeX: its attention, or its tags, as a TikZ picture, which needs the package tikz and no other."""
+"""Attention weights or tags of a trace as a TikZ picture, which requires only the package tikz."""
 
 import math
 from collections.abc import Iterator
@@ -33,26 +33,33 @@ LATEX_ESCAPES = {
     "→": r"$\rightarrow$",
     "·": r"$\cdot$",
 }
-"""A quotation mark that is straight in every font, and -- no dash: TeX would join them to other letters."""
+"""Straight quotation marks in every font; separate hyphens, which TeX would join to a dash."""
 MIN_WEIGHT = 0.005
-"""A weight below this would be white."""
+"""Smaller weights would be white."""
 LOW_MAXIMUM, MAX_UNSCALED_POSITIONS = 0.35, 200
-"""A greatest weight below which, and positions beyond which, each row has its own shades."""
+"""A smaller maximum weight, or more positions, scale each row by its maximum."""
 MAX_UNSHIFTED_POSITIONS = 60
-"""Positions beyond which an even share is white then."""
+"""With more positions, rows scaled by their maximum show only weight above a uniform share."""
 
 
-UNKNOWN_NOTE = r"\underline{underlined}: never seen in training"
+UNKNOWN_NOTE = r"\underline{underlined}: not in the vocabulary"
 MAX_WIDTH_MM = 160
-"""Millimetres of a line of tags, and the most of a picture."""
+"""Maximum width of a line of tags and of a picture."""
 MAX_CELL_MM, MIN_LABELED_CELL_MM = 4.0, 2.5
-"""Millimetres of a square, and of the smallest that has room for a symbol: beside smaller ones stand numbers."""
+"""Maximum size of a cell, and minimum size of a cell that is labeled by its symbol instead of a number."""
 
 
 def tikz_picture(trace: Trace) -> str:
-    r"""The weights as shaded squares, sources above, written symbols beside: for \input, with \usepackage{tikz}.
+    r"""Return the attention weights as shaded cells, with the source above and the output at the left.
 
-    Of tags, which have no weights, the symbols in lines, each with its tag and a bar as long as its probability below.
+    Tags, which have no weights, are drawn as lines of symbols, each with its tag and a bar for its probability. Use
+    with \input; requires \usepackage{tikz}.
+
+    Args:
+        trace: Trace.
+
+    Returns:
+        TikZ picture.
     """
     tags = trace.per_position
     wide, high = (MAX_CELL_MM, MAX_CELL_MM) if tags else (_cell_size(len(trace.source)), _cell_size(len(trace.target)))
@@ -74,7 +81,7 @@ def tikz_picture(trace: Trace) -> str:
 
 
 def _draw_tags(trace: Trace) -> Iterator[str]:
-    """Each symbol above its tag, as many in a line as it has room for."""
+    """Yield each symbol above its tag, in lines of the maximum width."""
     symbols = trace.source[trace.features :]
     wide = 1 + 0.5 * max([2, *(len(visible_text(symbol)) for symbol in (*symbols, *trace.target))])
     names = _source_labels(trace)[trace.features :]
@@ -88,12 +95,12 @@ def _draw_tags(trace: Trace) -> Iterator[str]:
 
 
 def _cell_size(count: int) -> float:
-    """Millimetres of a square, so that all of them fit."""
+    """Return the size of a cell in millimeters, so that all cells fit."""
     return min(MAX_CELL_MM, MAX_WIDTH_MM / max(1, count))
 
 
 def _draw_labels(trace: Trace) -> Iterator[str]:
-    """The symbols of both sides, or numbers of places where these have no room."""
+    """Yield the symbols of both axes, or position numbers if there is no room for symbols."""
     across, down = _label_interval(len(trace.source), 8), _label_interval(len(trace.target), 4)
     for at, name in enumerate(_source_labels(trace)):
         if across == 1:
@@ -106,14 +113,14 @@ def _draw_labels(trace: Trace) -> Iterator[str]:
 
 
 def _label_interval(count: int, label: int) -> int:
-    """Every so many squares carry a label of so many millimetres."""
+    """Return the interval between labels of a width in millimeters."""
     cell = _cell_size(count)
     steps = (step * 10**power for power in range(1, 9) for step in (0.5, 1, 2))
     return 1 if cell >= MIN_LABELED_CELL_MM else next(round(step) for step in steps if cell * step >= label)
 
 
 def _source_labels(trace: Trace) -> list[str]:
-    """The source's symbols, those that training never held underlined."""
+    """Return the source symbols; symbols outside the vocabulary are underlined."""
     unseen = set(trace.unknown)
     return [
         rf"\underline{{{escape_latex(symbol)}}}" if at in unseen else escape_latex(symbol)
@@ -122,14 +129,14 @@ def _source_labels(trace: Trace) -> list[str]:
 
 
 def _is_scaled_by_row(trace: Trace) -> bool:
-    """Whether all weights are so small, or narrow, that each row is drawn against its greatest, to be seen."""
+    """Return whether weights are scaled by the maximum of their row, because all are small or the cells are narrow."""
     return trace.attention.size > 0 and (
         len(trace.source) > MAX_UNSCALED_POSITIONS or float(trace.attention.max()) < LOW_MAXIMUM
     )
 
 
 def _draw_cells(trace: Trace) -> Iterator[str]:
-    """A square for each weight that can be seen."""
+    """Yield a cell for each visible weight."""
     drawn = trace.attention
     if _is_scaled_by_row(trace):
         above = drawn.mean(axis=1, keepdims=True) if drawn.shape[1] > MAX_UNSHIFTED_POSITIONS else 0
@@ -141,7 +148,7 @@ def _draw_cells(trace: Trace) -> Iterator[str]:
 
 
 def _draw_frame(trace: Trace) -> Iterator[str]:
-    """The edge of the picture, what its sides are, and what its darkest shade is."""
+    """Yield the frame of the picture, its axis titles and its color key."""
     if trace.source and trace.target:
         yield rf"\draw[black!50] (0,0) rectangle ({len(trace.source)},{len(trace.target)});"
     yield r"\node[anchor=south west] at (0,0 |- current bounding box.north) {source $\rightarrow$};"
@@ -152,5 +159,12 @@ def _draw_frame(trace: Trace) -> Iterator[str]:
 
 
 def escape_latex(symbol: str) -> str:
-    """A symbol as LaTeX shows it."""
+    """Escape a symbol for LaTeX.
+
+    Args:
+        symbol: Symbol.
+
+    Returns:
+        LaTeX source.
+    """
     return "".join(LATEX_ESCAPES.get(character, character) for character in visible_text(symbol))

@@ -1,4 +1,4 @@
-"""The built page, as the service sends it and as a file that holds all it shows."""
+"""The built page, as served and as a self-contained file."""
 
 import base64
 import hashlib
@@ -24,20 +24,32 @@ from pellucid.viewer.schema import PageContents, PageExample, PageStruct
 
 DATA_TYPE = r"type=\"(?:application/json|text/plain)\""
 SCRIPT = re.compile(rf"<script(?![^>]*\s(?:src=|{DATA_TYPE}))[^>]*>(.*?)</script>", re.DOTALL)
-"""Those that run, not those that hold data."""
+"""Executed scripts, not data."""
 COMPRESSED_SCRIPT = re.compile(r"<script type=\"text/plain\" id=\"packed\">(.*?)</script>", re.DOTALL)
-"""What one of them unpacks, and runs: web/finish.ts."""
+"""Compressed script, which web/finish.ts writes and the page executes."""
 CONTENTS_ELEMENT = '<script type="application/json" id="contents"></script>'
-"""Where the built page has room for its contents."""
+"""Element of the built page for its contents."""
 
 
 def built_page() -> str:
-    """The page as it was built from web/."""
+    """Return the page built from web/.
+
+    Returns:
+        HTML without contents.
+    """
     return resources.files("pellucid.viewer").joinpath("page/index.html").read_text(encoding="utf-8")
 
 
 def security_policy(page: str, connect: str) -> str:
-    """What a browser may load: what the page itself holds, and what it may `connect` to; only its own scripts run."""
+    """Return the Content-Security-Policy of a page: only its own scripts, and connections to `connect`.
+
+    Args:
+        page: HTML of the page.
+        connect: Sources of connections.
+
+    Returns:
+        Policy.
+    """
     own = [*SCRIPT.findall(page), *map(decompress_script, COMPRESSED_SCRIPT.findall(page))]
     digests = [hashlib.sha256(script.encode("utf-8")).digest() for script in own]
     scripts = " ".join(f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in digests)
@@ -48,7 +60,14 @@ def security_policy(page: str, connect: str) -> str:
 
 
 def decompress_script(packed: str) -> str:
-    """A script as it runs: words that stand before it, each after a letter, are put back for their letters."""
+    """Return a compressed script in plain text (see web/finish.ts).
+
+    Args:
+        packed: Compressed script in base64.
+
+    Returns:
+        Script with its abbreviations expanded.
+    """
     *words, script = zlib.decompress(base64.b64decode(packed), -zlib.MAX_WBITS).decode("utf-8").split("\0")
     for word in reversed(words):
         script = script.replace(word[0], word[1:])
@@ -56,9 +75,17 @@ def decompress_script(packed: str) -> str:
 
 
 def export_page(contents: PageStruct) -> str:
-    """Return the page with its contents, or with a report, in it: it makes no request."""
+    """Return the page with contents or a report embedded. It makes no network requests.
+
+    Args:
+        contents: Page contents or report document.
+
+    Returns:
+        HTML.
+    """
     page = built_page()
-    meta = f'<meta http-equiv="Content-Security-Policy" content="{escape(security_policy(page, chr(39) + "none" + chr(39)))}">'
+    policy = escape(security_policy(page, chr(39) + "none" + chr(39)))
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     head, _, rest = page.partition("<head>")
     before, _, after = rest.rpartition(CONTENTS_ELEMENT)
     data = encode_json(contents).decode("utf-8").replace("<", "\\u003c")
@@ -67,15 +94,22 @@ def export_page(contents: PageStruct) -> str:
 
 TRACE_SUFFIXES = (".html", ".svg", ".png", ".json", ".tex")
 FRAME_HEIGHT = 640
-"""Pixels of the page in a notebook."""
+"""Height of the page in a notebook, in pixels."""
 MAX_TITLE_LENGTH = 80
-"""Letters of a text in a heading."""
+"""Maximum number of characters of a text in a heading."""
 
 
 def save_trace(trace: Trace, path: Path) -> None:
-    """Write a trace as what the file's name ends with; `InputError` for another ending than those of `TRACE_SUFFIXES`.
+    """Write a trace in the format of the file's suffix, one of `TRACE_SUFFIXES`.
 
-    A picture shows the attention; of tags, which have none, the symbols with their tags.
+    A picture shows the attention weights; for tags, which have none, the symbols with their tags.
+
+    Args:
+        trace: Trace.
+        path: Output file.
+
+    Raises:
+        InputError: Unknown suffix.
     """
     drawn = tags_figure if trace.per_position else attention_figure
     match path.suffix:
@@ -95,7 +129,14 @@ def save_trace(trace: Trace, path: Path) -> None:
 
 
 def trace_page(trace: Trace) -> str:
-    """A page of this trace alone."""
+    """Return a page of one trace.
+
+    Args:
+        trace: Trace.
+
+    Returns:
+        HTML.
+    """
     item = PageExample(
         text=trace.text,
         features=list(trace.source[: trace.features]),
@@ -115,7 +156,14 @@ def trace_page(trace: Trace) -> str:
 
 
 def trace_frame(trace: Trace) -> str:
-    """The page in a frame of its own, for a notebook: nothing in it reaches, or is reached by, what stands around."""
+    """Return the page of a trace in a sandboxed iframe, for notebooks.
+
+    Args:
+        trace: Trace.
+
+    Returns:
+        HTML of the iframe.
+    """
     title = escape(f"Attention: {_trace_title(trace)}")
     return (
         f'<iframe title="{title}" sandbox="allow-scripts allow-downloads" '
@@ -124,10 +172,10 @@ def trace_frame(trace: Trace) -> str:
 
 
 def _trace_title(trace: Trace) -> str:
-    """What was read and what was written, as far as a line has room, with nothing that could turn it round."""
+    """Return source and output in one line, without control characters."""
     return " → ".join(_abbreviate(visible_text(text)) for text in (trace.text, trace.output))
 
 
 def _abbreviate(text: str) -> str:
-    """The beginning and the end of a long text."""
+    """Return the beginning and the end of a long text."""
     return text if len(text) <= MAX_TITLE_LENGTH else f"{text[: MAX_TITLE_LENGTH - 20]} … {text[-17:]}"

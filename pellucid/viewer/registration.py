@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def register_viewer() -> None:
-    """Display traces as the viewer's page, and save them in the formats of `pellucid.viewer.pages`."""
+    """Display traces with the page, and save them in the formats of `pellucid.viewer.pages`."""
     register_trace_display(TraceDisplay(_trace_html, _save_trace))
 
 

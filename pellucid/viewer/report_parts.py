@@ -68,7 +68,7 @@ def accuracy_charts(positions: Sequence[Accuracy], lengths: Sequence[Accuracy]) 
 
 
 def compared_accuracy_charts(runs: Sequence[Assessment]) -> ReportCharts:
-    """Return the same charts with a line for each run, without intervals."""
+    """Return the accuracy charts with a line for each run, without intervals."""
     positions = [RunAccuracies(run.name, run.evaluation.positions) for run in runs]
     lengths = [RunAccuracies(run.name, run.evaluation.lengths) for run in runs]
     charts = [
@@ -251,14 +251,14 @@ class ExampleOutput:
 
     @property
     def correct(self) -> bool:
-        """Whether the output is one of the references."""
+        """Return whether the output equals one of the references."""
         if self.scored is not None:
             return self.scored.errors == 0
         return self.trace.output in self.references
 
 
 def example_parts(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportExamples]:
-    """Return outputs whose attention is drawn at once, under one caption."""
+    """Return outputs with their attention weights, under one caption."""
     if not outputs:
         return []
     attending = [each.trace for each in outputs if each.trace.attention.any()]
@@ -267,7 +267,7 @@ def example_parts(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportEx
 
 
 def error_parts(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[ReportExamples]:
-    """Return wrong outputs as a list; `omitted` further ones are counted in its caption."""
+    """Return wrong outputs as a list; the caption counts `omitted` further ones."""
     if not outputs:
         return []
     total = len(outputs) + omitted
@@ -329,7 +329,7 @@ def compare_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int | 
 
 
 def split_tags(written: str, trace: Trace) -> list[str]:
-    """Return the tags of a text, cut where the trace's are: what stands between its first two stands between all."""
+    """Return the tags of a text, split by the separator of the trace's tags."""
     n = len(trace.target)
     if n < 2:
         return [written]
@@ -379,7 +379,7 @@ def _edits(output: ExampleOutput) -> list[EditOperation]:
 
 
 def _tag_edits(trace: Trace, expected: Sequence[str], unscored: str) -> list[EditOperation]:
-    """Return the same of tags, each at its own position; at a tag that is not scored no answer is wrong."""
+    """Return the alignment of tags, position by position; an unscored tag counts as correct."""
     found = list[EditOperation]()
     for at, (tag, predicted) in enumerate(zip(expected, trace.target, strict=False)):
         correct = tag in (predicted, unscored)
@@ -389,7 +389,7 @@ def _tag_edits(trace: Trace, expected: Sequence[str], unscored: str) -> list[Edi
 
 
 def _writes_words(output: ExampleOutput) -> bool:
-    """Return whether symbols stand apart in the output, or are parts of words longer than a character."""
+    """Return whether the symbols of the output are words or parts of words."""
     symbols, text = output.trace.symbols, output.trace.output
     if not any(" " in each for each in (text, *output.references)):
         return False

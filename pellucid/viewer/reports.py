@@ -108,7 +108,7 @@ def _tasks(parts: Sequence[ReportPart]) -> list[str]:
 
 
 def _summary_value(label: str, told: str) -> SummaryValue:
-    """Return a value, and separately what stands in parentheses behind it."""
+    """Return a summary value; a trailing parenthesis becomes its note."""
     value, parenthesis, note = told.partition(" (")
     if not parenthesis or not note.endswith(")"):
         return SummaryValue(label, told)
@@ -120,63 +120,81 @@ NUM_LISTED_ERRORS = 25
 
 
 class ScoredRun(NamedTuple):
-    """What came out, and what it is worth."""
+    """Outputs of a run, with references and scores."""
 
-    transducer: Predictor
+    predictor: Predictor
     traces: list[Trace]
     references: list[tuple[str, ...]]
     scored: list[Scored]
     evaluation: Evaluation
 
 
-def score_run(transducer: Predictor, examples: Sequence[Example]) -> ScoredRun:
-    """Decode examples with a trained model and score them, each against its own target."""
-    use_threads(transducer.config.threads)
-    traces = transducer.trace(examples)
+def score_run(predictor: Predictor, examples: Sequence[Example]) -> ScoredRun:
+    """Decode examples and score them, each against its own target.
+
+    Args:
+        predictor: Model.
+        examples: Examples.
+
+    Returns:
+        Outputs with scores.
+    """
+    use_threads(predictor.config.threads)
+    traces = predictor.trace(examples)
     references: list[tuple[str, ...]] = [(example.target,) for example in examples]
-    scored = score(traces, references, transducer.segmenters)
-    return ScoredRun(transducer, traces, references, scored, evaluate(scored))
+    scored = score(traces, references, predictor.segmenters)
+    return ScoredRun(predictor, traces, references, scored, evaluate(scored))
 
 
 def run_report(folder: Path, judgement: ScoredRun, title: str, introduction: str) -> Report:
-    """The report of a run and its judgement: numbers, curves, attention, mistakes, settings."""
+    """Return the report of a run: scores, training curves, attention weights, errors, settings.
+
+    Args:
+        folder: Run folder.
+        judgement: Outputs with scores.
+        title: Title of the report.
+        introduction: First paragraphs.
+
+    Returns:
+        Report.
+    """
     log = read_log(folder)
     wrong = worst(judgement.scored, NUM_LISTED_ERRORS)
     mistaken = wrong[:2]
     right = [at for at, scored in enumerate(judgement.scored) if scored.exact][: NUM_DRAWN_EXAMPLES - len(mistaken)]
-    parts = [f"the first {len(right)} right outputs"] if right else []
-    parts += ["the worst mistake" if len(mistaken) == 1 else "the two worst mistakes"] if mistaken else []
-    drawn = f"Drawn below: {' and '.join(parts)}."
+    parts = [f"the first {len(right)} correct outputs"] if right else []
+    parts += ["the worst error" if len(mistaken) == 1 else "the two worst errors"] if mistaken else []
+    drawn = f"Attention weights are drawn for {' and '.join(parts)}."
     stopped = [record for record in log if record["event"] == "stopped"]
     return Report(
         title=title,
         introduction=f"{introduction}\n\n{drawn}",
         summary=_summary(judgement, stopped[-1] if stopped else None),
         log=log,
-        followed=task_of(judgement.transducer.config).metrics.followed,
+        followed=task_of(judgement.predictor.config).metrics.followed,
         positions=judgement.evaluation.positions,
         lengths=judgement.evaluation.lengths,
         examples=[_output(judgement, at) for at in right + mistaken],
         mistakes=[_output(judgement, at) for at in wrong],
-        config_toml=to_toml(judgement.transducer.config),
+        config_toml=to_toml(judgement.predictor.config),
     )
 
 
 def _output(judgement: ScoredRun, at: int) -> ExampleOutput:
     """Return one output with its references."""
-    unscored = judgement.transducer.segmenters.target.unscored
+    unscored = judgement.predictor.segmenters.target.unscored
     return ExampleOutput(judgement.traces[at], judgement.references[at], judgement.scored[at], unscored=unscored)
 
 
 def _summary(judgement: ScoredRun, stopped: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """The numbers that matter most."""
-    evaluation, config = judgement.evaluation, judgement.transducer.config
+    """Return the main scores."""
+    evaluation, config = judgement.evaluation, judgement.predictor.config
     rows = [
         ("exact match", _with_interval(evaluation.exact_match, evaluation.exact_match_ci95)),
         ("symbol error rate", _with_interval(evaluation.symbol_error_rate, evaluation.symbol_error_rate_ci95)),
-        ("symbol accuracy", f"{evaluation.symbol_accuracy:.3f} % (by position, the end included)"),
+        ("symbol accuracy", f"{evaluation.symbol_accuracy:.3f} % (by position, including the end symbol)"),
         ("examples", f"{evaluation.examples:,}"),
-        ("parameters", f"{parameter_count(judgement.transducer.network):,}"),
+        ("parameters", f"{parameter_count(judgement.predictor.network):,}"),
         ("seed", f"{config.seed}"),
     ]
     if stopped:
@@ -185,19 +203,17 @@ def _summary(judgement: ScoredRun, stopped: dict[str, Any] | None) -> list[tuple
 
 
 def _with_interval(value: float, interval: Interval) -> str:
-    """A percentage and its 95 % interval."""
+    """Return a percentage with its 95 % interval."""
     return f"{value:.2f} % (95 %: {interval.low:.2f} to {interval.high:.2f})"
 
 
 MAX_CONFUSIONS = 400
-"""Kinds of error that the report of one run lists at most."""
+"""Maximum number of confusions in the report of one run."""
 MAX_COMPARED_CONFUSIONS = 20
-"""The same for a comparison."""
+"""Maximum number of confusions in the report of a comparison."""
 SIGNIFICANCE_LEVEL = 0.05
 """A difference with a smaller p is called significant."""
-ALIGNMENT_NOTE = (
-    "Counted on an alignment of each output with its nearest reference by the fewest edits; – is no symbol."
-)
+ALIGNMENT_NOTE = "Counted on the minimum edit alignment of each output with its nearest reference; – is no symbol."
 
 
 def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, int], max_errors: int) -> Report:

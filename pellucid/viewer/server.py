@@ -1,4 +1,4 @@
-"""The service on a port of this machine, until somebody ends it."""
+"""Local HTTP server of the page."""
 
 import logging
 import os
@@ -47,26 +47,26 @@ from pellucid.viewer.schema import (
 from pellucid.viewer.training_history import LogCursor, stream_events, training_history
 
 ALLOWED_HOSTS = ("127.0.0.1", "localhost", "::1")
-"""Names of this machine for itself. Another name that leads here belongs to somebody else's page (DNS rebinding)."""
+"""Accepted values of the Host header. Other names that resolve to this machine indicate DNS rebinding."""
 
 
 class LocalOnlyMiddleware:
-    """Lets through what this machine asks itself, and says with every answer what a browser may do with it."""
+    """Middleware that accepts requests from this machine only, and adds security headers to every response."""
 
     def __init__(self, app: ASGIApp, policy: str, hosts: Iterable[str] = ALLOWED_HOSTS) -> None:
-        """Stand before an application."""
+        """Wrap an application."""
         self.app = app
         self.policy = policy
         self.hosts = frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 403 to what comes from elsewhere."""
+        """Respond with status 403 to requests from elsewhere."""
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
 
         async def told(message: Message) -> None:
-            """Every answer with its headers."""
+            """Send a message with the security headers."""
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(self._headers())
             await send(message)
@@ -78,16 +78,16 @@ class LocalOnlyMiddleware:
             await self.app(scope, receive, told)
 
     def _refusal(self, headers: Headers) -> str:
-        """What is wrong with where a request comes from; nothing if it comes from here."""
+        """Return why the origin of a request is refused; empty if it is accepted."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if _host_name(f"//{host}") not in self.hosts:
-            return "this page is for this machine only: open it as http://127.0.0.1"
+            return "the page is available on this machine only: open it as http://127.0.0.1"
         if origin is not None and origin != f"http://{host}":
-            return "another page asks: only this service's own page may"
+            return "requests from other origins are refused"
         return ""
 
     def _headers(self) -> dict[str, str]:
-        """What every answer says beside itself."""
+        """Return the headers of every response."""
         return {
             "cache-control": "no-store",
             "content-security-policy": f"{self.policy}; frame-ancestors 'none'",
@@ -98,7 +98,7 @@ class LocalOnlyMiddleware:
 
 
 def _host_name(url: str) -> str:
-    """The host of an address; nothing where it is none."""
+    """Return the host of a URL; empty if it is invalid."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -106,66 +106,74 @@ def _host_name(url: str) -> str:
 
 
 MAX_REQUEST_BYTES = 1 << 20
-"""Bytes of a question."""
+"""Maximum size of a request body."""
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass
 class PageService:
-    """What is shown, and what is made once and kept between questions."""
+    """State of the server: the page data, and results cached between requests."""
 
     shown: PageData
     lock: Lock = field(default_factory=Lock)
-    """Held by whoever computes: one question at a time."""
+    """Held while computing: one request at a time."""
     among: Gathered | None = None
-    """The states in which neighbors are looked for, gathered when first asked for."""
+    """States for the search of neighbors, computed at the first request."""
     again: Callable[[], PageData] | None = None
-    """How all is assembled anew, once a run has a model, or a newer one."""
+    """Assembles the page again, with newer checkpoints."""
 
     def contents(self) -> PageContents:
-        """All that is shown; how a training stands is looked up each time while it is not over."""
+        """Return the contents of the page, with the current training history while training continues."""
         if self.again and self._awaited():
             with self.lock:
-                if self._awaited():  # nobody else has assembled it meanwhile
+                if self._awaited():  # no other thread has assembled it meanwhile
                     self.shown = self.again()
-        contents, first = self.shown.contents, self.shown.models[0]
+        contents, first = self.shown.contents, self.shown.runs[0]
         if contents.training is None or contents.training.finished:
             return contents
         return msgspec.structs.replace(contents, training=training_history(first.folder), card=model_card(first))
 
     def _awaited(self) -> bool:
-        """Whether the first model was awaited, and all that are shown are there now."""
-        there = (each.transducer is not None or (each.folder / MODEL).exists() for each in self.shown.models)
+        """Return whether the first run was shown without a model, and all runs have one now."""
+        there = (each.predictor is not None or (each.folder / MODEL).exists() for each in self.shown.runs)
         return self.shown.contents.awaiting_model and all(there)
 
     def renew(self, _: EmptyRequest) -> ReloadResponse:
-        """All is assembled anew."""
+        """Load the newest checkpoints and assemble the page again."""
         if self.again is None:
-            raise InputError("this page cannot be assembled anew: start pellucid look again")
+            raise InputError("the page cannot be reloaded: restart pellucid look")
         self.shown, self.among = self.again(), None
         return ReloadResponse(update=self.shown.contents.update)
 
     def neighbors(self, nearby: NeighborsRequest) -> NeighborsResponse:
-        """The nearest states."""
+        """Return the nearest states."""
         if self.among is None:
             self.among = questions.gather_states(self.shown)
         return questions.find_neighbors(self.shown, self.among, nearby)
 
 
 def create_app(shown: PageData, again: Callable[[], PageData] | None = None) -> Starlette:
-    """The service of one page; `again` assembles it anew once a run has a model, or a newer one."""
+    """Create the server application.
+
+    Args:
+        shown: Data of the page.
+        again: Function that assembles the page again, with newer checkpoints.
+
+    Returns:
+        ASGI application.
+    """
     service, page = PageService(shown, again=again), built_page()
 
     async def index(request: Request) -> Response:
-        """The page."""
+        """Return the page."""
         return HTMLResponse(page)
 
     async def contents(request: Request) -> Response:
-        """All that it shows."""
+        """Return the contents of the page."""
         return _json_response(await run_in_threadpool(lambda: encode_json(service.contents())))
 
     async def live(request: Request) -> Response:
-        """The log as it grows."""
+        """Return the training log as an event stream."""
         return _stream_training(service, request)
 
     routes = [
@@ -199,20 +207,20 @@ def create_app(shown: PageData, again: Callable[[], PageData] | None = None) -> 
 
 
 def _request_endpoint(service: PageService, kind: type[Any], answer: Callable[[Any], msgspec.Struct]) -> Endpoint:
-    """An endpoint that answers questions of one kind."""
+    """Return an endpoint for one type of request."""
 
     def answered(question: msgspec.Struct, page: str) -> bytes:
-        """The answer, computed by one thread at a time; or why there is none."""
+        """Return the response as JSON, or an error. One thread computes at a time."""
         with service.lock:
             try:
                 if page not in ("", service.shown.contents.page_id):
-                    raise InputError("The service now shows another model or file than this page: load the page again.")
+                    raise InputError("The server now shows another model or file than this page: load the page again.")
                 return encode_json(answer(question))
             except InputError as error:
                 return msgspec.json.encode({"error": str(error)})
 
     async def endpoint(request: Request) -> Response:
-        """Read, answer, write."""
+        """Parse the request, compute and respond."""
         question = await _read_request(request, kind)
         return _json_response(await run_in_threadpool(answered, question, request.headers.get("x-page", "")))
 
@@ -220,38 +228,38 @@ def _request_endpoint(service: PageService, kind: type[Any], answer: Callable[[A
 
 
 async def _read_request(request: Request, kind: type[Any]) -> Any:  # noqa: ANN401 (a struct of this kind)
-    """The question in a request's body; `HTTPException` for what is none."""
+    """Parse the JSON body of a request; `HTTPException` for an invalid one."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HTTPException(415, "a question is asked in JSON: Content-Type: application/json")
+        raise HTTPException(415, "a request requires Content-Type: application/json")
     body = b""
     try:
         async for piece in request.stream():
             body += piece
             if len(body) > MAX_REQUEST_BYTES:
-                raise HTTPException(413, f"a question has at most {MAX_REQUEST_BYTES:,} bytes")
+                raise HTTPException(413, f"a request has at most {MAX_REQUEST_BYTES:,} bytes")
         return msgspec.json.decode(body, type=kind)
-    except ClientDisconnect as error:  # nobody will read this
-        raise HTTPException(400, "not a question: it broke off") from error
+    except ClientDisconnect as error:
+        raise HTTPException(400, "incomplete request") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HTTPException(400, f"not a question: {abbreviate_reason(error)}") from error
+        raise HTTPException(400, f"invalid request: {abbreviate_reason(error)}") from error
 
 
 def _stream_training(service: PageService, request: Request) -> Response:
-    """The events of a training from where the page stands; 204, which ends its asking, where none will come."""
+    """Return the event stream from a line of the log on; status 204, which ends polling, if no event will follow."""
     told = service.shown.contents.training
     try:
         since = int(request.headers.get("last-event-id") or request.query_params.get("since") or 0)
         since += "last-event-id" in request.headers
     except ValueError:
-        raise HTTPException(400, "since: expected the number of a line") from None
+        raise HTTPException(400, "since: expected a line number") from None
     if told is None or since < 0:
-        raise HTTPException(400, "there is no such place in a log" if told else "there is no log to follow")
-    cursor = LogCursor(service.shown.models[0], since)
+        raise HTTPException(400, "since: no such line in the log" if told else "no training log")
+    cursor = LogCursor(service.shown.runs[0], since)
     if cursor.over():
         return Response(status_code=204)
 
     async def sent() -> AsyncIterator[bytes]:
-        """Until the end of the training, or of the page."""
+        """Yield events until training is finished or the page is closed."""
         async for event in stream_events(cursor):
             yield event
 
@@ -259,60 +267,82 @@ def _stream_training(service: PageService, request: Request) -> Response:
 
 
 def _json_response(body: bytes) -> Response:
-    """An answer."""
+    """Return a JSON response."""
     return Response(body, media_type="application/json")
 
 
 async def _handle_http_error(request: Request, error: Exception) -> Response:
-    """What HTTP refuses, in words."""
+    """Respond to an HTTP error with a JSON message."""
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
 async def _handle_input_error(request: Request, error: Exception) -> Response:
-    """What a person did wrong, in words."""
+    """Respond to a user error with a JSON message."""
     return JSONResponse({"error": str(error)}, 400)
 
 
 async def _handle_server_error(request: Request, error: Exception) -> Response:
-    """A mistake of the service's own: its traceback for who started it, a word for who asked."""
+    """Log the traceback of an internal error, and respond with its type."""
     logging.getLogger("pellucid").error("%s failed", visible_message(request.url.path), exc_info=error)
-    return JSONResponse({"error": f"the service failed: {type(error).__name__}"}, 500)
+    return JSONResponse({"error": f"internal error: {type(error).__name__}"}, 500)
 
 
 HOST = "127.0.0.1"
-"""Nobody but this machine reaches it."""
+"""Loopback address: reachable from this machine only."""
 SHUTDOWN_SECONDS = 20
-"""Seconds for a service beside to end well, and then to end at all: the thread is a daemon, and is left then."""
+"""Time limit for a graceful shutdown, and then for a forced one; the daemon thread is abandoned afterwards."""
 
 
 def open_socket(port: int) -> socket.socket:
-    """A socket of this machine's own; port 0 takes one that is free. `InputError` where the port is in use."""
+    """Open a socket of this machine.
+
+    Args:
+        port: Port; 0: any free port.
+
+    Returns:
+        Listening socket.
+
+    Raises:
+        InputError: The port is invalid or in use.
+    """
     opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((HOST, port))
     except (OSError, OverflowError) as error:
         opened.close()
-        words = reason(error) if isinstance(error, OSError) else "ports go from 0 to 65535"
+        words = reason(error) if isinstance(error, OSError) else "expected 0 to 65535"
         raise InputError(f"--port {port}: {words}") from error
     opened.listen(128)
     return opened
 
 
 def server_url(opened: socket.socket) -> str:
-    """Where a browser finds it."""
+    """Return the URL of a socket.
+
+    Args:
+        opened: Listening socket.
+
+    Returns:
+        URL for a browser.
+    """
     return f"http://{HOST}:{opened.getsockname()[1]}/"
 
 
 def serve_until_interrupted(app: Starlette, opened: socket.socket) -> None:
-    """Answer until Ctrl-C."""
-    with suppress(KeyboardInterrupt):  # the server has ended well, and hands on what it was ended by
+    """Serve until Ctrl-C.
+
+    Args:
+        app: Application.
+        opened: Listening socket.
+    """
+    with suppress(KeyboardInterrupt):  # the server has shut down and re-raises the signal
         _create_server(app).run(sockets=[opened])
 
 
 def exit_without_waiting() -> None:
-    """End the process at once where an answer is still being computed, for nobody: Python would wait for its thread."""
+    """Exit at once if a response is still being computed: Python would wait for its thread."""
     if any(not each.daemon for each in enumerate_threads() if each is not main_thread()):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -321,7 +351,14 @@ def exit_without_waiting() -> None:
 
 @contextmanager
 def background_server(app: Starlette) -> Iterator[str]:
-    """The address of a service that runs beside, in a thread, within the block."""
+    """Serve in a background thread within the block.
+
+    Args:
+        app: Application.
+
+    Yields:
+        URL of the server.
+    """
     opened, server = open_socket(0), _create_server(app)
     thread = Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
     thread.start()
@@ -336,7 +373,7 @@ def background_server(app: Starlette) -> Iterator[str]:
 
 
 def _create_server(app: Starlette) -> uvicorn.Server:
-    """Quiet, and quick to end though a page listens to a training."""
+    """Return a quiet server that shuts down without waiting for event streams."""
     config = uvicorn.Config(
         app, log_level="critical", lifespan="off", ws="none", loop="asyncio", timeout_graceful_shutdown=1
     )

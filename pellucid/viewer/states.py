@@ -1,4 +1,4 @@
-"""States of a model: in a plane, and of one example."""
+"""States of a model: PCA projections, nearest neighbors, and details of one example."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -28,17 +28,17 @@ from pellucid.viewer.schema import (
 )
 
 MAX_POINTS = 2000
-"""Of a cloud, at most."""
+"""Maximum number of points of a projection."""
 MAX_EXAMPLES = 500
-"""Examples whose states are looked at, at most."""
+"""Maximum number of examples whose states are projected."""
 CONTEXT_SYMBOLS = 4
-"""Symbols shown on each side of a point's own."""
+"""Number of context symbols on each side of a point."""
 NUM_NEIGHBORS = 20
-"""Points kept beside a state of a file."""
+"""Number of neighbors of a state in a saved page."""
 
 
 class FittedProjection(NamedTuple):
-    """One cloud's plane, and the vectors of its points, each of length one."""
+    """Fitted PCA of one side, with the normalized vectors of its points."""
 
     plane: Plane
     vectors: Float[np.ndarray, "n D"]
@@ -46,25 +46,31 @@ class FittedProjection(NamedTuple):
 
 
 class FittedProjections(NamedTuple):
-    """Both clouds."""
+    """Fitted PCA of both sides."""
 
     encoder: FittedProjection
     decoder: FittedProjection
 
 
 class SymbolPosition(NamedTuple):
-    """A symbol in its sequence: the example's number, and where the symbol stands."""
+    """Symbol of an example: index of the example, and position in its sequence."""
 
     number: int
     position: int
 
 
 def project_states(
-    transducer: Predictor, traces: Sequence[Trace], places: dict[int, int]
+    predictor: Predictor, traces: Sequence[Trace], places: dict[int, int]
 ) -> tuple[StateSpace, FittedProjections] | None:
-    """The clouds of the best outputs of a file; None where there is nothing to see.
+    """Project the states of the best outputs of a file on their first two principal components.
 
-    `places` tells of an example's number its place among those shown; these come first.
+    Args:
+        predictor: Model of the outputs.
+        traces: Best output of each example.
+        places: Places of the shown examples by their index in the file; these are preferred.
+
+    Returns:
+        Projected states and fitted projections, or None if there are no states.
     """
     usable = [number for number, trace in enumerate(traces) if trace.target and trace.origin == "search"]
     shown = [number for number in usable if number in places]
@@ -73,18 +79,26 @@ def project_states(
     if not picked:
         return None
     own = [traces[number] for number in picked]
-    found = states(transducer, own)
+    found = states(predictor, own)
     items = [places.get(number, -1) for number in picked]
-    read, written = symbol_separator(transducer, "encoder"), symbol_separator(transducer, "decoder")
+    read, written = symbol_separator(predictor, "encoder"), symbol_separator(predictor, "decoder")
     encoder, one = _project_side([each.source for each in own], [each.encoder for each in found], items, read)
     decoder, other = _project_side([each.target for each in own], [each.decoder for each in found], items, written)
     return StateSpace(encoder=encoder, decoder=decoder), FittedProjections(one, other)
 
 
 def nearest_points(side: FittedProjection, vectors: Float[np.ndarray, "n D"], item: int) -> Float[np.ndarray, "n k"]:
-    """Of an item's states, the places of the nearest points of a cloud, nearest first, and then their cosines.
+    """Find the nearest points of a projection by cosine similarity.
 
-    A state is not its own neighbor, nor is any other of the item at the same position.
+    A state is no neighbor of itself, nor is any state of the same example at the same position.
+
+    Args:
+        side: Fitted projection.
+        vectors: States of an example, n × D.
+        item: Place of the example.
+
+    Returns:
+        Indices of the nearest points, nearest first, then their cosines: n × 2k.
     """
     cosines = _normalize(vectors) @ side.vectors.T
     for at, each in enumerate(side.points):
@@ -95,7 +109,7 @@ def nearest_points(side: FittedProjection, vectors: Float[np.ndarray, "n D"], it
 
 
 def _normalize(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
-    """The same directions, of length one."""
+    """Return vectors of unit length."""
     unit: Float[np.ndarray, "n D"] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
     return unit
 
@@ -103,7 +117,7 @@ def _normalize(vectors: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n D"]:
 def _project_side(
     sequences: Sequence[Sequence[str]], vectors: Sequence[Float[np.ndarray, "_ D"]], items: Sequence[int], space: str
 ) -> tuple[StateProjection, FittedProjection]:
-    """One side's states: of each example its symbols, their vectors and its place among the items."""
+    """Fit a PCA on the states of one side and project them."""
     all_placed = [
         SymbolPosition(number, position) for number, own in enumerate(vectors) for position in range(len(own))
     ]
@@ -121,16 +135,34 @@ def _project_side(
     return cloud, FittedProjection(fitted, _normalize(joined[picked]), points)
 
 
-def symbol_separator(transducer: Predictor, side: str) -> str:
-    """What stands between the symbols of a side, for each example alike: nothing where each symbol is a letter."""
-    segmenters = transducer.segmenters
+def symbol_separator(predictor: Predictor, side: str) -> str:
+    """Return the text between the symbols of one side: empty for characters.
+
+    Args:
+        predictor: Model.
+        side: "encoder" or "decoder".
+
+    Returns:
+        "" or a space.
+    """
+    segmenters = predictor.segmenters
     kind = segmenters.source.kind if side == "encoder" else segmenters.target.kind
-    features = side == "encoder" and transducer.config.data.features_column
+    features = side == "encoder" and predictor.config.data.features_column
     return "" if kind == "characters" and not features else " "
 
 
 def state_point(symbols: Sequence[str], position: int, item: int, space: str) -> StatePoint:
-    """A symbol with those around it, and `space` between them."""
+    """Return a point: a symbol with its context.
+
+    Args:
+        symbols: Symbols of a sequence.
+        position: Position of the symbol.
+        item: Place of the example.
+        space: Separator of symbols.
+
+    Returns:
+        Point.
+    """
     before = space.join(symbols[max(0, position - CONTEXT_SYMBOLS) : position])
     after = space.join(symbols[position + 1 : position + 1 + CONTEXT_SYMBOLS])
     text = f"{before}‹{symbols[position]}›{after}"
@@ -139,19 +171,32 @@ def state_point(symbols: Sequence[str], position: int, item: int, space: str) ->
 
 
 MAX_DETAILED_EXAMPLES = 20
-"""Items of a file that hold evidence and all numbers of their states: there is nobody who could be asked for them."""
+"""Number of examples of a saved page with attribution scores and states."""
 MAX_OCCLUSION_WEIGHTS = 4_000
-"""Weights of attention beyond which an output has none: each source position would be decoded anew."""
+"""Maximum number of attention weights of an output with occlusion scores, which decode once per source position."""
 
 
 def add_states(
-    model: ViewedRun, listed: Sequence[tuple[PageExample, search.Trace]], planes: FittedProjections | None, kept: bool
+    model: ViewedRun,
+    listed: Sequence[tuple[PageExample, search.Trace]],
+    projections: FittedProjections | None,
+    kept: bool,
 ) -> list[PageExample]:
-    """Items with where their states lie; where they are `kept` in a file, the first `MAX_DETAILED_EXAMPLES` with all details."""
-    if planes is None:
+    """Add the projected states of each example; if `kept`, all details of the first `MAX_DETAILED_EXAMPLES` examples.
+
+    Args:
+        model: Run of the examples.
+        listed: Examples with their first output.
+        projections: Fitted projections; None if the run has no states.
+        kept: Whether the page is saved as a file, without a server.
+
+    Returns:
+        Examples with states.
+    """
+    if projections is None:
         return [item for item, _ in listed]
     usable = [trace for _, trace in listed if is_searched(trace)]
-    found = iter(inspected.states(model.ready, usable))
+    found = iter(inspected.states(model.loaded_predictor, usable))
     items = []
     for place, (item, trace) in enumerate(listed):
         if not is_searched(trace):
@@ -160,39 +205,70 @@ def add_states(
         own, small = next(found), trace.attention.size <= MAX_OCCLUSION_WEIGHTS
         whole = kept and place < MAX_DETAILED_EXAMPLES and small
         told = msgspec.structs.replace(
-            item.traces[0], states=hidden_states(own, planes, whole, place if whole else None)
+            item.traces[0], states=hidden_states(own, projections, whole, place if whole else None)
         )
         if whole:
-            told = msgspec.structs.replace(told, attribution=attribution_arrays(evidence(model.ready, trace)))
+            told = msgspec.structs.replace(
+                told, attribution=attribution_arrays(evidence(model.loaded_predictor, trace))
+            )
         items.append(msgspec.structs.replace(item, traces=[told, *item.traces[1:]]))
     return items
 
 
 def is_searched(trace: search.Trace) -> bool:
-    """Whether a model wrote it, symbol by symbol."""
+    """Return whether an output was written by the model, symbol by symbol.
+
+    Args:
+        trace: Output.
+
+    Returns:
+        False for lexicon entries and empty outputs.
+    """
     return bool(trace.target) and trace.origin != "lexicon"
 
 
 def add_requested_details(
-    told: PageTrace, trace: search.Trace, transducer: Predictor, planes: FittedProjections | None, asked: DecodeRequest
+    told: PageTrace,
+    trace: search.Trace,
+    predictor: Predictor,
+    projections: FittedProjections | None,
+    asked: DecodeRequest,
 ) -> PageTrace:
-    """An output with what is asked for: evidence, states, gates."""
+    """Add attribution scores, states and gates, as requested.
+
+    Args:
+        told: Output.
+        trace: Its trace.
+        predictor: Model.
+        projections: Fitted projections, if there are any.
+        asked: Request.
+
+    Returns:
+        Output with details.
+    """
     if not is_searched(trace):
         return told
     if asked.attribution:
-        told = msgspec.structs.replace(told, attribution=attribution_arrays(evidence(transducer, trace)))
+        told = msgspec.structs.replace(told, attribution=attribution_arrays(evidence(predictor, trace)))
     if asked.states or asked.gates:
-        (own,) = inspected.states(transducer, [trace], gates=asked.gates)
-        told = msgspec.structs.replace(told, states=hidden_states(own, planes, whole=True))
+        (own,) = inspected.states(predictor, [trace], gates=asked.gates)
+        told = msgspec.structs.replace(told, states=hidden_states(own, projections, whole=True))
     return told
 
 
 def hidden_states(
-    own: inspected.States, planes: FittedProjections | None, whole: bool, place: int | None = None
+    own: inspected.States, projections: FittedProjections | None, whole: bool, place: int | None = None
 ) -> HiddenStates:
-    """States with their places in the planes; where they are not told whole, their own blocks are empty.
+    """Return states with their projections; if not `whole`, the states themselves are omitted.
 
-    Those nearest to them stand beside those of the item at a `place`: a file has nobody who could be asked for them.
+    Args:
+        own: States of one output.
+        projections: Fitted projections, if there are any.
+        whole: Whether to include the states themselves.
+        place: Place of the example, to include its nearest neighbors; None omits them.
+
+    Returns:
+        States in the page's schema.
     """
     nothing = np.zeros((0, 0), np.float32)
     return HiddenStates(
@@ -201,19 +277,19 @@ def hidden_states(
         encoder_order=_order_units(own.encoder) if whole else [],
         decoder_order=_order_units(own.decoder) if whole else [],
         gates={name: encode_array(values) for name, values in own.gates.items()},
-        encoder_pca=encode_array(planes.encoder.plane.project(own.encoder)) if planes else None,
-        decoder_pca=encode_array(planes.decoder.plane.project(own.decoder)) if planes else None,
-        encoder_neighbors=encode_array(nearest_points(planes.encoder, own.encoder, place))
-        if planes and place is not None
+        encoder_pca=encode_array(projections.encoder.plane.project(own.encoder)) if projections else None,
+        decoder_pca=encode_array(projections.decoder.plane.project(own.decoder)) if projections else None,
+        encoder_neighbors=encode_array(nearest_points(projections.encoder, own.encoder, place))
+        if projections and place is not None
         else None,
-        decoder_neighbors=encode_array(nearest_points(planes.decoder, own.decoder, place))
-        if planes and place is not None
+        decoder_neighbors=encode_array(nearest_points(projections.decoder, own.decoder, place))
+        if projections and place is not None
         else None,
     )
 
 
 def _order_units(vectors: Float[np.ndarray, "n D"]) -> list[int]:
-    """The units in the order of their weight in the first principal component."""
+    """Return the units in the order of their loading on the first principal component."""
     if len(vectors) < 2:
         return list(range(vectors.shape[1]))
     order: list[int] = np.argsort(-plane(vectors).axes[0], kind="stable").tolist()

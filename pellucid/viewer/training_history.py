@@ -1,4 +1,4 @@
-"""Events of a training, from its log and while it runs."""
+"""Training history of a run, and its events while training continues."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -26,8 +26,15 @@ METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss", "train
 
 
 def training_history(folder: Path) -> TrainingHistory | None:
-    """Of a run's folder; None where there is a model without a log."""
-    running = in_use(folder)  # before the log is read: what ends meanwhile has told so there
+    """Return the training history of a run.
+
+    Args:
+        folder: Run folder.
+
+    Returns:
+        History, or None for a model without a log.
+    """
+    running = in_use(folder)  # before the log is read, which records an end in between
     log = read_log(folder)
     if not (log or running) and is_there(folder / MODEL):
         return None
@@ -46,19 +53,28 @@ def training_history(folder: Path) -> TrainingHistory | None:
 
 
 def _loss_caption(config: Config) -> str:
-    """What the two losses are, and what stands in the way of comparing them, where something does."""
+    """Return the definition of the two losses, and why they may differ."""
     sides, smoothing = (config.encoder, config.decoder), config.training.label_smoothing
     dropped = any(each.dropout or each.embedding_dropout or each.recurrent_dropout for each in sides)
     harder = [*([f"label smoothing of {smoothing:g}"] if smoothing else []), *(["dropout"] if dropped else [])]
-    what = f"Cross-entropy in nats {task_of(config).labels.loss_unit}, on a logarithmic axis"
-    taken = f" The training loss is taken with {' and '.join(harder)}, the development loss without"
-    apart = f"{taken}: the training loss may stand above it."
-    told = f"{what}: of each update’s batch, and of the development data at each validation."
-    return told + (apart if harder else "")
+    told = (
+        f"Cross-entropy in nats {task_of(config).labels.loss_unit} on a logarithmic axis: training loss per batch, "
+        "validation loss at each validation."
+    )
+    if not harder:
+        return told
+    return f"{told} Only the training loss includes {' and '.join(harder)}, so it may be higher."
 
 
 def best_checkpoint_update(course: TrainingHistory | None) -> int | None:
-    """The update of the best model so far; None where there is none, or where training is over."""
+    """Return the update of the best checkpoint of an unfinished training.
+
+    Args:
+        course: Training history.
+
+    Returns:
+        Update, or None if there is no checkpoint or training is finished.
+    """
     if course is None or course.finished:
         return None
     best = [record["update"] for record in course.log if record["event"] == "validated" and record["best"]]
@@ -68,10 +84,17 @@ def best_checkpoint_update(course: TrainingHistory | None) -> int | None:
 def training_frames(
     snapshots: Sequence[Snapshot], log: Sequence[dict[str, Any]], base: int | None = None
 ) -> list[TrainingFrame]:
-    """A frame of each snapshot; all vectors lie in the plane of the last ones, each frame turned onto the one before.
+    """Return a frame of each snapshot, with embeddings projected on the principal components of the last one.
 
-    Turning (Procrustes) takes out what is the same for all symbols: a turn of the whole table says nothing of it. The
-    plane is that of the last snapshot up to the update `base` where that is given.
+    Each projection is aligned with the previous one (Procrustes), because a rotation of all embeddings has no meaning.
+
+    Args:
+        snapshots: Snapshots of a run.
+        log: Log of the run.
+        base: Update of the snapshot whose principal components are used; None: the last one.
+
+    Returns:
+        Frames in order.
     """
     at = max((place for place, each in enumerate(snapshots) if base is None or each.update <= base), default=-1)
     validated = {record["update"]: record for record in log if record["event"] == "validated"}
@@ -95,7 +118,7 @@ def training_frames(
 
 
 def _project_tables(tables: Sequence[Float[np.ndarray, "n E"]], at: int) -> list[Float[np.ndarray, "n 2"]]:
-    """The tables of all frames in the plane of one of them; nothing where vectors are none, or too few for a plane."""
+    """Return the projected embeddings of all frames; empty if there are no embeddings, or too few for a plane."""
     if not tables or min(tables[-1].shape) < 2:
         return []
     fitted = plane(tables[at])
@@ -107,34 +130,34 @@ def _project_tables(tables: Sequence[Float[np.ndarray, "n E"]], at: int) -> list
 
 
 POLL_SECONDS = 0.5
-"""Between two looks at the log."""
+"""Interval between polls of the log."""
 KEEPALIVE_POLLS = 20
-"""Looks without news after which a comment shows that the line is open."""
+"""Number of polls without events after which a comment keeps the connection alive."""
 
 
 @dataclass
 class LogCursor:
-    """Where a page stands in a log: what comes before line `line` it has, and the frames of these lines."""
+    """Position of a page in a log: the lines before `line` and their frames are already sent."""
 
     model: ViewedRun
     line: int
     seen: tuple[int, int] = (-1, -1)
-    """Size and time of the log when it was last read."""
+    """Size and modification time of the log at the last poll."""
     base: int | None = None
-    """The update whose vectors made the plane in which the page has its frames: it keeps that."""
+    """Update whose principal components the frames of the page use."""
     ended: bool = False
-    """Whether all that is to come has come."""
+    """Whether the last event was sent."""
     running: bool | None = None
-    """What the page was told of whether somebody trains."""
+    """State that was last sent: whether training runs."""
 
     def over(self) -> bool:
-        """Whether the page has all, and training is over."""
+        """Return whether the page has everything and training is finished."""
         log = read_log(self.model.folder)
         return has_stopped(log) and self.line >= len(log)
 
     def news(self) -> list[bytes]:
-        """The events since the last look; whether somebody trains comes last, and not after the end."""
-        running = in_use(self.model.folder)  # before the log is read: what ends meanwhile has told so there
+        """Return the events since the last poll; a change of `running` comes last, but not after the end."""
+        running = in_use(self.model.folder)  # before the log is read, which records an end in between
         told = self._lines()
         if running != self.running and not self.ended:
             told.append(_format_event("running", msgspec.json.encode(running)))
@@ -142,7 +165,7 @@ class LogCursor:
         return told
 
     def _lines(self) -> list[bytes]:
-        """New lines and frames."""
+        """Return new log lines and frames as events."""
         path = self.model.folder / LOG
         state = path.stat() if path.exists() else None
         now = (state.st_size, state.st_mtime_ns) if state else (-1, -1)
@@ -153,8 +176,8 @@ class LogCursor:
         told = [_format_event("line", msgspec.json.encode(record), at) for at, record in enumerate(log)][self.line :]
         if told:
             told.insert(0, _format_event("card", encode_json(model_card(self.model))))
-        # A validation's snapshot is written before its line: whoever has the line can have the frame. Frames go first,
-        # for the page stops listening at the line that ends the training.
+        # A snapshot is written before the log line of its validation, so its frame is available. Frames are sent first,
+        # because the page stops listening at the line that ends the training.
         fresh = _validation_updates(log[self.line :])
         if fresh:
             if self.base is None:
@@ -167,7 +190,14 @@ class LogCursor:
 
 
 async def stream_events(cursor: LogCursor) -> AsyncIterator[bytes]:
-    """The events, as they come, until training is over."""
+    """Yield events until training is finished.
+
+    Args:
+        cursor: Position of the page.
+
+    Yields:
+        Server-sent events.
+    """
     quiet = 0
     while True:
         told = await asyncio.to_thread(cursor.news)
@@ -183,11 +213,11 @@ async def stream_events(cursor: LogCursor) -> AsyncIterator[bytes]:
 
 
 def _validation_updates(log: Sequence[dict[str, Any]]) -> list[int]:
-    """The updates after which there was a validation."""
+    """Return the updates with a validation."""
     return [record["update"] for record in log if record["event"] == "validated"]
 
 
 def _format_event(name: str, data: bytes, number: int | None = None) -> bytes:
-    """One event; JSON holds no line break."""
+    """Format a server-sent event; JSON contains no line break."""
     identity = b"" if number is None else b"id: %d\n" % number
     return b"%sevent: %s\ndata: %s\n\n" % (identity, name.encode(), data)

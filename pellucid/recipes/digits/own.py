@@ -85,7 +85,7 @@ def outcome_of(task: Task, folder: Path, judgement: ScoredRun) -> Outcome:
         agreement=agreement_of(judgement.traces, [target for (target,) in judgement.references]),
     )
     seconds = [record["seconds"] for record in log if record["event"] == "stopped"][-1]
-    return Outcome(task.name, task.seed, parameter_count(judgement.transducer.network), seconds, curve, final)
+    return Outcome(task.name, task.seed, parameter_count(judgement.predictor.network), seconds, curve, final)
 
 
 def agreement_of(traces: Sequence[Trace], digits: Sequence[str]) -> Agreement:
