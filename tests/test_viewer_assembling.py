@@ -145,7 +145,7 @@ def test_the_caption_of_the_losses_tells_what_sets_them_apart(
     (tmp_path / "config.toml").write_text(config, encoding="utf-8")
     course = training_history(tmp_path)
     caption = course.loss_caption if course else ""
-    told = f"The training loss is taken with {taken}, the development loss without"
+    told = f"The training loss is taken with {taken}, the validation loss without"
     assert (told in caption) if taken else caption.endswith("at each validation.")
 
 

@@ -127,7 +127,7 @@ def test_symbols_that_training_never_held_are_underlined_in_latex() -> None:
     for trace, name, other in ((drawn, r"{\underline{b}}", "{a}"), (tags, r"{\underline{b\_}}", "{a}")):
         text = tikz_picture(trace)
         assert name in text and other in text and text.count(r"\underline") == 2
-        assert text.count("never seen in training") == 1 and text.count("{") == text.count("}")
+        assert text.count("not in the vocabulary") == 1 and text.count("{") == text.count("}")
         assert "underline" not in tikz_picture(replace(trace, unknown=()))
 
 

@@ -102,7 +102,7 @@ def what_if(page: Page) -> bytes:
     """A position is hidden."""
     view(page, "What if")
     page.get_by_role("group", name=re.compile("^Symbols of the source")).get_by_role("button").nth(1).click()
-    page.get_by_role("button", name="Hide from attention").click()
+    page.get_by_role("button", name="Mask in attention").click()
     expect(page.locator(".sentence")).to_contain_text("Hiding", timeout=60_000)
     return page.screenshot()
 
@@ -122,7 +122,7 @@ def compare(page: Page) -> bytes:
 
 def space(page: Page) -> bytes:
     """The way of an example."""
-    view(page, "Space")
+    view(page, "States")
     return panel(page, "States").screenshot()
 
 
@@ -131,7 +131,7 @@ def film(page: Page) -> bytes:
     view(page, "Training")
     for _ in range(3):
         page.get_by_role("slider", name="Validation").press("ArrowLeft")
-    return panel(page, "Film").screenshot()
+    return panel(page, "Training snapshots").screenshot()
 
 
 def tags(page: Page) -> bytes:

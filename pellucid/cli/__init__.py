@@ -18,6 +18,7 @@ from typing import TextIO, cast
 
 from pellucid.cli.messages import format_warnings_as_messages, make_optional, redirect_to_devnull, say
 from pellucid.errors import InputError, nearest, quote
+from pellucid.files import reason
 from pellucid.version import __version__
 
 SUBCOMMANDS = {
@@ -105,7 +106,7 @@ def _run_with_exit_code(given: list[str]) -> int:
     except OSError as error:
         _abandon_stdout()
         where = f" {error.filename}" if error.filename else ""
-        return _report_error(f"system error{where}: {(error.strerror or str(error)).lower()}")
+        return _report_error(f"system error{where}: {reason(error)}")
     except RuntimeError as error:
         if not any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory")):
             raise

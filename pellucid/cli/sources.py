@@ -11,8 +11,8 @@ from pellucid.cli.messages import say
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import BadLine, Example, Input
 from pellucid.data.headers import of_another_file
-from pellucid.data.lines import ArrivingLines, RecordError, decoded, file_lines, without_end
-from pellucid.decoding.streaming import chunked, sources_at_once
+from pellucid.data.lines import ArrivingLines, RecordError, file_lines, line_text
+from pellucid.decoding.streaming import PartSize, characters_of, chunked
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
 
@@ -59,7 +59,7 @@ class PrefixFile:
 def _decode_line(line: bytes, path: Path, number: int) -> str:
     """Return a line as text; `DataError` if it is not valid."""
     try:
-        return without_end(decoded(line))
+        return line_text(line)
     except RecordError as error:
         raise DataError(f"{path}:{number}: {error}") from error
 
@@ -173,19 +173,24 @@ def read_chunks(
     Yields:
         Lists of examples and bad lines.
     """
-    (read, parse), most, data = how, sources_at_once(outputs), of_another_file(trained, known.header)
+    (read, parse), size, data = how, PartSize(outputs), of_another_file(trained, known.header)
     if str(file) != "-":
-        yield from chunked(read(file, data, known), most)
+        yield from chunked(read(file, data, known), outputs, _characters)
         return
     arriving = standard_input()
     chunk = []
     for item in parse(arriving, STANDARD_INPUT, data, known):
         chunk.append(item)
-        if len(chunk) == most or not arriving.waiting:
+        if size.is_filled_by(_characters(item)) or not arriving.waiting:
             yield chunk
-            chunk = []
+            chunk, size = [], PartSize(outputs)
     if chunk:
         yield chunk
+
+
+def _characters(item: InputLine) -> int:
+    """Return the number of characters of an example; 0 for a bad line."""
+    return characters_of(item) if isinstance(item, Example) else 0
 
 
 def first_bad_line(items: Sequence[InputLine]) -> int | None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, lru_cache
 from typing import Any, Literal
 
+from pellucid.errors import abbreviate_reason
+
 Computation = Literal[
     "recurrence",  # recurrent cells over whole sequences
     "keys",  # of attention, projected from a memory
@@ -172,7 +174,6 @@ def compiles(warm_up: Callable[[], None], otherwise: str) -> bool:
     try:
         warm_up()
     except Exception as error:  # whatever a compiler may meet on a machine nobody has seen
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        warnings.warn(f"{otherwise}, slower: {reason[0]}", stacklevel=3)
+        warnings.warn(f"{otherwise}, slower: {abbreviate_reason(error)}", stacklevel=3)
         return False
     return True

@@ -66,7 +66,7 @@ def test_two_runs_stand_side_by_side(opened: Open, address: str) -> None:
     (rival,) = contents().compared_runs
     assert judged == list(rival.outcomes or ()) and sum(judged) == contents().num_examples > len(contents().examples)
     own = panel(page, "Paired outcomes")
-    expect(own).to_contain_text(f"both right ({sum(item.exact or False for item in contents().examples)} shown)")
+    expect(own).to_contain_text(f"both correct ({sum(item.exact or False for item in contents().examples)} shown)")
     expect(own).to_contain_text("the outputs differ on 0; on 0 of them one run alone is right")
     expect(own).to_contain_text("a split of these 0 at least as uneven")
     expect(own.get_by_role("row", name="exact match")).to_contain_text(f"{rival.scores[0].value:.2f} %")
@@ -75,7 +75,7 @@ def test_two_runs_stand_side_by_side(opened: Open, address: str) -> None:
     wins.first.click()
     page.get_by_role("button", name=re.compile("^Open these")).click()
     expect(page.get_by_role("listbox")).to_be_focused()
-    assert page.locator(".only").inner_text().endswith("both right")
+    assert page.locator(".only").inner_text().endswith("both correct")
 
 
 def test_of_a_wrong_output_the_wrong_symbols_alone_are_marked(opened: Open, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_steps_of_two_outputs_pair_by_what_was_written(opened: Open, tmp_path: P
     ]
     page = compared(opened, tmp_path, items[:1], items[1:])
     apart, other = panel(page, "Difference"), panel(page, "rival")
-    expect(apart.locator(".more")).to_contain_text("; 1 step that only one of them wrote is left out")
+    expect(apart.locator(".more")).to_contain_text("; 1 step that only one output has is omitted")
     expect(apart).to_contain_text("maximum 0.75")
     expect(apart.locator("svg .symbol, svg text").filter(has_text="B/X")).to_have_count(1)
     apart.get_by_role("application").focus()
@@ -130,7 +130,7 @@ def test_what_is_saved_of_the_difference_names_both_runs_and_what_is_left_out(op
     ]
     page = compared(opened, tmp_path, items[:1], items[1:])
     expect(panel(page, "Difference").locator("canvas")).to_be_visible()
-    told = "rival less run, reading “ab”: “AXC” less “AB”; 1 step that only one of them wrote is left out"
+    told = "rival − run, reading “ab”: “AXC” − “AB”; 1 step that only one output has is omitted"
     picture = saved(page, "Difference", "SVG", tmp_path)
     assert f"<title>{told}</title>" in picture.decode("utf-8") and told in " ".join(drawn(picture))
     assert json.loads(saved(page, "Difference", "JSON", tmp_path))["title"] == told
@@ -148,9 +148,9 @@ def test_who_wins_where_is_saved_with_the_counts_of_the_file(opened: Open, tmp_p
     expect(panel(page, "Paired outcomes")).to_contain_text(said)
     told = json.loads(saved(page, "Paired outcomes", "JSON", tmp_path))
     assert told["runs"] == ["run", "rival"] and told["examples"] == 450 and told["differing"] == 28
-    assert told["outcomes"] == {"both right": 372, "only run right": 14, "only rival right": 10, "both wrong": 54}
+    assert told["outcomes"] == {"both correct": 372, "only run correct": 14, "only rival correct": 10, "both wrong": 54}
     assert 0.5 < told["p"] < 0.6 and len(told["scores"][0]) == len(told["scores"][1]) > 0
-    (one,) = told["examples shown here"]["only rival right"]
+    (one,) = told["shown examples"]["only rival correct"]
     assert one["source"] == "ab" and one["outputs"] == ["A", "AB"]
     texts = drawn(saved(page, "Paired outcomes", "SVG", tmp_path))
     rate = contents().compared_runs[0].scores[0]

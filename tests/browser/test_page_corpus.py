@@ -48,7 +48,7 @@ def test_the_shortest_and_the_longest_sources_are_named(opened: Open, tmp_path: 
     page = opened((tmp_path / "page.html").as_uri())
     page.set_viewport_size({"width": width, "height": 900})
     tab(page, "Corpus")
-    drawn = panel(page, "Accuracy by length").get_by_role("slider")
+    drawn = panel(page, "Accuracy by source length").get_by_role("slider")
     own = drawn.bounding_box()
     for label in (labels[0], labels[-1]):
         box = drawn.get_by_text(label, exact=True).bounding_box()
@@ -58,7 +58,10 @@ def test_the_shortest_and_the_longest_sources_are_named(opened: Open, tmp_path: 
 def test_a_mark_of_a_chart_opens_the_examples_behind_it(opened: Open, file: str) -> None:
     corpus = contents().corpus
     assert corpus is not None
-    for title, groups in {"Accuracy by position": corpus.positions, "Accuracy by length": corpus.lengths}.items():
+    for title, groups in {
+        "Accuracy by target position": corpus.positions,
+        "Accuracy by source length": corpus.lengths,
+    }.items():
         page = opened(file)
         tab(page, "Corpus")
         chart = panel(page, title).get_by_role("slider")
@@ -184,7 +187,7 @@ def test_the_film_goes_through_the_snapshots_of_the_training(opened: Open, file:
     assert training is not None and len(training.frames) > 2
     page = opened(file)
     tab(page, "Training")
-    film, scrub = panel(page, "Film"), page.get_by_role("slider", name="Validation")
+    film, scrub = panel(page, "Training snapshots"), page.get_by_role("slider", name="Validation")
     expect(film).to_contain_text(f"{len(training.frames)} of {len(training.frames)}")
     scrub.focus()
     pictures = set[str]()
@@ -194,12 +197,12 @@ def test_the_film_goes_through_the_snapshots_of_the_training(opened: Open, file:
         pictures.add(film.locator("canvas").evaluate("canvas => canvas.toDataURL()"))
         page.keyboard.press("ArrowLeft")
     assert len(pictures) > 1
-    says_its_cell(page, "Film")
+    says_its_cell(page, "Training snapshots")
     scrub.focus()
     before = film.locator("figure circle").first.get_attribute("cx")
     page.keyboard.press("ArrowRight")
     expect(film.locator("figure circle").first).not_to_have_attribute("cx", before or "")
-    for name in ("Save film", "Save source plane", "Save target plane"):
+    for name in ("Save animation", "Save source embeddings", "Save target embeddings"):
         with page.expect_download() as download:
             film.get_by_role("button", name=name).click()
         download.value.save_as(tmp_path / name)
@@ -219,7 +222,7 @@ def test_a_film_of_small_weights_is_saved_as_it_is_seen(opened: Open, tmp_path: 
     )
     page = opened((tmp_path / "page.html").as_uri())
     tab(page, "Training")
-    film = panel(page, "Film")
+    film = panel(page, "Training snapshots")
     expect(film).to_contain_text("scaled by row")
     with page.expect_download() as download:
         film.get_by_role("button", name="Save frame").click()
@@ -240,10 +243,10 @@ def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> No
         page = opened(address)
         tab(page, "Training")
         state = page.locator(".state")
-        newest = page.get_by_role("button", name="Show the newest")
-        said = re.compile("interrupted after [0-9]+ of [0-9]+ updates; the same command goes on from there")
+        newest = page.get_by_role("button", name="Load the newest checkpoint")
+        said = re.compile("interrupted after [0-9]+ of [0-9]+ updates; the same command resumes it")
         expect(state).to_contain_text(said)
-        expect(page.locator("header .name")).to_contain_text("This page shows the model of update")
+        expect(page.locator("header .name")).to_contain_text("This page shows the checkpoint of update")
         with locked(folder):
             expect(state).to_contain_text("Training:")
         expect(newest).to_have_count(0)
@@ -255,10 +258,10 @@ def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> No
         expect(state).to_contain_text("Training is over", timeout=60_000)
         trainer.join(60)
         assert len(read_snapshots(folder)) > frames
-        expect(panel(page, "Film").locator(".reel")).to_contain_text(f"of {len(read_snapshots(folder))}")
+        expect(panel(page, "Training snapshots").locator(".reel")).to_contain_text(f"of {len(read_snapshots(folder))}")
         assert asked == []  # one stream, opened before: nothing is fetched twice
         newest.click()
-        expect(page.locator("header .name")).not_to_contain_text("This page shows the model of update")
+        expect(page.locator("header .name")).not_to_contain_text("This page shows the checkpoint of update")
         expect(state).to_contain_text("Training is over")
 
 
@@ -279,10 +282,10 @@ def test_a_training_is_seen_from_before_its_first_record(opened: Open, tmp_path:
         shutil.copytree(whole / "snapshots", folder / "snapshots")
         shutil.copy(whole / "log.jsonl", folder)
         expect(panel(page, "Loss")).to_be_visible()
-        expect(panel(page, "Film").locator(".reel")).to_contain_text("of 2")
+        expect(panel(page, "Training snapshots").locator(".reel")).to_contain_text("of 2")
         page.reload()
         tab(page, "Training")
-        expect(panel(page, "Film").locator(".reel")).to_contain_text("of 2")
+        expect(panel(page, "Training snapshots").locator(".reel")).to_contain_text("of 2")
         page.close()  # before the service that it listens to
 
 
@@ -292,7 +295,7 @@ def test_the_first_model_is_loaded_when_it_comes(opened: Open, tmp_path: Path) -
     with background_server(create_app(waiting(folder), lambda: waiting(folder))) as address, locked(folder):
         one, other = opened(address), opened(address)
         expect(one.locator("h1")).to_have_text("run on dev.tsv")
-        for name in ("Beam", "What if", "Space", "Examples"):
+        for name in ("Beam", "What if", "States", "Examples"):
             tab(one, name)
             expect(one.locator("main")).to_contain_text("No model yet: it comes with the first validation")
             expect(one.locator("main")).to_contain_text("the examples of dev.tsv")
@@ -303,7 +306,7 @@ def test_the_first_model_is_loaded_when_it_comes(opened: Open, tmp_path: Path) -
         expect(listed(one).first).to_be_visible()
         expect(one.locator("header .name")).not_to_contain_text("No model yet")
         expect(other.get_by_role("tab", name="Training")).to_have_attribute("aria-selected", "true")
-        expect(panel(other, "Film").locator(".reel")).to_contain_text("of 2")
+        expect(panel(other, "Training snapshots").locator(".reel")).to_contain_text("of 2")
         validated = [line for line in read_log(folder) if line["event"] == "validated"]
         lines = (folder / "log.jsonl").read_text("utf-8")
         later = {**validated[-1], "update": 99_999, "best": True}

@@ -87,7 +87,7 @@ def test_a_touch_holds_a_symbol(opened: Open, address: str) -> None:
     symbol = panel(page, "Links").locator("text").last.bounding_box()
     assert symbol is not None
     page.mouse.click(symbol["x"] + symbol["width"] / 2, symbol["y"] + symbol["height"] / 2)
-    expect(panel(page, "Links").get_by_role("button", name="held: let go")).to_be_visible()
+    expect(panel(page, "Links").get_by_role("button", name="unlock")).to_be_visible()
 
 
 def test_the_steps_tell_probability_entropy_and_what_else_was_likely(opened: Open, address: str) -> None:
@@ -154,14 +154,14 @@ def test_typing_a_source_answers_while_one_types(opened: Open, address: str) -> 
 
 def test_the_list_is_sorted_filtered_and_walked_through(opened: Open, address: str) -> None:
     page = opened(address)
-    page.get_by_label("Right or wrong").select_option("wrong")
+    page.get_by_label("Correctness").select_option("wrong")
     expect(page.locator(".filters [role=status]")).to_contain_text(f"{sum(not item.exact for item in items())} of")
     assert texts(page) == [item.text for item in items() if not item.exact][: len(texts(page))]
-    page.get_by_label("Right or wrong").select_option("all")
+    page.get_by_label("Correctness").select_option("all")
     page.get_by_label("Order").select_option("length")
     lengths = [len(text) for text in texts(page)]
     assert lengths == sorted(lengths)
-    page.get_by_role("button", name="Least first").click()
+    page.get_by_role("button", name="Ascending").click()
     lengths = [len(text) for text in texts(page)]
     assert lengths == sorted(lengths, reverse=True)
     page.get_by_role("searchbox", name="Regular expression").fill("^(one|two)")
@@ -172,10 +172,10 @@ def test_the_list_is_sorted_filtered_and_walked_through(opened: Open, address: s
 
 def test_filters_say_where_their_bounds_cross_and_what_they_hide(opened: Open, file: str) -> None:
     page = opened(file)
-    page.get_by_label("Least length").fill("9")
-    page.get_by_label("Greatest length").fill("5")
+    page.get_by_label("Minimum length").fill("9")
+    page.get_by_label("Maximum length").fill("5")
     told = page.locator(".filters [role=status]")
-    expect(told).to_contain_text("; the least is above the greatest; the one shown is not among them")
+    expect(told).to_contain_text("; the least is above the greatest; the shown example is not listed")
     page.get_by_role("button", name="Show all").click()
     expect(told).not_to_contain_text(";")
 
@@ -231,11 +231,15 @@ def test_the_beam_tells_what_became_of_the_output_that_was_wanted(opened: Open, 
     tab(page, "Beam")
     said = panel(page, "Beam").get_by_text("The expected output")
     fate = (
-        "is here too" if len(shared) == len(wanted) else "pruned" if beam.fates[shared[-1]] == "pruned" else "left the"
+        "is in the beam too"
+        if len(shared) == len(wanted)
+        else "pruned"
+        if beam.fates[shared[-1]] == "pruned"
+        else "left the"
     )
     expect(said).to_contain_text(fate)
     # The end of an output is one node more.
-    expect(panel(page, "Beam").locator("path.expected")).to_have_count(len(shared) + (fate == "is here too"))
+    expect(panel(page, "Beam").locator("path.expected")).to_have_count(len(shared) + (fate == "is in the beam too"))
     expect(panel(page, "Beam").locator(f"g[data-node='{shared[0]}'] path.expected")).to_have_count(1)
     right = next(at for at, item in enumerate(items()) if item.exact and item.traces[0].lattice)
     page = opened(f"{at(address, right)}&tab=beam")
@@ -267,7 +271,7 @@ def test_the_keyboard_alone_goes_from_an_example_to_its_matrix_to_a_what_if(open
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(panel(page, "Matrix").locator("[aria-live]")).to_contain_text("Step 2 writes")
-    expect(panel(page, "Matrix").get_by_role("button", name="held: let go")).to_be_visible()
+    expect(panel(page, "Matrix").get_by_role("button", name="unlock")).to_be_visible()
     page.keyboard.press("Escape")
     says_its_cell(page, "Matrix")
     page.get_by_role("tab", name="Examples").focus()
@@ -298,7 +302,7 @@ def test_the_weights_are_a_table_too_and_every_picture_has_a_name(opened: Open, 
         len(trace.source) * len(trace.target)
     )
     unnamed = "all => all.filter(each => !each.getAttribute('aria-label') && !each.closest('[aria-hidden]')).length"
-    for title in ("Examples", "Beam", "What if", "Corpus", "Space", "Training"):
+    for title in ("Examples", "Beam", "What if", "Corpus", "States", "Training"):
         tab(page, title)
         assert page.locator("svg[role], [role=application]").evaluate_all(unnamed) == 0
 

@@ -53,7 +53,7 @@ def trace_text() -> str:
 
 def test_the_plane_of_states_has_words_at_its_axes_when_it_is_saved(opened: Open, file: str, tmp_path: Path) -> None:
     page = opened(file)
-    tab(page, "Space")
+    tab(page, "States")
     words = drawn(saved(page, "States", "SVG", tmp_path))
     assert words[0].startswith("States of the encoder")
     assert sum("principal component, " in each and each.endswith("of the variance →") for each in words) == 1
@@ -69,8 +69,8 @@ def test_a_saved_chart_keeps_the_names_of_its_lines(opened: Open, file: str, tmp
 
 def test_states_are_no_wider_than_paper(opened: Open, file: str) -> None:
     page = opened(file)
-    tab(page, "Space")
-    strip = panel(page, "State by state").locator(".strip").first
+    tab(page, "States")
+    strip = panel(page, "State values").locator(".strip").first
     expect(strip).to_be_visible()
     page.emulate_media(media="print")
     expect(strip).to_have_css("max-width", "100%")
@@ -90,8 +90,8 @@ def test_the_page_saves_itself_and_opens_again(opened: Open, address: str, tmp_p
     tab(again, "What if")
     expect(again.locator("#view")).to_contain_text("this page is a file")
     # Nobody can be asked there: what a file holds came along.
-    tab(again, "Space")
-    expect(panel(again, "State by state").locator("canvas").first).to_be_visible()
+    tab(again, "States")
+    expect(panel(again, "State values").locator("canvas").first).to_be_visible()
     expect(panel(again, "Nearest states").locator("ol li").first).to_be_visible()
 
 

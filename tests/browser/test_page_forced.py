@@ -39,7 +39,15 @@ def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
     expect(became.locator(".caption")).to_contain_text("along its own prefix")
     assert panel(page, "Difference").locator("canvas").evaluate(SHADES) > 1
     head, *lines = table(saved(page, "Result", "CSV", tmp_path))
-    assert head == ["step", "before", "after", "p before", "p after, along its own output", "KL in bits", "given after"]
+    assert head == [
+        "step",
+        "before",
+        "after",
+        "p before",
+        "p after, along its own output",
+        "KL in bits",
+        "forced after",
+    ]
     assert [line[6] for line in lines] == ["symbol", *[""] * (len(lines) - 1)]
     assert [line[2] for line in lines[: len(after)]] == after and [line[1] for line in lines[: len(before)]] == before
     assert float(lines[0][4]) < float(lines[0][3]) and float(lines[0][5]) == 0 < float(lines[1][5])
@@ -48,7 +56,7 @@ def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
     page.get_by_role("button", name="Uniform").click()
     page.get_by_role("group", name="Symbols of the source").get_by_role("button").last.click()
     with page.expect_response("**/api/what-if"):
-        page.get_by_role("button", name="Hide from attention").click()
+        page.get_by_role("button", name="Mask in attention").click()
     expect(page.locator(SENTENCE)).to_contain_text("Hiding")
     given = [line[6] for line in table(saved(page, "Result", "CSV", tmp_path))]
     assert given[1] == "symbol and attention"
@@ -76,7 +84,7 @@ def test_a_beginning_that_cannot_be_written_is_told_and_is_no_error(opened: Open
     what_if(page)
     page.get_by_role("textbox", name="begin with").fill("☃")
     expect(page.locator(f"{SENTENCE} .wrong")).to_have_text(re.compile("^begin with: the model never writes"))
-    expect(page.locator(SENTENCE)).to_contain_text("Below stands the former answer.")
+    expect(page.locator(SENTENCE)).to_contain_text("The previous result is shown below.")
     # What is left of the former answer looks like it, and is not saved as another one.
     expect(page.get_by_role("button", name="Save …")).to_have_count(0)
     for left in ("table", ".steps", ".after b", "[role=slider]"):
@@ -96,7 +104,7 @@ def test_of_a_new_output_what_changed_alone_is_marked_and_whether_it_is_right_is
     page = opened(f"{address}#example={digits_shown(beam=3).contents.examples.index(item)}")
     what_if(page)
     output = panel(page, "Output")
-    expect(output.locator(".after")).to_contain_text("✓ right")
+    expect(output.locator(".after")).to_contain_text("✓ correct")
     expect(output.locator(".missed")).to_have_count(0)
     page.get_by_role("textbox", name="begin with").fill("8" if item.traces[0].output.startswith("7") else "7")
     expect(output.locator(".after")).to_contain_text(f"✗ “{item.references[0]}” was expected")

@@ -201,7 +201,7 @@ def test_of_a_thousand_symbols_the_last_is_numbered_and_the_rest_is_found(opened
         boxes = sorted(map(tuple, numbers.evaluate_all(BOXES)))
         beside = itertools.pairwise(boxes)
         assert not [pair for pair in beside if pair[0][0] == pair[1][0] and pair[0][1] + pair[0][2] > pair[1][1]]
-    tab(page, "Space")
+    tab(page, "States")
     states = panel(page, "States")
     assert len(states.locator("p").first.inner_text()) < 300
     assert states.locator("svg text").count() < 20

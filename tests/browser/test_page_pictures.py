@@ -41,7 +41,7 @@ def test_every_view_of_every_kind_of_run(
     page.goto(f"{addresses[kind]}#example={wrong}")
     expect(page.locator("#view")).to_be_visible()
     titles = page.get_by_role("tab").all_inner_texts()
-    assert {"Examples", "Beam", "What if", "Corpus", "Space", "Training", "About"} <= set(titles)
+    assert {"Examples", "Beam", "What if", "Corpus", "States", "Training", "About"} <= set(titles)
     for title in titles:
         tab(page, title)
         settled(page, title)

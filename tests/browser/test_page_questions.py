@@ -67,15 +67,15 @@ def test_a_changed_source_is_answered_beside_the_old_one(opened: Open, language:
     page = opened(language)
     what_if(page)
     page.get_by_role("group", name="Symbols of the source").get_by_role("button").first.click()
-    page.get_by_role("button", name="Hide from attention").click()
-    expect(page.locator(SENTENCE)).to_contain_text("Hiding position 1")
+    page.get_by_role("button", name="Mask in attention").click()
+    expect(page.locator(SENTENCE)).to_contain_text("Masking position 1")
     assert panel(page, "Difference").locator("canvas").evaluate(SHADES) > 1
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
     page.get_by_role("textbox", name="Symbol", exact=True).fill("z")
     page.get_by_role("button", name="Replace", exact=True).click()
     expect(page.locator(SENTENCE)).to_contain_text("Reading “z")
-    page.get_by_role("button", name="Swap with the next").click()
+    page.get_by_role("button", name="Swap with next").click()
     page.get_by_role("button", name="Reset").click()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(panel(page, "Difference")).to_contain_text("different lengths")
@@ -135,7 +135,7 @@ def test_attention_is_given_step_after_step_and_taken_back_one_by_one(opened: Op
     page = opened(f"{address}#example={place}")
     what_if(page)
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
-    given = page.get_by_role("group", name="Attention given").get_by_role("button")
+    given = page.get_by_role("group", name="Attention set").get_by_role("button")
     lengths = [steps.count()]
     for count, row in enumerate(rows, start=1):
         page.get_by_role("button", name=re.compile(f"^step {row.step + 1}(, attention given)?$")).click()
@@ -189,17 +189,17 @@ def test_erasure_and_gradient_stand_beside_attention(opened: Open, language: str
 
 def test_states_gates_and_neighbors_are_shown_when_asked_for(opened: Open, language: str) -> None:
     page = opened(language)
-    tab(page, "Space")
+    tab(page, "States")
     page.get_by_role("button", name="Show states").click()
-    strips = panel(page, "State by state").get_by_role("application")
+    strips = panel(page, "State values").get_by_role("application")
     expect(strips).to_have_count(2)
     page.get_by_role("button", name="Show gates").click()
-    expect(panel(page, "State by state")).to_contain_text("update")
+    expect(panel(page, "State values")).to_contain_text("update")
     assert strips.count() > 2
     page.get_by_role("button", name="Find").click()
     near = panel(page, "Nearest states")
     expect(near.locator("ol li")).to_have_count(20)
-    expect(near).to_contain_text("what follows them")
+    expect(near).to_contain_text("next symbols")
     expect(near.locator(".caption")).to_contain_text("states of the file")
     near.get_by_role("button", name="Encoder").click()
     expect(near).to_contain_text("Like the encoder’s state")
@@ -207,9 +207,9 @@ def test_states_gates_and_neighbors_are_shown_when_asked_for(opened: Open, langu
 
 def test_the_way_of_an_example_goes_through_the_states_of_the_corpus(opened: Open, language: str) -> None:
     page = opened(language)
-    tab(page, "Space")
+    tab(page, "States")
     own = panel(page, "States")
-    way = page.get_by_role("button", name="Show this example’s way")
+    way = page.get_by_role("button", name="Show the states of this example")
     if way.is_visible():
         way.click()
     expect(own.locator("circle.mine").first).to_be_visible()

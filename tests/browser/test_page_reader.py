@@ -31,13 +31,13 @@ def test_the_page_opens_on_what_is_wrong_and_says_so(opened: Open, file: str) ->
           - tab "What if"
           - tab "Corpus"
           - tab "Compare"
-          - tab "Space"
+          - tab "States"
           - tab "Training"
           - tab "About"
         - tabpanel "Examples":
           - searchbox "Regular expression in source, output or reference"
           - combobox "Order"
-          - combobox "Right or wrong"
+          - combobox "Correctness"
           - status
           - listbox /Examples/:
             - 'option "{errors}: {first.text}, output {first.traces[0].output}" [selected]'
@@ -89,10 +89,10 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
         "Corpus": """
             - region "Scores":
               - table
-            - region "Accuracy by position":
-              - slider /Accuracy by position; arrows move along it/
-            - region "Accuracy by length":
-              - slider /Accuracy by length/
+            - region "Accuracy by target position":
+              - slider /Accuracy by target position; arrow keys move along it/
+            - region "Accuracy by source length":
+              - slider /Accuracy by source length/
             - region "Confusions":
               - checkbox "as a list"
             - region "Attention statistics":
@@ -110,8 +110,8 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
         "Training": """
             - status: /Training is over/
             - region "Loss":
-              - slider /Loss; arrows move along it/
-            - region "Film":
+              - slider /Loss; arrow keys move along it/
+            - region "Training snapshots":
               - button "Play"
               - slider "Validation"
               - paragraph:
@@ -172,7 +172,7 @@ def test_what_is_pressed_and_gone_leaves_the_focus_near(opened: Open, address: s
         picture.focus()
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Enter")
-        panel(page, title).get_by_role("button", name="held: let go").click()
+        panel(page, title).get_by_role("button", name="unlock").click()
         expect(picture).to_be_focused()
     page.get_by_role("button", name=re.compile("^Force ")).first.click()
     expect(page.get_by_role("tab", name="What if")).to_be_focused()

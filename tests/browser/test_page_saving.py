@@ -33,14 +33,14 @@ MAP = (*PICTURE, "TikZ")
 Views = Mapping[str, Mapping[str, Sequence[str]]]
 """Of each view the panels, and of each panel the forms."""
 
-TRAINING = {"Loss": PICTURE, "Scores": PICTURE, "Film": MAP}
+TRAINING = {"Loss": PICTURE, "Scores": PICTURE, "Training snapshots": MAP}
 WRITTEN: Views = {
     "Examples": {"Links": MAP, "Steps": PICTURE, "Matrix": MAP},
     "Beam": {"Beam": PICTURE, "Attention": MAP},
     "Corpus": {
         "Scores": NUMBERS,
-        "Accuracy by position": PICTURE,
-        "Accuracy by length": PICTURE,
+        "Accuracy by target position": PICTURE,
+        "Accuracy by source length": PICTURE,
         "Confusions": MAP,
         "Attention statistics": MAP,
     },
@@ -58,7 +58,7 @@ ASKED: Views = {
         "After": MAP,
         "Difference": MAP,
     },
-    "Space": {"States": PICTURE, "State by state": PICTURE, "Nearest states": PICTURE},
+    "States": {"States": PICTURE, "State values": PICTURE, "Nearest states": PICTURE},
 }
 ANSWERED: Mapping[Task, Views] = {
     "tag": {
@@ -66,12 +66,12 @@ ANSWERED: Mapping[Task, Views] = {
         "What if": {"Source": NONE, "Output": NONE, "Result": PICTURE, "Before": PICTURE, "After": PICTURE},
         "Corpus": {
             "Scores": NUMBERS,
-            "Accuracy by position": PICTURE,
-            "Accuracy by length": PICTURE,
+            "Accuracy by target position": PICTURE,
+            "Accuracy by source length": PICTURE,
             "Confusions": MAP,
         },
         "Compare": {"Paired outcomes": PICTURE, "tag": PICTURE, "rival": PICTURE},
-        "Training": {**TRAINING, "Film": PICTURE},
+        "Training": {**TRAINING, "Training snapshots": PICTURE},
     },
     "classify": {"Examples": {"Class": PICTURE, "Attention over the source": MAP, "Weights": MAP}},
     "point": {"Examples": {"Position": PICTURE, "Attention over the source": MAP, "Weights": MAP}},
@@ -132,7 +132,7 @@ def test_every_panel_of_a_run_is_saved_in_every_form(
     opened: Open, address: str, file: str, kind: str, tmp_path: Path
 ) -> None:
     page = opened(f"{address if kind == 'served' else file}#example=0")
-    views = WRITTEN if kind == "served" else {**WRITTEN, "Space": ASKED["Space"]}
+    views = WRITTEN if kind == "served" else {**WRITTEN, "States": ASKED["States"]}
     files = everything(page, views, tmp_path)
     corpus, trace = contents().corpus, contents().examples[0].traces[0]
     assert corpus is not None
@@ -151,8 +151,8 @@ def test_every_panel_of_a_run_is_saved_in_every_form(
         assert kept.target == tuple(trace.target) and kept.text == contents().examples[0].text
         np.testing.assert_allclose(kept.attention, decode_array(trace.attention), atol=1e-6)
     assert_a_map(files["Compare"]["Difference"], len(trace.target), len(trace.source))
-    assert {"both right", "both wrong"} < set(drawn(files["Compare"]["Paired outcomes"]["SVG"]))
-    assert len(json.loads(files["Training"]["Film"]["JSON"])["frames"]) > 1
+    assert {"both correct", "both wrong"} < set(drawn(files["Compare"]["Paired outcomes"]["SVG"]))
+    assert len(json.loads(files["Training"]["Training snapshots"]["JSON"])["frames"]) > 1
 
 
 def assert_a_map(files: dict[str, bytes], rows: int, columns: int) -> None:
@@ -179,20 +179,20 @@ def test_what_a_model_is_asked_for_is_saved_too(opened: Open, address: str, tmp_
     for title, rows in (("Difference", len(trace.target)), ("Before", len(trace.target)), ("Attention of step 1", 1)):
         assert_a_map(asked[title], rows, len(trace.source))
     assert re.search(r"\\fill\[less!", asked["Difference"]["TikZ"].decode("utf-8"))
-    tab(page, "Space")
+    tab(page, "States")
     page.get_by_role("button", name="Show states").click()
     page.get_by_role("button", name="Show gates").click()
-    expect(panel(page, "State by state")).to_contain_text("update")
+    expect(panel(page, "State values")).to_contain_text("update")
     page.get_by_role("button", name="Find").click()
     expect(panel(page, "Nearest states").locator("ol li")).to_have_count(20)
-    states = taken(page, "Space", ASKED["Space"], tmp_path)
-    assert_states(states["State by state"], len(trace.source), len(trace.target))
+    states = taken(page, "States", ASKED["States"], tmp_path)
+    assert_states(states["State values"], len(trace.source), len(trace.target))
     near = drawn(states["Nearest states"]["SVG"])
     assert json.loads(states["Nearest states"]["JSON"])["title"].startswith("Nearest to the decoder’s state at step ")
-    assert table(states["Nearest states"]["CSV"])[0] == ["cosine", "nearest", "following", "line of the file"]
-    encoder = json.loads(states["State by state"]["JSON"])["encoder"]
+    assert table(states["Nearest states"]["CSV"])[0] == ["cosine", "nearest", "next symbol", "line"]
+    encoder = json.loads(states["State values"]["JSON"])["encoder"]
     assert len(encoder) == len(trace.source) and all(isinstance(each, float) for each in encoder[0])
-    assert "What follows them" in near and any(text.startswith("Nearest to the decoder’s state") for text in near)
+    assert "Next symbols" in near and any(text.startswith("Nearest to the decoder’s state") for text in near)
 
 
 def assert_states(files: dict[str, bytes], source: int, target: int) -> None:

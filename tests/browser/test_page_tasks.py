@@ -17,7 +17,7 @@ from pellucid.viewer.page_contents import PageData, assemble_page
 from pellucid.viewer.schema import PageExample
 from pellucid.viewer.server import background_server, create_app
 
-ELSEWHERE = ("Beam", "Space")
+ELSEWHERE = ("Beam", "States")
 """Views of what only search gives."""
 
 
@@ -53,7 +53,7 @@ def edit_the_source(page: Page) -> None:
     tab(page, "What if")
     expect(page.locator(".sentence")).to_contain_text("Edit the source.")
     page.get_by_role("group", name="Symbols of the source").get_by_role("button").first.click()
-    for absent in ("Hide from attention", "Uniform"):
+    for absent in ("Mask in attention", "Uniform"):
         expect(page.get_by_role("button", name=absent)).to_have_count(0)
     expect(page.get_by_text("begin with")).to_have_count(0)
     page.get_by_role("textbox", name="Symbol", exact=True).fill("c")
@@ -84,7 +84,7 @@ def test_tags_stand_below_the_symbols_of_their_source(opened: Open) -> None:
         expect(panel(page, "Result")).to_contain_text("another number of symbols")
         expect(panel(page, "After").locator(".cell")).to_have_count(len(item.traces[0].source) - 1)
         tab(page, "Corpus")
-        expect(panel(page, "Accuracy by position")).not_to_contain_text("fewest edits")
+        expect(panel(page, "Accuracy by target position")).not_to_contain_text("fewest edits")
         expect(panel(page, "Confusions")).to_contain_text("by position")
         tab(page, "About")
         expect(page.get_by_text("state at its own position")).to_be_visible()
@@ -99,8 +99,8 @@ def test_a_class_stands_with_every_look_at_its_source(opened: Open) -> None:
         expect(panel(page, "Weights").locator("tbody th").last).to_have_text("2")
         edit_the_source(page)
         tab(page, "Corpus")
-        expect(panel(page, "Accuracy by length")).to_be_visible()
-        expect(panel(page, "Accuracy by position")).to_have_count(0)
+        expect(panel(page, "Accuracy by source length")).to_be_visible()
+        expect(panel(page, "Accuracy by target position")).to_have_count(0)
         tab(page, "Training")
         expect(panel(page, "Accuracy")).to_be_visible()
         expect(page.get_by_text("exact match")).to_have_count(0)

@@ -18,7 +18,7 @@ from pellucid.viewer.pages import trace_page as page_of
 from pellucid.viewer.server import background_server, create_app
 
 SENTENCE = ".sentence"
-NEVER = "never seen in training"
+NEVER = "not in the vocabulary"
 SMALL = """all => all.map(each => [each.textContent, each.getBoundingClientRect()])
     .filter(([, box]) => box.width > 0 && Math.min(box.width, box.height) < 24)
     .map(([text, box]) => [text, box.width, box.height])"""
@@ -61,7 +61,7 @@ def changed(page: Page) -> str:
     """A position is hidden, the output's beginning and a row of attention are given; what is said of it."""
     tab(page, "What if")
     page.get_by_role("group", name="Symbols of the source").get_by_role("button").nth(1).click()
-    page.get_by_role("button", name="Hide from attention").click()
+    page.get_by_role("button", name="Mask in attention").click()
     page.get_by_label("begin with").fill("9")
     page.get_by_role("button", name="Argmax only").click()
     expect(page.locator(SENTENCE)).to_contain_text("attend to position")
@@ -79,7 +79,7 @@ def test_an_address_holds_what_was_changed(opened: Open, address: str, file: str
     expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
     alone = opened(f"{file}#{page.url.partition('#')[2]}")
     expect(alone.get_by_role("tabpanel")).to_contain_text("this page is a file without one")
-    expect(alone.get_by_role("tabpanel")).to_contain_text("The address asks for one: reading “two ten” instead of")
+    expect(alone.get_by_role("tabpanel")).to_contain_text("Change in the link: reading “two ten” instead of")
     page.get_by_role("button", name="Reset").click()
     expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
     assert "edit=" not in page.url
@@ -245,7 +245,7 @@ def test_a_finger_holds_and_lets_go(browser: Browser, address: str) -> None:
     for title, y in (("Links", 40), ("Matrix", 60)):
         picture = panel(page, title).get_by_role("application")
         picture.tap(position={"x": 120, "y": y})
-        held = panel(page, title).get_by_role("button", name="held: let go")
+        held = panel(page, title).get_by_role("button", name="unlock")
         expect(held).to_be_visible()
         expect(panel(page, title).locator(".readout")).to_contain_text(re.compile("osition|Step"))
         held.tap()
@@ -271,15 +271,15 @@ def test_what_numbers_are_shares_of_is_said(opened: Open, address: str) -> None:
     several = next(item for item in digits_shown(beam=3).contents.examples if len(item.traces) > 1)
     expect(page.get_by_role("radio").first).to_contain_text("of these")
     expect(page.locator(".picked")).to_contain_text(f"the percentage is its share of these {len(several.traces)}")
-    for layer, said in {"occlusion": "embedding is set to zero", "gradient": "Gradient of ln p"}.items():
+    for layer, said in {"occlusion": "embedding is set to zero", "gradient": "Gradient of the log-probability"}.items():
         page.get_by_role("button", name=layer, exact=True).click()
         expect(page.locator(".layers + p")).to_contain_text(said)
     tab(page, "Compare")
     wins = page.get_by_role("group", name="Outcomes", exact=True)
-    expect(wins).to_contain_text("only run right")
-    expect(wins).to_contain_text("only rival right")
+    expect(wins).to_contain_text("only run correct")
+    expect(wins).to_contain_text("only rival correct")
     expect(panel(page, "Difference").locator(".caption")).to_contain_text("Red: more weight in rival")
-    expect(panel(page, "Difference")).to_contain_text("rival less run")
+    expect(panel(page, "Difference")).to_contain_text("rival − run")
     # Three maps that are read together stand at one height, where there is room for them beside each other.
     page.set_viewport_size({"width": 1600, "height": 900})
     tops = page.locator(".pair canvas").evaluate_all("all => all.map((one) => one.getBoundingClientRect().top)")

@@ -36,7 +36,7 @@ export const TABS: readonly Tab[] = [
   { name: "what-if", title: "What if", component: WhatIfTab, shown: run },
   { name: "corpus", title: "Corpus", component: CorpusTab, shown: (contents) => contents.corpus !== null },
   { name: "compare", title: "Compare", component: CompareTab, shown: (contents) => contents.compared_runs.length > 0 },
-  { name: "space", title: "Space", component: StatesTab, shown: spaced },
+  { name: "states", title: "States", component: StatesTab, shown: spaced },
   { name: "training", title: "Training", component: TrainingTab, shown: (contents) => contents.training !== null },
   { name: "about", title: "About", component: AboutTab, shown: (contents) => contents.card !== null },
 ];

@@ -62,23 +62,23 @@ describe("what was wrong", () => {
     const all = [["z", "w", 9], [null, "v", 2], ["y", null, 1], ["!", null, 4], ["q", "w", 7]].map(([expected, predicted, count]) => ({ expected, predicted, count, num_expected: 12, example_indices: [1] })) as ConfusionCount[];
     const kinds = repeatedConfusions(examples[1]!, examples[1]!.traces[0]!, all);
     expect(kinds.map((each) => describeConfusion(each, VIEWS.transduce!))).toEqual(["“w” for “z”: 9", "“v” for nothing: 2", "nothing for “!”: 4"]);
-    expect(kinds.map((each) => describeShownErrors(each, examples))).toEqual([1, 1, 1].map((times) => `, ${times} of them shown here`));
+    expect(kinds.map((each) => describeShownErrors(each, examples))).toEqual([1, 1, 1].map((times) => `, ${times} of them shown`));
     expect(describeShownErrors({ ...kinds[0]!, count: 1 }, examples)).toBe("");
     const twice = { expected: "y", predicted: null, count: 2, num_expected: 12, example_indices: [0] };
     const missed = { ...examples[1]!, edits: [edits[1]!, edits[1]!] };
     expect(describeShownErrors(twice, [missed])).toBe(", in 1 example");
-    expect(describeShownErrors({ ...twice, count: 5 }, [missed])).toBe(", 2 of them shown here, in 1 example");
-    expect(describeShownErrors({ ...kinds[0]!, example_indices: [] }, examples)).toBe(", none of them shown here");
-    expect(describeConfusionShare(kinds[0]!, examples, VIEWS.transduce!)).toBe("“w” for “z”: 9 of 12, 1 of them shown here");
+    expect(describeShownErrors({ ...twice, count: 5 }, [missed])).toBe(", 2 of them shown, in 1 example");
+    expect(describeShownErrors({ ...kinds[0]!, example_indices: [] }, examples)).toBe(", none of them shown");
+    expect(describeConfusionShare(kinds[0]!, examples, VIEWS.transduce!)).toBe("“w” for “z”: 9 of 12, 1 of them shown");
     expect(describeConfusionShare({ ...kinds[1]!, count: 1 }, examples, VIEWS.transduce!)).toBe("“v” for nothing: 1");
     expect(repeatedConfusions(examples[0]!, examples[0]!.traces[0]!, all)).toEqual([]);
     expect(repeatedConfusions(examples[1]!, examples[1]!.traces[0]!, [])).toEqual([]);
   });
   it("says it in words", () => {
     expect(describeResult(examples[0]!, ["x"])).toMatch(/^Correct/);
-    expect(describeResult(examples[2]!, ["q"])).toMatch(/no reference/);
+    expect(describeResult(examples[2]!, ["q"])).toMatch(/No reference/);
     expect(describeResult(examples[1]!, ["x", "w", "v"])).toBe(
-      "Wrong: “y” is missing before step 2; step 2 wrote “w” where “z” was expected; step 3 wrote an extra “v” before “!”; and 1 more.",
+      "Wrong: “y” is missing before step 2; step 2: “w” instead of “z”; step 3: extra “v” before “!”; and 1 more.",
     );
   });
 });
@@ -94,22 +94,22 @@ describe("a verdict of one error", () => {
     return [describeResult(made, target), explainError(made, ended)[1]];
   };
   const rows: [string, string, string, EditOperation[], string, string][] = [
-    ["extra first", "qxy", "xy", [extra(0), same(1, "x"), same(2, "y")], "step 1 wrote an extra “q” before “x”", "“x”, which was expected, had p = 0.14, place 2."],
-    ["extra last", "xyq", "xy", [same(0, "x"), same(1, "y"), extra(2)], "step 3 wrote an extra “q” before the end", "“⟨end⟩”, which was expected, had p = 0.05, place 3."],
-    ["repeated", "xxy", "xy", [same(0, "x"), extra(1), same(2, "y")], "step 2 wrote an extra “x” before “y”", "“y”, which was expected, was not among its 3 most probable."],
-    ["missing first", "y", "xy", [missing("x"), same(0, "y")], "“x” is missing before step 1", "“x”, which was expected, had p = 0.14, place 2."],
-    ["missing last", "x", "xy", [same(0, "x"), missing("y")], "“y” is missing at the end", "“y”, which was expected, was not among its 3 most probable."],
-    ["wrong first", "qy", "xy", [{ kind: "substitution", step: 0, expected: "x" }, same(1, "y")], "step 1 wrote “q” where “x” was expected", "“x”, which was expected, had p = 0.14, place 2."],
-    ["wrong last", "xq", "xy", [same(0, "x"), { kind: "substitution", step: 1, expected: "y" }], "step 2 wrote “q” where “y” was expected", "“y”, which was expected, was not among its 3 most probable."],
+    ["extra first", "qxy", "xy", [extra(0), same(1, "x"), same(2, "y")], "step 1: extra “q” before “x”", "The expected symbol “x” has p = 0.14, rank 2."],
+    ["extra last", "xyq", "xy", [same(0, "x"), same(1, "y"), extra(2)], "step 3: extra “q” before the end", "The expected symbol “⟨end⟩” has p = 0.05, rank 3."],
+    ["repeated", "xxy", "xy", [same(0, "x"), extra(1), same(2, "y")], "step 2: extra “x” before “y”", "The expected symbol “y” is not among the 3 most probable."],
+    ["missing first", "y", "xy", [missing("x"), same(0, "y")], "“x” is missing before step 1", "The expected symbol “x” has p = 0.14, rank 2."],
+    ["missing last", "x", "xy", [same(0, "x"), missing("y")], "“y” is missing at the end", "The expected symbol “y” is not among the 3 most probable."],
+    ["wrong first", "qy", "xy", [{ kind: "substitution", step: 0, expected: "x" }, same(1, "y")], "step 1: “q” instead of “x”", "The expected symbol “x” has p = 0.14, rank 2."],
+    ["wrong last", "xq", "xy", [same(0, "x"), { kind: "substitution", step: 1, expected: "y" }], "step 2: “q” instead of “y”", "The expected symbol “y” is not among the 3 most probable."],
   ];
   it("names the places that share the weight, and calls the rest no one place", () => {
     const wrong: EditOperation[] = [{ kind: "substitution", step: 0, expected: "x" }];
     const [source, rest] = ["ab".repeat(50), Array.from({ length: 94 }, () => 0.04 / 94)];
     const reading = (weights: number[]) => explainError(example(source, "q", "x", wrong), trace("q", source, [weights])).at(-1);
     expect(reading([0.19, 0.15, 0.15, 0.16, 0.17, 0.14, ...rest])).toBe(
-      "It attended to several positions: position 1, “a” (19 %); position 5, “a” (17 %); position 4, “b” (16 %); position 2, “b” (15 %); position 3, “a” (15 %); position 6, “b” (14 %).",
+      "Attention at several positions: position 1, “a” (19 %); position 5, “a” (17 %); position 4, “b” (16 %); position 2, “b” (15 %); position 3, “a” (15 %); position 6, “b” (14 %).",
     );
-    expect(reading([0.15, ...Array.from({ length: 99 }, () => 0.85 / 99)])).toBe("Its attention was spread out: at most 15 %, on position 1, “a”, 15 times a uniform share.");
+    expect(reading([0.15, ...Array.from({ length: 99 }, () => 0.85 / 99)])).toBe("Diffuse attention: maximum 15 % at position 1, “a”, 15 times a uniform share.");
   });
   it.each(rows)("%s", (_, output, reference, of, said, reason) => {
     expect(told(output, reference, of)).toEqual([`Wrong: ${said}.`, reason]);

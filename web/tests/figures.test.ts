@@ -95,7 +95,7 @@ test("of many confusions the commonest are in the table, which says so, and none
   const { rows, columns, note } = confusionTable(all);
   expect(rows).toEqual([..."abcdefghijklm"]);
   expect(columns).toEqual([..."ABCDEFGHIJKLM"]);
-  expect(note).toBe("of the 13 expected and 13 predicted symbols with the most errors; the list has all");
+  expect(note).toBe("of the 13 expected and 13 predicted symbols with the most errors; the list is complete");
   expect(confusionTable(CONFUSIONS).note).toBe("");
   expect(texts(confusionFiles(all, "written", (symbol) => symbol ?? "nothing").picture as string).join(" ")).toContain(`Confusions ${note}`);
 });
@@ -116,7 +116,7 @@ test("a table of a what-if marks what was given, and names the output that p aft
   const change = (step: number | null, place: number | null) => ({ step, place, symbol: "x", now: "x", before: 0.5, after: 0.25, move: -0.25, divergence: 1 });
   const now = { ...trace("xyz", "ab"), forced: [0, 1], painted: [1, 2] };
   const table = changeTable(now, [change(0, 0), change(1, 1), change(2, 2), change(3, null)], false);
-  expect(table[0]).toEqual(["step", "before", "after", "p before", "p after, along the output before", "KL in bits", "given after"]);
+  expect(table[0]).toEqual(["step", "before", "after", "p before", "p after, along the output before", "KL in bits", "forced after"]);
   expect(table.slice(1).map((line) => line[6])).toEqual(["symbol", "symbol and attention", "attention", ""]);
   expect(changeTable(now, [], true)[0]![4]).toBe("p after, along its own output");
 });

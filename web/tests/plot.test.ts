@@ -59,7 +59,7 @@ it("reads series from a log", () => {
     { event: "validated", samples: 10, loss: 1.5, exact_match: 50, best: true, update: 1, validation: 1 },
     { event: "stepped", samples: 20, loss: null },
   ], VIEWS.transduce!);
-  expect(losses.map(({ name, points }) => [name, points])).toEqual([["training loss", [[10, 2]]], ["development loss", [[10, 1.5]]]]);
+  expect(losses.map(({ name, points }) => [name, points])).toEqual([["training loss", [[10, 2]]], ["validation loss", [[10, 1.5]]]]);
   expect(metrics.map(({ name }) => name)).toEqual(["exact match"]);
 });
 

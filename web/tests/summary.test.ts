@@ -23,9 +23,9 @@ describe("a what-if in a sentence", () => {
   it("quotes of a long source what is no longer as it was", () => {
     const long = { ...EMPTY_REQUEST, text: "a".repeat(70) };
     const cause = (text: string) => describeWhatIf(long, { ...long, text }, lower).split(" lowers")[0];
-    expect(cause(`${"a".repeat(30)}b${"a".repeat(39)}`)).toBe("Reading “b” instead of “a” from letter 31 on");
-    expect(cause(`${"a".repeat(30)}b${"a".repeat(40)}`)).toBe("Reading “b” instead of nothing from letter 31 on");
-    expect(cause("a".repeat(69))).toBe("Reading nothing instead of “a” from letter 70 on");
+    expect(cause(`${"a".repeat(30)}b${"a".repeat(39)}`)).toBe("Replacing “a” by “b” in the source, from character 31 on");
+    expect(cause(`${"a".repeat(30)}b${"a".repeat(40)}`)).toBe("Replacing nothing by “b” in the source, from character 31 on");
+    expect(cause("a".repeat(69))).toBe("Replacing “a” by nothing in the source, from character 70 on");
   });
   it("names the step, the symbol and both probabilities", () => {
     expect(describeWhatIf(asked, setAttention(asked, 1, [0, 0, 1]), lower)).toBe(
@@ -35,12 +35,12 @@ describe("a what-if in a sentence", () => {
   it("names the step from which the outputs differ where another one moved more", () => {
     const first = difference([Math.log(0.4), Math.log(0.03), Math.log(0.5)], "189");
     expect(describeWhatIf(asked, toggleMask(asked, 0), first)).toBe(
-      "Hiding position 1 (“a”) lowers p(8) at step 2 from 0.98 to 0.03; the output becomes “189” instead of “789” from step 1 on, where p(7) goes from 0.90 to 0.40.",
+      "Masking position 1 (“a”) lowers p(8) at step 2 from 0.98 to 0.03; the output becomes “189” instead of “789” from step 1 on, where p(7) changes from 0.90 to 0.40.",
     );
   });
   it("says when nothing was changed, and when a change changed nothing", () => {
-    expect(describeWhatIf(asked, asked, equal)).toBe("Nothing was changed, so nothing changes.");
-    expect(describeWhatIf(asked, toggleMask(asked, 0), equal)).toBe("Hiding position 1 (“a”) changes next to nothing: the output stays “789”.");
+    expect(describeWhatIf(asked, asked, equal)).toBe("No change.");
+    expect(describeWhatIf(asked, toggleMask(asked, 0), equal)).toBe("Masking position 1 (“a”) has almost no effect: the output stays “789”.");
   });
   it("leaves out attention given to steps that no output came to", () => {
     const both = setAttention(setAttention(asked, 1, [0, 0, 1]), 7, [1, 0, 0]);
@@ -48,7 +48,7 @@ describe("a what-if in a sentence", () => {
   });
   it("joins several causes", () => {
     const both = { ...setAttention(toggleMask(asked, 0), 2, [1, 1, 1]), prefix: ["7"] };
-    expect(describeWhatIf(asked, both, equal)).toMatch(/^Hiding .*, forcing the output to begin with “7” and forcing step 3 to attend uniformly/);
+    expect(describeWhatIf(asked, both, equal)).toMatch(/^Masking .*, forcing the prefix “7” and forcing step 3 to attend uniformly/);
   });
   it("pairs the probabilities of each symbol", () => {
     expect(stepChanges(lower)[1]).toMatchObject({ step: 1, symbol: "8", divergence: 4 });
@@ -64,7 +64,7 @@ describe("a what-if in a sentence", () => {
     expect(all[3]).toMatchObject({ step: null, before: null, divergence: null });
     expect(stepNumber(all[3]!)).toBe(4);
     expect(describeWhatIf(asked, { ...asked, prefix: ["7", "1"] }, forced)).toBe(
-      "Forcing the output to begin with “7 1” writes “1” (p = 0.02) instead of “8” (p = 0.98) at step 2 and moves the distribution of step 3 most (by 2.50 bits); the output becomes “7155” instead of “789”.",
+      "Forcing the prefix “7 1” outputs “1” (p = 0.02) instead of “8” (p = 0.98) at step 2, with the largest KL divergence at step 3 (2.50 bits); the output becomes “7155” instead of “789”.",
     );
   });
   it("writes probabilities shortly", () => {

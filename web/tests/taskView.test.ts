@@ -14,11 +14,11 @@ const answered = (task: "tag" | "classify" | "point", source: string, target: st
 
 test("what is wrong is said in the words of the task", () => {
   const tags = answered("tag", "abc", ["V", "C", "C"], ["V", "V", "C"]);
-  expect(describeResult(tags, ["V"])).toBe("Wrong: 1 of 3 tags: position 2, “b”, got “C” where “V” was expected.");
-  expect(describeResult(answered("classify", "abc", ["yes"], ["no"]), ["yes"])).toBe("Wrong: it answered “yes” where “no” was expected.");
+  expect(describeResult(tags, ["V"])).toBe("Wrong: 1 of 3 tags: position 2, “b”: “C” instead of “V”.");
+  expect(describeResult(answered("classify", "abc", ["yes"], ["no"]), ["yes"])).toBe("Wrong: “yes” instead of “no”.");
   const place = answered("point", "abc", ["3"], ["2"]);
-  expect(describeResult(place, ["3"])).toBe("Wrong: it pointed at position 3, “c”; position 2, “b”, was expected.");
-  expect(explainError(place, place.traces[0]!).join(" ")).toMatch(/^It answered “3” with p = .*“2”, which was expected, had p = [^.]*.*place 2\.$/);
+  expect(describeResult(place, ["3"])).toBe("Wrong: position 3, “c” instead of position 2, “b”.");
+  expect(explainError(place, place.traces[0]!).join(" ")).toMatch(/^Prediction: “3” with p = .*The expected symbol “2” has p = [^.]*.*rank 2\.$/);
 });
 
 test("a position names a place of the source, or none", () => {
@@ -48,7 +48,7 @@ test("a task that the page was never written for is shown by what its contents t
   const first = answered("tag", "abc", ["1", "2"], ["1", "3"]);
   const span: PageExample = { ...first, references: ["1-3"], traces: [{ ...first.traces[0]!, task: "span", output: "1-2" }] };
   expect(taskViewOf(span.traces[0])).toBe(view);
-  expect(describeResult(span, ["1", "2"])).toBe("Wrong: it answered “1-2” where “1-3” was expected.");
+  expect(describeResult(span, ["1", "2"])).toBe("Wrong: “1-2” instead of “1-3”.");
   expect(metricName(view, "exact_match")).toBe("spans right");
   registerTaskViews(VIEWS);
 });

@@ -24,9 +24,9 @@ export function describeReference({ symbols, parents, fates, leaf, scores }: Lat
   const reached = (node: number): string => formatDecimal(decodeArray(scores)[node] ?? 0);
   const marked = last < 0 ? "" : " (underlined)";
   const fate =
-    fates[last] === "pruned" ? `was pruned at step ${way.length} with ${quoteSymbol(symbols[last]!)}: ln p ${reached(last)} so far`
-    : lacks === null ? `is here too: of all its symbols ln p ${reached(last)}, of those written ${reached(leaf)}`
-    : last >= 0 && !parents.includes(last) ? `was still kept at step ${way.length}, where the search was over: ln p ${reached(last)} so far`
-    : `left the beam at step ${way.length + 1}: ${quoteSymbol(lacks)} was not considered there`;
+    fates[last] === "pruned" ? `was pruned at step ${way.length} with ${quoteSymbol(symbols[last]!)}, log p = ${reached(last)}`
+    : lacks === null ? `is in the beam too: log p = ${reached(last)}, of the output ${reached(leaf)}`
+    : last >= 0 && !parents.includes(last) ? `was kept at step ${way.length}, where the search ended, log p = ${reached(last)}`
+    : `left the beam at step ${way.length + 1}: ${quoteSymbol(lacks)} was not considered`;
   return `The expected output${marked} ${fate}.`;
 }

@@ -43,7 +43,7 @@ export function confusionTable(of: readonly ConfusionCount[], square = false): C
     rows,
     columns,
     at,
-    note: sides.some((all) => all.length > MOST) ? `of the ${rows.length} expected and ${columns.length} predicted symbols with the most errors; the list has all` : "",
+    note: sides.some((all) => all.length > MOST) ? `of the ${rows.length} expected and ${columns.length} predicted symbols with the most errors; the list is complete` : "",
     most: of.reduce((most, each) => Math.max(most, each.count), 1),
   };
 }

@@ -13,12 +13,12 @@ async function answer<T>(path: string, init?: RequestInit): Promise<T> {
     response = await fetch(`api/${path}`, init);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ServerError("The service does not answer. It ends with the command that started it.");
+    throw new ServerError("The server does not respond. It stops with the command that started it.");
   }
   const body: { error?: string } | null = await response.json().catch(() => null);
   // A question that cannot be answered has a good status, too.
   if (response.ok && body && !body.error) return body as T;
-  throw new ServerError(body?.error || `The service answered ${response.status} and no words.`);
+  throw new ServerError(body?.error || `The server responded with status ${response.status} without a message.`);
 }
 
 function ask<T>(path: string, question: unknown, signal?: AbortSignal): Promise<T> {

@@ -65,7 +65,7 @@ export const selectRows = (of: Grid, places: readonly number[]): Grid => gridFro
 
 /** a − b, of the same shape. */
 export function subtractGrids(a: Grid, b: Grid): Grid {
-  if (a.rows !== b.rows || a.columns !== b.columns) throw new Error("grids of different shapes have no difference");
+  if (a.rows !== b.rows || a.columns !== b.columns) throw new Error("cannot subtract grids of different shapes");
   return { ...a, values: a.values.map((value, place) => value - (b.values[place] ?? 0)) };
 }
 

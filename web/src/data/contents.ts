@@ -309,7 +309,7 @@ export interface StateNeighbor {
   next_symbol: string;
 }
 
-/** The nearest, nearest first, and what follows them. */
+/** The nearest, nearest first, and next symbols. */
 export interface NeighborsResponse {
   num_searched: number;
   neighbors: StateNeighbor[];

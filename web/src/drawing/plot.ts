@@ -79,7 +79,7 @@ export function logSeries(log: Record<string, unknown>[], view: TaskView): { los
     if (line.event !== "validated") continue;
     for (const [name, value] of Object.entries(line)) {
       if (["update", "samples", "epoch", "seconds", "best", "validation"].includes(name)) continue;
-      if (name === "loss") add(losses, "development loss", at, value);
+      if (name === "loss") add(losses, "validation loss", at, value);
       else if (name.endsWith("loss")) add(losses, `${name.replaceAll("_", " ")}, mean`, at, value);
       else add(metrics, metricName(view, name), at, value);
     }

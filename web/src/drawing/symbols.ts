@@ -103,7 +103,7 @@ export function textWidth(symbol: string): number {
 }
 
 /** Of a symbol that is not in the vocabulary. */
-export const UNKNOWN_NOTE = "never seen in training";
+export const UNKNOWN_NOTE = "not in the vocabulary";
 
 /** The same as the end of a name that is read aloud. */
 export const unknownSuffix = (of: ReadonlySet<number> | undefined, place: number): string => (of?.has(place) ? `, ${UNKNOWN_NOTE}` : "");

@@ -54,7 +54,7 @@ function shrunk(canvas: HTMLCanvasElement, columns: number, rows: number): Uint8
   const small = document.createElement("canvas");
   [small.width, small.height] = [columns, rows];
   const pen = small.getContext("2d", { willReadFrequently: true });
-  if (!pen) throw new Error("The browser gives no canvas to read.");
+  if (!pen) throw new Error("The browser cannot read the canvas.");
   pen.imageSmoothingEnabled = false;
   pen.drawImage(canvas, 0, 0, columns, rows);
   return pen.getImageData(0, 0, columns, rows).data;
@@ -123,6 +123,6 @@ export async function renderPng(svg: string): Promise<Blob> {
   [canvas.width, canvas.height] = [fine * image.naturalWidth, fine * image.naturalHeight];
   canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
   return new Promise((done, fail) =>
-    canvas.toBlob((blob) => (blob ? done(blob) : fail(new Error("The browser makes no PNG of this size."))), "image/png"),
+    canvas.toBlob((blob) => (blob ? done(blob) : fail(new Error("The browser cannot create a PNG of this size."))), "image/png"),
   );
 }

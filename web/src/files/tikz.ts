@@ -61,7 +61,7 @@ export function tikzHeatMap(weights: Grid, writes: readonly string[], reads: rea
   lines.push(`  \\draw[gray] (0,0) rectangle (${weights.columns},${weights.rows});`);
   reads.forEach((symbol, position) => isNth(position, across) && lines.push(across > 1 ? `  \\node[anchor=south] at (${position}.5,0) {${position + 1}};` : `  \\node[rotate=60, anchor=west] at (${position}.5,-0.2) {${unknown.includes(position) ? `\\underline{${escapeLatex(symbol)}}` : escapeLatex(symbol)}};`));
   writes.forEach((symbol, step) => isNth(step, down) && lines.push(`  \\node[anchor=east] at (0,${step}.5) {${down > 1 ? step + 1 : escapeLatex(symbol)}};`));
-  const keyed = [key ?? (signed ? `red above zero, blue below; strongest: ${formatDecimal(most)}` : `darkest: ${faint ? "the row's maximum" : 1}`), unknown.length ? `underlined: ${UNKNOWN_NOTE}` : ""].filter(Boolean).join("; ");
+  const keyed = [key ?? (signed ? `red: positive, blue: negative; strongest: ${formatDecimal(most)}` : `darkest: ${faint ? "the row's maximum" : 1}`), unknown.length ? `underlined: ${UNKNOWN_NOTE}` : ""].filter(Boolean).join("; ");
   const [above, beside] = sides.map(escapedText);
   lines.push(
     `  \\node[anchor=south west] at (0,0 |- current bounding box.north) {${above} $\\rightarrow$};`,

@@ -40,14 +40,14 @@ export function describeOrigin({ weights, reads }: ReadoutData, step: number, po
   const behind = formatDecimal(Math.log(weight / most.value), 2);
   const digits = (value: number): string => (Number(value.toPrecision(3)) === 1 ? formatPrecise(value, 3) : value.toPrecision(3));
   const against = rank > 1 ? `; relative to the maximum, ${isolated(reads[most.place] ?? "")} (${most.place + 1}), that is ln ${digits(weight)} − ln ${digits(most.value)} = ${behind}` : "";
-  return `Softmax: α = exp e / Σ exp e over the row = ${digits(weight)}, number ${rank} of ${all.length}; the row’s entropy is ${bits.toFixed(2)} bits. The scores e are not kept, but for one softmax their differences are: e − e′ = ln α − ln α′${against}. The context is Σ α h: ${formatPercent(weight)} of it is the state at this position.`;
+  return `Softmax: α = exp e / Σ exp e over the row = ${digits(weight)}, rank ${rank} of ${all.length}; entropy of the row: ${bits.toFixed(2)} bits. The scores e are not stored; their differences are e − e′ = ln α − ln α′${against}. The state h at this position contributes ${formatPercent(weight)} to the context Σ α h.`;
 }
 
 /** The sentence; "" where nothing is pointed at. Places count from 1. */
 export function describeCell(of: ReadoutData, step: number | null, position: number | null): string {
   const { weights, reads, writes, shares } = of;
   const known = step !== null && step < weights.rows;
-  const writing = known && of.saying ? of.saying(step) : known ? `Step ${step + 1} writes ${isolated(writes[step] ?? "")}` : "";
+  const writing = known && of.saying ? of.saying(step) : known ? `Step ${step + 1}, ${isolated(writes[step] ?? "")}` : "";
   const reading = position !== null && position < weights.columns ? `position ${position + 1}, ${isolated(reads[position] ?? "")}${unknownSuffix(of.unknown, position)}` : "";
   if (known && reading) {
     const value = weights.values[step * weights.columns + (position ?? 0)] ?? 0;
@@ -60,5 +60,5 @@ export function describeCell(of: ReadoutData, step: number | null, position: num
   if (!reading || position === null) return "";
   const column = Array.from({ length: weights.rows }, (_, each) => weights.values[each * weights.columns + position] ?? 0);
   const most = list(column, writes, shares);
-  return `P${reading.slice(1)}: ${most ? `${shares ? "most" : `greatest ${of.quantity}, up or down,`} at ${most}` : "attended to by no step"}.`;
+  return `P${reading.slice(1)}: ${most ? `${shares ? "maximum weight" : `greatest ${of.quantity}`} at ${most}` : "no attention at any step"}.`;
 }

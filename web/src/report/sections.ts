@@ -65,10 +65,10 @@ export function filterExamples(examples: readonly ReportExample[], search: strin
 export function outputNotes(trace: Trace): string[] {
   const unknown = [...new Set(trace.unknown.map((position) => visibleSymbol(trace.source[position] ?? "")))];
   return [
-    ...(trace.finished ? [] : ["The output was cut off at the maximum length."]),
+    ...(trace.finished ? [] : ["The output is truncated at the maximum length."]),
     ...(trace.target.length > 0 ? [] : ["The output is empty."]),
     ...(trace.source.length > 0 ? [] : ["The source is empty."]),
-    ...(unknown.length > 0 ? [`Not in the training data: ${unknown.join(" ")}.`] : []),
+    ...(unknown.length > 0 ? [`Not in the vocabulary: ${unknown.join(" ")}.`] : []),
   ];
 }
 

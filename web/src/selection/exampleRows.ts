@@ -15,11 +15,11 @@ export const unusedOrders = ({ autoregressive, per_position }: TaskView): SortOr
 
 export const SORT_ORDERS: [SortOrder, string][] = [
   ["file", "file order"],
-  ["loss", "loss (−ln p per symbol)"],
+  ["loss", "loss per symbol"],
   ["entropy", "mean entropy"],
   ["errors", "edit distance"],
   ["coverage", "coverage deviation"],
-  ["length", "length of the source"],
+  ["length", "source length"],
 ];
 
 /** What the list knows of an example. */
@@ -145,7 +145,7 @@ export function outputSegments({ edits, traces: [trace] }: PageExample, most = I
 
 /** The alignment in words: what a person who has read nothing must see first. */
 export function describeResult(example: PageExample, target: string[]): string {
-  if (example.exact === null) return "There is no reference.";
+  if (example.exact === null) return "No reference.";
   if (example.exact) return "Correct: the output equals a reference.";
   const trace = example.traces[0];
   if (trace && !taskViewOf(trace).autoregressive) return answered(example, trace);
@@ -158,7 +158,7 @@ export function describeResult(example: PageExample, target: string[]): string {
       return `${named} is missing ${next == null ? "at the end" : `before step ${next + 1}`}`;
     }
     const own = quoteSymbol(target[edit.step] ?? "");
-    return `step ${edit.step + 1} wrote ${edit.kind === "insertion" ? `an extra ${own} before ${named}` : `${own} where ${named} was expected`}`;
+    return `step ${edit.step + 1}: ${edit.kind === "insertion" ? `extra ${own} before ${named}` : `${own} instead of ${named}`}`;
   });
   if (words.length === 0) return "Wrong.";
   return `Wrong: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
@@ -172,14 +172,14 @@ function answered(example: PageExample, trace: Trace): string {
   const [first] = wrong;
   if (!first) return "Wrong.";
   const { per_position, points, symbols } = taskViewOf(trace);
-  if (points) return `Wrong: it pointed at ${place(trace.target[0])}; ${place(first.expected)}, was expected.`;
+  if (points) return `Wrong: ${place(trace.target[0])} instead of ${place(first.expected)}.`;
   if (!per_position) {
     const [was, should] = trace.target.length === 1 ? [trace.target[0], first.expected] : [trace.output, example.references[0]];
-    return `Wrong: it answered “${visibleText(was ?? "")}” where “${visibleText(should ?? "")}” was expected.`;
+    return `Wrong: “${visibleText(was ?? "")}” instead of “${visibleText(should ?? "")}”.`;
   }
   const words = wrong.slice(0, 3).map((edit) => {
     const step = edit.step ?? 0;
-    return `position ${step + 1}, ${symbolAt(trace, step + trace.features)}, got ${quoteSymbol(trace.target[step] ?? "")} where ${expected(edit)} was expected`;
+    return `position ${step + 1}, ${symbolAt(trace, step + trace.features)}: ${quoteSymbol(trace.target[step] ?? "")} instead of ${expected(edit)}`;
   });
   return `Wrong: ${wrong.length} of ${trace.target.length} ${symbols}: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
 }
@@ -207,7 +207,7 @@ export function describeShownErrors(each: ConfusionCount, examples: readonly Pag
     return sum + (example?.edits.filter((edit) => edit.kind !== "same" && makes(each, edit, example.traces[0])).length ?? 0);
   }, 0);
   const places = each.example_indices.length;
-  return (times < each.count ? `, ${times || "none"} of them shown here` : "") + (places < times ? `, in ${places} example${places > 1 ? "s" : ""}` : "");
+  return (times < each.count ? `, ${times || "none"} of them shown` : "") + (places < times ? `, in ${places} example${places > 1 ? "s" : ""}` : "");
 }
 
 /** The kinds of the first errors of an output, those that were made more than once in all of the file. */
@@ -234,18 +234,18 @@ export function explainError(example: PageExample, trace: Trace): string[] {
   const weights = decodeArray(trace.attention).subarray(step * trace.source.length, (step + 1) * trace.source.length);
   if (written === undefined || (weights.length === 0 && !view.per_position)) return [];
   const p = (ln: number) => formatProbability(Math.exp(ln));
-  const subject = view.autoregressive ? `Step ${step + 1} wrote` : view.per_position ? `Position ${step + 1} got` : "It answered";
+  const subject = view.autoregressive ? `Step ${step + 1}:` : view.per_position ? `Position ${step + 1}:` : "Prediction:";
   const named = view.texts ? visibleText : visibleSymbol;
   const said = [`${subject} “${named(written)}” with p = ${p(decodeArray(trace.log_probabilities)[step] ?? 0)}.`];
   // Of a symbol too many, the next one was expected, or the end.
   const right = expectedSymbol(example.edits, place);
   const rank = (trace.top[step] ?? []).findIndex(([symbol]) => symbol === right);
   if (right !== END || view.autoregressive) {
-    const expected = `“${named(right)}”, which was expected,`;
-    said.push(rank < 0 ? `${expected} was not among its ${trace.top[step]?.length ?? 0} most probable.` : `${expected} had p = ${p(trace.top[step]![rank]![1])}, place ${rank + 1}.`);
+    const expected = `The expected symbol “${named(right)}”`;
+    said.push(rank < 0 ? `${expected} is not among the ${trace.top[step]?.length ?? 0} most probable.` : `${expected} has p = ${p(trace.top[step]![rank]![1])}, rank ${rank + 1}.`);
   }
   const unseen = trace.unknown.map((at) => `${quoteSymbol(trace.source[at] ?? "")} (position ${at + 1})`);
-  if (unseen.length > 0) said.push(`The model never saw ${unseen.slice(0, 5).join(", ")}${unseen.length > 5 ? ", …" : ""} in training.`);
+  if (unseen.length > 0) said.push(`Not in the vocabulary: ${unseen.slice(0, 5).join(", ")}${unseen.length > 5 ? ", …" : ""}.`);
   const peak = weights.indexOf(Math.max(...weights));
   // Of a position the weights are the answer; tags have none.
   if (view.points) return said;
@@ -254,7 +254,7 @@ export function explainError(example: PageExample, trace: Trace): string[] {
   if (edit.step !== null && to > from && weights[peak]! > 0) {
     const inside = peak >= from && peak < to;
     const there = formatPercent(weights.subarray(from, to).reduce((sum, weight) => sum + weight, 0));
-    said.push(`The expected symbol comes from ${to - from > 1 ? `positions ${from + 1}–${to}` : `position ${to}`}, which got ${there} of the weight: it attended to the ${inside ? "right" : "wrong"} positions.`);
+    said.push(`The gold alignment of the expected symbol is ${to - from > 1 ? `positions ${from + 1}–${to}` : `position ${to}`}, which has ${there} of the attention weight: attention is at the ${inside ? "correct" : "wrong"} positions.`);
   }
   return said;
 }
@@ -264,11 +264,11 @@ function looked(trace: Trace, weights: Float32Array, at: number): string {
   const weight = weights[at]!;
   const times = weight * trace.source.length;
   const place = `position ${at + 1}, ${quoteSymbol(trace.source[at]!)}`;
-  if (weight >= 0.2 || trace.source.length === 1) return `It attended most to ${place} (${formatPercent(weight)}).`;
+  if (weight >= 0.2 || trace.source.length === 1) return `Maximum attention: ${place} (${formatPercent(weight)}).`;
   // Some places that share the weight are no haze.
   const several = topValues(weights, 6).filter(({ value }) => value > weight / 2);
   if (times >= 10 && several.reduce((sum, { value }) => sum + value, 0) > 0.5)
-    return `It attended to several positions: ${several.map(({ place, value }) => `position ${place + 1}, ${quoteSymbol(trace.source[place]!)} (${formatPercent(value)})`).join("; ")}.`;
+    return `Attention at several positions: ${several.map(({ place, value }) => `position ${place + 1}, ${quoteSymbol(trace.source[place]!)} (${formatPercent(value)})`).join("; ")}.`;
   const much = times < 2 ? "hardly more than" : `${times.toFixed(times < 10 ? 1 : 0)} times`;
-  return `Its attention was spread out: at most ${formatPercent(weight)}, on ${place}, ${much} a uniform share.`;
+  return `Diffuse attention: maximum ${formatPercent(weight)} at ${place}, ${much} a uniform share.`;
 }

@@ -12,8 +12,8 @@ export interface LayerWeights {
 
 const QUANTITIES: Record<AttributionLayer, string> = {
   attention: "weight",
-  occlusion: "decrease of the log-probability when the position is occluded",
-  gradient: "gradient × embedding",
+  occlusion: "occlusion score",
+  gradient: "input × gradient",
 };
 
 /** The layer asked for, or attention where the trace does not have it. */

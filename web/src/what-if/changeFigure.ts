@@ -13,7 +13,7 @@ const MARKED: FigureCell = { fill: "var(--accent)", shade: 0.16, ink: "var(--acc
 export function changeTable(now: Trace, all: readonly StepChange[], own: boolean): (string | number)[][] {
   const given = ({ place }: StepChange): string => (place === null ? "" : [now.forced.includes(place) ? "symbol" : [], now.painted.includes(place) ? "attention" : []].flat().join(" and "));
   return [
-    ["step", "before", "after", "p before", `p after, along ${own ? "its own output" : "the output before"}`, "KL in bits", "given after"],
+    ["step", "before", "after", "p before", `p after, along ${own ? "its own output" : "the output before"}`, "KL in bits", "forced after"],
     ...all.map((each) => [stepNumber(each), each.symbol ?? "", each.now ?? "", each.before ?? "", each.after ?? "", each.divergence ?? "", given(each)]),
   ];
 }

@@ -66,12 +66,12 @@ const SHORT = 60;
 function read(before: string, after: string): string {
   const [was, now] = [[...before], [...after]];
   const least = Math.min(was.length, now.length);
-  if (least <= SHORT) return `reading ${quoteText(after)} instead of ${quoteText(before)}`;
+  if (least <= SHORT) return `replacing the source ${quoteText(before)} by ${quoteText(after)}`;
   let [start, end] = [0, 0];
   while (start < least && was[start] === now[start]) start++;
   while (end < least - start && was.at(-1 - end) === now.at(-1 - end)) end++;
   const [there, here] = [was, now].map((all) => quoteText(all.slice(start, all.length - end).join("")));
-  return `reading ${here} instead of ${there} from letter ${start + 1} on`;
+  return `replacing ${there} by ${here} in the source, from character ${start + 1} on`;
 }
 
 /** What was asked differently, as the subject of a sentence; "" where nothing was. */
@@ -81,17 +81,17 @@ export function describeCause(before: DecodeRequest, after: DecodeRequest, trace
   if (before.text !== after.text) parts.push(read(before.text, after.text));
   const hidden = after.masked_positions.filter((position) => !before.masked_positions.includes(position));
   const bared = before.masked_positions.filter((position) => !after.masked_positions.includes(position));
-  if (hidden.length > 0) parts.push(`hiding ${list(hidden.map(name))}`);
-  if (bared.length > 0) parts.push(`no longer hiding ${list(bared.map(name))}`);
+  if (hidden.length > 0) parts.push(`masking ${list(hidden.map(name))}`);
+  if (bared.length > 0) parts.push(`unmasking ${list(bared.map(name))}`);
   if (before.prefix.join("\0") !== after.prefix.join("\0")) {
-    parts.push(after.prefix.length > 0 ? `forcing the output to begin with “${after.prefix.map(visibleSymbol).join(" ")}”` : "forcing no beginning");
+    parts.push(after.prefix.length > 0 ? `forcing the prefix “${after.prefix.map(visibleSymbol).join(" ")}”` : "removing the forced prefix");
   }
   const told = new Map(before.attention_overrides.map((row) => [row.step, JSON.stringify(row.weights)]));
   const rows = after.attention_overrides.filter((row) => told.get(row.step) !== JSON.stringify(row.weights));
-  if (rows.length > 3) parts.push(`giving the attention of ${rows.length} steps`);
+  if (rows.length > 3) parts.push(`setting the attention of ${rows.length} steps`);
   else parts.push(...rows.map((row) => aimed(row, name)));
   const freed = before.attention_overrides.filter((row) => after.attention_overrides.every((other) => other.step !== row.step));
-  if (freed.length > 0) parts.push(`freeing the attention of ${freed.length} ${freed.length > 1 ? "steps" : "step"}`);
+  if (freed.length > 0) parts.push(`resetting the attention of ${freed.length} ${freed.length > 1 ? "steps" : "step"}`);
   return list(parts);
 }
 
@@ -100,7 +100,7 @@ function aimed({ step, weights }: AttentionOverride, name: (position: number) =>
   const top = weights.indexOf(Math.max(...weights));
   if (weights[top]! / total > 0.999) return `forcing step ${step + 1} to attend to ${name(top)}`;
   const even = weights.every((weight) => Math.abs(weight / total - 1 / weights.length) < 1e-4);
-  return even ? `forcing step ${step + 1} to attend uniformly` : `giving the attention of step ${step + 1}`;
+  return even ? `forcing step ${step + 1} to attend uniformly` : `setting the attention of step ${step + 1}`;
 }
 
 function list(parts: string[]): string {
@@ -113,7 +113,7 @@ export function describeWhatIf(before: DecodeRequest, after: DecodeRequest, diff
   // A row beyond the end of both outputs did nothing.
   const reached = [difference.after.traces[0], difference.rescored].flatMap((each) => each?.painted ?? []);
   const subject = describeCause(before, { ...after, attention_overrides: after.attention_overrides.filter(({ step }) => reached.includes(step)) }, trace);
-  if (subject === "") return "Nothing was changed, so nothing changes.";
+  if (subject === "") return "No change.";
   const all = stepChanges(difference);
   const most = largestChange(all);
   const other = difference.compared_output === "after" ? all.find(({ symbol, now }) => symbol !== now) : undefined;
@@ -122,7 +122,7 @@ export function describeWhatIf(before: DecodeRequest, after: DecodeRequest, diff
   const { output: noun, autoregressive } = taskViewOf(trace);
   const written = old === now ? `the ${noun} stays ${old}` : `the ${noun} becomes ${now} instead of ${old}${other || !autoregressive ? "" : departed(all, difference, effect && most)}`;
   const start = subject[0]!.toUpperCase() + subject.slice(1);
-  if (effect === "" && old === now) return `${start} changes next to nothing: ${written}.`;
+  if (effect === "" && old === now) return `${start} has almost no effect: ${written}.`;
   return effect === "" ? `${start}: ${written}.` : `${start} ${effect}; ${written}.`;
 }
 
@@ -132,7 +132,7 @@ function departed(all: StepChange[], { before, after }: WhatIfResponse, told: St
   const at = before.traces[0]!.target.findIndex((symbol, step) => symbol !== other?.[step]);
   const change = all.find(({ step }) => step === at);
   if (!change || change === told || change.move === null) return "";
-  return ` from step ${at + 1} on, where p(${visibleSymbol(change.symbol!)}) goes from ${formatProbability(change.before!)} to ${formatProbability(change.after!)}`;
+  return ` from step ${at + 1} on, where p(${visibleSymbol(change.symbol!)}) changes from ${formatProbability(change.before!)} to ${formatProbability(change.after!)}`;
 }
 
 function moved({ step, symbol, before, after, move }: StepChange, trace: Trace): string {
@@ -143,7 +143,7 @@ function moved({ step, symbol, before, after, move }: StepChange, trace: Trace):
 
 /** What two outputs write at the first step at which they differ, and the step whose distribution moves most. */
 function rewritten({ step, place, symbol, now, before, after }: StepChange, all: StepChange[]): string {
-  const first = now === undefined ? `ends before step ${step! + 1}` : `writes ${quoteSymbol(now)} (p = ${formatProbability(after!)})${symbol === undefined ? "" : ` instead of ${quoteSymbol(symbol)} (p = ${formatProbability(before!)})`} at step ${place! + 1}`;
+  const first = now === undefined ? `ends before step ${step! + 1}` : `outputs ${quoteSymbol(now)} (p = ${formatProbability(after!)})${symbol === undefined ? "" : ` instead of ${quoteSymbol(symbol)} (p = ${formatProbability(before!)})`} at step ${place! + 1}`;
   const far = all.reduce((best, each) => ((each.divergence ?? 0) > (best.divergence ?? 0) ? each : best));
-  return (far.divergence ?? 0) >= 0.005 ? `${first} and moves the distribution of step ${far.step! + 1} most (by ${far.divergence!.toFixed(2)} bits)` : first;
+  return (far.divergence ?? 0) >= 0.005 ? `${first}, with the largest KL divergence at step ${far.step! + 1} (${far.divergence!.toFixed(2)} bits)` : first;
 }
