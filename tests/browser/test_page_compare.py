@@ -114,11 +114,11 @@ def test_steps_of_two_outputs_pair_by_what_was_written(opened: Open, tmp_path: P
     expect(other.locator("[aria-live]")).to_contain_text("Step 4 writes")
     other.get_by_role("application").focus()
     page.keyboard.press("ArrowUp")
-    expect(other.locator("[aria-live]")).to_contain_text("Step 3 writes ⁨C⁩")
+    expect(other.locator("[aria-live]")).to_contain_text("Step 3, ⁨C⁩")
     expect(panel(page, "run").locator("[aria-live]")).not_to_contain_text("Step")
     page.keyboard.press("ArrowUp")
-    expect(other.locator("[aria-live]")).to_contain_text("Step 2 writes ⁨X⁩")
-    expect(panel(page, "run").locator("[aria-live]")).to_contain_text("Step 2 writes ⁨B⁩")
+    expect(other.locator("[aria-live]")).to_contain_text("Step 2, ⁨X⁩")
+    expect(panel(page, "run").locator("[aria-live]")).to_contain_text("Step 2, ⁨B⁩")
 
 
 def test_what_is_saved_of_the_difference_names_both_runs_and_what_is_left_out(opened: Open, tmp_path: Path) -> None:

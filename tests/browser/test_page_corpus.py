@@ -255,14 +255,14 @@ def test_a_training_is_seen_while_it_goes_on(opened: Open, tmp_path: Path) -> No
         frames = len(read_snapshots(folder))
         trainer = Thread(target=lambda: resume(folder), daemon=True)
         trainer.start()
-        expect(state).to_contain_text("Training is over", timeout=60_000)
+        expect(state).to_contain_text("Training is finished", timeout=60_000)
         trainer.join(60)
         assert len(read_snapshots(folder)) > frames
         expect(panel(page, "Training snapshots").locator(".reel")).to_contain_text(f"of {len(read_snapshots(folder))}")
         assert asked == []  # one stream, opened before: nothing is fetched twice
         newest.click()
         expect(page.locator("header .name")).not_to_contain_text("This page shows the checkpoint of update")
-        expect(state).to_contain_text("Training is over")
+        expect(state).to_contain_text("Training is finished")
 
 
 def test_a_training_is_seen_from_before_its_first_record(opened: Open, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_why_an_output_is_wrong_is_said_first(opened: Open, address: str) -> Non
     page = opened(at(address, place))
     said = page.locator(".picked .verdict").first
     expect(said).to_contain_text("Wrong:")
-    expect(said).to_contain_text("It attended most to position")
+    expect(said).to_contain_text("Maximum attention: position")
 
 
 def test_the_first_error_of_a_long_output_is_in_sight(opened: Open, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
         other.click()
     told = json.loads(answered.value.body())
     before, after = (told[name]["traces"][0]["target"] for name in ("before", "after"))
-    expect(page.locator(SENTENCE)).to_contain_text(f"writes “{symbol}” (p = ")
+    expect(page.locator(SENTENCE)).to_contain_text(f"outputs “{symbol}” (p = ")
     became = panel(page, "Result")
     expect(became.locator("tbody tr")).to_have_count(max(len(before), len(after)))
     expect(became.locator(".caption")).to_contain_text("along its own prefix")
@@ -57,7 +57,7 @@ def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
     page.get_by_role("group", name="Symbols of the source").get_by_role("button").last.click()
     with page.expect_response("**/api/what-if"):
         page.get_by_role("button", name="Mask in attention").click()
-    expect(page.locator(SENTENCE)).to_contain_text("Hiding")
+    expect(page.locator(SENTENCE)).to_contain_text("Masking")
     given = [line[6] for line in table(saved(page, "Result", "CSV", tmp_path))]
     assert given[1] == "symbol and attention"
     change = json.loads(saved(page, "Result", "JSON", tmp_path))
@@ -71,7 +71,7 @@ def test_a_step_that_is_forced_among_the_examples_is_the_one_that_opens(opened: 
     page = opened(f"{address}#example=0")
     panel(page, "Steps").locator(".step").nth(1).click()
     page.get_by_role("button", name=re.compile("^Force .* at step 2$")).first.click()
-    expect(page.locator(SENTENCE)).to_contain_text("Forcing the output to begin with")
+    expect(page.locator(SENTENCE)).to_contain_text("Forcing the prefix")
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
     expect(steps.nth(1)).to_have_attribute("aria-pressed", "true")
     expect(steps.nth(1)).to_be_focused()
@@ -82,14 +82,14 @@ def test_a_step_that_is_forced_among_the_examples_is_the_one_that_opens(opened: 
 def test_a_beginning_that_cannot_be_written_is_told_and_is_no_error(opened: Open, address: str) -> None:
     page = opened(f"{address}#example=0")
     what_if(page)
-    page.get_by_role("textbox", name="begin with").fill("☃")
-    expect(page.locator(f"{SENTENCE} .wrong")).to_have_text(re.compile("^begin with: the model never writes"))
+    page.get_by_role("textbox", name="prefix").fill("☃")
+    expect(page.locator(f"{SENTENCE} .wrong")).to_have_text(re.compile("^prefix: the model never writes"))
     expect(page.locator(SENTENCE)).to_contain_text("The previous result is shown below.")
     # What is left of the former answer looks like it, and is not saved as another one.
     expect(page.get_by_role("button", name="Save …")).to_have_count(0)
     for left in ("table", ".steps", ".after b", "[role=slider]"):
         expect(page.locator(f"main {left}").first).to_have_css("opacity", "0.4")
-    expect(page.get_by_role("textbox", name="begin with")).to_have_css("opacity", "1")
+    expect(page.get_by_role("textbox", name="prefix")).to_have_css("opacity", "1")
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
     expect(page.get_by_role("button", name="Save …").first).to_be_visible()
@@ -106,7 +106,7 @@ def test_of_a_new_output_what_changed_alone_is_marked_and_whether_it_is_right_is
     output = panel(page, "Output")
     expect(output.locator(".after")).to_contain_text("✓ correct")
     expect(output.locator(".missed")).to_have_count(0)
-    page.get_by_role("textbox", name="begin with").fill("8" if item.traces[0].output.startswith("7") else "7")
+    page.get_by_role("textbox", name="prefix").fill("8" if item.traces[0].output.startswith("7") else "7")
     expect(output.locator(".after")).to_contain_text(f"✗ “{item.references[0]}” was expected")
     marked = output.locator(".after .missed").first
     expect(marked).to_have_text(re.compile("^[78]"))

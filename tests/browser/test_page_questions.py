@@ -88,12 +88,12 @@ def test_another_symbol_is_forced_by_a_click_and_looks_forced(opened: Open, lang
     symbol = panel(page, "Steps").locator(".choices li").nth(1).locator(".face").inner_text()
     page.get_by_role("button", name=re.compile("^Force .* at step 1$")).first.click()
     expect(page.get_by_role("tab", name="What if")).to_have_attribute("aria-selected", "true")
-    expect(page.locator(SENTENCE)).to_contain_text(f"Forcing the output to begin with “{symbol}”")
+    expect(page.locator(SENTENCE)).to_contain_text(f"Forcing the prefix “{symbol}”")
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
-    expect(steps.first).to_have_accessible_name("step 1, given")
+    expect(steps.first).to_have_accessible_name("step 1, forced")
     page.get_by_role("button", name="step 2", exact=True).click()
     panel(page, "Output").locator("button.other").first.click()
-    expect(steps.nth(1)).to_have_accessible_name("step 2, given")
+    expect(steps.nth(1)).to_have_accessible_name("step 2, forced")
 
 
 def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -> None:
@@ -138,7 +138,7 @@ def test_attention_is_given_step_after_step_and_taken_back_one_by_one(opened: Op
     given = page.get_by_role("group", name="Attention set").get_by_role("button")
     lengths = [steps.count()]
     for count, row in enumerate(rows, start=1):
-        page.get_by_role("button", name=re.compile(f"^step {row.step + 1}(, attention given)?$")).click()
+        page.get_by_role("button", name=re.compile(f"^step {row.step + 1}(, attention set)?$")).click()
         bars = page.get_by_role("slider", name=f"Attention of step {row.step + 1}:")
         cells = bars.locator(".ground")
         box = cells.nth(row.weights.index(1)).bounding_box()

@@ -159,7 +159,7 @@ def test_an_alternative_that_is_pressed_leaves_the_focus_at_its_step(opened: Ope
     output = panel(page, "Output")
     output.locator(".other").first.click()
     expect(
-        output.get_by_role("button", name="step 1, given").or_(output.get_by_role("button", pressed=True))
+        output.get_by_role("button", name="step 1, forced").or_(output.get_by_role("button", pressed=True))
     ).to_be_focused()
     expect(page.locator("[aria-busy=false]")).to_be_visible()
     expect(output.get_by_role("button", pressed=True)).to_be_focused()

@@ -62,10 +62,10 @@ def changed(page: Page) -> str:
     tab(page, "What if")
     page.get_by_role("group", name="Symbols of the source").get_by_role("button").nth(1).click()
     page.get_by_role("button", name="Mask in attention").click()
-    page.get_by_label("begin with").fill("9")
+    page.get_by_label("prefix").fill("9")
     page.get_by_role("button", name="Argmax only").click()
     expect(page.locator(SENTENCE)).to_contain_text("attend to position")
-    expect(page.locator(SENTENCE)).to_contain_text("to begin with “9”")
+    expect(page.locator(SENTENCE)).to_contain_text("the prefix “9”")
     return page.locator(SENTENCE).inner_text()
 
 

@@ -1,4 +1,4 @@
-/** The tabs, in their order: the only place that knows all of them. */
+/** All tabs in order. */
 import type { Component } from "svelte";
 import type { PageContents } from "./data/contents";
 import { pageView } from "./data/taskView";
@@ -12,18 +12,18 @@ import TrainingTab from "./training/TrainingTab.svelte";
 import WhatIfTab from "./what-if/WhatIfTab.svelte";
 
 export interface Tab {
-  /** In the address. */
+  /** Name in the address. */
   readonly name: string;
   readonly title: string;
   readonly component: Component;
-  /** Whether there is anything to show. */
+  /** Whether there is content. */
   readonly shown: (contents: PageContents) => boolean;
 }
 
 const some = (contents: PageContents): boolean => contents.examples.length > 0 || contents.served;
-// One trace in a notebook has no run behind it, and no need to be told what a run could show.
+// A single trace in a notebook has no run.
 const run = (contents: PageContents): boolean => contents.served || (contents.card !== null && contents.examples.length > 0);
-/** What is not written symbol by symbol has neither a beam nor states of steps. */
+/** Only autoregressive models have a beam and decoder states. */
 const written = (contents: PageContents): boolean => pageView(contents).autoregressive;
 const beams = (contents: PageContents): boolean => written(contents) && (run(contents) || contents.examples.some((example) => example.traces.some((trace) => trace.lattice)));
 

@@ -1,24 +1,24 @@
-// What became of the output that was expected: whether the model liked it less, or the search lost it.
+// Path of the reference in the beam: scored lower by the model, or lost by the search.
 import { decodeArray } from "../data/arrays";
 import type { Lattice } from "../data/contents";
 import { END } from "../data/steps";
 import { formatDecimal } from "../drawing/scales";
 import { quoteSymbol } from "../drawing/symbols";
 
-/** How far an output went with the beam: its nodes, and the symbol that is not among them; null where all of it is. */
+/** Nodes of the reference in the beam, and the first symbol that is missing; null if all are there. */
 export function followReference({ symbols, parents, fates }: Lattice, expected: readonly string[]): { way: number[]; lacks: string | null } {
   const way: number[] = [];
   let last = -1;
   for (const symbol of [...expected, END]) {
     const node = parents.findIndex((parent, index) => parent === last && symbols[index] === symbol);
-    // Outputs that may be no longer end without a symbol for it.
+    // Outputs of the maximum length end without an end symbol.
     if (node < 0) return { way, lacks: symbol === END && fates[last] === "ended" ? null : symbol };
     way.push((last = node));
   }
   return { way, lacks: null };
 }
 
-/** The same in a sentence. */
+/** Description in a sentence. */
 export function describeReference({ symbols, parents, fates, leaf, scores }: Lattice, { way, lacks }: ReturnType<typeof followReference>): string {
   const last = way.at(-1) ?? -1;
   const reached = (node: number): string => formatDecimal(decodeArray(scores)[node] ?? 0);

@@ -1,4 +1,4 @@
-/** Which symbols were written for which, as a table of the frequent ones. Pure. */
+/** Confusion table of the most frequent errors. */
 import { gridFromRows } from "../data/arrays";
 import type { ConfusionCount } from "../data/contents";
 import { confusionKey } from "../selection/exampleRows";
@@ -9,17 +9,17 @@ import { tikzHeatMap } from "../files/tikz";
 const MOST = 14;
 
 export interface ConfusionTable {
-  /** What was expected and what was written, of those in most errors; null, which is nothing, comes last. */
+  /** Expected and predicted symbols with the most errors; null (no symbol) is last. */
   readonly rows: (string | null)[];
   readonly columns: (string | null)[];
   readonly at: (row: string | null, column: string | null) => ConfusionCount | undefined;
-  /** The greatest number. */
+  /** Maximum count. */
   readonly most: number;
-  /** What is left out, or "". */
+  /** Note on omitted symbols, or "". */
   readonly note: string;
 }
 
-/** How often each was expected, or written, wrongly; the commonest first. */
+/** Error counts per symbol, most frequent first. */
 function counted(of: readonly ConfusionCount[], pick: (each: ConfusionCount) => string | null): (string | null)[] {
   const times = new Map<string | null, number>();
   for (const each of of) times.set(pick(each), (times.get(pick(each)) ?? 0) + each.count);
@@ -29,13 +29,13 @@ function ordered(kept: readonly (string | null)[]): (string | null)[] {
   return [...kept.filter((symbol) => symbol !== null).sort(), ...kept.filter((symbol) => symbol === null)];
 }
 
-/** `square`: the rows are the columns, so that what is correct stands on the diagonal. */
+/** Builds the table; if `square`, rows and columns are the same symbols. */
 export function confusionTable(of: readonly ConfusionCount[], square = false): ConfusionTable {
   const cells = new Map(of.map((each) => [confusionKey(each.expected, each.predicted), each]));
   const at = (row: string | null, column: string | null) => cells.get(confusionKey(row, column));
   const sides = [counted(of, (each) => each.expected), counted(of, (each) => each.predicted)] as const;
   const [expected, written] = [sides[0].slice(0, MOST), sides[1].slice(0, MOST)];
-  // A symbol may be common for its errors with many rare ones, which are not in the table.
+  // A symbol may have many errors with rare symbols, which are not in the table.
   const some = [expected.filter((row) => written.some((column) => at(row, column))), written.filter((column) => expected.some((row) => at(row, column)))] as const;
   const both = [...new Set(some.flat())];
   const [rows, columns] = square ? [ordered(both), ordered(both)] : [ordered(some[0]), ordered(some[1])];
@@ -48,10 +48,10 @@ export function confusionTable(of: readonly ConfusionCount[], square = false): C
   };
 }
 
-/** How red a number of errors is, of 1. */
+/** Shade of an error count, from 0 to 1. */
 export const errorShade = (times: number, most: number): number => 0.12 + (0.58 * times) / most;
 
-/** All errors as files; the figure has the frequent ones. `written` is what the columns are. */
+/** Files of all errors; the figure shows the frequent ones. `written` is the heading of the columns. */
 export function confusionFiles(of: readonly ConfusionCount[], written: string, name: (symbol: string | null) => string): PanelFiles {
   const { rows, columns, at, most, note } = confusionTable(of);
   const cells = rows.map((row) => columns.map((column) => at(row, column)?.count ?? 0));

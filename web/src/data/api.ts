@@ -1,10 +1,10 @@
-/** The questions that a served page may ask, and its answers; every error is a sentence. */
+/** Requests to the local server. Every error is a sentence. */
 import type { DecodeRequest, ModelCard, WhatIfRequest, PageContents, WhatIfResponse, TrainingFrame, PageExample, ExportResponse, NeighborsRequest, NeighborsResponse, ReloadResponse } from "./contents";
 
-/** What went wrong, in words for the reader. */
+/** Error with a message for the user. */
 export class ServerError extends Error {}
 
-/** Of what the page shows: a service that shows something else answers none of its questions. */
+/** Identity of the shown contents; the server refuses requests of other pages. */
 let identity = "";
 
 async function answer<T>(path: string, init?: RequestInit): Promise<T> {
@@ -16,7 +16,7 @@ async function answer<T>(path: string, init?: RequestInit): Promise<T> {
     throw new ServerError("The server does not respond. It stops with the command that started it.");
   }
   const body: { error?: string } | null = await response.json().catch(() => null);
-  // A question that cannot be answered has a good status, too.
+  // Rejected requests have status 200 and an error message.
   if (response.ok && body && !body.error) return body as T;
   throw new ServerError(body?.error || `The server responded with status ${response.status} without a message.`);
 }
@@ -31,7 +31,7 @@ export async function fetchContents(): Promise<PageContents> {
   identity = told.page_id;
   return told;
 }
-/** That the newest model is shown from now on: whoever loads the page again sees it. */
+/** Requests that the server loads the newest checkpoint. */
 export const requestReload = (): Promise<ReloadResponse> => ask("newest", {});
 export const requestExport = (): Promise<ExportResponse> => ask("kept", {});
 export const requestDecode = (asked: DecodeRequest, signal?: AbortSignal): Promise<PageExample> => ask("decode", asked, signal);
@@ -39,17 +39,17 @@ export const requestWhatIf = (changed: WhatIfRequest, signal?: AbortSignal): Pro
 export const requestNeighbors = (nearby: NeighborsRequest, signal?: AbortSignal): Promise<NeighborsResponse> =>
   ask("neighbors", nearby, signal);
 
-/** Whether an error only says that a newer question took this one's place. */
+/** Whether a newer request replaced this one. */
 export function isAborted(error: unknown): boolean {
   return error instanceof DOMException && error.name === "AbortError";
 }
 
-/** What to show for an error of any kind. */
+/** Message of any error. */
 export function errorMessage(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Asks after a pause of so many milliseconds; returns how to drop the question, which an effect returns in its turn. */
+/** Sends a request after a pause in milliseconds; returns a function that cancels it. */
 export function debounceRequest<T>(pause: number, ask: (signal: AbortSignal) => Promise<T>, done: (answer: T) => void, failed: (why: string) => void): () => void {
   const control = new AbortController();
   const wait = setTimeout(() => {
@@ -61,7 +61,7 @@ export function debounceRequest<T>(pause: number, ask: (signal: AbortSignal) => 
   };
 }
 
-/** What is told of a training: lines of its log, frames of its film, whether somebody trains, and the model card. */
+/** Events of a training: log lines, frames, running state, model card. */
 export interface TrainingListeners {
   line: (line: Record<string, unknown>) => void;
   frame: (frame: TrainingFrame) => void;
@@ -69,7 +69,7 @@ export interface TrainingListeners {
   card: (card: ModelCard) => void;
 }
 
-/** Training as it goes on, from line `since` of the log; returns how to stop listening. */
+/** Listens to training events from line `since` of the log; returns a function that stops listening. */
 export function listenToTraining(since: number, heard: TrainingListeners): () => void {
   const events = new EventSource(`api/training?since=${since}`);
   for (const [name, hear] of Object.entries(heard)) events.addEventListener(name, (event) => hear(JSON.parse(event.data)));

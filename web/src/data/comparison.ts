@@ -1,17 +1,17 @@
-// Two runs on the same sources: who wins where. Pure.
+// Paired outcomes of two runs on the same sources.
 
 import type { PageExample } from "./contents";
 
 export type PairedOutcome = "both" | "first" | "second" | "neither";
 
-/** Which of the two was right; null where nothing says what was expected. */
+/** Which of the two outputs is correct; null without a reference. */
 export function pairedOutcome(first: PageExample, second: PageExample): PairedOutcome | null {
   if (first.exact === null || second.exact === null) return null;
   if (first.exact) return second.exact ? "both" : "first";
   return second.exact ? "second" : "neither";
 }
 
-/** Places by outcome. */
+/** Indices of examples by outcome. */
 export function groupByOutcome(first: PageExample[], second: PageExample[]): Record<PairedOutcome, number[]> {
   const places: Record<PairedOutcome, number[]> = { both: [], first: [], second: [], neither: [] };
   first.forEach((example, place) => {
@@ -22,7 +22,7 @@ export function groupByOutcome(first: PageExample[], second: PageExample[]): Rec
   return places;
 }
 
-/** McNemar's exact test: how often chance alone would split the n differing examples so unevenly or more. */
+/** Two-sided p-value of McNemar's exact test. */
 export function mcnemarPValue(onlyFirst: number, onlySecond: number): number {
   const n = onlyFirst + onlySecond;
   let term = -n * Math.LN2;

@@ -1,14 +1,14 @@
-// Films as values: what lies between two frames, and a whole film as one animated SVG text (SMIL: no script in it).
+// Animations: interpolation between frames, and animated SVG files (SMIL, without scripts).
 
 import { labelInterval, isNth } from "./layout";
 import { visibleSymbol } from "./symbols";
 
-/** Between two frames of points, n × 2 each. */
+/** Points between two frames, n × 2. */
 export function interpolatePoints(before: Float32Array, after: Float32Array, share: number): Float32Array {
   return before.map((value, index) => value + ((after[index] ?? value) - value) * share);
 }
 
-/** The least and greatest x and y of all frames, with a margin. */
+/** Bounds of all frames, with a margin. */
 export function pointBounds(frames: Float32Array[]): [number, number, number, number] {
   let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
   for (const plane of frames) {
@@ -24,32 +24,32 @@ export function pointBounds(frames: Float32Array[]): [number, number, number, nu
   return [left - margin, top - margin, right + margin, bottom + margin];
 }
 
-/** A text inside SVG; control characters, which XML forbids, become their pictures. */
+/** Escapes a text for SVG; control characters, which XML forbids, are replaced. */
 export function escapeXml(text: string): string {
   const named: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
   return text.replace(/[&<>"]/g, (sign) => named[sign]!).replace(/[\u0000-\u0008\u000b-\u001f\ufffe\uffff]/g, "�");
 }
 
-/** Attention of one probe through training: a grid whose cells change their opacity. */
+/** Attention weights of one probe example during training. */
 export interface AttentionAnimation {
   sources: string[];
-  /** For each frame: what was written, its weights (T × S), and words about it. */
+  /** Output, weights (T × S) and caption of each frame. */
   frames: { target: string[]; weights: Float32Array; caption: string }[];
 }
 
 const [CELL, ROOM] = [18, 860];
-/** The room that the number of a place takes. */
+/** Width of a position number. */
 const NUMBER = 34;
 
-/** One frame stands for `seconds`; the film repeats for ever. */
+/** Each frame lasts `seconds`; the animation repeats. */
 export function animatedAttentionSvg(film: AttentionAnimation, seconds: number, color: string): string {
   const sources = film.sources.length;
   const steps = Math.max(1, ...film.frames.map((frame) => frame.target.length));
-  // As narrow as a page: where symbols have no room, numbers stand for places.
+  // At most as wide as a page; numbers replace symbols in narrow cells.
   const wide = Math.min(CELL, ROOM / Math.max(1, sources));
   const every = labelInterval(wide, 10, NUMBER);
   const [left, top] = [70, every > 1 ? 44 : 74];
-  // As wide as the longest caption, too: a letter of this size is about 7.4 wide.
+  // At least as wide as the longest caption, at 7.4 per letter.
   const words = Math.max(...film.frames.map((frame) => frame.caption.length));
   const [width, height] = [Math.max(left + sources * wide, 8 + 7.4 * words) + 10, top + steps * CELL + 10];
   const length = film.frames.length * seconds;
@@ -77,7 +77,7 @@ export function animatedAttentionSvg(film: AttentionAnimation, seconds: number, 
   return framed(width, height, `<g fill="${color}">${cells.join("")}</g>${edge}${heads.join("")}${shots.join("")}`);
 }
 
-/** Symbols moving in their plane. */
+/** Animation of symbol embeddings in their plane. */
 export function animatedEmbeddingSvg(labels: string[], frames: { plane: Float32Array; caption: string }[], seconds: number, color: string): string {
   const [left, top, right, bottom] = pointBounds(frames.map((frame) => frame.plane));
   const size = 480;
@@ -100,7 +100,7 @@ function animated(name: string, values: string[], length: number): string {
   return `<animate attributeName="${name}" values="${values.join(";")}" dur="${length}s" calcMode="discrete" repeatCount="indefinite"/>`;
 }
 
-/** Shows a group only while its frame lasts. */
+/** Shows a group only during its frame. */
 function during(index: number, count: number, length: number): string {
   const values = Array.from({ length: count }, (_, other) => (other === index ? "inline" : "none"));
   return animated("display", values, length);

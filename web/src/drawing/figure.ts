@@ -1,42 +1,42 @@
-/** Figures of cells as the text of an SVG: symbols, bars and shades in rows, wrapped as a text is. Their colors are the page's. */
+/** SVG figures of tables of cells, with line wrapping, in the page's color variables. */
 import { escapeXml } from "./animation";
 import { colorAt, type Colormap } from "./scales";
 import { textWidth } from "./symbols";
 
 export interface FigureCell {
   readonly text?: string;
-  /** In small letters below the text. */
+  /** Small text below the text. */
   readonly note?: string;
   readonly fill?: string;
-  /** How much of the fill there is, of 1. */
+  /** Opacity of the fill. */
   readonly shade?: number;
-  /** Of the letters. */
+  /** Text color. */
   readonly ink?: string;
-  /** The length of a bar below the text, of the cell's; in a broad cell the text stands behind it. */
+  /** Length of a bar, relative to the cell; in wide cells the text follows the bar. */
   readonly bar?: number | undefined;
-  /** The color of a frame. */
+  /** Color of the frame. */
   readonly edge?: string | undefined;
 }
 
 export interface FigureTable {
   readonly title: string;
-  /** What the columns and the rows are. */
+  /** Axis titles. */
   readonly across?: string;
   readonly down?: string;
   readonly heads?: readonly string[];
   readonly rows: readonly (readonly [head: string, cells: readonly FigureCell[]])[];
-  /** The least width of a column and the height of a row. */
+  /** Minimum column width and row height. */
   readonly size?: readonly [number, number];
 }
 
-/** Of small letters in sentences, which take less room than symbols. */
+/** Letter width in sentences, which are narrower than symbols. */
 const PROSE = 9.6;
 const [LETTER, SMALL, EDGE, ROOM] = [13, 11, 12, 940];
-/** Cells wider than this are for bars. */
+/** Wider cells hold bars. */
 const BROAD = 240;
 const wide = (text = "", letter = LETTER): number => (text === "" ? 0 : Math.ceil(1.1 * textWidth(text) * letter));
 const most = (values: readonly number[]): number => values.reduce((top, value) => Math.max(top, value), 0);
-/** No figure is made of one word: what is longer than this is cut. */
+/** Truncates long words. */
 const cut = (text = ""): string => (text.length > 42 ? `${[...text].slice(0, 40).join("")}…` : text);
 
 function written(x: number, y: number, text: string, more = ""): string {
@@ -47,13 +47,13 @@ const HEADING = ` font-size="14" font-weight="600" fill="var(--text)"`;
 const plain = (ink = "var(--text)"): string => ` font-size="${LETTER}" fill="${ink}"`;
 const middle = (letter: number, ink: string): string => ` font-size="${letter}" fill="${ink}" text-anchor="middle"`;
 
-/** What stands above a picture: of long sequences the beginning and the end. */
+/** Title of a picture; long titles are abbreviated. */
 const headline = (title: string): string => (title.length > 240 ? `${title.slice(0, 150)} … ${title.slice(-60)}` : title);
 
-/** A text in lines of at most so many letters; what is longer than a line is cut into several. */
+/** Wraps a text at a number of characters; longer words are split. */
 const wrapped = (text: string, most: number): string[] => text.match(new RegExp(`\\S.{0,${Math.floor(most) - 1}}(?!\\S)|\\S{1,${Math.floor(most)}}`, "gu")) ?? [];
 
-/** Places [from, to) of the columns of each line. */
+/** Column ranges [from, to) of each line. */
 function lines(widths: readonly number[], room: number): [number, number][] {
   const found: [number, number][] = [];
   let left = 0;
@@ -69,7 +69,7 @@ function lines(widths: readonly number[], room: number): [number, number][] {
   return found;
 }
 
-/** A sheet below `top`: its drawing, its right edge and its lower one. */
+/** Drawing of a table below `top`, with its right and lower edges. */
 function drawn(sheet: FigureTable, top: number): [string, number, number] {
   const { title, across = "", down = "", size: [least, tall] = [26, 26] } = sheet;
   const broad = least > BROAD;
@@ -86,7 +86,7 @@ function drawn(sheet: FigureTable, top: number): [string, number, number] {
   const shape = (look: string, x: number, y: number, width: number, height: number): unknown =>
     shapes.set(look, `${shapes.get(look) ?? ""}M${+x.toFixed(1)} ${+y.toFixed(1)}h${+width.toFixed(1)}v${+height.toFixed(1)}h${-width.toFixed(1)}z`);
   let [right, y] = [left + wide(across, SMALL) + 16, top];
-  // A title is not much wider than what stands below it.
+  // Titles are about as wide as their table.
   for (const line of wrapped(headline(title), Math.min(90, Math.max(48, (left + widths.reduce((sum, width) => sum + width, 0)) / 9)))) {
     y += 20;
     inside.push(written(EDGE, y, line, HEADING));
@@ -107,7 +107,7 @@ function drawn(sheet: FigureTable, top: number): [string, number, number] {
       y = start;
       for (const [, cells, height] of rows) {
         const { text, note, fill, shade = 1, ink = "var(--text)", bar, edge } = cells[at] ?? {};
-        // Cells with a text stand apart; shades join to a picture.
+        // Gap between text cells; colored cells are adjacent.
         const gap = text === undefined ? 0 : 1;
         const long = broad ? (width - BROAD / 2) * (bar ?? 0) : (width - 8) * (bar ?? 0);
         if (fill) shape(`fill="${fill}" fill-opacity="${shade.toFixed(2)}"`, x, y, width - gap, height - gap);
@@ -137,7 +137,7 @@ function whole(inside: string, right: number, y: number): string {
   return `<svg xmlns="http://www.w3.org/2000/svg" ${size} viewBox="0 0 ${Math.ceil(right + EDGE)} ${Math.ceil(y)}" font-family="var(--symbols)"><rect ${size} fill="var(--ground)"/>${inside}</svg>`;
 }
 
-/** Sheets one below the other. */
+/** Renders tables below each other. */
 export function renderFigure(sheets: readonly FigureTable[]): string {
   let [inside, width, y] = ["", 0, 0];
   for (const sheet of sheets) {
@@ -148,8 +148,8 @@ export function renderFigure(sheets: readonly FigureTable[]): string {
 }
 
 /**
- * A picture with what the page says beside it, as its `data-` tell: what its sides are (above from `left` on, below, down from
- * `top` on), the key of its colors (`hue`, from `low` to `high`), notes; and the lines of its legend, each with its swatch.
+ * Renders a picture with its title, axis titles (`above`, `below`, `down`), color key (`hue`, `low`, `high`), notes and
+ * legend, from the `data-` attributes of the picture.
  */
 export function renderPictureFile(inside: string, [width, height]: readonly [number, number], title: string, told: DOMStringMap, legend: readonly (readonly [string, string])[], dark: boolean): string {
   const { above = "", below = "", down = "", left = 0, top = 0, hue, low = "", high = "", notes = "" } = told;
@@ -181,7 +181,7 @@ export function renderPictureFile(inside: string, [width, height]: readonly [num
   return whole(drawing, right, y + EDGE);
 }
 
-/** Names with their numbers as bars, the longest of `whole`. */
+/** Table of bars, scaled to `whole`. */
 export function barTable(title: string, of: readonly (readonly [name: string, value: number, words?: string])[], whole = Math.max(1e-9, ...of.map(([, value]) => value))): FigureTable {
   return { title, size: [360, 24], rows: of.map(([name, value, words = `${value}`]) => [name, [{ bar: value / whole, text: words }]]) };
 }

@@ -1,9 +1,9 @@
-// Lines and marks on axes: the numbers behind them. Pure.
+// Geometry of line charts.
 import { formatPrecise } from "./scales";
 import type { TaskView } from "../data/contents";
 import { metricName } from "../data/taskView";
 
-/** Round numbers from low to high, about `count` of them and two at least. */
+/** Round tick values from low to high, about `count` and at least two. */
 export function ticks(low: number, high: number, count = 5): number[] {
   if (!(high > low)) return [low];
   const rough = (high - low) / count;
@@ -15,7 +15,7 @@ export function ticks(low: number, high: number, count = 5): number[] {
   return Array.from({ length: last - first + 1 }, (_, index) => Number(((first + index) * step).toPrecision(12)));
 }
 
-/** Powers of ten from low to high, not all of many; 2 and 5 of each too below two decades; or else round numbers. */
+/** Ticks of a logarithmic axis: powers of ten, with 2 and 5 below two decades; else round values. */
 export function logTicks(low: number, high: number): number[] {
   const [first, last] = [Math.floor(Math.log10(low)), Math.log10(high)];
   const every = Math.ceil((last - first) / 6);
@@ -29,19 +29,19 @@ export function logTicks(low: number, high: number): number[] {
   return found.length > 1 ? found : ticks(low, high);
 }
 
-/** The ends of a vertical axis, those that are given or those of the values; they always differ. */
+/** Ends of a vertical axis, which always differ. */
 export function axisRange(heights: number[], logarithmic: boolean, most?: number, least?: number): [number, number] {
   const [low, high] = [Math.min(...heights), Math.max(...heights)];
   if (logarithmic) return low < high ? [low, high] : [low / 2, high * 2];
   return [least ?? Math.min(0, low), most ?? (Math.max(0, high) || Number(low === 0))];
 }
 
-/** From a value to its place: domain [a, b] onto range [c, d]. */
+/** Linear scale from the domain [a, b] to the range [c, d]. */
 export function linearScale(a: number, b: number, c: number, d: number): (value: number) => number {
   return (value) => (b === a ? (c + d) / 2 : c + ((value - a) / (b - a)) * (d - c));
 }
 
-/** Points as an SVG path; a gap where a value is not finite. */
+/** Points as an SVG path, with gaps at non-finite values. */
 export function svgPath(points: [number, number][]): string {
   let pen = "M";
   let drawn = "";
@@ -60,11 +60,11 @@ export interface LogSeries {
   name: string;
   color?: number;
   run?: number;
-  /** Samples seen, and the value then. */
+  /** Number of samples, and value. */
   points: [number, number][];
 }
 
-/** Lines of a log as one series a number: the training loss from its steps, every metric from its validations. */
+/** Series of a log: training loss of updates, metrics of validations. */
 export function logSeries(log: Record<string, unknown>[], view: TaskView): { losses: LogSeries[]; metrics: LogSeries[] } {
   const losses = new Map<string, LogSeries>();
   const metrics = new Map<string, LogSeries>();
@@ -87,7 +87,7 @@ export function logSeries(log: Record<string, unknown>[], view: TaskView): { los
   return { losses: [...losses.values()], metrics: [...metrics.values()] };
 }
 
-/** At most `most` points: the first and last of each stretch's least and greatest stay, so that spikes are seen. */
+/** Downsamples to at most `most` points; the minimum and the maximum of each stretch are kept. */
 export function downsample(points: [number, number][], most: number): [number, number][] {
   if (points.length <= most) return points;
   const size = Math.ceil((2 * points.length) / most);
@@ -101,7 +101,7 @@ export function downsample(points: [number, number][], most: number): [number, n
   return kept;
 }
 
-/** A large number short: 75,000 → 75k. */
+/** Abbreviated number: 75,000 → 75k. */
 export function formatShort(value: number): string {
   if (value < 0) return `−${formatShort(-value)}`;
   if (value >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
@@ -109,28 +109,28 @@ export function formatShort(value: number): string {
   return value === 0 || value >= 0.001 ? formatPrecise(value, 3) : value.toExponential(0);
 }
 
-/** A point to draw: its interval, and what the reader is told of it. */
+/** Plotted point with its interval and label. */
 export interface PlotMark {
   x: number;
   y: number;
   low?: number;
   high?: number;
   label?: string;
-  /** What stands below the axis there, where it is no number: a range of them. */
+  /** Axis label, if x is no number, such as a range. */
   tick?: string;
 }
 
 export interface PlotLine {
   name: string;
-  /** Lines of one quantity share a color; those of the n-th other run have the n-th kind of dashes. */
+  /** Lines of one quantity share a color; compared runs differ in their dashes. */
   color?: number;
   run?: number;
-  /** Whether it is there to compare others with: gray, without marks. */
+  /** Reference line: gray, without marks. */
   reference?: boolean;
   marks: PlotMark[];
 }
 
-/** The band between the marks' intervals. */
+/** Band of the intervals as an SVG path. */
 export function intervalBand(marks: PlotMark[], x: (value: number) => number, y: (value: number) => number): string {
   const known = marks.filter((mark) => mark.low !== undefined && mark.high !== undefined);
   const corner = (mark: PlotMark, value: number) => `${x(mark.x).toFixed(1)} ${y(value).toFixed(1)}`;

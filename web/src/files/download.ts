@@ -1,19 +1,19 @@
-/** Files for the reader, made in the page. */
+/** Downloads created in the page. */
 import type { PageContents, ReportDocument } from "../data/contents";
 
 let source = "";
 
-/** Remembers the page's own text as it was before anything was drawn. */
+/** Stores the source of the page before it is rendered. */
 export function rememberPageSource(): void {
   source = `<!doctype html>\n${document.documentElement.outerHTML}`;
 }
 
-/** JSON that may stand inside a `<script>`: no `<`, so that no text can end it. */
+/** JSON for a `<script>` element; `<` is escaped, so that no text can close it. */
 export function toScriptJson(contents: PageContents | ReportDocument): string {
   return JSON.stringify(contents).replaceAll("<", "\\u003c");
 }
 
-/** The page as one file that needs no service. */
+/** Page as a self-contained file. */
 export function standalonePage(contents: PageContents | ReportDocument): string {
   const parsed = new DOMParser().parseFromString(source, "text/html");
   const scripts = [...parsed.querySelectorAll('script[type="application/json"]')].filter((each) => each.id === "contents");
@@ -22,18 +22,18 @@ export function standalonePage(contents: PageContents | ReportDocument): string 
   place.setAttribute("type", "application/json");
   place.id = "contents";
   place.textContent = toScriptJson(contents);
-  // What stands after the body is moved into it by reading: without this, each saving would add a line.
+  // The parser moves trailing text into the body; each saved copy would add a line.
   while (parsed.body.lastChild?.nodeType === Node.TEXT_NODE) parsed.body.lastChild.remove();
   return `<!doctype html>\n${parsed.documentElement.outerHTML}\n`;
 }
 
-/** A name that every file system takes. */
+/** File name that is valid on every file system. */
 export function fileName(words: string, ending: string): string {
   const plain = words.normalize("NFKC").replaceAll(/[^\p{L}\p{N}]+/gu, "-").replaceAll(/^-+|-+$/g, "").slice(0, 60);
   return `${plain || "pellucid"}.${ending}`;
 }
 
-/** Hands the reader a file. */
+/** Downloads a file. */
 export function saveFile(name: string, content: Blob | string, type = "text/plain"): void {
   const blob = typeof content === "string" ? new Blob([content], { type: `${type};charset=utf-8` }) : content;
   const address = URL.createObjectURL(blob);

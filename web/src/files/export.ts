@@ -1,15 +1,15 @@
-/** What a panel gives as files. */
+/** Files that a panel can save. */
 import { toPlainLists } from "../data/arrays";
 import { fileName, saveFile } from "./download";
 import { resolveColors, renderPng, pictureSvg } from "./pictureFiles";
 
-/** The forms a panel has; what it does not give, its menu does not show. */
+/** Formats of a panel; missing formats are not offered. */
 export interface PanelFiles {
-  /** Of the file, without its ending; with a capital the title of its picture. */
+  /** File name without suffix; capitalized, the title of the picture. */
   readonly name: string;
-  /** The title, where it stays as it is: it may begin with the name of a run. */
+  /** Title that must not be capitalized, such as the name of a run. */
   readonly title?: string;
-  /** What the page draws, or the text of an SVG in the page's colors. */
+  /** SVG element of the page, or text of an SVG with the page's color variables. */
   readonly picture?: SVGSVGElement | string | undefined;
   readonly data?: unknown;
   readonly table?: readonly (readonly (string | number)[])[];
@@ -24,14 +24,14 @@ export function availableFormats(files: PanelFiles): FileFormat[] {
   return FILE_FORMATS.filter((form) => has[form] !== undefined);
 }
 
-/** A table as CSV (RFC 4180): a field with a comma, a quote, a blank or a break stands in quotes. */
+/** Table as CSV (RFC 4180). */
 export function toCsv(table: readonly (readonly (string | number)[])[]): string {
   const field = (value: string | number): string =>
     /[",\s]/.test(`${value}`) || value === "" ? `"${`${value}`.replaceAll('"', '""')}"` : `${value}`;
   return table.map((line) => `${line.map(field).join(",")}\r\n`).join("");
 }
 
-/** Gives the reader the panel in one form. */
+/** Downloads a panel in one format. */
 export async function downloadPanel(files: PanelFiles, form: FileFormat): Promise<void> {
   const name = (ending: string): string => fileName(files.name, ending);
   const { picture } = files;

@@ -1,4 +1,4 @@
-/** Figures of what panels show as text and boxes on the screen, made when they are asked for. */
+/** SVG figures of panels that the page shows as HTML. */
 import { row, type Grid } from "../data/arrays";
 import type { OutputStep } from "../data/steps";
 import { fullRange } from "../drawing/layout";
@@ -10,13 +10,13 @@ import { textWidth, visibleSymbol } from "../drawing/symbols";
 const RIGHT = "var(--right)";
 const WRONG = "var(--wrong)";
 
-/** A cell in the color of its number. */
+/** Cell in the color of its value. */
 export const tintedCell = (value: number, hue: Colormap, dark: boolean): FigureCell => ({ fill: `rgb(${colorAt(value, hue, dark).join()})`, ink: textColor(value, hue, dark) });
 const erred = ({ kind }: OutputStep): boolean => kind === "substitution" || kind === "insertion";
-/** What is red. */
+/** Wrong symbols. */
 const MARKED: FigureCell = { fill: WRONG, shade: 0.16, ink: WRONG };
 
-/** What was written step by step, what was expected, and the likeliest symbols of each step as bars. */
+/** Figure of the output steps: output, reference, and the most probable symbols as bars. */
 export function stepFigure(title: string, all: readonly OutputStep[], least = false): string {
   const columns = all.flatMap((step) => [...step.missing, step].map((each) => (typeof each === "string" ? each : step)));
   const line = (head: string, made: (step: OutputStep) => FigureCell, missing: (symbol: string) => FigureCell = () => ({})): FigureTable["rows"][number] => [
@@ -36,7 +36,7 @@ export function stepFigure(title: string, all: readonly OutputStep[], least = fa
   return renderFigure([{ title, across: "output", heads, rows, size: [58, 26] }]);
 }
 
-/** A source with its tags, how sure each was, and the true ones of those that are wrong; those unlike `beside` are framed. */
+/** Figure of a tagged source with probabilities and expected tags; tags that differ from `beside` are framed. */
 export function tagFigure(title: string, all: readonly OutputStep[], reads: readonly string[], beside: readonly string[] | null = null): string {
   const rows: FigureTable["rows"] = [
     ["source", all.map((step) => ({ text: visibleSymbol(reads[step.place] ?? "") }))],
@@ -46,25 +46,25 @@ export function tagFigure(title: string, all: readonly OutputStep[], reads: read
   return renderFigure([{ title, across: "source", heads: all.map(({ place }) => `${place + 1}`), rows: rows.filter(([, cells]) => cells.some(({ text }) => text)) }]);
 }
 
-/** The likeliest answers as bars of 1. */
+/** Figure of the most probable predictions. */
 export function candidateFigure(title: string, { choices, symbol }: OutputStep, named: (symbol: string) => string): string {
   const told = choices.map((each) => [named(each.symbol), each.probability, `${formatPercent(each.probability)}${each.symbol === symbol ? ", output" : each.gold ? ", expected" : ""}`] as const);
   return renderFigure([{ ...barTable(title, told, 1), across: "probability" }]);
 }
 
-/** A source as one step read it, in the tints of the page; places that are marked are framed. */
+/** Figure of a source tinted by the weights of one step; marked positions are framed. */
 export function sourceFigure(title: string, reads: readonly string[], tints: ArrayLike<number>, hue: Colormap, dark: boolean, marks?: ReadonlyMap<number, string>): string {
   const cells = reads.map((symbol, place) => ({ text: visibleSymbol(symbol), ...tintedCell(tints[place] ?? 0, hue, dark), edge: marks?.has(place) ? (marks.get(place) === "expected" ? RIGHT : "var(--gold)") : undefined }));
   return renderFigure([{ title, across: "source", rows: [["", cells]], size: [10, 24] }]);
 }
 
-/** States of steps or positions: a column each, a row for each unit from the first of `order` down. */
+/** Table of states: one column per position, one row per unit in `order`. */
 export function stateTable(title: string, of: Grid, order: readonly number[], symbols: readonly string[], dark: boolean): FigureTable {
   const [gate, most] = stateRange(of);
-  // Of units that fall into one row the greatest is drawn: more cells than these no program opens with ease.
+  // Units that share a row are max-pooled, to limit the number of cells.
   const turned: Grid = { rows: order.length, columns: of.rows, values: Float32Array.from({ length: order.length * of.rows }, (_, at) => of.values[(at % of.rows) * of.columns + order[Math.floor(at / of.rows)]!]! / most) };
   const cells = maxPool(turned, fullRange(turned.rows), fullRange(turned.columns), of.rows, Math.max(1, Math.floor(30_000 / Math.max(1, of.rows))));
-  // Where there is no room for symbols, as in the strip on the screen, numbers stand above some.
+  // Numbers replace symbols if there is no room.
   const many = of.rows > 120;
   const width = symbols.reduce((top, symbol) => Math.max(top, textWidth(visibleSymbol(symbol)) * 13 + 6), 16);
   return {

@@ -1,4 +1,4 @@
-/** What a panel's files hold: plain tables and values, made when they are asked for. */
+/** Files of a panel: tables, values and figures. */
 import { row, type Grid } from "../data/arrays";
 import type { EditOperation, Trace } from "../data/contents";
 import type { PanelFiles } from "./export";
@@ -6,7 +6,7 @@ import { outputSteps, type OutputStep } from "../data/steps";
 import { tagFigure } from "./figures";
 import { tikzHeatMap } from "./tikz";
 
-/** Weights with their symbols, as every form; each says what it is. Where they are of a `whole` trace, the JSON is that of the trace, with them beside it. */
+/** Files of attention weights. The JSON file of a `whole` trace contains the trace. */
 export function weightFiles(name: string, trace: Trace, weights: Grid, picture: PanelFiles["picture"], whole?: Trace): PanelFiles {
   const rows = Array.from({ length: weights.rows }, (_, step) => Array.from(row(weights, step)));
   return {
@@ -18,7 +18,7 @@ export function weightFiles(name: string, trace: Trace, weights: Grid, picture: 
   };
 }
 
-/** The steps with what each candidates, and a figure of them. */
+/** Files of output steps with their candidates. */
 export function stepFiles(name: string, all: readonly OutputStep[], picture: string): PanelFiles {
   const head = ["step", "symbol", "probability", "entropy in bits", "expected", "forced", "painted", "most probable"];
   return {
@@ -35,7 +35,7 @@ export function stepFiles(name: string, all: readonly OutputStep[], picture: str
   };
 }
 
-/** The tags of one source; those unlike `beside` are framed. */
+/** Files of a tagged source; tags that differ from `beside` are framed. */
 export function tagFiles(name: string, trace: Trace, edits: readonly EditOperation[], beside: readonly string[] | null = null): PanelFiles {
   const all = outputSteps(trace, edits);
   return { ...stepFiles(`${name} ${trace.output}`, all, tagFigure(name, all, trace.source.slice(trace.features), beside)), title: name };

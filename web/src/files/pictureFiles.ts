@@ -1,8 +1,8 @@
 import { escapeXml } from "../drawing/animation";
 import { renderPictureFile } from "../drawing/figure";
-/** Pictures as files: an SVG with everything it needs in itself, and a PNG of it. */
+/** SVG and PNG files of pictures. */
 
-// What the page's style sheets give a drawn element; a file has to say it itself.
+// CSS properties that an SVG file must contain.
 const TAKEN = [
   "fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap", "opacity",
   "font-family", "font-size", "font-weight", "font-style", "text-anchor", "dominant-baseline", "unicode-bidi", "visibility",
@@ -11,9 +11,9 @@ const TAKEN = [
 const SPACE = "http://www.w3.org/2000/svg";
 const HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n';
 
-/** What is of the live page alone. */
+/** Attributes of the interactive page. */
 const LIVE = /^(class|style|tabindex|role|aria-|data-)/;
-/** The end of a label, which says how the keys move. */
+/** Keyboard hints at the end of a label. */
 const HINT = /[.;:] (arrow|left and right).*/i;
 
 function settle(from: Element, to: Element): void {
@@ -35,10 +35,10 @@ function made(name: string, told: Record<string, string | number>): SVGElement {
   return element;
 }
 
-// Cells beyond which a file is an image in a frame: more rectangles than that no program opens with ease.
+// Heat maps with more cells are embedded as images.
 const CELLS = 40_000;
 
-/** Cells of one row that look alike, next to each other, as [from, to, color]: weights under 1/255 fall into one. */
+/** Runs of cells of the same color in a row, as [from, to, color]. */
 export function colorRuns(colors: readonly string[]): [number, number, string][] {
   const found: [number, number, string][] = [];
   colors.forEach((color, at) => {
@@ -49,7 +49,7 @@ export function colorRuns(colors: readonly string[]): [number, number, string][]
   return found;
 }
 
-/** A canvas with one pixel for each of its cells, as red, green, blue and opacity. */
+/** Pixels of a canvas scaled to one pixel per cell, as RGBA. */
 function shrunk(canvas: HTMLCanvasElement, columns: number, rows: number): Uint8ClampedArray {
   const small = document.createElement("canvas");
   [small.width, small.height] = [columns, rows];
@@ -60,7 +60,7 @@ function shrunk(canvas: HTMLCanvasElement, columns: number, rows: number): Uint8
   return pen.getImageData(0, 0, columns, rows).data;
 }
 
-/** The cells that a canvas beside the picture paints, as rectangles; no program draws them blurred. */
+/** Cells of the canvas behind a picture as rectangles, which are never blurred. */
 function painted(picture: SVGSVGElement): SVGElement[] {
   const canvases = [...(picture.parentElement?.querySelectorAll<HTMLCanvasElement>(":scope > canvas") ?? [])];
   return canvases.flatMap((canvas) => {
@@ -89,8 +89,8 @@ function copied(picture: SVGSVGElement): SVGSVGElement {
 }
 
 /**
- * A picture of the page as the text of an SVG file, with its title and what stands beside it on the page. Text stays text; controls
- * and the pointer's marks are left out.
+ * Text of an SVG file of a picture, with its title and the labels around it on the page. Controls and pointer
+ * marks are removed.
  */
 export function pictureSvg(picture: SVGSVGElement, title: string): string {
   const copy = copied(picture);
@@ -105,20 +105,20 @@ export function pictureSvg(picture: SVGSVGElement, title: string): string {
   return resolveColors(renderPictureFile(text(copy), [width, height], title, picture.dataset, legend, document.documentElement.dataset.theme === "dark"), title, picture.ariaLabel!.replace(HINT, ""));
 }
 
-/** A made SVG with the page's colors and letters in the place of their names, and with what it shows in words. */
+/** Replaces CSS variables of an SVG by their values, and adds a title and a description. */
 export function resolveColors(svg: string, title: string, told = ""): string {
   const style = getComputedStyle(document.documentElement);
   const value = (_: string, name: string): string => style.getPropertyValue(name).trim().replaceAll('"', "'");
   return `${HEAD}${svg.replaceAll(/var\((--[a-z-]+)\)/g, value).replace(">", () => ` role="img"><title>${escapeXml(title)}</title>${told && `<desc>${escapeXml(told)}</desc>`}`)}\n`;
 }
 
-/** The picture as a PNG, twice as fine as on the screen where that is not too wide. */
+/** PNG of a picture at twice its size, if that is not too wide. */
 export async function renderPng(svg: string): Promise<Blob> {
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
   await image.decode();
   const canvas = document.createElement("canvas");
-  // Some browsers draw nothing wider than this.
+  // Browsers do not draw wider images.
   const fine = Math.min(2, 16_000 / image.naturalWidth);
   [canvas.width, canvas.height] = [fine * image.naturalWidth, fine * image.naturalHeight];
   canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);

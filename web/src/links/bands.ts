@@ -1,26 +1,25 @@
-/** The two bands of a links picture: source cells above, output cells below, centered on each other. */
+/** Layout of the two symbol bands of a link picture: source above, output below, centered. */
 import { cellEdges, distributeWidths } from "../drawing/layout";
 import { textWidth } from "../drawing/symbols";
 
 export interface BandLayout {
-  /** Edges of the cells, one more than there are. */
+  /** Cell edges, one more than cells. */
   readonly places: number[];
-  /** Every so many cells carry a label. */
+  /** Interval between labels. */
   readonly every: number;
-  /** Place of a cell's middle. */
-  /** Size of the letters. */
+  /** Font size. */
   readonly letter: number;
   readonly middle: (cell: number) => number;
   readonly width: (cell: number) => number;
 }
 
 const LETTER = 15;
-/** The room that the number of a place takes. */
+/** Width of a position number. */
 const NUMBER = 34;
 const MOST = 76;
-/** Letters and cells shrink together to this share: smaller ones are not read any more. */
+/** Minimum scale of letters and cells. */
 const SHRINK = 0.62;
-/** How much wider than the window a picture may then get before numbers take the place of letters: a few swipes. */
+/** Maximum width of a scrolled picture, relative to the window, before numbers replace letters. */
 const SCROLL = 2;
 
 export function naturalWidths(symbols: readonly string[]): number[] {
@@ -29,7 +28,7 @@ export function naturalWidths(symbols: readonly string[]): number[] {
 
 const sum = (values: readonly number[]): number => values.reduce((left, value) => left + value, 0);
 
-/** The width of the picture: the window's, or what the symbols need where that is not much more. */
+/** Width of the picture: the window, or the natural width if that is not much more. */
 export function pictureWidth(rows: readonly (readonly string[])[], room: number): number {
   const natural = Math.max(0, ...rows.map((symbols) => sum(naturalWidths(symbols))));
   return natural * SHRINK > room && natural <= SCROLL * room ? natural : room;
@@ -54,7 +53,7 @@ export function bandLayout(symbols: readonly string[], width: number): BandLayou
   };
 }
 
-/** Which of some numbers to write so that none covers another: the greatest first. */
+/** Labels that do not overlap, largest values first. */
 export function nonOverlapping(places: readonly { place: number; value: number }[], middle: (place: number) => number, room: number): Set<number> {
   const chosen: number[] = [];
   for (const { place } of places) {

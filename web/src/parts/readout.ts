@@ -1,23 +1,23 @@
-/** What is pointed at, in a sentence: under the pictures, and for a screen reader. */
+/** Description of the selected cell, for sight and screen readers. */
 import { row, type Grid } from "../data/arrays";
 import { topValues } from "../drawing/layout";
 import { formatDecimal, formatPrecise, formatPercent } from "../drawing/scales";
 import { spokenSymbol, unknownSuffix } from "../drawing/symbols";
 
-// Marks that keep a symbol of another direction from turning the sentence round.
+// Isolates symbols of another text direction.
 const isolated = (symbol: string): string => `\u2068${spokenSymbol(symbol)}\u2069`;
 
 export interface ReadoutData {
   readonly weights: Grid;
   readonly reads: readonly string[];
   readonly writes: readonly string[];
-  /** What the numbers are: "weight", "change of ln p", … */
+  /** Name of the values, such as "weight". */
   readonly quantity: string;
-  /** Whether rows are shares that sum to one. */
+  /** Whether rows sum to one. */
   readonly shares: boolean;
-  /** Source positions whose symbols the model never saw. */
+  /** Positions of unknown symbols. */
   readonly unknown?: ReadonlySet<number>;
-  /** What a step is, where it does not write. */
+  /** Description of a step that writes no symbol. */
   readonly saying?: (step: number) => string;
 }
 
@@ -30,7 +30,7 @@ function list(values: ArrayLike<number>, names: readonly string[], shares: boole
   return found.map(({ place, value }) => `${isolated(names[place] ?? "")} (${place + 1}) ${number(value, shares)}`).join(", ");
 }
 
-/** How a weight came to be, as far as weights alone tell: its row's softmax, its rank, and its score against the greatest. */
+/** Computation of an attention weight: softmax, rank, and score relative to the maximum. */
 export function describeOrigin({ weights, reads }: ReadoutData, step: number, position: number): string {
   const all = row(weights, step);
   const [weight, most] = [all[position] ?? 0, topValues(all, 1)[0]];
@@ -43,7 +43,7 @@ export function describeOrigin({ weights, reads }: ReadoutData, step: number, po
   return `Softmax: α = exp e / Σ exp e over the row = ${digits(weight)}, rank ${rank} of ${all.length}; entropy of the row: ${bits.toFixed(2)} bits. The scores e are not stored; their differences are e − e′ = ln α − ln α′${against}. The state h at this position contributes ${formatPercent(weight)} to the context Σ α h.`;
 }
 
-/** The sentence; "" where nothing is pointed at. Places count from 1. */
+/** Description of a cell, step or position, counted from 1; "" if nothing is selected. */
 export function describeCell(of: ReadoutData, step: number | null, position: number | null): string {
   const { weights, reads, writes, shares } = of;
   const known = step !== null && step < weights.rows;

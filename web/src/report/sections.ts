@@ -1,4 +1,4 @@
-/** What a report shows, in the order and the groups in which it is drawn. Pure. */
+/** Sections of a report, and search in its examples. */
 import type { ReportDocument, ReportExample, Trace } from "../data/contents";
 import { visibleSymbol, visibleText } from "../drawing/symbols";
 
@@ -9,7 +9,7 @@ export interface ReportSection {
   readonly parts: DocumentPart[];
 }
 
-/** Parts under their titles: neighbors of one title share a section. */
+/** Groups adjacent parts of the same title. */
 export function groupSections(parts: readonly DocumentPart[]): ReportSection[] {
   const found: ReportSection[] = [];
   for (const part of parts) {
@@ -20,17 +20,17 @@ export function groupSections(parts: readonly DocumentPart[]): ReportSection[] {
   return found;
 }
 
-/** The paragraphs of a text, each on one line. */
+/** Paragraphs of a text, each on one line. */
 export const splitParagraphs = (text: string): string[] =>
   text.split(/\n\s*\n/).map((part) => part.trim().replaceAll(/\s+/g, " ")).filter((part) => part !== "");
 
 const NUMBER = /^(–|[<>≥]? ?[-+−]?[\d.,]+( ?(%|s|ms|groups))?( (to|–) [-+−]?[\d.,]+)?( \(.*\))?)?$/;
 
-/** Columns of numbers, which are aligned to the right: all of their cells are numbers, and not all are empty. */
+/** Whether all cells of a column are numbers, which are aligned to the right. */
 export const isNumericColumn = (rows: readonly (readonly string[])[], column: number): boolean =>
   rows.every((row) => NUMBER.test(row[column] ?? "")) && rows.some((row) => row[column]);
 
-/** An error of one symbol in one word, as it is searched for: “i→ɪ”. */
+/** Error of one symbol as a search term: “i→ɪ”. */
 export const errorName = (expected: string | null, predicted: string | null): string =>
   [expected, predicted].map((symbol) => (symbol === null ? "–" : visibleSymbol(symbol))).join("→");
 
@@ -40,16 +40,16 @@ export type ErrorOrder = "given" | "probability" | "edits";
 
 const kindOf = ([expected, predicted]: readonly [string | null, string | null]): ErrorKind => (expected === null ? "insertion" : predicted === null ? "deletion" : "substitution");
 
-/** Log-probability of the output that is judged: that of the last run. */
+/** Log-probability of the output of the last run. */
 export const exampleScore = ({ outputs: examples }: ReportExample): number => examples.at(-1)?.traces[0]?.score ?? 0;
 
-/** All words of an example, in lower case. */
+/** Searchable text of an example, in lower case. */
 function words({ outputs: examples, errors, group }: ReportExample): string {
   const texts = examples.flatMap((example) => [example.text, example.traces[0]?.output ?? "", ...example.references]);
   return [...texts, group, ...errors.map(([expected, predicted]) => errorName(expected, predicted))].join(" ").toLowerCase();
 }
 
-/** The examples that hold every word of a search and an error of a kind (of any, where it is ""), in an order. */
+/** Examples that contain all words of a search and an error of a kind ("": any), in an order. */
 export function filterExamples(examples: readonly ReportExample[], search: string, kind: ErrorKind | "", order: ErrorOrder): ReportExample[] {
   const looked = search.toLowerCase().split(/\s+/).filter((word) => word !== "");
   const kept = examples.filter((example) => {
@@ -61,7 +61,7 @@ export function filterExamples(examples: readonly ReportExample[], search: strin
   return kept;
 }
 
-/** What pictures of an output do not tell. */
+/** Notes on an output: truncated, empty, unknown symbols. */
 export function outputNotes(trace: Trace): string[] {
   const unknown = [...new Set(trace.unknown.map((position) => visibleSymbol(trace.source[position] ?? "")))];
   return [
@@ -72,6 +72,6 @@ export function outputNotes(trace: Trace): string[] {
   ];
 }
 
-/** Source and output in one line, each kept from turning the other round. */
+/** Source and output in one line, with isolated text directions. */
 export const exampleTitle = ({ source, features, output }: Trace, text: string): string =>
   `${source.slice(0, features).map((feature) => `${visibleText(feature)} `).join("")}\u2068${visibleText(text) || "nothing"}\u2069 → \u2068${visibleText(output) || "nothing"}\u2069`;

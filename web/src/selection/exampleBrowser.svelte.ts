@@ -1,4 +1,4 @@
-/** What the list of examples shows: one state, so that a click in another view can set it. */
+/** Filter and sort order of the example list, which other views can set. */
 import type { ConfusionCount } from "../data/contents";
 import { describeConfusionShare, NO_FILTER, type ExampleFilter, confusionKey, type SortOrder } from "./exampleRows";
 import { page } from "./page.svelte";
@@ -9,13 +9,13 @@ class Browser {
   order = $state.raw<SortOrder>("file");
   descending = $state.raw(false);
 
-  /** Whether the list is to take the focus: what led to it is gone. */
+  /** Whether the list should take the focus, because the pressed button has disappeared. */
   reach = $state.raw(false);
 
-  /** The kind of error that the filter is of; "": another filter. */
+  /** Confusion of the filter, or "". */
   private kind = "";
 
-  /** Opens the list with these examples alone. */
+  /** Lists only these examples. */
   only(places: number[], why: string): void {
     if (places.length === 0) return;
     this.filter = { ...NO_FILTER, only: { places, why } };
@@ -26,14 +26,14 @@ class Browser {
     this.reach = true;
   }
 
-  /** The same with those of one kind of error, which the address tells. */
+  /** Lists only the examples of a confusion, which the address stores. */
   confused(each: ConfusionCount): void {
     if (each.example_indices.length === 0) return;
     this.only(each.example_indices, describeConfusionShare(each, page.examples, page.view));
     selection.confusion = this.kind = confusionKey(each.expected, each.predicted);
   }
 
-  /** Takes over the kind of error that the address tells; one that it tells no more is taken back. */
+  /** Restores the confusion of the address. */
   restore(): void {
     const each = page.contents.corpus?.confusions.find(({ expected, predicted: written, example_indices: examples }) => examples.length > 0 && confusionKey(expected, written) === selection.confusion);
     if (!each) selection.confusion = "";
@@ -42,7 +42,7 @@ class Browser {
     this.filter = each ? { ...NO_FILTER, only: { places: each.example_indices, why: describeConfusionShare(each, page.examples, page.view) } } : NO_FILTER;
   }
 
-  /** The list with all examples. */
+  /** Lists all examples. */
   everything(): void {
     this.filter = NO_FILTER;
     selection.confusion = this.kind = "";

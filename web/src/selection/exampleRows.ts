@@ -1,4 +1,4 @@
-// The list of examples: a row of numbers for each, which to show, and in what order. Pure: no page, no model.
+// Rows of the example list: scores, filters, sort orders, and descriptions of errors.
 
 import { decodeArray } from "../data/arrays";
 import type { ConfusionCount, EditOperation, PageExample, TaskView, Trace } from "../data/contents";
@@ -10,7 +10,7 @@ import { quoteSymbol, visibleSymbol, visibleText } from "../drawing/symbols";
 
 export type SortOrder = "file" | "loss" | "entropy" | "errors" | "coverage" | "length";
 
-/** Orders that say nothing of answers that are not written symbol by symbol: those of tags, and of one answer alone. */
+/** Sort orders without meaning for outputs that are not autoregressive. */
 export const unusedOrders = ({ autoregressive, per_position }: TaskView): SortOrder[] => (autoregressive ? [] : per_position ? ["coverage"] : ["coverage", "errors"]);
 
 export const SORT_ORDERS: [SortOrder, string][] = [
@@ -22,7 +22,7 @@ export const SORT_ORDERS: [SortOrder, string][] = [
   ["length", "source length"],
 ];
 
-/** What the list knows of an example. */
+/** Row of the example list. */
 export interface ExampleRow {
   place: number;
   example: PageExample;
@@ -31,23 +31,23 @@ export interface ExampleRow {
   errors: number;
   coverage: number;
   length: number;
-  /** Bits at each step, for the sparkline. */
+  /** Entropy of each step in bits, for the sparkline. */
   bits: Float32Array;
 }
 
 export interface ExampleFilter {
-  /** A regular expression; it looks at source, outputs and references. */
+  /** Regular expression on source, outputs and references. */
   pattern: string;
   verdict: "all" | "right" | "wrong";
   least: number;
   most: number;
-  /** Only these places, with the words that say why; set by a click in another view. */
+  /** Examples selected in another view, with a description. */
   only: { places: number[]; why: string } | null;
 }
 
 export const NO_FILTER: ExampleFilter = { pattern: "", verdict: "all", least: 0, most: Infinity, only: null };
 
-/** −CDP, the mean of ln(1 + |1 − Σ|⁶) over the source's columns Σ: how far each position is from being looked at once (Rikters et al. 2017). */
+/** Negative coverage deviation penalty: mean of ln(1 + |1 − Σ|⁶) over the column sums Σ (Rikters et al. 2017). */
 export function coverageDeviation(weights: Float32Array, sources: number): number {
   if (sources === 0) return 0;
   const sums = new Float64Array(sources);
@@ -59,7 +59,7 @@ export function mean(values: Float32Array): number {
   return values.length === 0 ? 0 : values.reduce((total, value) => total + value, 0) / values.length;
 }
 
-/** Mean −ln p of a trace's symbols. */
+/** Mean negative log-probability of the symbols. */
 export function meanLoss(trace: Trace): number {
   return trace.target.length === 0 ? 0 : -trace.score / trace.target.length;
 }
@@ -79,7 +79,7 @@ export function exampleRow(example: PageExample, place: number): ExampleRow {
   };
 }
 
-/** A regular expression (case counts, Unicode), or why it is none. */
+/** Compiles a regular expression, or returns its error. */
 export function parsePattern(pattern: string): RegExp | string {
   try {
     return new RegExp(pattern, "u");
@@ -88,7 +88,7 @@ export function parsePattern(pattern: string): RegExp | string {
   }
 }
 
-/** Places of the examples to show, in order; a bad expression filters nothing. */
+/** Filters and sorts rows; an invalid expression is ignored. */
 export function filterRows(rows: ExampleRow[], filter: ExampleFilter, order: SortOrder, descending: boolean): ExampleRow[] {
   const found = parsePattern(filter.pattern);
   const only = filter.only && new Set(filter.only.places);
@@ -109,7 +109,7 @@ function texts(example: PageExample): string[] {
   return [example.text, ...(example.traces[0] ? [example.traces[0].output] : []), ...example.references];
 }
 
-/** The steps of an output that are wrong, and what was missed before which step (the output's length: at its end). */
+/** Wrong steps, and missing symbols with the step that they precede. */
 export function wrongSteps(edits: EditOperation[]): { steps: number[]; missed: [number, string][] } {
   const steps: number[] = [];
   const missed: [number, string][] = [];
@@ -122,7 +122,7 @@ export function wrongSteps(edits: EditOperation[]): { steps: number[]; missed: [
   return { steps, missed };
 }
 
-/** An output in stretches that are right or wrong, “–” where symbols are missing: as few elements as can be, for lists are scrolled fast. */
+/** Segments of an output that are correct or wrong, “–” for missing symbols; few elements, for fast scrolling. */
 export function outputSegments({ edits, traces: [trace] }: PageExample, most = Infinity): { text: string; wrong: boolean }[] {
   if (!trace) return [];
   const named = taskViewOf(trace).texts ? visibleText : visibleSymbol;
@@ -143,7 +143,7 @@ export function outputSegments({ edits, traces: [trace] }: PageExample, most = I
   return found;
 }
 
-/** The alignment in words: what a person who has read nothing must see first. */
+/** Describes the errors of an output. */
 export function describeResult(example: PageExample, target: string[]): string {
   if (example.exact === null) return "No reference.";
   if (example.exact) return "Correct: the output equals a reference.";
@@ -164,7 +164,7 @@ export function describeResult(example: PageExample, target: string[]): string {
   return `Wrong: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
 }
 
-/** The same of tags, of a class, of a position. */
+/** Describes the errors of tags, a class or a position. */
 function answered(example: PageExample, trace: Trace): string {
   const wrong = example.edits.filter((edit) => edit.kind !== "same");
   const expected = (edit: EditOperation): string => quoteSymbol(edit.expected ?? "");
@@ -184,23 +184,23 @@ function answered(example: PageExample, trace: Trace): string {
   return `Wrong: ${wrong.length} of ${trace.target.length} ${symbols}: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
 }
 
-/** A kind of error as one word, in the address too. */
+/** Key of a confusion in the address. */
 export const confusionKey = (expected: string | null, written: string | null): string => [expected, written].map((symbol) => (symbol === null ? "" : `=${symbol}`)).join("\t");
 
-/** One kind of error and how often it was made. */
+/** Describes a confusion with its count. */
 export function describeConfusion({ predicted: written, expected, count: times }: ConfusionCount, view: TaskView): string {
   const name = (symbol: string | null): string => (symbol === null ? "nothing" : `“${(view.texts ? visibleText : visibleSymbol)(symbol)}”`);
   return `${name(written)} for ${name(expected)}: ${times}`;
 }
 
-/** The same, of how many places that expected the symbol (nothing is expected at no place), and how many of them can be opened. */
+/** Describes a confusion with its count, the count of the expected symbol, and the number of shown errors. */
 export const describeConfusionShare = (each: ConfusionCount, examples: readonly PageExample[], view: TaskView): string =>
   describeConfusion(each, view) + (each.expected === null ? "" : ` of ${each.num_expected}`) + describeShownErrors(each, examples);
 
 const makes = (each: ConfusionCount, { expected, step: written }: EditOperation, trace: Trace | undefined): boolean =>
   each.expected === expected && each.predicted === (written === null ? null : trace?.target[written]);
 
-/** How many of the errors of a kind are in the examples that it opens, for the page may hold a part of the file, and in how many examples; "" where it opens one for each. */
+/** Number of errors of a confusion in the shown examples, and of these examples; "" if all are shown, one per example. */
 export function describeShownErrors(each: ConfusionCount, examples: readonly PageExample[]): string {
   const times = each.example_indices.reduce((sum, place) => {
     const example = examples[place];
@@ -210,7 +210,7 @@ export function describeShownErrors(each: ConfusionCount, examples: readonly Pag
   return (times < each.count ? `, ${times || "none"} of them shown` : "") + (places < times ? `, in ${places} example${places > 1 ? "s" : ""}` : "");
 }
 
-/** The kinds of the first errors of an output, those that were made more than once in all of the file. */
+/** Confusions of an output that occur more than once in the file, at most three. */
 export function repeatedConfusions(example: PageExample, trace: Trace, all: readonly ConfusionCount[]): ConfusionCount[] {
   const found = example.edits.flatMap((edit) =>
     edit.kind === "same" ? [] : all.filter((each) => makes(each, edit, trace) && each.count > 1 && each.example_indices.length > 0),
@@ -222,13 +222,13 @@ function symbolAt(trace: Trace, place: number | null): string {
   return place === null ? "beyond the source" : quoteSymbol(trace.source[place] ?? "");
 }
 
-/** Why the first wrong step was wrong, as far as the model's own numbers tell: where it looked, and what else it thought of. */
+/** Describes the first error: probability, rank of the expected symbol, and attention. */
 export function explainError(example: PageExample, trace: Trace): string[] {
   const edit = example.edits.find((each) => each.kind !== "same");
   if (!edit) return [];
   const view = taskViewOf(trace);
   const place = example.edits.indexOf(edit);
-  // Something missing is seen at the step that wrote what comes after it.
+  // A deletion is attributed to the next step.
   const step = edit.step ?? example.edits.slice(place).find((each) => each.step !== null)?.step ?? trace.target.length - 1;
   const written = trace.target[step];
   const weights = decodeArray(trace.attention).subarray(step * trace.source.length, (step + 1) * trace.source.length);
@@ -237,7 +237,7 @@ export function explainError(example: PageExample, trace: Trace): string[] {
   const subject = view.autoregressive ? `Step ${step + 1}:` : view.per_position ? `Position ${step + 1}:` : "Prediction:";
   const named = view.texts ? visibleText : visibleSymbol;
   const said = [`${subject} “${named(written)}” with p = ${p(decodeArray(trace.log_probabilities)[step] ?? 0)}.`];
-  // Of a symbol too many, the next one was expected, or the end.
+  // At an insertion, the next symbol or the end was expected.
   const right = expectedSymbol(example.edits, place);
   const rank = (trace.top[step] ?? []).findIndex(([symbol]) => symbol === right);
   if (right !== END || view.autoregressive) {
@@ -247,7 +247,7 @@ export function explainError(example: PageExample, trace: Trace): string[] {
   const unseen = trace.unknown.map((at) => `${quoteSymbol(trace.source[at] ?? "")} (position ${at + 1})`);
   if (unseen.length > 0) said.push(`Not in the vocabulary: ${unseen.slice(0, 5).join(", ")}${unseen.length > 5 ? ", …" : ""}.`);
   const peak = weights.indexOf(Math.max(...weights));
-  // Of a position the weights are the answer; tags have none.
+  // The weights of a position task are its prediction; tags have none.
   if (view.points) return said;
   if (weights[peak]! > 0) said.push(looked(trace, weights, peak));
   const [from, to] = example.gold_alignment?.[step] ?? [0, 0];
@@ -259,13 +259,13 @@ export function explainError(example: PageExample, trace: Trace): string[] {
   return said;
 }
 
-/** Where a step looked most; what is little more than an even share is called spread out, for there the place tells little. */
+/** Describes where a step attended; weights near a uniform share are called diffuse. */
 function looked(trace: Trace, weights: Float32Array, at: number): string {
   const weight = weights[at]!;
   const times = weight * trace.source.length;
   const place = `position ${at + 1}, ${quoteSymbol(trace.source[at]!)}`;
   if (weight >= 0.2 || trace.source.length === 1) return `Maximum attention: ${place} (${formatPercent(weight)}).`;
-  // Some places that share the weight are no haze.
+  // Several distinct maxima are not diffuse.
   const several = topValues(weights, 6).filter(({ value }) => value > weight / 2);
   if (times >= 10 && several.reduce((sum, { value }) => sum + value, 0) > 0.5)
     return `Attention at several positions: ${several.map(({ place, value }) => `position ${place + 1}, ${quoteSymbol(trace.source[place]!)} (${formatPercent(value)})`).join("; ")}.`;

@@ -1,4 +1,4 @@
-/** What says which positions mattered: the weights, and the attribution beside them. */
+/** Weights of an attribution layer: attention, occlusion or gradient. */
 import { toGrid, type Grid } from "../data/arrays";
 import type { Trace } from "../data/contents";
 import type { Colormap } from "../drawing/scales";
@@ -16,7 +16,7 @@ const QUANTITIES: Record<AttributionLayer, string> = {
   gradient: "input × gradient",
 };
 
-/** The layer asked for, or attention where the trace does not have it. */
+/** Weights of a layer, or of attention if the trace lacks it. */
 export function layerWeights(trace: Trace, layer: AttributionLayer): LayerWeights {
   if (layer === "attention" || !trace.attribution) return { weights: toGrid(trace.attention), hue: "weight", quantity: QUANTITIES.attention };
   return { weights: toGrid(layer === "occlusion" ? trace.attribution.occlusion : trace.attribution.input_x_gradient), hue: "difference", quantity: QUANTITIES[layer] };

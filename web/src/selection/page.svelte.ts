@@ -1,4 +1,4 @@
-/** What the page was given, and the part of it that is selected. */
+/** Contents of the page, and the selected part of them. */
 import type { PageContents, TrainingFrame, PageExample, ReportDocument, TaskView, Trace, TrainingHistory } from "../data/contents";
 import { FORMAT, REPORT_FORMAT } from "../data/contents";
 import { registerTaskViews, pageView } from "../data/taskView";
@@ -10,20 +10,20 @@ const EMPTY: PageContents = {
   corpus: null, training: null, state_space: null, compared_runs: [], update: null, awaiting_model: false,
 };
 
-/** Two traces are one where they read and wrote the same. */
+/** Key of a trace: traces with the same source and output are equal. */
 export const traceKey = (trace: Trace): string => JSON.stringify([trace.source, trace.target]);
 
 class Page {
   contents = $state.raw<PageContents>(EMPTY);
-  /** The report that the file holds in place of contents. */
+  /** Report, in place of contents. */
   report = $state.raw<ReportDocument | null>(null);
-  /** An answer to a source typed by the reader: shown in place of the selected example. */
+  /** Output of a typed source, shown in place of the selected example. */
   live = $state.raw<PageExample | null>(null);
 
-  /** What was asked about outputs after they came, by what they read and wrote. */
+  /** Details of outputs that were requested later, by trace key. */
   known = $state.raw<ReadonlyMap<string, Partial<Trace>>>(new Map());
 
-  /** What was heard of a training since the contents came, and whether it goes on. */
+  /** Training events since the contents were loaded. */
   lines = $state.raw<TrainingHistory["log"]>([]);
   frames = $state.raw<TrainingFrame[]>([]);
   heard = $state.raw<boolean | null>(null);
@@ -38,14 +38,14 @@ class Page {
     const trace = this.example?.traces[selection.output] ?? this.example?.traces[0];
     return trace ? { ...trace, ...this.known.get(traceKey(trace)) } : null;
   });
-  /** How its outputs are shown. */
+  /** Display of the outputs. */
   readonly view: TaskView = $derived(pageView(this.contents));
   readonly served: boolean = $derived(this.contents.served);
 }
 
 export const page = new Page();
 
-/** The contents that stand in the file, or, in a served page, those the service gives. */
+/** Loads the contents embedded in the file, else from the server. */
 export async function loadContents(): Promise<PageContents> {
   const scripts = document.querySelectorAll('script[type="application/json"]');
   const text = [...scripts].find((each) => each.id === "contents" && each.textContent.trim() !== "")?.textContent;

@@ -1,4 +1,4 @@
-// What one asks the model, and the ways to change it. A question is a value; every change makes another.
+// What-if requests and their changes. Requests are immutable.
 
 import { clamp } from "../drawing/layout";
 import type { DecodeRequest, PageExample, AttentionOverride, Trace } from "../data/contents";
@@ -18,27 +18,27 @@ export const EMPTY_REQUEST: DecodeRequest = {
   run: 0,
 };
 
-/** The question whose answer this example is: searched as widely as it has outputs, or greedy search might give another. */
+/** Request whose response is this example, with its beam size. */
 export function requestFor(example: PageExample): DecodeRequest {
   return { ...EMPTY_REQUEST, text: example.text, features: example.features, beam_size: Math.max(1, example.traces.length) };
 }
 
-/** What stands between symbols in the source's text; null where the text cannot be made of its symbols (subwords, unseen). */
+/** Separator of the source symbols; null if the symbols do not determine the text (subwords, unknown symbols). */
 export function findSeparator(text: string, symbols: string[]): string | null {
   return ["", " "].find((between) => symbols.join(between) === text) ?? null;
 }
 
-/** The symbols of the text (the features stand before them and are not edited). */
+/** Source symbols without features. */
 export function sourceSymbols(trace: Trace): string[] {
   return trace.source.slice(trace.features);
 }
 
-/** One change of the source's symbols at a place (counted without features). */
+/** Edit of the source symbols, at an index without features. */
 export type SourceEdit =
   | { kind: "replace" | "insert"; at: number; symbol: string }
   | { kind: "delete" | "swap"; at: number };
 
-/** A question about the edited source; what was hidden or painted moves with its symbols. */
+/** Edits the source; masks and overrides move with their symbols. */
 export function editSource(request: DecodeRequest, symbols: string[], between: string, edit: SourceEdit): DecodeRequest {
   const order = symbols.map((_, index) => index as number | null);
   const next = [...symbols];
@@ -59,7 +59,7 @@ export function editSource(request: DecodeRequest, symbols: string[], between: s
   return { ...request, text: next.join(between), ...moveOverrides(request, places) };
 }
 
-/** What was given by position, where position p now holds what was at places[p] (null: something new). */
+/** Masks and overrides after position p has become places[p] (null: a new symbol). */
 export function moveOverrides(request: DecodeRequest, places: (number | null)[]): Pick<DecodeRequest, "masked_positions" | "attention_overrides"> {
   return {
     masked_positions: places.flatMap((old, now) => (old !== null && request.masked_positions.includes(old) ? [now] : [])),
@@ -70,39 +70,39 @@ export function moveOverrides(request: DecodeRequest, places: (number | null)[])
   };
 }
 
-/** A text typed anew: positions no longer mean the same, so what was hidden and painted goes. */
+/** Replaces the text; masks and overrides are removed. */
 export function replaceText(request: DecodeRequest, text: string): DecodeRequest {
   return text === request.text ? request : { ...request, text, masked_positions: [], attention_overrides: [] };
 }
 
-/** Hides a position from attention, or shows it again. */
+/** Masks or unmasks a position. */
 export function toggleMask(request: DecodeRequest, position: number): DecodeRequest {
   const rest = request.masked_positions.filter((other) => other !== position);
   return { ...request, masked_positions: rest.length < request.masked_positions.length ? rest : [...rest, position].sort((a, b) => a - b) };
 }
 
-/** Gives the attention of a step; null takes it back. */
+/** Sets or removes (null) the attention override of a step. */
 export function setAttention(request: DecodeRequest, step: number, weights: ArrayLike<number> | null): DecodeRequest {
   const rest = request.attention_overrides.filter((row) => row.step !== step);
   const rows: AttentionOverride[] = weights ? [...rest, { step, weights: Array.from(weights) }] : rest;
   return { ...request, attention_overrides: rows.sort((a, b) => a.step - b.step) };
 }
 
-/** Lets the output begin as it did, but with another symbol at this step. */
+/** Forces another symbol at a step, after the same prefix. */
 export function forceSymbol(request: DecodeRequest, target: string[], step: number, symbol: string): DecodeRequest {
   return { ...request, prefix: [...target.slice(0, step), symbol] };
 }
 
-/** Whether two questions are one (bitwise: then their answers are one too). */
+/** Whether two requests are equal. */
 export function sameRequest(left: DecodeRequest, right: DecodeRequest): boolean {
   return JSON.stringify(left) === JSON.stringify(right);
 }
 
-/** The longest text of a change that an address still takes along: longer ones are cut on the way by many programs. */
+/** Maximum length of a change in the address: many programs truncate longer addresses. */
 const LONGEST = 2000;
 const CHANGED = ["text", "features", "prefix", "masked_positions", "attention_overrides"] as const;
 
-/** Numbers of five digits in runs of equal ones, a number and how often: `0*57_1_0*42`. */
+/** Run-length encoding of numbers with five digits: `0*57_1_0*42`. */
 function runs(values: readonly number[]): string {
   const found: [number, number][] = [];
   for (const each of values) {
@@ -113,7 +113,7 @@ function runs(values: readonly number[]): string {
   return found.map(([value, times]) => (times > 1 ? `${value}*${times}` : `${value}`)).join("_");
 }
 
-/** Rows of weights, each after its step; one that steps share after the first of them and their number, as `3*14`. */
+/** Encodes overrides; equal rows of consecutive steps are merged, as `3*14`. */
 function rowsTold(rows: readonly AttentionOverride[]): string {
   const found: { first: number; times: number; row: string }[] = [];
   for (const { step, weights } of rows) {
@@ -124,10 +124,10 @@ function rowsTold(rows: readonly AttentionOverride[]): string {
   return found.map(({ first, times, row }) => `${first}${times > 1 ? `*${times}` : ""}_${row}`).join("__");
 }
 
-/** More weights than any page asks for: an address may be of anybody. */
+/** Maximum number of weights in an address, which is untrusted. */
 const MOST = 1e7;
 
-/** The rows that `rowsTold` wrote; null where they cannot be meant. */
+/** Decodes overrides; null if they are invalid. */
 function rowsRead(text: string): AttentionOverride[] | null {
   let size = 0;
   const rows: AttentionOverride[] = [];
@@ -142,7 +142,7 @@ function rowsRead(text: string): AttentionOverride[] | null {
   return rows;
 }
 
-/** What an address says of a change; "" where there is none, null where it is too long. */
+/** Encodes a change for the address; "" without change, null if it is too long. */
 export function encodeChange(before: DecodeRequest, request: DecodeRequest): string | null {
   const told = CHANGED.filter((name) => JSON.stringify(request[name]) !== JSON.stringify(before[name])).map((name) => [name, name === "attention_overrides" ? rowsTold(request.attention_overrides) : request[name]]);
   if (told.length === 0) return "";
@@ -150,7 +150,7 @@ export function encodeChange(before: DecodeRequest, request: DecodeRequest): str
   return encodeURIComponent(text).length > LONGEST ? null : text;
 }
 
-/** The change that an address tells; what cannot be meant changes nothing.  */
+/** Decodes a change from the address; invalid parts are ignored. */
 export function decodeChange(before: DecodeRequest, edit: string): DecodeRequest {
   const meant = (name: string, value: unknown): boolean =>
     name === "text"
@@ -165,13 +165,13 @@ export function decodeChange(before: DecodeRequest, edit: string): DecodeRequest
   }
 }
 
-/** What was request, step by step, with a place in it: undo and redo. */
+/** History of requests with a current index, for undo and redo. */
 export interface RequestHistory {
   past: DecodeRequest[];
   now: number;
 }
 
-/** With another question; `over` one that was only on the way to it, as a bar that is dragged. */
+/** Appends a request; `over` replaces the current one, as while dragging. */
 export function pushRequest(history: RequestHistory, request: DecodeRequest, over = false): RequestHistory {
   if (sameRequest(history.past[history.now]!, request)) return history;
   const past = [...history.past.slice(0, history.now + (over ? 0 : 1)), request].slice(-200);

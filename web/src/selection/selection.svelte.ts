@@ -1,10 +1,10 @@
-/** The one selection that all panels share: what is pointed at in one is lit in all. */
+/** Selection shared by all panels. */
 import { hashChoice, parseHash, showHash, hashInteger, formatHash } from "./addressHash";
 import type { IndexRange } from "../drawing/layout";
 import { Pointer } from "./pointer.svelte";
 import type { ColorScale } from "../drawing/scales";
 
-/** A wish for the what-if tab: this source, with this beginning of the output. */
+/** Request to the what-if tab: a source with a forced prefix. */
 export interface ForcedPrefix {
   readonly text: string;
   readonly features: string[];
@@ -15,58 +15,58 @@ export const ATTRIBUTION_LAYERS = ["attention", "occlusion", "gradient"] as cons
 export const COLOR_SCALES = ["unit", "row"] as const satisfies ColorScale[];
 export type AttributionLayer = (typeof ATTRIBUTION_LAYERS)[number];
 
-/** Milliseconds within which going on to another example is one walk, which Back undoes as one. */
+/** Examples selected within this interval (ms) share a history entry. */
 const WALK = 1000;
 
 class Selection extends Pointer {
-  /** The open tab's name (tabs.ts). */
+  /** Name of the open tab (tabs.ts). */
   tab = $state.raw("examples");
-  /** The tab and the example that the address names: another one is a step that Back undoes. */
+  /** Tab and example of the address; others are a new history entry. */
   private addressed: string | null = null;
-  /** When an example was last chosen: those that one only walks past on the way to another are no steps. */
+  /** Time of the last selected example. */
   private chosen = -Infinity;
-  /** Where one begins: the first example that is wrong, if there is one. */
+  /** Default example: the first wrong one. */
   first = 0;
-  /** Place in `Contents.examples`. */
+  /** Index in `PageContents.examples`. */
   example = $state.raw(0);
-  /** Which of the example's outputs. */
+  /** Index of the output of the example. */
   output = $state.raw(0);
-  /** The node of the beam that is looked at; null: the output itself. */
+  /** Locked node of the beam; null: the output. */
   node = $state.raw<number | null>(null);
-  /** A node under the pointer, for as long as it is there. */
+  /** Hovered node of the beam. */
   nodeHovered = $state.raw<number | null>(null);
-  /** Whether weights are drawn against 1 or against the greatest of their row. */
+  /** Color scale of attention weights. */
   scale = $state.raw<ColorScale>("unit");
-  /** What the pictures show. */
+  /** Attribution shown by the pictures. */
   layer = $state.raw<AttributionLayer>("attention");
-  /** The share of each row's weight that the links show. */
+  /** Share of each row's weight that the links show. */
   mass = $state.raw(0.95);
-  /** The positions and the steps that long pictures are zoomed to; null: all. */
+  /** Zoomed positions and steps; null: all. */
   columns = $state.raw<IndexRange | null>(null);
   rows = $state.raw<IndexRange | null>(null);
-  /** A source typed by the reader, and what filters the list: both belong to a link. */
+  /** Typed source, and filter of the examples. */
   typed = $state.raw("");
   pattern = $state.raw("");
-  /** The kind of error whose examples alone are listed (`keyOf` in browse.ts); "": not one. */
+  /** Confusion whose examples are listed (`confusionKey`), or "". */
   confusion = $state.raw("");
-  /** What the what-if tab has changed, as the address holds it (question.ts). */
+  /** Change of the what-if tab as encoded in the address (request.ts). */
   edit = $state.raw("");
-  /** What the what-if tab is asked to do; it sets it back to null. */
+  /** Pending request to the what-if tab, which resets it to null. */
   wish = $state.raw<ForcedPrefix | null>(null);
 
-  /** The node whose attention is shown. */
+  /** Node whose attention is shown. */
   get shownNode(): number | null {
     return this.nodeHovered ?? this.node;
   }
 
-  /** Esc: nothing is locked or pointed at. */
+  /** Clears the selection (Esc). */
   override free(): void {
     super.free();
     this.nodeHovered = null;
     this.node = null;
   }
 
-  /** Another example: steps, positions and nodes of the old one mean nothing there. */
+  /** Selects another example and clears steps, positions and nodes. */
   choose(example: number, output = 0): void {
     if (example !== this.example || output !== this.output) this.free();
     if (example !== this.example) this.columns = null;
@@ -76,7 +76,7 @@ class Selection extends Pointer {
     this.output = output;
   }
 
-  /** Opens the what-if tab with this beginning of the output. */
+  /** Opens the what-if tab with a forced prefix. */
   force(wish: ForcedPrefix): void {
     this.wish = wish;
     this.tab = "what-if";
@@ -101,7 +101,7 @@ class Selection extends Pointer {
     ]);
   }
 
-  /** Takes over what a hash says; `examples` and `tabs` are what there is, `first` is where one begins. */
+  /** Restores the selection of a hash; `examples` and `tabs` are the valid values, `first` is the default example. */
   restore(hash: string, examples: number, tabs: readonly [string, ...string[]], first = 0): void {
     const told = parseHash(hash);
     this.first = first;
@@ -128,7 +128,7 @@ class Selection extends Pointer {
     return `${this.tab} ${this.example}`;
   }
 
-  /** Shows the selection in the address. */
+  /** Writes the selection to the address. */
   remember(): void {
     const [before, place] = [this.addressed, this.place];
     const moved = before !== null && before !== place;

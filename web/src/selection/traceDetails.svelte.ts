@@ -1,4 +1,4 @@
-/** What a service knows of an output beside its attention (attribution, states, gates): asked for once, then part of `page.trace`. */
+/** Details of an output (attribution, states, gates), requested once from the server. */
 import type { DecodeRequest, PageExample, Trace } from "../data/contents";
 import { traceKey, page } from "./page.svelte";
 import { requestFor } from "./request";
@@ -8,7 +8,7 @@ class Beside {
   asking = $state.raw(false);
   error = $state.raw("");
 
-  /** Asks for more about this output of this example. */
+  /** Requests details of an output. */
   async ask(example: PageExample, trace: Trace, what: Partial<Pick<DecodeRequest, "attribution" | "states" | "gates">>): Promise<void> {
     if (!page.served || this.asking) return;
     this.asking = true;

@@ -1,4 +1,4 @@
-/** A source typed by the reader: the answer comes while one types, the latest one only, whichever view is open. */
+/** Typed source, decoded while typing; only the latest request is answered. */
 import { untrack } from "svelte";
 import { requestDecode, debounceRequest } from "../data/api";
 import { page } from "./page.svelte";
@@ -8,13 +8,13 @@ import { selection } from "./selection.svelte";
 class Typing {
   features = $state.raw("");
   problem = $state.raw("");
-  /** What an address told to be typed: its answer leaves alone what else the address told. */
+  /** Source typed in a link: its output keeps the rest of the selection of the link. */
   told = "";
 
-  /** How many outputs a source has here. */
+  /** Number of outputs per source. */
   private readonly width = $derived(Math.max(1, ...page.examples.slice(0, 20).map((example) => example.traces.length)));
 
-  /** For as long as the page is open. */
+  /** Watches the input while the page is open. */
   watch(): void {
     $effect(() => {
       const typed = selection.typed;
@@ -36,7 +36,7 @@ class Typing {
         (why) => (this.problem = why),
       );
     });
-    // Another example was chosen: what was typed is done with.
+    // Selecting another example clears the input.
     let answered = false;
     $effect(() => {
       if (answered && page.live === null && this.problem === "") selection.typed = "";

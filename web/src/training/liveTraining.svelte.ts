@@ -1,4 +1,4 @@
-/** A training as it goes on: heard for as long as the page is open, whichever view is shown. */
+/** Listens to a running training while the page is open. */
 import { untrack } from "svelte";
 import type { TrainingFrame, TrainingHistory } from "../data/contents";
 import { listenToTraining } from "../data/api";
@@ -6,7 +6,7 @@ import { page } from "../selection/page.svelte";
 
 export function followTraining(): void {
   const training = $derived(page.contents.training);
-  // What comes is drawn four times a second at most, however fast training is.
+  // Events are drawn at most four times per second.
   $effect(() => {
     if (!page.served || !training || untrack(() => page.over)) return;
     let heard: TrainingHistory["log"] = [];

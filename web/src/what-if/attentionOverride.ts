@@ -1,5 +1,5 @@
 import { clamp } from "../drawing/layout";
-// Rows of attention that a person can give to a step: S shares that sum to one.
+// Attention weights that override those of a step: S weights that sum to one.
 
 export type AttentionWeights = Float32Array;
 
@@ -11,13 +11,13 @@ export function uniformWeights(length: number): AttentionWeights {
   return new Float32Array(length).fill(1 / Math.max(1, length));
 }
 
-/** All on the position that lies as far along the source as the step along the output; features are left out. */
+/** One-hot weights at the source position proportional to the step; features are skipped. */
 export function diagonalWeights(length: number, features: number, step: number, steps: number): AttentionWeights {
   const along = steps < 2 ? 0 : step / (steps - 1);
   return oneHotWeights(length, features + Math.round(along * (length - features - 1)));
 }
 
-/** The same weights at other positions, drawn by a seed, so that a shared page shows the same (Fisher and Yates). */
+/** Permutation of weights (Fisher and Yates), seeded so that a shared link shows the same. */
 export function permuteWeights(weights: AttentionWeights, seed: number): AttentionWeights {
   const drawn = Float32Array.from(weights);
   let state = (seed * 2654435761 + 1) >>> 0;
@@ -29,13 +29,13 @@ export function permuteWeights(weights: AttentionWeights, seed: number): Attenti
   return drawn;
 }
 
-/** What the bars of a row reach to: 1, or where the weights are small a round number above twice the greatest. */
+/** Upper end of the bars: 1, or a round number above twice the maximum if all weights are small. */
 export function barMaximum(weights: AttentionWeights): number {
   const most = Math.max(0, ...weights);
   return [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2].find((top) => 2 * most <= top && most > 0) ?? 1;
 }
 
-/** One share set by hand, the others scaled so that all sum to one (shared evenly where they were nothing). */
+/** Sets one weight and rescales the others to sum to one (uniformly if they are zero). */
 export function setWeight(weights: AttentionWeights, position: number, share: number): AttentionWeights {
   const given = clamp(share, 1);
   if (weights.length < 2) return oneHotWeights(weights.length, 0);

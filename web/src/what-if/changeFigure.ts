@@ -1,4 +1,4 @@
-/** Both answers of a what-if, one above the other, as a figure: changed symbols are marked. */
+/** Figure and table of the outputs before and after a change. */
 import { taskViewOf } from "../data/taskView";
 import type { Trace } from "../data/contents";
 import { formatProbability } from "../drawing/scales";
@@ -6,10 +6,10 @@ import { renderFigure, type FigureCell } from "../drawing/figure";
 import { visibleSymbol } from "../drawing/symbols";
 import { isComparable, stepNumber, type StepChange } from "./summary";
 
-/** What changed: new, and not wrong for that. */
+/** Changed symbols; not errors. */
 const MARKED: FigureCell = { fill: "var(--accent)", shade: 0.16, ink: "var(--accent)" };
 
-/** The same as a table, which also says what was given: a step's symbol, its attention, or both. */
+/** Table of the steps, with forced symbols and attention overrides. */
 export function changeTable(now: Trace, all: readonly StepChange[], own: boolean): (string | number)[][] {
   const given = ({ place }: StepChange): string => (place === null ? "" : [now.forced.includes(place) ? "symbol" : [], now.painted.includes(place) ? "attention" : []].flat().join(" and "));
   return [
@@ -18,7 +18,7 @@ export function changeTable(now: Trace, all: readonly StepChange[], own: boolean
   ];
 }
 
-/** Without probabilities where none can be compared. */
+/** Figure of the steps; without probabilities if none can be compared. */
 export function changeFigure(title: string, was: Trace, now: Trace, all: readonly StepChange[]): string {
   const symbol = (of: Trace, place: number | null, other: string | undefined): FigureCell =>
     place === null ? { text: "–", ...MARKED } : { text: visibleSymbol(of.target[place]!), ...(of.target[place] !== other && MARKED), edge: of.forced.includes(place) ? "var(--gold)" : undefined };

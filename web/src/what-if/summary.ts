@@ -1,4 +1,4 @@
-// A what-if in a sentence: what was done, and what it did to the symbol it touched most.
+// Description of a what-if change and of its effect, in a sentence.
 
 import { taskViewOf } from "../data/taskView";
 import { decodeArray } from "../data/arrays";
@@ -7,7 +7,7 @@ import { alignSteps } from "../data/steps";
 import { formatProbability } from "../drawing/scales";
 import { quoteSymbol, quoteText, visibleSymbol } from "../drawing/symbols";
 
-/** One step before and after; null, or no symbol, where there is none or nothing is compared. */
+/** Step before and after the change; null or undefined if there is no paired step. */
 export interface StepChange {
   step: number | null;
   place: number | null;
@@ -15,19 +15,19 @@ export interface StepChange {
   now: string | undefined;
   before: number | null;
   after: number | null;
-  /** From before to after, where both are probabilities of one symbol. */
+  /** Change of the probability of one symbol. */
   move: number | null;
   divergence: number | null;
 }
 
 /**
- * p of each symbol of the output before, and of the same symbol under the change. Where another beginning was forced, of
- * what each output writes at that step, by its number.
+ * Probability of each symbol of the original output before and after the change. If a different prefix is forced,
+ * probabilities of each output, paired by the index of the step.
  */
 export function stepChanges({ before, after, rescored: same, kl_divergence: divergence, compared_output: along }: WhatIfResponse): StepChange[] {
   const [trace, other] = [before.traces[0], after.traces[0]];
   if (!trace || !other) return [];
-  // The changed source cannot have those tags or that position: no numbers pair.
+  // The changed source cannot have these tags or this position: nothing is compared.
   const compared = trace.target.length === 0 || divergence.shape[0] !== 0;
   const own = along === "after";
   const [was, then, bits] = [decodeArray(trace.log_probabilities), decodeArray(same.log_probabilities), decodeArray(divergence)];
@@ -43,26 +43,26 @@ export function stepChanges({ before, after, rescored: same, kl_divergence: dive
   });
 }
 
-/** Steps of two outputs side by side by their numbers. */
+/** Pairs steps by their index. */
 function beside(before: number, after: number): [number | null, number | null][] {
   return Array.from({ length: Math.max(before, after) }, (_, at) => [at < before ? at : null, at < after ? at : null]);
 }
 
-/** Whether a step has numbers to compare. */
+/** Whether a step has probabilities to compare. */
 export const isComparable = ({ before, after }: StepChange): boolean => (before ?? after) !== null;
 
-/** The number of a step; one written after alone has one where steps pair by their numbers. */
+/** Number of a step; "" for an unpaired new step. */
 export const stepNumber = ({ step, place, after }: StepChange): number | "" => (step !== null ? step + 1 : after !== null ? place! + 1 : "");
 
-/** The step whose probability moved most; null where none moved at all. */
+/** Step with the largest change of probability, or null. */
 export function largestChange(all: StepChange[]): StepChange | null {
   const size = ({ move }: StepChange) => Math.abs(move ?? 0);
   return all.reduce<StepChange | null>((best, change) => (size(change) > (best ? size(best) : 0) ? change : best), null);
 }
 
-/** Sources longer than this are not quoted whole. */
+/** Maximum length of a source that is quoted in full. */
 const SHORT = 60;
-/** Another source: of a long one what is no longer as it was. */
+/** Description of a changed source; of a long one, only of the changed part. */
 function read(before: string, after: string): string {
   const [was, now] = [[...before], [...after]];
   const least = Math.min(was.length, now.length);
@@ -74,7 +74,7 @@ function read(before: string, after: string): string {
   return `replacing ${there} by ${here} in the source, from character ${start + 1} on`;
 }
 
-/** What was asked differently, as the subject of a sentence; "" where nothing was. */
+/** Description of the change, as the subject of a sentence; "" without change. */
 export function describeCause(before: DecodeRequest, after: DecodeRequest, trace: Trace | undefined): string {
   const parts: string[] = [];
   const name = (position: number) => `position ${position + 1}${trace?.source[position] ? ` (${quoteSymbol(trace.source[position]!)})` : ""}`;
@@ -107,10 +107,10 @@ function list(parts: string[]): string {
   return parts.length < 2 ? (parts[0] ?? "") : `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`;
 }
 
-/** The whole sentence. */
+/** Complete sentence. */
 export function describeWhatIf(before: DecodeRequest, after: DecodeRequest, difference: WhatIfResponse): string {
   const trace = difference.before.traces[0];
-  // A row beyond the end of both outputs did nothing.
+  // Overrides beyond both outputs have no effect.
   const reached = [difference.after.traces[0], difference.rescored].flatMap((each) => each?.painted ?? []);
   const subject = describeCause(before, { ...after, attention_overrides: after.attention_overrides.filter(({ step }) => reached.includes(step)) }, trace);
   if (subject === "") return "No change.";
@@ -126,7 +126,7 @@ export function describeWhatIf(before: DecodeRequest, after: DecodeRequest, diff
   return effect === "" ? `${start}: ${written}.` : `${start} ${effect}; ${written}.`;
 }
 
-/** Where the new output leaves the old one, if no other words name that step: what moved most may be but a consequence. */
+/** First step at which the outputs differ, unless the sentence already names it. */
 function departed(all: StepChange[], { before, after }: WhatIfResponse, told: StepChange | null | ""): string {
   const other = after.traces[0]?.target;
   const at = before.traces[0]!.target.findIndex((symbol, step) => symbol !== other?.[step]);
@@ -141,7 +141,7 @@ function moved({ step, symbol, before, after, move }: StepChange, trace: Trace):
   return `${verb} p(${visibleSymbol(symbol!)})${autoregressive ? ` at step ${step! + 1}` : per_position ? ` at position ${step! + 1}` : ""} from ${formatProbability(before!)} to ${formatProbability(after!)}`;
 }
 
-/** What two outputs write at the first step at which they differ, and the step whose distribution moves most. */
+/** First step at which the outputs differ, and the step with the largest divergence. */
 function rewritten({ step, place, symbol, now, before, after }: StepChange, all: StepChange[]): string {
   const first = now === undefined ? `ends before step ${step! + 1}` : `outputs ${quoteSymbol(now)} (p = ${formatProbability(after!)})${symbol === undefined ? "" : ` instead of ${quoteSymbol(symbol)} (p = ${formatProbability(before!)})`} at step ${place! + 1}`;
   const far = all.reduce((best, each) => ((each.divergence ?? 0) > (best.divergence ?? 0) ? each : best));
