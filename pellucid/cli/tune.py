@@ -27,7 +27,7 @@ MAX_LISTED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class TuneArguments(SettingFlags):
-    """Hyperparameter search, or resume one.
+    """Search hyperparameters, or resume a search.
 
     Each trial trains with different hyperparameters and is scored on VALID by --training.metric. The first trial uses
     the given settings: preset, TOML file and flags, as for train. The same command resumes a stopped search.

@@ -161,7 +161,7 @@ def test_the_statistics_of_attention_stand_with_their_definitions(opened: Open, 
     for each in corpus.alignment:
         expect(own).to_contain_text(each.definition)
     names = {each.name for each in corpus.alignment}
-    assert {"entropy", "monotonicity", "conicity", "temporal part", "change when shuffled"} <= names
+    assert {"entropy", "monotonicity", "conicity", "temporal component", "permutation effect"} <= names
     assert own.get_by_role("img").count() == len(corpus.distributions)
     assert corpus.mean_attention is not None
     mean = decode_array(corpus.mean_attention)
@@ -277,7 +277,7 @@ def test_a_training_is_seen_from_before_its_first_record(opened: Open, tmp_path:
         (folder / "log.jsonl").write_text('{"event": "compiling"}\n', encoding="utf-8")
         expect(page.locator(".state")).to_contain_text("compiling kernels")
         tab(page, "Examples")
-        expect(page.locator("main")).to_contain_text("Kernels are being compiled first")
+        expect(page.locator("main")).to_contain_text("Compiling kernels")
         tab(page, "Training")
         shutil.copytree(whole / "snapshots", folder / "snapshots")
         shutil.copy(whole / "log.jsonl", folder)
@@ -297,7 +297,7 @@ def test_the_first_model_is_loaded_when_it_comes(opened: Open, tmp_path: Path) -
         expect(one.locator("h1")).to_have_text("run on dev.tsv")
         for name in ("Beam", "What if", "States", "Examples"):
             tab(one, name)
-            expect(one.locator("main")).to_contain_text("No model yet: it comes with the first validation")
+            expect(one.locator("main")).to_contain_text("No model yet. The page will show")
             expect(one.locator("main")).to_contain_text("the examples of dev.tsv")
         tab(other, "About")
         expect(other.get_by_role("row", name="best validation")).to_have_count(0)

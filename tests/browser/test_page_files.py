@@ -32,7 +32,7 @@ def test_a_matrix_and_its_links_are_saved_in_every_form(opened: Open, file: str,
         words = drawn(saved(page, title, "SVG", tmp_path))
         assert {"source →", "output →"} <= set(words), "text stays text, and the sides have names"
         assert words[0].startswith(f"{title} “{trace_text()}” → “")
-        assert title == "Links" or {"weight: 0", "1"} <= set(words), "the colours have a key"
+        assert title == "Links" or {"weight: 0", "1"} <= set(words), "the colors have a key"
         picture = saved(page, title, "PNG", tmp_path)
         assert picture.startswith(b"\x89PNG") and min(struct.unpack(">II", picture[16:24])) > 100
         told = json.loads(saved(page, title, "JSON", tmp_path))
@@ -88,7 +88,7 @@ def test_the_page_saves_itself_and_opens_again(opened: Open, address: str, tmp_p
     again = opened(f"{path.as_uri()}#example=2&tab=beam")
     expect(again.locator(".source")).to_contain_text(contents().examples[2].text)
     tab(again, "What if")
-    expect(again.locator("#view")).to_contain_text("this page is a file")
+    expect(again.locator("#view")).to_contain_text("page is a saved file")
     # Nobody can be asked there: what a file holds came along.
     tab(again, "States")
     expect(panel(again, "State values").locator("canvas").first).to_be_visible()
@@ -169,13 +169,13 @@ def test_dark_is_dark_and_paper_is_white(opened: Open, file: str) -> None:
     page = opened(file)
     expect(panel(page, "Links")).to_be_visible()  # the page is packed: its style comes with its script
     assert shade(page, "backgroundColor") > 700 > 200 > shade(page, "color")
-    page.get_by_role("button", name="Dark colours").click()
+    page.get_by_role("button", name="Dark colors").click()
     assert shade(page, "backgroundColor") < 150 < 550 < shade(page, "color")
     page.emulate_media(media="print")
     assert shade(page, "backgroundColor") == 765 and shade(page, "color") == 0
     for name in ("tablist", "listbox"):
         expect(page.get_by_role(name)).to_be_hidden()
-    assert not page.get_by_text("Point at a").locator("visible=true").count()
+    assert not page.get_by_text("Hover over a").locator("visible=true").count()
     expect(panel(page, "Links")).to_be_visible()
     expect(panel(page, "Links").locator("svg")).to_have_css("max-width", "100%")
     expect(panel(page, "Steps").locator("ol")).to_have_css("flex-wrap", "wrap")

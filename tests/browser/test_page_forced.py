@@ -18,7 +18,7 @@ SHADES = """canvas => new Set(new Uint32Array(
 def what_if(page: Page) -> None:
     """Open the view, and wait for its first answer."""
     tab(page, "What if")
-    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+    expect(page.locator(SENTENCE)).to_contain_text("No change")
 
 
 def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
@@ -54,7 +54,7 @@ def test_what_is_forced_is_compared_along_its_own_output_and_saved_so(
     rows = table(saved(page, "Difference", "CSV", tmp_path))[1:]
     assert len(rows) == min(len(before), len(after)) and rows[0][0] == f"{before[0]}/{after[0]}"
     page.get_by_role("button", name="Uniform").click()
-    page.get_by_role("group", name="Symbols of the source").get_by_role("button").last.click()
+    page.get_by_role("group", name="Source symbols").get_by_role("button").last.click()
     with page.expect_response("**/api/what-if"):
         page.get_by_role("button", name="Mask in attention").click()
     expect(page.locator(SENTENCE)).to_contain_text("Masking")
@@ -91,7 +91,7 @@ def test_a_beginning_that_cannot_be_written_is_told_and_is_no_error(opened: Open
         expect(page.locator(f"main {left}").first).to_have_css("opacity", "0.4")
     expect(page.get_by_role("textbox", name="prefix")).to_have_css("opacity", "1")
     page.get_by_role("button", name="Undo").click()
-    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+    expect(page.locator(SENTENCE)).to_contain_text("No change")
     expect(page.get_by_role("button", name="Save …").first).to_be_visible()
 
 
@@ -113,5 +113,5 @@ def test_of_a_new_output_what_changed_alone_is_marked_and_whether_it_is_right_is
     assert len(marked.inner_text()) < len(output.locator(".after b").inner_text())
     # Of another source nobody knows what is expected.
     page.get_by_role("textbox", name="source").fill("one two")
-    expect(page.locator(SENTENCE)).to_contain_text("Reading “one two”")
+    expect(page.locator(SENTENCE)).to_contain_text("by “one two”")
     expect(output.locator(".after")).not_to_contain_text("expected")

@@ -216,7 +216,7 @@ def test_one_row_is_a_profile(opened: Open, longest: str) -> None:
     assert profile.locator("rect").count() >= len(contents.examples[place].text)
     profile.focus()
     page.keyboard.press("ArrowRight")
-    expect(panel(page, "Matrix").locator(".readout")).to_contain_text("Step 1 writes")
+    expect(panel(page, "Matrix").locator(".readout")).to_contain_text("Step 1,")
 
 
 def test_a_long_map_answers_the_pointer_at_once(opened: Open, tmp_path: Path) -> None:

@@ -54,4 +54,4 @@ def test_every_view_of_every_kind_of_run(
 def settled(page: Page, title: str) -> None:
     """What a view asks when it opens has been answered."""
     if title == "What if":
-        expect(page.locator(".sentence")).to_contain_text("Nothing was changed")
+        expect(page.locator(".sentence")).to_contain_text("No change")

@@ -29,7 +29,7 @@ def language() -> Iterator[str]:
 def what_if(page: Page) -> None:
     """Open the view, and wait for its first answer."""
     tab(page, "What if")
-    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+    expect(page.locator(SENTENCE)).to_contain_text("No change")
 
 
 def hesitant() -> tuple[int, PageExample]:
@@ -66,15 +66,15 @@ SHADES = """canvas => new Set(new Uint32Array(
 def test_a_changed_source_is_answered_beside_the_old_one(opened: Open, language: str) -> None:
     page = opened(language)
     what_if(page)
-    page.get_by_role("group", name="Symbols of the source").get_by_role("button").first.click()
+    page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
     page.get_by_role("button", name="Mask in attention").click()
     expect(page.locator(SENTENCE)).to_contain_text("Masking position 1")
     assert panel(page, "Difference").locator("canvas").evaluate(SHADES) > 1
     page.get_by_role("button", name="Undo").click()
-    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+    expect(page.locator(SENTENCE)).to_contain_text("No change")
     page.get_by_role("textbox", name="Symbol", exact=True).fill("z")
     page.get_by_role("button", name="Replace", exact=True).click()
-    expect(page.locator(SENTENCE)).to_contain_text("Reading “z")
+    expect(page.locator(SENTENCE)).to_contain_text("by “z")
     page.get_by_role("button", name="Swap with next").click()
     page.get_by_role("button", name="Reset").click()
     page.get_by_role("button", name="Delete", exact=True).click()
@@ -126,7 +126,7 @@ def test_attention_is_painted_and_its_effect_told(opened: Open, language: str) -
     page.get_by_role("checkbox", name="every step").check()
     page.get_by_role("button", name="Previous step").click()
     expect(page.locator(SENTENCE)).to_contain_text(
-        re.compile("attention of .* steps|Forcing step|Giving the attention")
+        re.compile("attention of .* steps|Forcing step|Setting the attention")
     )
 
 
@@ -174,7 +174,7 @@ def by_step(row: AttentionOverride) -> int:
     return row.step
 
 
-def test_erasure_and_gradient_stand_beside_attention(opened: Open, language: str) -> None:
+def test_occlusion_and_gradient_stand_beside_attention(opened: Open, language: str) -> None:
     page = opened(language)
     canvas = panel(page, "Matrix").locator("canvas")
     seen = {canvas.evaluate("canvas => canvas.toDataURL()")}
@@ -202,7 +202,7 @@ def test_states_gates_and_neighbors_are_shown_when_asked_for(opened: Open, langu
     expect(near).to_contain_text("next symbols")
     expect(near.locator(".caption")).to_contain_text("states of the file")
     near.get_by_role("button", name="Encoder").click()
-    expect(near).to_contain_text("Like the encoder’s state")
+    expect(near).to_contain_text("Nearest to the encoder state")
 
 
 def test_the_way_of_an_example_goes_through_the_states_of_the_corpus(opened: Open, language: str) -> None:

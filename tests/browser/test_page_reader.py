@@ -24,7 +24,7 @@ def test_the_page_opens_on_what_is_wrong_and_says_so(opened: Open, file: str) ->
           - heading [level=1]
           - button "Link"
           - button "Save page"
-          - button "Dark colours"
+          - button "Dark colors"
         - tablist "Views":
           - tab "Examples" [selected]
           - tab "Beam"
@@ -77,7 +77,7 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
               - button "Undo" [disabled]
               - button "Reset" [disabled]
             - region "Source":
-              - group /Symbols of the source/:
+              - group /Source symbols/:
                 - button /, position 1/
             - region "Output":
               - group "Steps of the output":
@@ -101,14 +101,14 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
         "Compare": """
             - region "Paired outcomes":
               - group "Outcomes":
-                - button /both right/
+                - button /both correct/
               - table:
                 - rowgroup:
                   - row /exact match/:
                     - rowheader "exact match"
         """,
         "Training": """
-            - status: /Training is over/
+            - status: /Training is finished/
             - region "Loss":
               - slider /Loss; arrow keys move along it/
             - region "Training snapshots":
@@ -126,7 +126,7 @@ def test_every_view_has_its_names(opened: Open, address: str) -> None:
 def test_a_source_is_one_stop_of_tab_and_arrows_go_along_it(opened: Open, address: str) -> None:
     page = opened(address)
     tab(page, "What if")
-    symbols = page.get_by_role("group", name=re.compile("Symbols of the source")).get_by_role("button")
+    symbols = page.get_by_role("group", name=re.compile("Source symbols")).get_by_role("button")
     expect(symbols.first).to_be_visible()
     assert symbols.evaluate_all("all => all.filter(each => each.tabIndex === 0).length") == 1
     symbols.first.focus()

@@ -188,11 +188,11 @@ def test_what_a_model_is_asked_for_is_saved_too(opened: Open, address: str, tmp_
     states = taken(page, "States", ASKED["States"], tmp_path)
     assert_states(states["State values"], len(trace.source), len(trace.target))
     near = drawn(states["Nearest states"]["SVG"])
-    assert json.loads(states["Nearest states"]["JSON"])["title"].startswith("Nearest to the decoder’s state at step ")
+    assert json.loads(states["Nearest states"]["JSON"])["title"].startswith("Nearest to the decoder state at step ")
     assert table(states["Nearest states"]["CSV"])[0] == ["cosine", "nearest", "next symbol", "line"]
     encoder = json.loads(states["State values"]["JSON"])["encoder"]
     assert len(encoder) == len(trace.source) and all(isinstance(each, float) for each in encoder[0])
-    assert "Next symbols" in near and any(text.startswith("Nearest to the decoder’s state") for text in near)
+    assert "Next symbols" in near and any(text.startswith("Nearest to the decoder state") for text in near)
 
 
 def assert_states(files: dict[str, bytes], source: int, target: int) -> None:
@@ -258,6 +258,6 @@ def test_a_picture_has_the_colours_of_the_page(opened: Open, file: str, tmp_path
     page = opened(file)
     expect(panel(page, "Steps")).to_be_visible()
     light = saved(page, "Steps", "SVG", tmp_path).decode("utf-8")
-    page.get_by_role("button", name="Dark colours").click()
+    page.get_by_role("button", name="Dark colors").click()
     dark = saved(page, "Steps", "SVG", tmp_path).decode("utf-8")
     assert 'fill="#fff"' in light and 'fill="#12161c"' in dark

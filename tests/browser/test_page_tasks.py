@@ -52,7 +52,7 @@ def edit_the_source(page: Page) -> None:
     """Replace the first symbol, then take it away: all that can be changed is the source."""
     tab(page, "What if")
     expect(page.locator(".sentence")).to_contain_text("Edit the source.")
-    page.get_by_role("group", name="Symbols of the source").get_by_role("button").first.click()
+    page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
     for absent in ("Mask in attention", "Uniform"):
         expect(page.get_by_role("button", name=absent)).to_have_count(0)
     expect(page.get_by_text("prefix")).to_have_count(0)
@@ -61,7 +61,7 @@ def edit_the_source(page: Page) -> None:
     expect(panel(page, "Result").locator("tbody tr").first).to_be_visible()
     page.get_by_role("button", name="Insert before", exact=True).is_disabled()
     page.get_by_role("button", name="Delete", exact=True).click()
-    expect(page.locator(".sentence")).to_contain_text("Reading “")
+    expect(page.locator(".sentence")).to_contain_text("Replacing the source “")
 
 
 def test_tags_stand_below_the_symbols_of_their_source(opened: Open) -> None:
@@ -81,7 +81,7 @@ def test_tags_stand_below_the_symbols_of_their_source(opened: Open) -> None:
         expect(own.locator("[aria-live]")).to_contain_text(f"Position 1, {item.traces[0].source[0]}")
         page.keyboard.press("Escape")
         edit_the_source(page)
-        expect(panel(page, "Result")).to_contain_text("another number of symbols")
+        expect(panel(page, "Result")).to_contain_text("number of source symbols has changed")
         expect(panel(page, "After").locator(".cell")).to_have_count(len(item.traces[0].source) - 1)
         tab(page, "Corpus")
         expect(panel(page, "Accuracy by target position")).not_to_contain_text("fewest edits")
@@ -112,8 +112,8 @@ def test_the_symbol_that_is_pointed_at_is_framed(opened: Open) -> None:
     with on_page("point", opened) as page:
         framed = panel(page, "Attention over the source").locator(".right" if item.exact else ".answer")
         expect(framed).to_have_attribute("data-place", f"{place}")
-        expect(panel(page, "Weights")).to_contain_text("Each weight is the probability of its position")
+        expect(panel(page, "Weights")).to_contain_text("Each attention weight is the probability of its position")
         expect(panel(page, "Position").locator("li").first).to_contain_text(f"“{item.traces[0].source[place]}”")
         edit_the_source(page)
         tab(page, "About")
-        expect(page.get_by_text("each weight is the probability")).to_be_visible()
+        expect(page.get_by_text("Each attention weight is the probability")).to_be_visible()

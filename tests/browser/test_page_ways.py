@@ -60,7 +60,7 @@ def test_examples_that_are_walked_past_are_one_step_back(opened: Open, address: 
 def changed(page: Page) -> str:
     """A position is hidden, the output's beginning and a row of attention are given; what is said of it."""
     tab(page, "What if")
-    page.get_by_role("group", name="Symbols of the source").get_by_role("button").nth(1).click()
+    page.get_by_role("group", name="Source symbols").get_by_role("button").nth(1).click()
     page.get_by_role("button", name="Mask in attention").click()
     page.get_by_label("prefix").fill("9")
     page.get_by_role("button", name="Argmax only").click()
@@ -74,14 +74,14 @@ def test_an_address_holds_what_was_changed(opened: Open, address: str, file: str
     told = changed(page)
     expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
     page.get_by_role("textbox", name="source", exact=True).fill("two ten")
-    expect(page.locator(SENTENCE)).to_contain_text("Reading “two ten” instead of")
+    expect(page.locator(SENTENCE)).to_contain_text("by “two ten”")
     told = page.locator(SENTENCE).inner_text()
     expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
     alone = opened(f"{file}#{page.url.partition('#')[2]}")
-    expect(alone.get_by_role("tabpanel")).to_contain_text("this page is a file without one")
-    expect(alone.get_by_role("tabpanel")).to_contain_text("Change in the link: reading “two ten” instead of")
+    expect(alone.get_by_role("tabpanel")).to_contain_text("This page is a saved file without a model")
+    expect(alone.get_by_role("tabpanel")).to_contain_text("by “two ten”")
     page.get_by_role("button", name="Reset").click()
-    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+    expect(page.locator(SENTENCE)).to_contain_text("No change")
     assert "edit=" not in page.url
 
 
@@ -90,9 +90,9 @@ def test_an_address_holds_the_source_that_was_typed_and_changed(opened: Open, ad
     page.get_by_role("searchbox", name="A source to decode").fill("two six")
     expect(panel(page, "Links").get_by_role("application")).to_have_accessible_name(re.compile("^Links from 7 "))
     tab(page, "What if")
-    page.get_by_role("group", name="Symbols of the source").get_by_role("button").first.click()
+    page.get_by_role("group", name="Source symbols").get_by_role("button").first.click()
     page.get_by_role("button", name="Delete", exact=True).click()
-    expect(page.locator(SENTENCE)).to_contain_text("Reading “wo six” instead of “two six”")
+    expect(page.locator(SENTENCE)).to_contain_text("Replacing the source “two six” by “wo six”")
     told = page.locator(SENTENCE).inner_text()
     expect(opened(page.url).locator(SENTENCE)).to_have_text(told)
 
@@ -110,7 +110,7 @@ def test_an_address_holds_the_source_that_was_typed_and_changed(opened: Open, ad
 )
 def test_an_address_that_makes_no_sense_changes_nothing(opened: Open, address: str, edit: str) -> None:
     page = opened(f"{address}#tab=what-if&example=4&edit={edit}")
-    expect(page.locator(SENTENCE)).to_contain_text("Nothing was changed")
+    expect(page.locator(SENTENCE)).to_contain_text("No change")
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def long() -> Iterator[str]:
 def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(opened: Open, long: str) -> None:
     page = opened(f"{long}#tab=what-if")
     bars = panel(page, "Attention of step 1")
-    expect(bars).to_contain_text("The bars reach to")
+    expect(bars).to_contain_text("Full height:")
     heights = bars.locator("rect:not(.ground)").evaluate_all("all => all.map(each => each.height.baseVal.value)")
     assert max(heights) > 20
     before = decode_array(long_shown().contents.examples[0].traces[0].attention)
@@ -131,7 +131,7 @@ def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(open
     drawn = profile.evaluate_all("all => all.map(each => each.height.baseVal.value)")[-before.shape[1] :]
     assert min(drawn) > 0.2 * max(drawn)  # hardly more than an even share each: the bars begin at nothing
     strip = bars.locator(".scroll")
-    page.get_by_role("group", name="Symbols of the source").get_by_role("button").nth(250).click()
+    page.get_by_role("group", name="Source symbols").get_by_role("button").nth(250).click()
     assert strip.evaluate("strip => strip.scrollLeft") > 0
     box = strip.bounding_box()
     assert box is not None
@@ -145,7 +145,7 @@ def test_a_change_that_no_address_holds_is_told_and_small_weights_have_bars(open
     page.get_by_role("button", name="Uniform").click()
     expect(page).to_have_url(re.compile("edit="))  # one number, and how often
     page.get_by_role("button", name="Permuted").click()
-    expect(page.get_by_role("group", name="Changes")).to_contain_text("too long for an address")
+    expect(page.get_by_role("group", name="Changes")).to_contain_text("too long for a link")
     assert "edit=" not in page.url
 
 
@@ -270,7 +270,7 @@ def test_what_numbers_are_shares_of_is_said(opened: Open, address: str) -> None:
     page = opened(address)
     several = next(item for item in digits_shown(beam=3).contents.examples if len(item.traces) > 1)
     expect(page.get_by_role("radio").first).to_contain_text("of these")
-    expect(page.locator(".picked")).to_contain_text(f"the percentage is its share of these {len(several.traces)}")
+    expect(page.locator(".picked")).to_contain_text(f"probability normalized over these {len(several.traces)}")
     for layer, said in {"occlusion": "embedding is set to zero", "gradient": "Gradient of the log-probability"}.items():
         page.get_by_role("button", name=layer, exact=True).click()
         expect(page.locator(".layers + p")).to_contain_text(said)
