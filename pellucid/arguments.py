@@ -33,16 +33,24 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from pellucid.error_messages import (
+    UNION_TYPES,
+    describe_expectation,
+    describe_type,
+    describe_value,
+    is_array_kind,
+    join_choices,
+    suggest_choice,
+)
 from pellucid.errors import ArgumentError, ConfigError
-from pellucid.wording import UNIONS, abbreviated, choice_hint, expectation, is_array_kind, listed, noun_of
 
 SURROGATES = re.compile("[\ud800-\udfff]")
 """Halves of characters, which no file in UTF-8 holds."""
-ONE_VALUE = (str, bytes, bytearray, memoryview, Mapping)
+SCALAR_TYPES = (str, bytes, bytearray, memoryview, Mapping)
 """Iterable types that are one value, not a list of items."""
 
 
-class MismatchError(Exception):
+class TypeMismatchError(Exception):
     """A value that is not what its annotation says."""
 
     def __init__(self, expected: str, value: object, hint: str = "", path: str = "") -> None:
@@ -53,16 +61,16 @@ class MismatchError(Exception):
         self.hint = hint
         self.path = path
 
-    def told(self, name: str) -> str:
+    def message(self, name: str) -> str:
         """Return the message about an argument of this name."""
-        return f"{name}{self.path}: expected {self.expected}, got {abbreviated(self.value)}{self.hint}"
+        return f"{name}{self.path}: expected {self.expected}, got {describe_value(self.value)}{self.hint}"
 
-    def below(self, place: str) -> "MismatchError":
+    def nested_in(self, place: str) -> "TypeMismatchError":
         """Return the same, of an item or a field of the value in question."""
-        return MismatchError(self.expected, self.value, self.hint, place + self.path)
+        return TypeMismatchError(self.expected, self.value, self.hint, place + self.path)
 
 
-class IteratorError(Exception):
+class ArgumentIteratorError(Exception):
     """An exception of an iterator that was given, which is its cause; it passes through."""
 
 
@@ -71,7 +79,7 @@ class CheckedFields:
 
     def __post_init__(self) -> None:
         """Check every field against its annotation; `ArgumentError` names the first that does not fit."""
-        kinds = _field_kinds(cast(Any, type(self)))
+        kinds = _field_types(cast(Any, type(self)))
         for field in fields(cast(Any, self)):
             value = convert_argument(field.name, getattr(self, field.name), kinds[field.name])
             object.__setattr__(self, field.name, value)
@@ -98,13 +106,13 @@ def convert_argument(name: str, value: object, kind: object) -> Any:  # noqa: AN
     """
     try:
         if _is_iterator(value):
-            for each in get_args(kind) if get_origin(kind) in UNIONS else (kind,):
+            for each in get_args(kind) if get_origin(kind) in UNION_TYPES else (kind,):
                 if get_origin(each) is Iterable:
                     return _convert_items(name, cast(Iterator[object], value), get_args(each)[0])
         return _convert(value, kind)
-    except MismatchError as error:
-        raise ArgumentError(error.told(name)) from None
-    except IteratorError as error:
+    except TypeMismatchError as error:
+        raise ArgumentError(error.message(name)) from None
+    except ArgumentIteratorError as error:
         raise cast(BaseException, error.__cause__) from None
 
 
@@ -119,10 +127,10 @@ def convert_setting(key: str, value: object, kind: object) -> Any:  # noqa: ANN4
     try:
         converted = _convert(str(value) if kind is str and issubclass(type(value), Path) else value, kind)
         if isinstance(converted, str) and SURROGATES.search(converted):
-            raise MismatchError("whole characters", converted)
-    except MismatchError as error:
-        raise ConfigError(error.told(key)) from None
-    except IteratorError as error:
+            raise TypeMismatchError("whole characters", converted)
+    except TypeMismatchError as error:
+        raise ConfigError(error.message(key)) from None
+    except ArgumentIteratorError as error:
         raise cast(BaseException, error.__cause__) from None
     return converted
 
@@ -144,7 +152,7 @@ def python_scalar(value: object) -> object:
 
 
 @cache
-def _field_kinds(owner: Any) -> dict[str, Any]:  # noqa: ANN401
+def _field_types(owner: Any) -> dict[str, Any]:  # noqa: ANN401
     """Return the annotations of a class's fields, or of a function's parameters."""
     return get_type_hints(owner, include_extras=True)
 
@@ -163,30 +171,30 @@ def _is_iterator(value: object) -> bool:
         return False
 
 
-def _taken(items: Iterator[object]) -> Iterator[object]:
-    """Yield the items of an iterator; an exception of its own becomes the cause of an `IteratorError`."""
+def _iterate(items: Iterator[object]) -> Iterator[object]:
+    """Yield the items of an iterator; an exception of its own becomes the cause of an `ArgumentIteratorError`."""
     try:
         yield from items
     except Exception as error:
-        raise IteratorError from error
+        raise ArgumentIteratorError from error
 
 
 def _convert(value: object, kind: Any) -> Any:  # noqa: ANN401
-    """Return a value as an annotation's type, or raise `MismatchError`."""
+    """Return a value as an annotation's type, or raise `TypeMismatchError`."""
     if kind is Any or (kind is str and type(value) is str):
         return value
     try:
         return _convert_any(value, kind)
-    except (MismatchError, IteratorError, MemoryError):
+    except (TypeMismatchError, ArgumentIteratorError, MemoryError):
         raise
     except Exception as error:  # whatever a method of the value may raise
-        raise MismatchError(noun_of(kind), value, f", which raises {type(error).__name__}") from None
+        raise TypeMismatchError(describe_type(kind), value, f", which raises {type(error).__name__}") from None
 
 
 def _convert_any(value: object, kind: Any) -> Any:  # noqa: ANN401
-    """Return a value as an annotation's type, or raise `MismatchError`, or what its own methods raise."""
+    """Return a value as an annotation's type, or raise `TypeMismatchError`, or what its own methods raise."""
     origin = get_origin(kind)
-    if origin in UNIONS:
+    if origin in UNION_TYPES:
         return _convert_union(value, get_args(kind))
     if origin in (list, tuple, Sequence, Iterable):
         return _convert_list(value, kind)
@@ -203,52 +211,52 @@ def _convert_any(value: object, kind: Any) -> Any:  # noqa: ANN401
     if hasattr(kind, "_fields"):
         return _convert_named_tuple(value, kind)
     if not isinstance(value, kind):
-        raise MismatchError(noun_of(kind), value)
+        raise TypeMismatchError(describe_type(kind), value)
     return value
 
 
 def _convert_union(value: object, kinds: tuple[Any, ...]) -> Any:  # noqa: ANN401
     """Return a value as the first of several types that fits; the mismatch farthest into the value counts."""
-    mismatches = list[MismatchError]()
+    mismatches = list[TypeMismatchError]()
     for kind in kinds:
         if kind is str and Path in kinds:
             continue  # a text is a path
         try:
             return _convert(value, kind)
-        except MismatchError as error:
+        except TypeMismatchError as error:
             mismatches.append(error)
     deepest = max(mismatches, key=lambda each: len(each.path))
     if deepest.path:
         raise deepest
     if all(each is bool or get_origin(each) is Literal for each in kinds):
         words = [word for each in kinds for word in get_args(each)]
-        raise MismatchError(listed([*words, "true", "false"]), value, choice_hint(value, words))
+        raise TypeMismatchError(join_choices([*words, "true", "false"]), value, suggest_choice(value, words))
     hint = "" if Path in kinds else "".join(dict.fromkeys(each.hint for each in mismatches))
-    raise MismatchError(listed([each.expected for each in mismatches]), value, hint)
+    raise TypeMismatchError(join_choices([each.expected for each in mismatches]), value, hint)
 
 
 def _convert_list(value: object, kind: Any) -> Any:  # noqa: ANN401
     """Return a list or tuple of converted items."""
     origin, kinds = get_origin(kind), get_args(kind)
-    if isinstance(value, ONE_VALUE) or hasattr(value, "_fields"):
+    if isinstance(value, SCALAR_TYPES) or hasattr(value, "_fields"):
         fits = isinstance(value, str) and str in (kinds[0], *get_args(kinds[0]))
-        hint = f"; put one text into a list: [{abbreviated(value)}]" if fits else ""
-        raise MismatchError(noun_of(kind), value, hint)
+        hint = f"; put one text into a list: [{describe_value(value)}]" if fits else ""
+        raise TypeMismatchError(describe_type(kind), value, hint)
     if isinstance(value, Set):
-        raise MismatchError(noun_of(kind), value, ": a set has no order")
+        raise TypeMismatchError(describe_type(kind), value, ": a set has no order")
     if getattr(value, "ndim", None) == 0:  # a scalar of NumPy, of which some can be iterated over
-        raise MismatchError(noun_of(kind), value)
+        raise TypeMismatchError(describe_type(kind), value)
     try:
-        items = _taken(value) if isinstance(value, Iterator) else iter(cast(Iterable[object], value))
+        items = _iterate(value) if isinstance(value, Iterator) else iter(cast(Iterable[object], value))
     except TypeError:
-        raise MismatchError(noun_of(kind), value) from None
+        raise TypeMismatchError(describe_type(kind), value) from None
     if origin is tuple and kinds[-1] is not Ellipsis:
         given = list(items)
         if len(given) != len(kinds):
-            raise MismatchError(noun_of(kind), value)
-        return tuple(_convert_all(given, kinds))
+            raise TypeMismatchError(describe_type(kind), value)
+        return tuple(_convert_sequence(given, kinds))
     fit = type(value) in (list, tuple) and _all_fit(cast(Sequence[Any], value), kinds[0])
-    converted = list(items) if fit else _convert_all(items, itertools.repeat(kinds[0]))
+    converted = list(items) if fit else _convert_sequence(items, itertools.repeat(kinds[0]))
     return tuple(converted) if origin is tuple else converted
 
 
@@ -260,7 +268,7 @@ def _all_fit(values: Sequence[Any], kind: Any) -> bool:  # noqa: ANN401
     if get_origin(kind) is tuple and get_args(kind)[-1] is Ellipsis:
         return types == {tuple} and _all_fit([*itertools.chain.from_iterable(values)], get_args(kind)[0])
     if hasattr(kind, "_fields"):
-        columns = zip(zip(*values, strict=False), _field_kinds(kind).values(), strict=False)
+        columns = zip(zip(*values, strict=False), _field_types(kind).values(), strict=False)
         return types == {kind} and all(_all_fit(column, own) for column, own in columns)
     number, bounds = get_args(kind)[:2] if get_origin(kind) is Annotated else (kind, None)
     if types != {number}:
@@ -276,42 +284,44 @@ def _all_fit(values: Sequence[Any], kind: Any) -> bool:  # noqa: ANN401
     return (bounds.ge is None or bounds.ge <= min(values)) and (bounds.le is None or max(values) <= bounds.le)
 
 
-def _convert_all(values: Iterable[object], kinds: Iterable[object], places: Iterable[Any] = ()) -> list[Any]:
+def _convert_sequence(values: Iterable[object], kinds: Iterable[object], places: Iterable[Any] = ()) -> list[Any]:
     """Return items or fields as their types; `places` name them where numbers do not."""
     converted = list[Any]()
     for value, kind in zip(values, kinds, strict=False):
         try:
             converted.append(_convert(value, kind))
-        except MismatchError as error:
+        except TypeMismatchError as error:
             at = len(converted)
-            raise error.below(next(itertools.islice(places, at, None), f"[{at}]")) from None
+            raise error.nested_in(next(itertools.islice(places, at, None), f"[{at}]")) from None
     return converted
 
 
 def _convert_mapping(value: object, kind: Any) -> dict[Any, Any]:  # noqa: ANN401
     """Return a dict of converted keys and values."""
     if not isinstance(value, Mapping):
-        raise MismatchError(noun_of(kind), value)
+        raise TypeMismatchError(describe_type(kind), value)
     keys, values = (itertools.repeat(each) for each in get_args(kind))
-    names = [f"[{abbreviated(key)}]" for key in value]
-    return dict(zip(_convert_all(value, keys, names), _convert_all(value.values(), values, names), strict=True))
+    names = [f"[{describe_value(key)}]" for key in value]
+    return dict(
+        zip(_convert_sequence(value, keys, names), _convert_sequence(value.values(), values, names), strict=True)
+    )
 
 
 def _convert_named_tuple(value: object, kind: Any) -> Any:  # noqa: ANN401
     """Return a named tuple of converted fields; a plain tuple of as many is one."""
-    if isinstance(value, tuple) and type(value) is kind and _holds_texts(kind) and {*map(type, value)} == {str}:
+    if isinstance(value, tuple) and type(value) is kind and _holds_only_strings(kind) and {*map(type, value)} == {str}:
         return value  # an example, of which there may be millions
-    names, kinds = kind._fields, _field_kinds(kind)
+    names, kinds = kind._fields, _field_types(kind)
     needed = len(names) - len(kind._field_defaults)
     if not isinstance(value, tuple) or not needed <= len(value) <= len(names):
-        raise MismatchError(f"{noun_of(kind)} ({', '.join(names)})", value)
-    return kind(*_convert_all(value, (kinds[name] for name in names), [f".{name}" for name in names]))
+        raise TypeMismatchError(f"{describe_type(kind)} ({', '.join(names)})", value)
+    return kind(*_convert_sequence(value, (kinds[name] for name in names), [f".{name}" for name in names]))
 
 
 @cache
-def _holds_texts(kind: Any) -> bool:  # noqa: ANN401
+def _holds_only_strings(kind: Any) -> bool:  # noqa: ANN401
     """Return whether all fields of a named tuple are texts."""
-    return set(_field_kinds(kind).values()) == {str}
+    return set(_field_types(kind).values()) == {str}
 
 
 def _convert_path(value: object) -> Path:
@@ -320,12 +330,12 @@ def _convert_path(value: object) -> Path:
         text = os.fspath(cast(str, value))
         os.stat(text)
     except (TypeError, ValueError):  # no path; a NUL character or half a character in it
-        raise MismatchError(noun_of(Path), value) from None
+        raise TypeMismatchError(describe_type(Path), value) from None
     except OSError as error:
         if error.errno == ENAMETOOLONG:
-            raise MismatchError("a path that is not too long for the system", value) from None
+            raise TypeMismatchError("a path that is not too long for the system", value) from None
     if isinstance(value, bytes) or not text:
-        raise MismatchError(noun_of(Path), value)
+        raise TypeMismatchError(describe_type(Path), value)
     return Path(str.__str__(text))
 
 
@@ -336,21 +346,25 @@ def _convert_scalar(value: object, kind: Any) -> Any:  # noqa: ANN401
         converted = msgspec.convert(value, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        hint = choice_hint(value, choices) if choices else ""
-        raise MismatchError(_expectation(error, value, kind), value, hint) from None
+        hint = suggest_choice(value, choices) if choices else ""
+        raise TypeMismatchError(_msgspec_expectation(error, value, kind), value, hint) from None
     if isinstance(converted, float) and not isfinite(converted) and kind != LogProbability:
-        raise MismatchError("a finite number", value)
+        raise TypeMismatchError("a finite number", value)
     return converted
 
 
-def _expectation(error: Exception, value: object, kind: Any) -> str:  # noqa: ANN401
+def _msgspec_expectation(error: Exception, value: object, kind: Any) -> str:  # noqa: ANN401
     """Return in words what msgspec expected."""
     if get_origin(kind) is Literal:
-        return listed(get_args(kind))
+        return join_choices(get_args(kind))
     if isinstance(error, UnicodeEncodeError):  # half a character where no text is expected
-        return noun_of(kind)
+        return describe_type(kind)
     told = str(error)
-    return expectation(told, value).removeprefix("expected ") if told.startswith("Expected") else "a finite number"
+    return (
+        describe_expectation(told, value).removeprefix("expected ")
+        if told.startswith("Expected")
+        else "a finite number"
+    )
 
 
 LARGEST = 1e100
@@ -389,7 +403,7 @@ def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parame
     def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         if _within_checked.get():
             return function(*args, **kwargs)
-        given, kinds, sizes = signature.bind(*args, **kwargs), _field_kinds(function), dict[str, _Size]()
+        given, kinds, sizes = signature.bind(*args, **kwargs), _field_types(function), dict[str, _Size]()
         for name, value in given.arguments.items():
             if name in kinds:
                 given.arguments[name] = converted = convert_argument(name, value, kinds[name])
@@ -405,7 +419,7 @@ def check_arguments(function: Callable[Parameters, Returned]) -> Callable[Parame
 
 def argument_error(name: str, expected: str, value: object) -> ArgumentError:
     """Return the error about an argument that its annotation allows and the function cannot use."""
-    return ArgumentError(MismatchError(expected, value, _shape_hint(value)).told(name))
+    return ArgumentError(TypeMismatchError(expected, value, _shape_hint(value)).message(name))
 
 
 def check_lengths(**given: Sized) -> None:
@@ -442,7 +456,7 @@ def _check_sizes(name: str, value: object, kind: Any, sizes: dict[str, _Size]) -
     """Check that dimensions of one name are equal in all arrays of a call, and note those that are new."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if hasattr(kind, "_fields"):
-        for field, own in _field_kinds(kind).items():
+        for field, own in _field_types(kind).items():
             _check_sizes(f"{name}.{field}", getattr(value, field), own, sizes)
     if not is_array_kind(kind):
         return
@@ -458,9 +472,9 @@ def _check_sizes(name: str, value: object, kind: Any, sizes: dict[str, _Size]) -
             wrong[dim] = known
         at += count
     if wrong:
-        owners = listed(list(dict.fromkeys(each.owner for each in wrong.values())))
+        owners = join_choices(list(dict.fromkeys(each.owner for each in wrong.values())))
         hint = f" of shape {_shape_text(map(str, shape))}" + ("" if owners == name else f"; see the shape of {owners}")
-        raise ArgumentError(MismatchError(f"an array of shape {_shape_text(expected)}", value, hint).told(name))
+        raise ArgumentError(TypeMismatchError(f"an array of shape {_shape_text(expected)}", value, hint).message(name))
 
 
 def _shape_text(sizes: Iterable[str]) -> str:
@@ -475,18 +489,18 @@ def _shape_hint(value: object) -> str:
 
 
 def _convert_array(value: object, kind: Any, bounds: Meta = Meta()) -> Any:  # noqa: ANN401, B008
-    """Return numbers as an array of the annotation's type and number of dimensions, or raise `MismatchError`.
+    """Return numbers as an array of the annotation's type and number of dimensions, or raise `TypeMismatchError`.
 
     Lists become arrays, and so do PyTorch's tensors. Whole numbers count as numbers, booleans do not.
     """
     values = _as_array(value) if kind.array_type is np.ndarray else value
     if not isinstance(values, kind.array_type) or np.ma.is_masked(values):
-        raise MismatchError(noun_of(kind), value)
+        raise TypeMismatchError(describe_type(kind), value)
     dims, shape = kind.dim_str.split(), tuple(values.shape)
     variadic = kind.index_variadic is not None
     fits = len(shape) >= len(dims) - 1 if variadic else len(shape) == len(dims)
     if not fits or any(dim.isdigit() and int(dim) != own for dim, own in zip(dims[::-1], shape[::-1], strict=False)):
-        raise MismatchError(noun_of(kind), value, _shape_hint(values))
+        raise TypeMismatchError(describe_type(kind), value, _shape_hint(values))
     return _convert_numbers(values, kind, bounds) if kind.array_type is np.ndarray else values
 
 
@@ -496,7 +510,7 @@ def _as_array(value: object) -> object:
         return value
     if callable(detach := getattr(value, "detach", None)):  # a tensor of PyTorch, which this module does not import
         return detach().cpu().numpy()
-    return np.asanyarray(list(_taken(value)) if isinstance(value, Iterator) else value)
+    return np.asanyarray(list(_iterate(value)) if isinstance(value, Iterator) else value)
 
 
 def _convert_numbers(values: Any, kind: Any, bounds: Meta) -> Any:  # noqa: ANN401
@@ -504,11 +518,11 @@ def _convert_numbers(values: Any, kind: Any, bounds: Meta) -> Any:  # noqa: ANN4
     values = np.asarray(values)
     if "bool" in kind.dtypes:
         if values.dtype != np.bool_ and values.size:
-            raise MismatchError(noun_of(kind), values)
+            raise TypeMismatchError(describe_type(kind), values)
         return values.astype(np.bool_, copy=False)
     whole = "float64" not in kind.dtypes
     if values.dtype.kind not in ("iu" if whole else "iuf") and values.size:
-        raise MismatchError(noun_of(kind), values)
+        raise TypeMismatchError(describe_type(kind), values)
     largest = WHOLE if whole else LARGEST
     # As numbers of NumPy's own 64 bits, for those of Python become as narrow as the array.
     exact = int if whole else np.float64
@@ -520,7 +534,7 @@ def _convert_numbers(values: Any, kind: Any, bounds: Meta) -> Any:  # noqa: ANN4
         place = tuple(int(each[0]) for each in np.nonzero(outside))
         number = values[place].item()
         words = "a finite number" if not isfinite(number) else f"a number from {low:g} to {high:g}"
-        raise MismatchError(words, number, path=f"[{', '.join(map(str, place))}]")
+        raise TypeMismatchError(words, number, path=f"[{', '.join(map(str, place))}]")
     if whole:
         return values.astype(np.int64, copy=False)
     return values if values.dtype in (np.float32, np.float64) and values.dtype.isnative else values.astype(np.float64)

@@ -10,20 +10,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import cast
 
-CONTROLS = re.compile(
+CONTROL_CHARACTERS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 """Characters that act on a terminal or on the text around them, or that cannot be written."""
-SIGNS = {"\t": "⇥", "\n": "⏎", "\x7f": "␡"}
-QUOTED = 80
+CONTROL_PICTURES = {"\t": "⇥", "\n": "⏎", "\x7f": "␡"}
+MAX_QUOTE_LENGTH = 80
 """Characters of a user's text that a message quotes."""
-LONGEST_REASON = 200
+MAX_REASON_LENGTH = 200
 """Characters of a library's words that a message repeats."""
 LONGEST_MESSAGE = 10_000
 """Characters of a line of a message: more than two paths of the greatest length, and what is said of them."""
-LONG_NUMBER = 14_000
+MAX_PRINTABLE_BITS = 14_000
 """Bits of a whole number that Python writes, at most (4,300 digits have 14,285)."""
-MOST_DIGITS = 18
+MAX_DIGITS = 18
 """Digits of a whole number that a user gives, at most: every number of so many fits into 64 bits."""
 
 
@@ -36,7 +36,7 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         """Return all lines."""
-        return "\n".join(show_controls(abbreviate(str(each), LONGEST_MESSAGE)) for each in self.args)
+        return "\n".join(replace_controls(abbreviate(str(each), LONGEST_MESSAGE)) for each in self.args)
 
 
 class ConfigError(InputError):
@@ -66,34 +66,34 @@ class DivergenceError(RunError):
     """A training whose numbers have left the finite: other settings may help."""
 
 
-LONGEST_WORD = 1000
+MAX_WORD_LENGTH = 1000
 """Letters of a word beyond which nobody has misspelt it."""
 
 
-def nearest(word: object, choices: Iterable[str], prefix: str = "") -> str:
+def suggest(word: object, choices: Iterable[str], prefix: str = "") -> str:
     """A hint for a misspelt word: "; did you mean 'hidden_size'?", or nothing where no choice is near.
 
     `prefix` stands before the choice in the hint: the table of a key, say. What is no word is near nothing.
     """
-    if not isinstance(word, str) or len(word := str.__str__(word)) > LONGEST_WORD:
+    if not isinstance(word, str) or len(word := str.__str__(word)) > MAX_WORD_LENGTH:
         return ""
     near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
     return f"; did you mean {quote(prefix + near[0])}?" if near else ""
 
 
-def show_controls(text: str) -> str:
+def replace_controls(text: str) -> str:
     """Return a text with a sign for each character that acts: ⏎, ␛, or its code point, as ⟨U+202E⟩."""
-    return CONTROLS.sub(_sign, text)
+    return CONTROL_CHARACTERS.sub(_control_picture, text)
 
 
-def _sign(match: re.Match[str]) -> str:
+def _control_picture(match: re.Match[str]) -> str:
     """Return the sign of a character."""
     character = match[0]
     plain = chr(0x2400 + ord(character)) if character < " " else f"⟨U+{ord(character):04X}⟩"
-    return SIGNS.get(character, plain)
+    return CONTROL_PICTURES.get(character, plain)
 
 
-def quote(value: object, longest: int = QUOTED) -> str:
+def quote(value: object, max_length: int = MAX_QUOTE_LENGTH) -> str:
     """Return a value as a message shows it: a text in quotation marks, its control characters escaped, abbreviated.
 
     Every message that quotes what a user gave calls this function, so that no message is as long as a user's file.
@@ -106,15 +106,17 @@ def quote(value: object, longest: int = QUOTED) -> str:
     if isinstance(value, Path):
         return repr(str(value))
     if isinstance(value, str):
-        return repr(abbreviate(str.__str__(value), longest))
+        return repr(abbreviate(str.__str__(value), max_length))
     try:
         shown = repr(value)
     except Exception:  # whatever an object's own representation may raise
-        return "a number of thousands of digits" if _holds_long_number(value) else f"a value of type {_kind(value)}"
-    return abbreviate(" ".join(line.strip() for line in shown.splitlines()), longest)
+        return (
+            "a number of thousands of digits" if _holds_long_number(value) else f"a value of type {_type_name(value)}"
+        )
+    return abbreviate(" ".join(line.strip() for line in shown.splitlines()), max_length)
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
     """Return the name of a value's type, abbreviated."""
     return abbreviate(type(value).__name__)
 
@@ -125,7 +127,7 @@ def _holds_long_number(value: object, depth: int = 3) -> bool:
     Python writes no whole number of more than 4,300 digits.
     """
     if type(value) is int:
-        return value.bit_length() > LONG_NUMBER
+        return value.bit_length() > MAX_PRINTABLE_BITS
     if type(value) is dict:
         value = [*value.keys(), *value.values()]
     if type(value) not in (list, tuple, set, frozenset) or not depth:
@@ -133,9 +135,9 @@ def _holds_long_number(value: object, depth: int = 3) -> bool:
     return any(_holds_long_number(each, depth - 1) for each in cast(Iterable[object], value))
 
 
-def abbreviate(text: str, longest: int = QUOTED) -> str:
+def abbreviate(text: str, max_length: int = MAX_QUOTE_LENGTH) -> str:
     """Return a text, or the beginning of one that is longer, with "…" for the rest."""
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
 def abbreviate_reason(error: Exception) -> str:
@@ -147,12 +149,12 @@ def abbreviate_reason(error: Exception) -> str:
     at = told.rfind(" - at `")
     words, place = (told[:at], told[at:]) if at >= 0 else (told, "")
     first = next(filter(None, map(str.strip, words.split("\n"))), type(error).__name__)
-    return show_controls(abbreviate(first, LONGEST_REASON) + abbreviate(place, LONGEST_REASON))
+    return replace_controls(abbreviate(first, MAX_REASON_LENGTH) + abbreviate(place, MAX_REASON_LENGTH))
 
 
 def parse_whole_number(text: str) -> int | None:
-    """Return the number that the digits 0 to 9 spell; None for any other text, and for more than `MOST_DIGITS`.
+    """Return the number that the digits 0 to 9 spell; None for any other text, and for more than `MAX_DIGITS`.
 
     `int` alone raises an error of its own for texts of more than 4,300 digits.
     """
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None

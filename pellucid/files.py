@@ -15,16 +15,16 @@ import msgspec
 
 from pellucid.errors import InputError, RunError, abbreviate_reason, quote
 
-TEMPORARY = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
+TEMPORARY_NAME = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
 """Name of a temporary file (`_make_temporary`) of the file `name`."""
-MAX_SETTINGS = 2**20
+MAX_SETTINGS_SIZE = 2**20
 """Greatest size of a file of settings, and of the list of an ensemble, in bytes."""
-MAX_CONTENT = 2**30
+MAX_FILE_SIZE = 2**30
 """Greatest size of a vocabulary, a log and a snapshot, in bytes."""
-TOO_DEEP = "it is nested too deep"
+NESTING_ERROR = "it is nested too deep"
 """What is said of a file for which the stack is too small."""
 Decoded = TypeVar("Decoded")
-SPARE = 2**20
+MAX_GROWTH = 2**20
 """Bytes that may be appended to a file between the look at its size and its reading."""
 FILE_KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -35,38 +35,38 @@ FILE_KINDS = {
 }
 
 
-def reason(error: OSError) -> str:
+def os_error_text(error: OSError) -> str:
     """The system's own words for an error, in lower case: "no space left on device"."""
     return (error.strerror or str(error)).lower()
 
 
 @contextmanager
-def refusals(action: str, path: Path, kind: type[InputError] = RunError) -> Iterator[None]:
+def wrap_os_errors(action: str, path: Path, kind: type[InputError] = RunError) -> Iterator[None]:
     """Turn the system's refusals inside the block into one message: "cannot write runs/a: permission denied"."""
     try:
         yield
     except OSError as error:
-        raise kind(f"cannot {action} {path}: {reason(error)}") from error
+        raise kind(f"cannot {action} {path}: {os_error_text(error)}") from error
 
 
-def strangers(folder: Path, own: Container[str]) -> list[str]:
+def unexpected_files(folder: Path, own: Container[str]) -> list[str]:
     """The names in a folder, if it is one, that are neither `own` nor hidden, in their order."""
     if not folder.is_dir():
         return []
-    with refusals("read", folder):
+    with wrap_os_errors("read", folder):
         names = sorted(path.name for path in folder.iterdir())
     return [name for name in names if name not in own and not name.startswith(".")]
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write `content` to `path` as `replaced` does."""
-    with replaced(path) as file:
+    """Write `content` to `path` as `open_atomic` does."""
+    with open_atomic(path) as file:
         file.write(content)
 
 
 def check_writable(path: Path) -> None:
-    """`RunError` where a file could not be written, in the words of `replaced`: to know it before long work."""
-    with refusals("write", path):
+    """`RunError` where a file could not be written, in the words of `open_atomic`: to know it before long work."""
+    with wrap_os_errors("write", path):
         if path.is_dir():
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
         descriptor, temporary = _make_temporary(path)
@@ -75,14 +75,14 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
+def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """A file to write, which takes the name `path` at the end: a reader sees the old file or the new, never a part.
 
     The bytes go to a temporary file in the same folder, reach the disk, and take the name in one step. Where that
     fails (no space, no permission) the old file is untouched, the temporary one is gone, and `RunError` says why.
     """
     temporary = ""
-    with refusals("write", path):
+    with wrap_os_errors("write", path):
         try:
             descriptor, temporary = _make_temporary(path)
             with os.fdopen(descriptor, "wb") as file:
@@ -97,15 +97,15 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
             raise
 
 
-def remove(path: Path) -> None:
+def remove_file(path: Path) -> None:
     """Remove a file, and what a process that was killed left of writing it; what is not there is no error."""
-    with refusals("remove", path):
+    with wrap_os_errors("remove", path):
         path.unlink(missing_ok=True)
     remove_temporaries(path.parent, path.name.__eq__)
 
 
 def remove_temporaries(folder: Path, is_own: Callable[[str], object]) -> None:
-    """Remove the temporary files of `replaced` that killed processes left in a folder.
+    """Remove the temporary files of `open_atomic` that killed processes left in a folder.
 
     Call this only while no other process can be writing these files: a temporary file does not tell whose it is.
 
@@ -116,9 +116,9 @@ def remove_temporaries(folder: Path, is_own: Callable[[str], object]) -> None:
     Raises:
         RunError: The system refuses.
     """
-    with refusals("remove temporary files in", folder):
+    with wrap_os_errors("remove temporary files in", folder):
         for path in list(folder.iterdir()) if folder.is_dir() else ():
-            temporary = TEMPORARY.fullmatch(path.name)
+            temporary = TEMPORARY_NAME.fullmatch(path.name)
             if temporary and is_own(temporary["name"]) and path.is_file():
                 path.unlink(missing_ok=True)
 
@@ -133,7 +133,7 @@ def write_json(path: Path, value: object) -> None:
     write_atomic(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
 
 
-def regular_file(path: Path, kind: type[InputError] = RunError, mode: str = "rb") -> IO[bytes]:
+def open_regular_file(path: Path, kind: type[InputError] = RunError, mode: str = "rb") -> IO[bytes]:
     """Open a regular file, to which symbolic links may lead where it is read, without waiting for anything.
 
     Every file of a run folder is opened here: a folder from a stranger may hold a named pipe that nobody writes to, or
@@ -151,8 +151,8 @@ def regular_file(path: Path, kind: type[InputError] = RunError, mode: str = "rb"
         InputError: Of the given kind, where the file is missing or no regular file, and where the system refuses. The
             message names the file.
     """
-    with refusals("write" if mode == "ab" else "read", path, kind):
-        file: IO[bytes] = open(path, mode, opener=_open_at_once)  # noqa: SIM115 (closed by who asked for it)
+    with wrap_os_errors("write" if mode == "ab" else "read", path, kind):
+        file: IO[bytes] = open(path, mode, opener=_open_nonblocking)  # noqa: SIM115 (closed by who asked for it)
         found = stat.S_IFMT(os.fstat(file.fileno()).st_mode)
     if found != stat.S_IFREG:
         file.close()
@@ -162,42 +162,44 @@ def regular_file(path: Path, kind: type[InputError] = RunError, mode: str = "rb"
 
 @contextmanager
 def open_regular(path: Path, kind: type[InputError] = RunError, mode: str = "rb") -> Iterator[IO[bytes]]:
-    """Open a `regular_file` for a block; the system's refusals while the block reads or writes are told alike."""
-    with refusals("write" if mode == "ab" else "read", path, kind), regular_file(path, kind, mode) as file:
+    """Open a `open_regular_file` for a block; the system's refusals while the block reads or writes are told alike."""
+    with wrap_os_errors("write" if mode == "ab" else "read", path, kind), open_regular_file(path, kind, mode) as file:
         yield file
 
 
-def _open_at_once(path: str, flags: int) -> int:
+def _open_nonblocking(path: str, flags: int) -> int:
     """Open a file; an open of a named pipe does not wait for its other end, and nothing is written through a link."""
     follow = os.O_NOFOLLOW if flags & os.O_WRONLY else 0
     return os.open(path, flags | follow | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
 
 
 @contextmanager
-def open_named(path: Path, kind: type[InputError] = RunError) -> Iterator[IO[bytes]]:
+def open_user_file(path: Path, kind: type[InputError] = RunError) -> Iterator[IO[bytes]]:
     """Open what the user named, a pipe too, which is waited for; errors as `open_regular` has them."""
-    with refusals("read", path, kind), open(path, "rb") as file:
+    with wrap_os_errors("read", path, kind), open(path, "rb") as file:
         yield file
 
 
-def read_bytes(path: Path, kind: type[InputError] = RunError, limit: int = MAX_CONTENT, regular: bool = True) -> bytes:
+def read_bytes(
+    path: Path, kind: type[InputError] = RunError, limit: int = MAX_FILE_SIZE, regular: bool = True
+) -> bytes:
     """Return the content of a file of at most `limit` bytes; errors are of the given kind and name the file.
 
     It is a `regular` file, or whatever the user named: <(…) of a shell is a pipe.
     """
-    with (open_regular if regular else open_named)(path, kind) as file:
+    with (open_regular if regular else open_user_file)(path, kind) as file:
         size = os.fstat(file.fileno()).st_size
         # What the system makes up (/proc) has no size: it is read no further than other files.
-        content = b"" if size > limit else file.read(min(limit, size + SPARE) + 1)
+        content = b"" if size > limit else file.read(min(limit, size + MAX_GROWTH) + 1)
     if max(size, len(content)) > limit:
         raise kind(f"{path} is too large: it has more than {limit:,} bytes")
     return content
 
 
-def is_there(path: Path) -> bool:
+def file_exists(path: Path) -> bool:
     """Whether there is such a file; `RunError` where that cannot be known (a name that is too long, say)."""
     try:
-        with refusals("read", path):
+        with wrap_os_errors("read", path):
             path.stat()
     except RunError as error:
         if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
@@ -206,7 +208,7 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def plain_json(content: bytes | str) -> Any:  # noqa: ANN401 (any JSON)
+def parse_json(content: bytes | str) -> Any:  # noqa: ANN401 (any JSON)
     """Return the value of a JSON text.
 
     Raises:
@@ -215,7 +217,7 @@ def plain_json(content: bytes | str) -> Any:  # noqa: ANN401 (any JSON)
     try:
         return json.loads(content, object_pairs_hook=_unique)
     except RecursionError:
-        raise ValueError(TOO_DEEP) from None
+        raise ValueError(NESTING_ERROR) from None
 
 
 def decode_json(content: bytes, kind: type[Decoded]) -> Decoded:
@@ -225,8 +227,8 @@ def decode_json(content: bytes, kind: type[Decoded]) -> Decoded:
     except msgspec.MsgspecError as error:
         raise ValueError(abbreviate_reason(error)) from None
     except RecursionError:
-        raise ValueError(TOO_DEEP) from None
-    plain_json(content)  # of a key that stands twice msgspec takes the last value, and says nothing
+        raise ValueError(NESTING_ERROR) from None
+    parse_json(content)  # of a key that stands twice msgspec takes the last value, and says nothing
     return decoded
 
 
@@ -262,7 +264,7 @@ def _repeated(pairs: Sequence[tuple[str, Any]]) -> str | None:
 
 def has_content(path: Path, content: bytes) -> bool:
     """Return whether a file has exactly this content; what is no file has not."""
-    with refusals("read", path):
+    with wrap_os_errors("read", path):
         return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
@@ -272,14 +274,14 @@ def make_folder(path: Path) -> list[Path]:
     Returns:
         The folders that were not there, innermost first.
     """
-    with refusals("create", path):
-        absent = absent_folders(path)
+    with wrap_os_errors("create", path):
+        absent = missing_folders(path)
         for each in (*reversed(absent[1:]), path):  # `parents=True` recurses, and fails for a path of many parts
             each.mkdir(exist_ok=True)
     return absent
 
 
-def absent_folders(path: Path) -> list[Path]:
+def missing_folders(path: Path) -> list[Path]:
     """Return a folder and its parents as far as they are not there, innermost first."""
     return [each for each in (path, *path.parents) if not each.exists()]
 

@@ -27,7 +27,7 @@ ProgressCallback = Callable[[object], None]
 """What a job calls with a message about its progress."""
 START_METHOD: Literal["spawn", "fork"] = "spawn"
 """How `multiprocessing` starts a worker. Threads and a GPU do not survive a fork; a process without both may fork."""
-TIMEOUT = 0.2
+EVENT_TIMEOUT = 0.2
 """Seconds for which a parent waits for events before it looks after other things."""
 
 
@@ -72,7 +72,7 @@ class WorkerChannel(NamedTuple):
     """A flag in memory that parent and worker share, without a lock that a killed process could hold for ever."""
 
     @property
-    def stopping(self) -> bool:
+    def stop_requested(self) -> bool:
         """Whether the parent asks the job to end early."""
         return bool(self.stop.value)
 
@@ -92,7 +92,7 @@ class Worker:
         resource_tracker.ensure_running()  # starting it later would unblock the signal
         former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self.process = context.Process(target=_work, args=(task, theirs, self.stop), daemon=True)
+            self.process = context.Process(target=_run_worker, args=(task, theirs, self.stop), daemon=True)
             self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, former)
@@ -143,7 +143,7 @@ class WorkerPool(Generic[Job]):
             worker.close()
 
     @property
-    def free(self) -> int:
+    def free_workers(self) -> int:
         """How many more jobs can be submitted now."""
         return self.max_workers - len(self.busy)
 
@@ -158,8 +158,8 @@ class WorkerPool(Generic[Job]):
             self.busy[number].stop.value = True
 
     def events(self) -> Iterator[JobEvent]:
-        """Yield the events that are there now or within `TIMEOUT`, one of each job at most."""
-        ready = wait([worker.connection for worker in self.busy.values()], TIMEOUT)
+        """Yield the events that are there now or within `EVENT_TIMEOUT`, one of each job at most."""
+        ready = wait([worker.connection for worker in self.busy.values()], EVENT_TIMEOUT)
         for number, worker in list(self.busy.items()):
             if worker.connection in ready:
                 event = worker.receive(number)
@@ -199,7 +199,7 @@ def parallel_map(
     with WorkerPool[Job](partial(_run_with_callback, task), available_cores()) as pool:
         for number in range(len(jobs)):
             while number not in results:
-                for _, job in zip(range(pool.free), waiting, strict=False):
+                for _, job in zip(range(pool.free_workers), waiting, strict=False):
                     pool.submit(*job)
                 for event in pool.events():
                     match event:
@@ -222,7 +222,7 @@ def _run_with_callback(task: Callable[[Job, ProgressCallback], Result], job: Job
     return task(job, channel.send_progress)
 
 
-def _work(task: Callable[[Job, WorkerChannel], Any], connection: "Connection[Any, Any]", stop: object) -> None:
+def _run_worker(task: Callable[[Job, WorkerChannel], Any], connection: "Connection[Any, Any]", stop: object) -> None:
     """Do one job after the other, until the parent kills this process or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import checked, from_settings
+from pellucid.config.toml import build_config, validate_config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenter, Segmenters
-from pellucid.data.vocabulary import EOS, PAD, SPECIAL, Vocabularies, Vocabulary
+from pellucid.data.tokenizers import Tokenizer, Tokenizers
+from pellucid.data.vocabulary import EOS, NUM_SPECIAL, PAD, Vocabularies, Vocabulary
 from pellucid.decoding.outputs import Decoded
 from pellucid.model.decoder import Decoder
 from pellucid.model.heads import NextSymbol
@@ -26,7 +26,7 @@ from pellucid.model.network import EncoderDecoder, writing
 from pellucid.tasks.registry import build_network
 
 SOURCE, TARGET = "abcde", "vwxyz"
-WIDTH = SPECIAL + len(SOURCE)
+WIDTH = NUM_SPECIAL + len(SOURCE)
 """V, of sources as of targets."""
 
 few = settings(max_examples=25, deadline=None)
@@ -66,18 +66,18 @@ TEXTS = st.text(
 """Texts with what changes under normalization, with astral characters, half pairs, and white space of every kind."""
 EXAMPLES = st.lists(st.builds(Example, TEXTS, TEXTS, st.sampled_from(["", "", "V;PST", "V", ";"]) | TEXTS), max_size=9)
 SEGMENTER = st.builds(
-    Segmenter,
+    Tokenizer,
     st.sampled_from(["characters", "words", " ", ";", "ab"]),
     st.sampled_from(["none", "nfc", "nfd"]),
     st.none(),
 )
-SEGMENTERS = st.builds(Segmenters, SEGMENTER, SEGMENTER, SEGMENTER)
+SEGMENTERS = st.builds(Tokenizers, SEGMENTER, SEGMENTER, SEGMENTER)
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
 
 
 def config_of(settings: Mapping[str, Any]) -> Config:
     """The tiny configuration, overlaid."""
-    return from_settings({"size": "tiny", **settings}, origin="a test")
+    return build_config({"size": "tiny", **settings}, origin="a test")
 
 
 @st.composite
@@ -118,7 +118,9 @@ def optioned(draw: st.DrawFn) -> Config:
         input_feeding=order == "step-then-attend" and draw(st.booleans()),
         tied=config.decoder.embedding in ("learned", "frozen") and draw(st.booleans()),
     )
-    return checked(replace(config, encoder=replace(config.encoder, **side(draw)), attention=attention, decoder=decoder))
+    return validate_config(
+        replace(config, encoder=replace(config.encoder, **side(draw)), attention=attention, decoder=decoder)
+    )
 
 
 def vocabulary(symbols: Iterable[str]) -> Vocabulary:
@@ -150,7 +152,7 @@ def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) ->
 def padded(lengths: Sequence[int], seed: int) -> Tensor:
     """Random ids of rows of these lengths, PAD beyond."""
     generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(SPECIAL, WIDTH, (len(lengths), max(lengths)), generator=generator)
+    ids = torch.randint(NUM_SPECIAL, WIDTH, (len(lengths), max(lengths)), generator=generator)
     for row, length in enumerate(lengths):
         ids[row, length:] = PAD
     return ids

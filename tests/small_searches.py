@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from small import WIDTH, config_of, hasty
 
 from pellucid.data.batches import Batch
-from pellucid.data.vocabulary import EOS, SPECIAL
+from pellucid.data.vocabulary import EOS, NUM_SPECIAL
 from pellucid.decoding.beam_search import Found, Wanted, stepwise
 from pellucid.decoding.candidate_scorer import PLAIN, Score
 from pellucid.decoding.constraints import FREE, Constraints
@@ -23,7 +23,7 @@ from pellucid.decoding.outputs import Decoded, Spans
 from pellucid.model.network import Network
 
 KINDS = [("gru", "additive"), ("lstm", "additive"), ("gru", "location"), ("lstm", "none"), ("gru", "monotonic")]
-SYMBOLS = range(SPECIAL, WIDTH)
+SYMBOLS = range(NUM_SPECIAL, WIDTH)
 SCORES = st.one_of(
     st.just(PLAIN),
     st.builds(Score, st.just("average"), st.just(0.0), st.sampled_from([0.0, 0.2])),

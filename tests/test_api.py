@@ -16,7 +16,7 @@ import torch
 from trained_runs import SMALL, copies, copies_run, copy_files, outcome, small_config, write_pairs
 
 import pellucid
-from pellucid.data.batches import Batch, Encoded, assemble
+from pellucid.data.batches import Batch, EncodedExamples, collate
 from pellucid.data.examples import Example
 from pellucid.decoding.ensemble import Ensemble
 from pellucid.decoding.sampling import Drawing
@@ -109,11 +109,11 @@ def test_training_keeps_to_the_threads_of_its_settings(tmp_path: Path, monkeypat
     """Results are the same to the bit only for the same number of threads, so Python and command line must agree."""
     seen = []
 
-    def watched(encoded: Encoded, rows: np.ndarray) -> Batch:
+    def watched(encoded: EncodedExamples, rows: np.ndarray) -> Batch:
         seen.append(torch.get_num_threads())
-        return assemble(encoded, rows)
+        return collate(encoded, rows)
 
-    monkeypatch.setattr("pellucid.training.loop.assemble", watched)
+    monkeypatch.setattr("pellucid.training.loop.collate", watched)
     files = copy_files(tmp_path)
     before = torch.get_num_threads()
     try:

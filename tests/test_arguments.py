@@ -23,14 +23,14 @@ from wrong_arguments import Text
 
 from pellucid.arguments import convert_argument
 from pellucid.config.settings import Amount, Config, Device, SearchConfig, Seed, Width
-from pellucid.config.toml import checked, from_settings, load_config
+from pellucid.config.toml import build_config, load_config, validate_config
 from pellucid.data.examples import Example
 from pellucid.decoding.constraints import Lexicon
 from pellucid.decoding.options import Options
 from pellucid.decoding.predictor import Prefixes, Probability
 from pellucid.decoding.sampling import Drawing
+from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, ConfigError, InputError
-from pellucid.wording import abbreviated
 
 ROOT = Path(__file__).parents[1]
 
@@ -101,17 +101,17 @@ def test_what_fits_is_converted(value: object, kind: object, expected: object) -
         (0, Probability, "name: expected a number above 0.0, got 0"),
         (math.nan, Amount, "name: expected a number of at least 0.0, got nan"),
         (math.inf, Amount, "name: expected a finite number, got inf"),
-        (10**400, float, f"name: expected a finite number, got {abbreviated(10**400)}"),
+        (10**400, float, f"name: expected a finite number, got {describe_value(10**400)}"),
         ("tpu", Device, "name: expected auto, cpu or cuda, got 'tpu'"),
         ("cda", Device, "name: expected auto, cpu or cuda, got 'cda'; did you mean 'cuda'?"),
         (None, str, "name: expected a text, got None"),
         (b"ab", str, "name: expected a text, got b'ab'"),
-        ("x" * 999, Width, f"name: expected a whole number, got {abbreviated('x' * 999)}"),
+        ("x" * 999, Width, f"name: expected a whole number, got {describe_value('x' * 999)}"),
         ("XV", tuple[str, ...], "name: expected a list of texts, got 'XV'; put one text into a list: ['XV']"),
         (b"XV", tuple[str, ...], "name: expected a list of texts, got b'XV'"),
         ({"a": 1}, Iterable[str], "name: expected a list of texts, got {'a': 1}"),
         ({"a"}, Iterable[str], "name: expected a list of texts, got {'a'}: a set has no order"),
-        (Example("a", "b"), Iterable[str], f"name: expected a list of texts, got {abbreviated(Example('a', 'b'))}"),
+        (Example("a", "b"), Iterable[str], f"name: expected a list of texts, got {describe_value(Example('a', 'b'))}"),
         (5, Iterable[str], "name: expected a list of texts, got 5"),
         (["a", None], Iterable[str], "name[1]: expected a text, got None"),
         (np.zeros((2, 2)), Iterable[str], "name[0]: expected a text, got array([0., 0.])"),
@@ -152,10 +152,10 @@ def test_an_iterator_stays_one_and_tells_its_item() -> None:
 
 
 def test_settings_of_numpy_are_settings_and_odd_ones_are_refused() -> None:
-    config = from_settings({"size": np.str_("tiny"), "encoder": {"hidden_size": np.int64(8)}, "seed": Size.TWO}, "test")
+    config = build_config({"size": np.str_("tiny"), "encoder": {"hidden_size": np.int64(8)}, "seed": Size.TWO}, "test")
     assert type(config.encoder.hidden_size) is int and config.seed == 2
     odd = msgspec.structs.replace(config, seed=np.int64(3), training=config.training)
-    assert type(checked(odd).seed) is int
+    assert type(validate_config(odd).seed) is int
     refused: list[tuple[dict[str, Any], str]] = [
         ({"encoder": {1: 2}}, "test: unknown key 'encoder.1'"),
         ({"encoder": {"cell": b"gru"}}, "test: encoder.cell: expected gru or lstm, got b'gru'"),
@@ -174,7 +174,7 @@ def test_settings_of_numpy_are_settings_and_odd_ones_are_refused() -> None:
     ]
     for settings, message in refused:
         with pytest.raises(ConfigError) as caught:
-            from_settings(settings, "test")
+            build_config(settings, "test")
         assert str(caught.value).startswith(message)
     with pytest.raises(ConfigError, match=r"^search\.beam_size: expected a whole number, got <object"):
         PLAIN.with_search(msgspec.structs.replace(PLAIN.config.search, beam_size=object()))
@@ -247,23 +247,23 @@ def test_a_section_of_settings_is_a_table(section: str, value: object, tmp_path:
     """A range, an array or a list for a section once left every setting as it was, without a word."""
     message = rf"^config: {section}: expected a table, got "
     with pytest.raises(ConfigError, match=message) as caught:
-        from_settings({section: value}, "config")
+        build_config({section: value}, "config")
     assert "\n" not in str(caught.value)
     (tmp_path / "a.toml").write_text('size = "tiny"\n')
     with pytest.raises(ConfigError, match=rf"a\.toml: {section}: expected a table, got "):
         load_config(tmp_path / "a.toml", {section: value})
     with pytest.raises(ConfigError, match=rf"^{section}: expected a table, got "):
-        checked(msgspec.structs.replace(PLAIN.config, **{section: value}))
+        validate_config(msgspec.structs.replace(PLAIN.config, **{section: value}))
 
 
 @pytest.mark.parametrize("table", [nested(600), nested(50_000), own()], ids=["600", "50000", "own"])
 def test_settings_nested_too_deep_are_refused_everywhere(table: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text("[data]\nsubword_vocab_size = 5\n")
     calls: list[tuple[str, Callable[[], object]]] = [
-        ("config: unknown key 'data.data'", lambda: from_settings(table, "config")),
+        ("config: unknown key 'data.data'", lambda: build_config(table, "config")),
         ("unknown key 'data.data'", lambda: load_config(tmp_path / "a.toml", table)),
-        ("unknown key 'data.data'", lambda: checked(msgspec.structs.replace(PLAIN.config, data=table["data"]))),
-        ("seed: expected a whole number", lambda: checked(msgspec.structs.replace(PLAIN.config, seed=table))),
+        ("unknown key 'data.data'", lambda: validate_config(msgspec.structs.replace(PLAIN.config, data=table["data"]))),
+        ("seed: expected a whole number", lambda: validate_config(msgspec.structs.replace(PLAIN.config, seed=table))),
         ("search.beam_size: expected a whole number", lambda: PLAIN.with_search(with_width(table))),
     ]
     for message, call in calls:
@@ -287,11 +287,11 @@ def test_arrays_are_no_settings(value: Any) -> None:  # noqa: ANN401
     with pytest.raises(ConfigError, match=r"^search\.beam_size: expected a whole number, got "):
         PLAIN.with_search(with_width(value))
     with pytest.raises(ConfigError, match=r"^search\.length_penalty_alpha: expected a number, got "):
-        checked(msgspec.structs.replace(PLAIN.config, search={**SEARCH, "length_penalty_alpha": value}))
+        validate_config(msgspec.structs.replace(PLAIN.config, search={**SEARCH, "length_penalty_alpha": value}))
     with pytest.raises(ConfigError, match=r"^config: encoder\.cell: expected gru or lstm, got "):
-        from_settings({"encoder": {"cell": value}}, "config")
+        build_config({"encoder": {"cell": value}}, "config")
     with pytest.raises(ConfigError, match=r"^config: data\.header: expected auto, true or false, got "):
-        from_settings({"data": {"header": value}}, "config")
+        build_config({"data": {"header": value}}, "config")
     message_of(value, Probability)
     message_of(value, Device)
 
@@ -302,13 +302,13 @@ def test_arrays_are_no_settings(value: Any) -> None:  # noqa: ANN401
 def test_a_text_among_the_settings_has_whole_characters(key: str) -> None:
     """Half a character would stop a training when its settings are written."""
     with pytest.raises(ConfigError, match=rf"^config: data\.{key}: expected whole characters, got '\\udfff'$"):
-        from_settings({"data": {key: "\udfff"}}, "config")
+        build_config({"data": {key: "\udfff"}}, "config")
     with pytest.raises(
         ConfigError, match=r"^config: encoder\.convolutions\[0\]: expected a whole number, got '\\udfff'$"
     ):
-        from_settings({"encoder": {"convolutions": ["\udfff"]}}, "config")
+        build_config({"encoder": {"convolutions": ["\udfff"]}}, "config")
     with pytest.raises(ConfigError, match=r"^config: unknown key 'data\.\\udfff'$"):
-        from_settings({"data": {"\udfff": 1}}, "config")
+        build_config({"data": {"\udfff": 1}}, "config")
 
 
 def test_what_a_values_own_methods_raise_is_a_mismatch() -> None:

@@ -8,17 +8,17 @@ from trained_runs import copy_files, digit_files, records, small_config, train_t
 
 from pellucid.config.settings import Config, DataConfig
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.errors import DataError
-from pellucid.reporting.progress import shown
+from pellucid.reporting.progress import training_progress
 from pellucid.training.loop import Validated
 from pellucid.training.run_folder import load
 from pellucid.training.session import Built, Files
 from pellucid.training.training_data import TAG, Augmented, copied, hallucinated
 
-CUT = segmenters(small_config(data={"target_symbols": "words"}).data)
-LETTERS = segmenters(small_config().data)
+CUT = build_tokenizers(small_config(data={"target_symbols": "words"}).data)
+LETTERS = build_tokenizers(small_config().data)
 
 
 def test_copies_are_targets_joined_as_sources_each_as_often_as_any_other() -> None:
@@ -61,8 +61,8 @@ def test_a_training_tells_and_logs_what_it_made_up(tmp_path: Path, capsys: pytes
     assert made == Augmented("copy", 60, 24)
     (line,) = [record for record in records(tmp_path / "run") if record["event"] == "augmented"]
     assert line == {"event": "augmented", "kind": "copy", "examples": 60, "made": 24}
-    with shown() as teller:
-        teller.tell(made)
+    with training_progress() as teller:
+        teller.report(made)
     assert "augmentation: 24 copied words beside 60 examples" in capsys.readouterr().err
     validated = [event for event in events if isinstance(event, Validated)]
     assert validated[-1].progress.samples == 84 and len(validated[-1].traces) == 20

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from trained_runs import copies, copy_files, small_config, tensors, train_to_end
 
 from pellucid.errors import RunError
-from pellucid.evaluation.assessment import score
-from pellucid.evaluation.metrics import evaluate, metrics_for_log
+from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
 from pellucid.training.checkpoint import load_network
 from pellucid.training.loop import Validated
 from pellucid.training.optimizer import LastMean, MovingAverage, averaged
@@ -85,8 +85,8 @@ def test_the_average_is_judged_and_kept_and_training_does_not_see_it(tmp_path: P
     model = load(tmp_path / kind)
     traces = model.trace(copies(10, seed=2))
     assert [trace.output for trace in traces] == [trace.output for trace in best.traces]
-    scored = score(traces, [(each.target,) for each in copies(10, seed=2)], model.segmenters)
-    assert metrics_for_log(evaluate(scored))["symbol_error_rate"] == best.metrics["symbol_error_rate"]
+    scored = score_traces(traces, [(each.target,) for each in copies(10, seed=2)], model.tokenizers)
+    assert metrics_for_log(evaluate_examples(scored))["symbol_error_rate"] == best.metrics["symbol_error_rate"]
     own_network = load(tmp_path / "none").network
     with pytest.raises(RunError):
         load_network(tmp_path / kind / "training.safetensors", own_network)

@@ -16,7 +16,7 @@ from covering import Row, covering_array, pairs_of
 from small import config_of, network_of, padded, vocabularies
 
 from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, EncoderConfig, SearchConfig, memory_size
-from pellucid.config.validation import check_agreement
+from pellucid.config.validation import check_consistency
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.decoding import transducer
@@ -122,7 +122,7 @@ def configured(row: Row) -> Config:
     decoder = msgspec.structs.replace(base.decoder, **settings["decoder"], hidden_size=memory_size(encoder))
     attention = msgspec.structs.replace(base.attention, **settings["attention"])
     config = msgspec.structs.replace(base, encoder=encoder, decoder=decoder, attention=attention)
-    check_agreement(config)
+    check_consistency(config)
     return config
 
 

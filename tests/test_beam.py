@@ -19,7 +19,7 @@ from torch import Tensor
 import pellucid.decoding.beam_search as module
 from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
-from pellucid.data.vocabulary import BOS, EOS, SPECIAL
+from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL
 from pellucid.decoding.beam_search import beam
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import Decoded, Limits, closed_symbols, symbol_log_probabilities
@@ -105,7 +105,7 @@ def test_a_beam_of_one_is_greedy(config: Config, batch: Batch, seed: int) -> Non
 @settings(max_examples=8, deadline=None)
 @given(NETWORKS, batches(), SEEDS)
 def test_a_beam_wide_enough_finds_the_likeliest_of_all_outputs(config: Config, batch: Batch, seed: int) -> None:
-    network, symbols = hasty(config, seed), range(SPECIAL, WIDTH)
+    network, symbols = hasty(config, seed), range(NUM_SPECIAL, WIDTH)
     source, lengths = batch.source[:1], batch.source_lengths[:1]
     every = [[*ids, EOS] for count in range(3) for ids in product(symbols, repeat=count)]
     limits, width = Limits(0, 2), len(every)

@@ -5,7 +5,7 @@ from bench_cases import measured
 from matplotlib.lines import Line2D
 
 from pellucid.bench.scaling import TITLES, Point, scaling_figure
-from pellucid.reporting.figures import png
+from pellucid.reporting.figures import to_png
 
 CURVES = [
     Point(varied, size, measured(size * 1e7, float(size), 100.0 + size)) for varied in TITLES for size in (10, 40, 160)
@@ -42,4 +42,4 @@ def test_no_point_is_cut_off_and_the_picture_is_the_same_each_time() -> None:
         for line in one.get_lines():
             low, high = one.get_ylim()
             assert low <= min(heights(line)) and max(heights(line)) <= high
-    assert png(figure) == png(scaling_figure(CURVES))
+    assert to_png(figure) == to_png(scaling_figure(CURVES))

@@ -16,8 +16,8 @@ from torch import Tensor
 from trained_runs import copies, copies_run, small_config, tensors
 
 from pellucid.config.settings import Config
-from pellucid.data.batches import encode
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.batches import encode_examples
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import DivergenceError, RunError
@@ -32,11 +32,11 @@ EXAMPLES = copies(12, seed=1)
 def new_session(config: Config, updates: int = 0) -> Session:
     """A session after this many events."""
     torch.set_num_threads(1)
-    cut = segmenters(config.data)
+    cut = build_tokenizers(config.data)
     vocabularies = learn_vocabularies(EXAMPLES, cut, 1)
     network = build_network(config, vocabularies)
     optimizer = build_optimizer(network, config.training)
-    encoded = encode(EXAMPLES, cut, vocabularies)
+    encoded = encode_examples(EXAMPLES, cut, vocabularies)
     session = Session(Transducer(config, vocabularies, network), optimizer, encoded, copies(4, seed=2))
     for event in fit(session):
         if event.progress.update >= updates:

@@ -14,9 +14,9 @@ from pellucid.decoding.classification import ClassificationPredictor
 from pellucid.decoding.options import Options
 from pellucid.decoding.sampling import Drawing
 from pellucid.errors import ConfigError, DataError, RunError
-from pellucid.evaluation.assessment import score
-from pellucid.evaluation.metrics import evaluate
-from pellucid.tasks.registry import ensemble_of
+from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.metrics import evaluate_examples
+from pellucid.tasks.registry import build_ensemble
 from pellucid.training.run_folder import load
 
 
@@ -24,7 +24,7 @@ from pellucid.training.run_folder import load
 def test_a_rule_is_learnt(task: Task) -> None:
     model, pairs = load(task_run(task).run), examples(task, 60, 3)
     traces = model.trace(pairs)
-    evaluation = evaluate(score(traces, [(pair.target,) for pair in pairs], model.segmenters))
+    evaluation = evaluate_examples(score_traces(traces, [(pair.target,) for pair in pairs], model.tokenizers))
     assert isinstance(model, ClassificationPredictor) and evaluation.symbol_accuracy > 90
     if task == "tag":
         assert evaluation.symbols == sum(len(pair.target) - pair.target.count(UNSCORED) for pair in pairs)
@@ -102,7 +102,7 @@ def test_what_is_of_written_outputs_is_refused(task: Task) -> None:
 def test_an_ensemble_has_the_mean_of_its_members(task: Task) -> None:
     pairs = examples(task, 30, 6)
     one, other = (answerer_of(replace(config_of(task), seed=seed), pairs[:size]) for seed, size in ((1, 30), (2, 20)))
-    joined = ensemble_of([one, other], ["one", "other"])
+    joined = build_ensemble([one, other], ["one", "other"])
     assert isinstance(joined, ClassificationPredictor)
     ids = other.vocabularies.target.ids
     order = [*range(4), *(ids[symbol] for symbol in joined.vocabularies.target.symbols)]
@@ -114,4 +114,4 @@ def test_models_of_different_tasks_do_not_answer_together() -> None:
     pairs = [Example("ab", "1"), Example("ab", "2")]
     point, kind = (answerer_of(config_of(task, data={"max_length": 2}), pairs) for task in ("point", "classify"))
     with pytest.raises(RunError, match="differ in task"):
-        ensemble_of([point, kind], ["one", "other"])
+        build_ensemble([point, kind], ["one", "other"])

@@ -9,9 +9,9 @@ from small import config_of, vocabularies
 from trained_runs import assert_same_outcome, train_to_end, write_pairs
 
 from pellucid.config.settings import Config
-from pellucid.data.copies import encode_with_copies
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.extended_vocabulary import encode_extended
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.sampling import Drawing
 from pellucid.training.loop import Validated
 from pellucid.training.run_folder import load
@@ -62,10 +62,10 @@ def whole(files: Files) -> Path:
 
 def test_places_to_copy_from_begin_after_added_features() -> None:
     known = vocabularies("ab", "ab", ["UP"])
-    cut, example = segmenters(combined().data), [Example("aQbR", "Rab", "UP;UP")]
+    cut, example = build_tokenizers(combined().data), [Example("aQbR", "Rab", "UP;UP")]
     size, read = len(known.target), len(known.source) + len(known.features)
     for added, shift in ((False, 2), (True, 0)):
-        encoded = encode_with_copies(example, cut, known, added)
+        encoded = encode_extended(example, cut, known, added)
         assert encoded.target.values.tolist()[0] == size + 3 + shift
         assert encoded.source.values.tolist()[3] == read + size + 1 + shift
 

@@ -9,7 +9,7 @@ from small import SEEDS, WIDTH, batches, few, vocabulary
 from small_searches import KINDS, SCORES, SYMBOLS, Asked, every_output, forced, network_like, ranked, searched
 
 from pellucid.data.batches import Batch
-from pellucid.data.tokenizers import Segmenter
+from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding import options
 from pellucid.decoding.beam_search import Wanted
@@ -104,7 +104,7 @@ def test_limits_by_the_source_hold(kind: tuple[str, str], batch: Batch, seed: in
             assert minimum[row] <= len(ids) - (ids[-1:] == [EOS]) <= maximum[row]
 
 
-CHARACTERS, LETTERS = Segmenter("characters", "none"), vocabulary("vwxyz")
+CHARACTERS, LETTERS = Tokenizer("characters", "none"), vocabulary("vwxyz")
 
 
 def test_texts_become_ids() -> None:

@@ -11,9 +11,9 @@ from pellucid.errors import (
     InputError,
     RunError,
     abbreviate_reason,
-    nearest,
     parse_whole_number,
     quote,
+    suggest,
 )
 
 
@@ -24,12 +24,12 @@ def test_every_mistake_of_a_user_is_an_input_error(kind: type[InputError]) -> No
 
 
 def test_nearest_names_the_likeliest_meaning() -> None:
-    assert nearest("hiden_size", ["layers", "hidden_size"]) == "; did you mean 'hidden_size'?"
-    assert nearest("gur", iter(["lstm", "gru"])) == "; did you mean 'gru'?"
+    assert suggest("hiden_size", ["layers", "hidden_size"]) == "; did you mean 'hidden_size'?"
+    assert suggest("gur", iter(["lstm", "gru"])) == "; did you mean 'gru'?"
 
 
 def test_nearest_is_silent_where_nothing_is_near() -> None:
-    assert nearest("zzzz", ["layers", "hidden_size"]) == nearest("layers", []) == nearest("", ["layers"]) == ""
+    assert suggest("zzzz", ["layers", "hidden_size"]) == suggest("layers", []) == suggest("", ["layers"]) == ""
 
 
 class Lines:

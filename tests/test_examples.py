@@ -24,7 +24,7 @@ from pellucid.config.settings import DataConfig, Format
 from pellucid.data.examples import (
     BadLine,
     Example,
-    ignored_columns,
+    describe_used_columns,
     parse_sources,
     read_examples,
     read_sources,
@@ -252,12 +252,12 @@ def test_more_columns_than_needed_are_fine(write: Write) -> None:
 
 def test_columns_that_are_not_read_are_counted(write: Write) -> None:
     told = "the file has 4 columns, read are 1 as source, 2 as target"
-    assert ignored_columns(write("\na\tb\tc\td\n", "a.tsv"), CONFIG) == told
-    assert ignored_columns(write('"a,a",b,c,d\n', "a.csv"), CONFIG) == told
-    assert ignored_columns(write("a\tb\tc\n", "b.tsv"), TAGGED) == ""
-    assert ignored_columns(write("a\tb\n", "c.tsv"), CONFIG) == ""
-    assert ignored_columns(write("word\tsound\tc\na\tb\tc\n", "d.tsv"), NAMED) == ""
-    assert ignored_columns(write('{"1": "a", "2": "b", "c": "d"}\n', "e.jsonl"), CONFIG) == ""
+    assert describe_used_columns(write("\na\tb\tc\td\n", "a.tsv"), CONFIG) == told
+    assert describe_used_columns(write('"a,a",b,c,d\n', "a.csv"), CONFIG) == told
+    assert describe_used_columns(write("a\tb\tc\n", "b.tsv"), TAGGED) == ""
+    assert describe_used_columns(write("a\tb\n", "c.tsv"), CONFIG) == ""
+    assert describe_used_columns(write("word\tsound\tc\na\tb\tc\n", "d.tsv"), NAMED) == ""
+    assert describe_used_columns(write('{"1": "a", "2": "b", "c": "d"}\n', "e.jsonl"), CONFIG) == ""
 
 
 def test_a_line_of_another_width_than_the_first_is_bad(write: Write) -> None:

@@ -4,13 +4,13 @@ import pytest
 from tasks import config_of
 
 from pellucid.config.settings import DataConfig, Task
-from pellucid.data.examples import pair_fault, read_examples
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.examples import pair_error, read_examples
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.errors import DataError
 
 
 def fault(config: DataConfig, source: str, target: str) -> str:
-    return pair_fault(source, target, segmenters(config), config)
+    return pair_error(source, target, build_tokenizers(config), config)
 
 
 @pytest.mark.parametrize(

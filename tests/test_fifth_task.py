@@ -31,17 +31,17 @@ from walking import panel, tab
 
 import pellucid
 from pellucid.config.settings import Config
-from pellucid.config.toml import from_settings, load_config
-from pellucid.data.answering import learn_positions
+from pellucid.config.toml import build_config, load_config
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters
-from pellucid.data.vocabulary import SPECIAL, Vocabularies
+from pellucid.data.target_encoding import learn_position_vocabularies
+from pellucid.data.tokenizers import Tokenizers
+from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, ConfigError
-from pellucid.evaluation.label_metrics import Labelled
-from pellucid.evaluation.metrics import Followed, Scored, wilson
-from pellucid.evaluation.scoring import TaskMetrics, accuracy_rates
+from pellucid.evaluation.label_metrics import LabelMetrics
+from pellucid.evaluation.metrics import ScoredExample, ValidationMetric, wilson_interval
+from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
 from pellucid.model.decoder import build_attention
 from pellucid.model.encoder import Encoder
 from pellucid.model.losses import pointing_cross_entropy
@@ -49,9 +49,9 @@ from pellucid.model.memory import Memory, Unrolled
 from pellucid.model.network import Network, NetworkParts
 from pellucid.model.reader import Pointer, Query, Reader
 from pellucid.tasks import task_settings
-from pellucid.tasks.registry import task_named
-from pellucid.tasks.task import ClassificationTask, TaskLabels
-from pellucid.tasks.task_settings import TaskSettings, refuse_features_prefix, task_names
+from pellucid.tasks.registry import get_task
+from pellucid.tasks.task import LabelingTask, TaskLabels
+from pellucid.tasks.task_settings import TaskSettings, reject_feature_prefix, task_names
 from pellucid.training.run_folder import read_log
 from pellucid.viewer.schema import PageContents
 
@@ -78,25 +78,25 @@ class SpanNetwork(Reader):
         return Unrolled(logits, weights, memory.final)
 
 
-def score_spans(scored: Sequence[Scored], traces: Sequence[Trace]) -> Labelled:
+def score_spans(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
     """The share of spans whose two ends are right."""
     right = sum(example.exact for example in scored)
-    accuracy, interval = 100 * right / len(scored), wilson(right, len(scored)).percent
-    return Labelled(traces[0].task, accuracy, interval, None, None, None, None, None, [], [], None)
+    accuracy, interval = 100 * right / len(scored), wilson_interval(right, len(scored)).percent
+    return LabelMetrics(traces[0].task, accuracy, interval, None, None, None, None, None, [], [], None)
 
 
-def share_of_starts(scored: Sequence[Scored]) -> float:
+def share_of_starts(scored: Sequence[ScoredExample]) -> float:
     """In per cent."""
     return 100 * float(np.mean([example.output[:1] == example.reference[:1] for example in scored]))
 
 
-class Span(ClassificationTask):
+class Span(LabelingTask):
     """Where the marked part of a source begins and ends: "2-4"."""
 
     settings = TaskSettings(
         name="span",
         presets={"data": {"target_symbols": "-"}, "training": {"metric": "symbol_accuracy"}},
-        check=refuse_features_prefix,
+        check=reject_feature_prefix,
     )
     labels = TaskLabels(
         symbol="end",
@@ -106,18 +106,21 @@ class Span(ClassificationTask):
         weights="The weights point at both ends of the span.",
     )
     metrics = TaskMetrics(
-        followed=(Followed("exact_match", "spans right"), Followed("symbol_accuracy", "ends right")),
-        exact_name="spans right",
-        compared=(("accuracy", "spans right"),),
+        validation_metrics=(
+            ValidationMetric("exact_match", "spans right"),
+            ValidationMetric("symbol_accuracy", "ends right"),
+        ),
+        exact_match_name="spans right",
+        compared_rates=(("accuracy", "spans right"),),
         rates=accuracy_rates,
         labels=score_spans,
-        validation=lambda scored: {
+        validation_scores=lambda scored: {
             "starts_right": 100 * float(np.mean([s.output[:1] == s.reference[:1] for s in scored]))
         },
     )
 
-    def learn_vocabularies(self, examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
-        return learn_positions(examples, segmenters, config)
+    def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
+        return learn_position_vocabularies(examples, tokenizers, config)
 
     def build_network(self, parts: NetworkParts) -> Network:
         config, sizes = parts.config, parts.sizes
@@ -125,7 +128,7 @@ class Span(ClassificationTask):
         def pointer() -> Pointer:
             query = Query(config.decoder.init_hidden, sizes.memory, config.decoder.hidden_size)
             attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory)
-            return Pointer(parts.encoder, query, attention, sizes.vocabulary - SPECIAL)
+            return Pointer(parts.encoder, query, attention, sizes.vocabulary - NUM_SPECIAL)
 
         return SpanNetwork(parts.encoder, [pointer(), pointer()])
 
@@ -135,7 +138,7 @@ class Span(ClassificationTask):
         ends = [(logits[:, at : at + 1], target[:, at : at + 1]) for at in range(target.shape[1])]
         return torch.stack([pointing_cross_entropy(*end, label_smoothing) for end in ends]).mean()
 
-    def architecture(self, config: Config) -> str:
+    def describe_architecture(self, config: Config) -> str:
         return "Two pointers over one encoder"
 
 
@@ -249,9 +252,9 @@ def test_what_it_has_not_is_refused(made: Made) -> None:
     with pytest.raises(ConfigError, match="needs task = 'transduce'"):
         model.with_beam(3)
     with pytest.raises(ConfigError, match="task = 'span' with features needs"):
-        from_settings({"task": "span", "data": {"features_column": "3"}}, "a test")
+        build_config({"task": "span", "data": {"features_column": "3"}}, "a test")
     with pytest.raises(ConfigError, match="built-in task of the name 'tag'"):
-        pellucid.register_task(task_named("tag"))
+        pellucid.register_task(get_task("tag"))
 
 
 def test_it_is_evaluated_by_its_own_scores(made: Made, tmp_path: Path) -> None:
@@ -302,14 +305,14 @@ def test_the_page_shows_it_in_its_own_words(made: Made, tmp_path: Path, opened: 
 def test_an_installed_package_may_declare_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     declared = EntryPoint("declared", f"{__name__}:DECLARED", task_settings.ENTRY_POINTS)
     broken = EntryPoint("broken", f"{__name__}:SPECIAL", task_settings.ENTRY_POINTS)
-    monkeypatch.setattr(task_settings, "_declared", lambda: {each.name: each for each in (declared, broken)})
+    monkeypatch.setattr(task_settings, "_declared_tasks", lambda: {each.name: each for each in (declared, broken)})
     assert task_names() == ("transduce", "tag", "classify", "point", "span", "declared", "broken")
-    assert task_named("declared") is DECLARED
-    assert from_settings({"task": "declared"}, "a test").data.target_symbols == "-"
+    assert get_task("declared") is DECLARED
+    assert build_config({"task": "declared"}, "a test").data.target_symbols == "-"
     with pytest.raises(ConfigError, match=r"the entry point .* is not the task 'broken'"):
-        task_named("broken")
+        get_task("broken")
     with pytest.raises(ConfigError, match="task: expected transduce, tag, classify, point, span, declared or broken"):
-        from_settings({"task": "spam"}, "a test")
+        build_config({"task": "spam"}, "a test")
 
 
 class Declared(Span):

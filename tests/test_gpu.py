@@ -32,7 +32,7 @@ from trained_runs import (
 
 from pellucid.config.settings import Cell, Config, Device
 from pellucid.config.toml import load_config
-from pellucid.data.batches import Batch, assemble, encode
+from pellucid.data.batches import Batch, collate, encode_examples
 from pellucid.errors import ConfigError, RunError
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model import device as device_module
@@ -333,8 +333,8 @@ def test_models_pass_between_the_devices(tmp_path: Path) -> None:
 
 def test_a_session_draws_on_the_device_of_its_network() -> None:
     transducer = load(copies_run().run)
-    encoded = encode(copies(4, seed=1), transducer.segmenters, transducer.vocabularies)
+    encoded = encode_examples(copies(4, seed=1), transducer.tokenizers, transducer.vocabularies)
     optimizer = Adam(transducer.network)
     session = Session(replace(transducer), optimizer, encoded, copies(2, seed=2))
     assert session.gradients.device == torch.device("cpu")
-    assert math.isfinite(float(session.gradients(assemble(encoded, np.arange(4))).loss))
+    assert math.isfinite(float(session.gradients(collate(encoded, np.arange(4))).loss))

@@ -19,7 +19,7 @@ from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.losses import coverage_loss, cross_entropy, disagreement
 from pellucid.model.memory import Unrolled
 from pellucid.model.network import EncoderDecoder, writing
-from pellucid.tasks.registry import build_network, task_named
+from pellucid.tasks.registry import build_network, get_task
 from pellucid.training.gradients import Gradients
 
 BATCH = Batch(
@@ -80,7 +80,7 @@ def test_coverage_is_added_with_its_weight_with_and_without_copying(
 
 def both_losses(network: EncoderDecoder, unrolled: Unrolled, batch: Batch) -> Tensor:
     """With copying, the mean of the loss of the mixture and of that of the generator alone."""
-    loss = task_named("transduce").loss(network, unrolled, batch, 0.1)
+    loss = get_task("transduce").loss(network, unrolled, batch, 0.1)
     if network.decoder.copying is None:
         return loss
     assert unrolled.generated is not None

@@ -19,7 +19,7 @@ from torch import Tensor
 import pellucid.decoding.greedy as module
 from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
-from pellucid.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK
+from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL, PAD, UNK
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import CANDIDATES, Limits, closed_symbols, symbol_log_probabilities
 from pellucid.model.memory import Attendable, Attended, Memory, State, Step, Unrolled
@@ -156,9 +156,9 @@ class Script:
     def step(self, symbols: Tensor, state: State, attendable: Attendable, override: None = None) -> Step:
         left = state.hidden[:, 0, 0].tolist()
         fed = {symbol for symbol, count in zip(symbols.tolist(), left, strict=True) if count > 0}
-        assert fed == {SPECIAL if self.widths else BOS}
+        assert fed == {NUM_SPECIAL if self.widths else BOS}
         self.widths.append(len(symbols))
-        best = [SPECIAL if count > 1 else EOS if count == 1 else SPECIAL + 1 for count in left]
+        best = [NUM_SPECIAL if count > 1 else EOS if count == 1 else NUM_SPECIAL + 1 for count in left]
         logits = torch.stack([logits_of(symbol) for symbol in best])
         weights = attendable.memory.mask() / attendable.memory.lengths[:, None]
         return Step(logits, State(state.hidden - 1), Attended(attendable.memory.states[:, 0], weights))
@@ -176,7 +176,7 @@ def scripted(patch: pytest.MonkeyPatch, lengths: Sequence[int], limit: int) -> t
 def test_each_row_stops_at_its_end_symbol_and_writes_no_special_one(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = [3, 1, 6, 2]
     ids, widths = scripted(monkeypatch, lengths, 20)
-    assert ids == [[SPECIAL] * (length - 1) + [EOS] for length in lengths]
+    assert ids == [[NUM_SPECIAL] * (length - 1) + [EOS] for length in lengths]
     assert len(widths) == max(lengths)
 
 
@@ -194,7 +194,7 @@ def test_finished_rows_are_dropped_once_too_few_run(
 def test_no_output_has_more_symbols_than_the_greatest_length(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     lengths = [limit, limit + 1, limit + 2, 30]
     ids, _ = scripted(monkeypatch, lengths, limit)
-    symbols, end = [SPECIAL] * limit, [EOS]
+    symbols, end = [NUM_SPECIAL] * limit, [EOS]
     assert ids == [symbols[:-1] + end, symbols + end, symbols, symbols]
 
 

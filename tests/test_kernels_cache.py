@@ -9,7 +9,7 @@ import pytest
 
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.kernels import cache, dispatch, numba_backend
-from pellucid.reporting.progress import shown
+from pellucid.reporting.progress import training_progress
 from pellucid.training.session import Built
 
 
@@ -149,8 +149,8 @@ def test_plain_training_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("compiles", [True, False])
 def test_a_person_is_told_why_the_first_training_starts_late(tmp_path: Path, compiles: bool) -> None:
     empty = Vocabulary((), ())
-    with open(tmp_path / "told", "w", encoding="utf-8") as stream, shown(stream) as teller:
-        teller.tell(Built(Path("run"), 1, Vocabularies(empty, empty, empty, 1, 1), False, compiles))
+    with open(tmp_path / "told", "w", encoding="utf-8") as stream, training_progress(stream) as teller:
+        teller.report(Built(Path("run"), 1, Vocabularies(empty, empty, empty, 1, 1), False, compiles))
     assert ("compiling kernels for this machine, once" in (tmp_path / "told").read_text("utf-8")) == compiles
 
 

@@ -17,9 +17,9 @@ from kernel_cases import CELLS, SEEDS, SIZES, assert_equal, both_ways, gradients
 from trained_runs import copies
 
 from pellucid.config.settings import AttentionConfig, Cell, DecoderConfig
-from pellucid.config.toml import from_settings
-from pellucid.data.batches import encode
-from pellucid.data.tokenizers import segmenters
+from pellucid.config.toml import build_config
+from pellucid.data.batches import encode_examples
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.kernels import cache, dispatch, numba_backend, parallel
@@ -155,14 +155,14 @@ def losses(cell: Cell, score: Score, dropout: float) -> Iterator[float]:
     for part in ("encoder", "decoder"):
         sizes = {"hidden_size": 6 if part == "encoder" else 12, "embedding_size": 6}
         parts[part] = {"cell": cell, "dropout": dropout, **sizes}
-    config = from_settings(parts, origin="test")
+    config = build_config(parts, origin="test")
     examples = copies(40, seed=1)
-    cut = segmenters(config.data)
+    cut = build_tokenizers(config.data)
     vocabularies = learn_vocabularies(examples, cut, 1)
     network = build_network(config, vocabularies)
     transducer = Transducer(config, vocabularies, network)
     optimizer = build_optimizer(network, config.training)
-    session = Session(transducer, optimizer, encode(examples, cut, vocabularies), examples[:3])
+    session = Session(transducer, optimizer, encode_examples(examples, cut, vocabularies), examples[:3])
     return (event.loss for event in fit(session) if isinstance(event, Stepped))
 
 

@@ -15,7 +15,7 @@ from trained_runs import contents, right_here, small_config
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import DataError
-from pellucid.evaluation.metrics import Interval
+from pellucid.evaluation.metrics import ConfidenceInterval
 from pellucid.recipes import experiments as experiment
 from pellucid.recipes import labelling as conducting
 from pellucid.recipes import protein_structure, snips
@@ -24,7 +24,7 @@ from pellucid.recipes.labelling import Score
 from pellucid.recipes.proteins.places import PLACES
 from pellucid.recipes.recipe import Request
 from pellucid.recipes.recipe import recipe_config as real_config
-from pellucid.reporting.progress import rows
+from pellucid.reporting.progress import multi_progress
 from pellucid.training.run_folder import load
 from pellucid.viewer.report_schema import ReportCharts, ReportExamples, ReportSettings, ReportTable
 
@@ -185,7 +185,7 @@ def test_a_second_call_trains_nothing_and_says_the_same(made: Made) -> None:
 
 def test_what_is_cut_and_how_training_goes_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_snips(tmp_path / "data" / FOLDERS["snips"])
-    with rows() as seen:
+    with multi_progress() as seen:
         asked = Request(tmp_path / "out", seeds=2, samples=12, data=tmp_path / "data", seen=seen)
         list(find("snips")(asked))
     told = capsys.readouterr().err
@@ -239,5 +239,5 @@ def test_residues_that_were_not_resolved_are_not_scored(tmp_path: Path) -> None:
 
 
 def test_scores_are_told_as_what_they_are() -> None:
-    assert Score(71.234, Interval(70.0, 72.5)).text == "71.23 (70.00 to 72.50)"
+    assert Score(71.234, ConfidenceInterval(70.0, 72.5)).text == "71.23 (70.00 to 72.50)"
     assert Score(0.81234).text == "0.812" and Score(81.234).text == "81.23"

@@ -11,7 +11,7 @@ import pytest
 import torch
 from report_documents import parts_of, written_document
 
-from pellucid.data.synthetic import draw
+from pellucid.data.synthetic import draw_digits
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError
 from pellucid.kernels.dispatch import disable_kernels
@@ -93,7 +93,7 @@ def test_weights_start_as_the_authors_drew_them() -> None:
 def test_kernels_and_plain_pytorch_agree(design: Design) -> None:
     torch.manual_seed(2)
     network = DigitsNetwork(design)
-    samples = draw(6, 1, 4, np.random.default_rng(1))
+    samples = draw_digits(6, 1, 4, np.random.default_rng(1))
     inputs, lengths = torch.from_numpy(samples.inputs).long(), torch.from_numpy(samples.lengths)
     fast = network(inputs, lengths, 5)
     with disable_kernels():
@@ -103,7 +103,7 @@ def test_kernels_and_plain_pytorch_agree(design: Design) -> None:
 
 def test_only_the_notebooks_attention_sees_padding() -> None:
     torch.manual_seed(3)
-    samples = draw(4, 1, 6, np.random.default_rng(1))
+    samples = draw_digits(4, 1, 6, np.random.default_rng(1))
     inputs, lengths = torch.from_numpy(samples.inputs).long(), torch.from_numpy(samples.lengths)
     outside = torch.from_numpy(samples.input_masks) == 0
     assert outside.any()
@@ -146,7 +146,7 @@ def test_another_seed_and_another_optimizer_change_the_outcome() -> None:
 def test_judging_counts_what_is_there_and_nothing_else() -> None:
     torch.manual_seed(4)
     network = DigitsNetwork(Design("attention"))
-    samples = draw(30, 1, 3, np.random.default_rng(2))
+    samples = draw_digits(30, 1, 3, np.random.default_rng(2))
     judged = judge(network, samples)
     with torch.inference_mode():
         lengths = torch.from_numpy(samples.lengths)
@@ -161,7 +161,7 @@ def test_judging_counts_what_is_there_and_nothing_else() -> None:
 
 
 def test_spans_are_words_with_the_space_behind() -> None:
-    samples = draw(5, 2, 4, np.random.default_rng(3))
+    samples = draw_digits(5, 2, 4, np.random.default_rng(3))
     known = spans(samples)
     for row, (source, target) in enumerate(samples.texts()):
         assert int(known.known[row].sum()) == len(target) - 1

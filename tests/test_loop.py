@@ -17,9 +17,9 @@ from torch import Tensor
 from trained_runs import copies, small_config
 
 from pellucid.config.settings import Config, Metric, SearchConfig, TrainingConfig
-from pellucid.data.batches import assemble, encode, plan_batches
+from pellucid.data.batches import collate, encode_examples, sample_batches
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import PAD, learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError, DivergenceError, RunError
@@ -47,11 +47,11 @@ DEVELOPMENT = copies(7, seed=2)
 
 def new_session(config: Config, examples: Sequence[Example] = TRAINING) -> Session:
     torch.set_num_threads(1)
-    cut = segmenters(config.data)
+    cut = build_tokenizers(config.data)
     vocabularies = learn_vocabularies(examples, cut, 1)
     network = build_network(config, vocabularies)
     optimizer = build_optimizer(network, config.training)
-    encoded = encode(examples, cut, vocabularies)
+    encoded = encode_examples(examples, cut, vocabularies)
     return Session(Transducer(config, vocabularies, network), optimizer, encoded, DEVELOPMENT)
 
 
@@ -210,9 +210,9 @@ def test_the_development_loss_is_the_mean_over_symbols_without_smoothing(togethe
     config = small_config({"epochs": 0.1, "label_smoothing": 0.3}, dropout=0.5)
     session = new_session(msgspec.structs.replace(config, search=SearchConfig(batch_size=together)))
     (event,) = validated(fit(session))
-    encoded = encode(DEVELOPMENT, session.transducer.segmenters, session.transducer.vocabularies)
+    encoded = encode_examples(DEVELOPMENT, session.transducer.tokenizers, session.transducer.vocabularies)
     network = session.transducer.network.eval()
-    alone = [assemble(encoded, torch.tensor([row]).numpy()) for row in range(len(DEVELOPMENT))]
+    alone = [collate(encoded, torch.tensor([row]).numpy()) for row in range(len(DEVELOPMENT))]
     with torch.no_grad():
         entropies = torch.cat([cross_entropy(network(batch).logits, batch.target, 0.0) for batch in alone])
     assert event.metrics["loss"] == pytest.approx(float(entropies.mean()), rel=1e-5)
@@ -222,7 +222,7 @@ def test_the_development_loss_is_the_mean_over_symbols_without_smoothing(togethe
 def test_gradients_are_clipped_by_value_and_then_by_norm(value: float, norm: float) -> None:
     config = small_config({"epochs": 1, "clip_value": value, "clip_norm": norm, "label_smoothing": 0.2})
     session, twin = new_session(config), new_session(config).transducer.network
-    batch = assemble(session.training, plan_batches(session.training, 8, "examples", config.seed, 0)[0])
+    batch = collate(session.training, sample_batches(session.training, 8, "examples", config.seed, 0)[0])
     loss = cross_entropy(twin(batch).logits, batch.target, 0.2).mean()
     gradients = torch.autograd.grad(loss, list(twin.parameters()))
     clamped = [gradient.clamp(-value, value) if value else gradient for gradient in gradients]
@@ -366,7 +366,7 @@ def test_an_error_of_a_batch_ends_training_and_leaves_no_thread(monkeypatch: pyt
 
     events = fit(session)
     next(event for event in events if isinstance(event, Stepped))
-    monkeypatch.setattr(loop, "assemble", fail)
+    monkeypatch.setattr(loop, "collate", fail)
     with pytest.raises(OSError, match="Input/output error"):
         list(events)
     assert workers() == []

@@ -18,7 +18,7 @@ from torch import Tensor
 from trained_runs import copies, digit_files, train_to_end
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.batches import Batch
 from pellucid.model.memory import State, Unrolled
 from pellucid.model.network import EncoderDecoder, writing
@@ -201,7 +201,7 @@ def test_each_part_changes_the_output_and_all_its_parameters_are_trained(
 
 def test_a_run_keeps_every_option_and_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     files = digit_files(tmp_path / "data")
-    config = from_settings({"size": "tiny", "training": {"epochs": 2, "batch_size": 8}, **RICH}, "test")
+    config = build_config({"size": "tiny", "training": {"epochs": 2, "batch_size": 8}, **RICH}, "test")
     train_to_end(files, tmp_path / "whole", config)
     events = train_run(files, tmp_path / "parted", config)
     assert sum(isinstance(event, Stepped) for event in islice(events, 12)) > 3

@@ -12,7 +12,7 @@ from trained_runs import copies_run, copy_files, train_to_end
 from pellucid.config.settings import Task
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
-from pellucid.reporting.progress import LISTED, scores, shown
+from pellucid.reporting.progress import MAX_LISTED_LINES, format_scores, training_progress
 from pellucid.training.loop import Progress, Started, Stepped, Stopped, Validated
 from pellucid.training.session import Built, Read, RunEvent, Saved
 
@@ -22,9 +22,9 @@ METRICS = {"exact_match": 12.5, "symbol_error_rate": 3.25, "symbol_accuracy": 90
 def told(*events: RunEvent) -> str:
     """What a file gets to read."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as stream:
-        with shown(stream) as teller:
+        with training_progress(stream) as teller:
             for event in events:
-                teller.tell(event)
+                teller.report(event)
         stream.seek(0)
         return stream.read()
 
@@ -32,9 +32,9 @@ def told(*events: RunEvent) -> str:
 def told_to_a_terminal(*events: RunEvent) -> str:
     """What a terminal gets to show."""
     reader, writer = os.openpty()
-    with open(writer, "w", encoding="utf-8") as stream, shown(stream) as teller:
+    with open(writer, "w", encoding="utf-8") as stream, training_progress(stream) as teller:
         for event in events:
-            teller.tell(event)
+            teller.report(event)
         teller.bar.refresh()  # as its own clock does four times a second, on a machine that has time for it
     pieces: list[bytes] = []
     with open(reader, "rb", buffering=0) as screen, contextlib.suppress(OSError):
@@ -56,10 +56,10 @@ def test_what_was_read() -> None:
 
 
 def test_bad_lines_are_listed_up_to_a_few() -> None:
-    bad = [BadLine("a.tsv", number, "the target is empty") for number in range(1, LISTED + 4)]
+    bad = [BadLine("a.tsv", number, "the target is empty") for number in range(1, MAX_LISTED_LINES + 4)]
     lines = told(Read(Path("a.tsv"), 3, bad, 0, "")).splitlines()
-    assert lines[0] == f"a.tsv: 3 examples, {LISTED + 3} bad lines skipped"
-    assert lines[1:-1] == [f"  {line}" for line in bad[:LISTED]]
+    assert lines[0] == f"a.tsv: 3 examples, {MAX_LISTED_LINES + 3} bad lines skipped"
+    assert lines[1:-1] == [f"  {line}" for line in bad[:MAX_LISTED_LINES]]
     assert lines[-1] == "  … and 3 more"
 
 
@@ -97,13 +97,15 @@ def test_a_validation_and_the_end() -> None:
 )
 def test_scores_are_named_as_the_task_has_them(task: Task, words: str, few: str) -> None:
     assert f" · {words} · " in told(Validated(Progress(), METRICS, False, [], task))
-    assert scores(task, METRICS, few=True) == f"{few} · loss 0.500"
+    assert format_scores(task, METRICS, few=True) == f"{few} · loss 0.500"
 
 
 def test_span_f1_comes_first_where_tags_are_of_chunks() -> None:
     metrics = {**METRICS, "span_f1": 87.5}
-    assert scores("tag", metrics) == "span F1  87.50 % · tags right  90.00 % · all tags right  12.50 % · loss 0.500"
-    assert scores("tag", metrics, few=True) == "span F1  87.50 % · loss 0.500"
+    assert (
+        format_scores("tag", metrics) == "span F1  87.50 % · tags right  90.00 % · all tags right  12.50 % · loss 0.500"
+    )
+    assert format_scores("tag", metrics, few=True) == "span F1  87.50 % · loss 0.500"
 
 
 def test_a_file_gets_no_line_for_an_update_and_no_escapes() -> None:
@@ -132,6 +134,6 @@ def test_a_whole_training_is_told_a_line_a_validation(tmp_path: Path) -> None:
 
 def test_standard_error_is_the_one_of_the_moment(capsys: pytest.CaptureFixture[str]) -> None:
     """Notebooks and tests replace sys.stderr after the module was imported."""
-    with shown() as teller:
-        teller.tell(Read(Path("a.tsv"), 1, (), 0, ""))
+    with training_progress() as teller:
+        teller.report(Read(Path("a.tsv"), 1, (), 0, ""))
     assert capsys.readouterr().err == "a.tsv: 1 examples\n"

@@ -6,9 +6,9 @@ from small import SEEDS, alone, batches, config_of, configs, few, littered, near
 from tasks import TASKS
 
 from pellucid.config.settings import Config, Task
-from pellucid.config.toml import checked
+from pellucid.config.toml import validate_config
 from pellucid.data.batches import Batch
-from pellucid.data.vocabulary import SPECIAL
+from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.errors import InputError
 from pellucid.model.network import EncoderDecoder, Network, writing
 from pellucid.model.reader import Classifier, Pointer, Reader, Tagger
@@ -24,7 +24,7 @@ def tasked(config: Config, task: Task) -> Config:
         config.attention, score="additive" if task == "point" and score in ("none", "monotonic") else score
     )
     decoder = replace(config.decoder, num_hops=3)
-    return checked(replace(config, task=task, data=data, attention=attention, decoder=decoder))
+    return validate_config(replace(config, task=task, data=data, attention=attention, decoder=decoder))
 
 
 def reader_of(config: Config, seed: int) -> Reader:
@@ -56,9 +56,9 @@ def test_a_batch_of_one_is_the_same_in_a_batch_of_many(task: Task, config: Confi
 def test_a_pointer_gives_a_distribution_over_positions(config: Config, batch: Batch, seed: int) -> None:
     found = reader_of(tasked(config, "point"), seed)(batch)
     chances = found.logits.exp()[:, 0]
-    near(chances[:, SPECIAL:], found.weights[:, 0])
+    near(chances[:, NUM_SPECIAL:], found.weights[:, 0])
     near(chances.sum(dim=1), torch.ones(len(chances), dtype=torch.float64))
-    assert not chances[:, :SPECIAL].any()
+    assert not chances[:, :NUM_SPECIAL].any()
 
 
 @few
@@ -74,7 +74,7 @@ def test_each_task_has_its_network() -> None:
     kinds: dict[Task, type[Reader]] = {"tag": Tagger, "classify": Classifier, "point": Pointer}
     for task, kind in kinds.items():
         network = build_network(tasked(config_of({}), task), vocabularies())
-        assert isinstance(network, kind) and network.vocabulary_size == SPECIAL + 5
+        assert isinstance(network, kind) and network.vocabulary_size == NUM_SPECIAL + 5
 
 
 def test_what_writes_nothing_is_no_encoder_decoder() -> None:

@@ -16,7 +16,7 @@ from trained_runs import assert_same_outcome, contents, copies, copies_run, copy
 from pellucid.config.settings import Config
 from pellucid.data.examples import read_examples
 from pellucid.errors import RunError
-from pellucid.reporting.progress import shown
+from pellucid.reporting.progress import training_progress
 from pellucid.training import training_data as reading
 from pellucid.training.loop import Started, Stepped
 from pellucid.training.run_folder import load
@@ -69,10 +69,10 @@ def test_a_second_start_reads_no_training_file_and_says_the_same(
     files = spoilt_files(tmp_path)
 
     def said() -> list[str]:
-        with shown() as teller:
+        with training_progress() as teller:
             for event in begun(files, tmp_path / "run"):
                 if isinstance(event, Read):
-                    teller.tell(event)
+                    teller.report(event)
         return capsys.readouterr().err.splitlines()
 
     first = said()

@@ -18,7 +18,7 @@ from pellucid.recipes.catalog import ABOUT, REFERENCES, find
 from pellucid.recipes.experiments import LEAST, Experiment, Pairs, spread, write_pairs
 from pellucid.recipes.following import Reached, followed
 from pellucid.recipes.recipe import Request, data_folder, recipe_config
-from pellucid.reporting.progress import rows
+from pellucid.reporting.progress import multi_progress
 from pellucid.training.loop import derived_epochs
 from pellucid.training.run_folder import load, read_log
 from pellucid.viewer.report_schema import ReportExamples, ReportFigure
@@ -133,7 +133,7 @@ def climb(job: Count, tell: ProgressCallback) -> int:
 
 @pytest.mark.parametrize("jobs", [[8], [4, 6, 8]])
 def test_what_jobs_say_is_told_with_their_place(jobs: list[int], capsys: pytest.CaptureFixture[str]) -> None:
-    with rows() as seen:
+    with multi_progress() as seen:
         request = Request(Path("unused"), seen=seen)
         results = list(followed(climb, [(f"to {each}", Count(each)) for each in jobs], request))
     told = capsys.readouterr().err

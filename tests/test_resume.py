@@ -22,7 +22,7 @@ from trained_runs import (
 )
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.training import session as session_module
 from pellucid.training import training_data as reading
@@ -102,7 +102,7 @@ MORE: dict[str, dict[str, dict[str, Any]]] = {
 def test_whatever_training_does_resumes_to_the_bit(tmp_path: Path, settings: dict[str, dict[str, Any]]) -> None:
     """Stopped in mid-epoch, before a validation and at one, each way of training ends as though it never was."""
     base = msgspec.to_builtins(small_config({"epochs": 4, "eval_interval": 0.7}, dropout=0.3))
-    config = from_settings({key: {**base[key], **settings[key]} for key in settings} | _rest(base, settings), "test")
+    config = build_config({key: {**base[key], **settings[key]} for key in settings} | _rest(base, settings), "test")
     files = copy_files(tmp_path)
     straight = train_to_end(files, tmp_path / "straight", config)
     validation = [event.progress.update for event in straight if isinstance(event, Validated)][1]

@@ -11,7 +11,7 @@ import pytest
 from trained_runs import copies_run, copy_of, digits_run
 
 import pellucid
-from pellucid.config.toml import flattened
+from pellucid.config.toml import flatten_config
 from pellucid.data.synthetic import spelled_digits
 from pellucid.errors import InputError, RunError
 from pellucid.training import run_folder as run_module
@@ -163,7 +163,7 @@ def test_a_lock_that_another_training_has_just_removed_is_none(tmp_path: Path) -
     assert not (tmp_path / "run").exists()
     (tmp_path / "run").mkdir()
     with pytest.MonkeyPatch.context() as patched, pytest.raises(RunError, match="has just ended there"):
-        patched.setattr(run_module, "regular_file", lambda path, mode: opened)
+        patched.setattr(run_module, "open_regular_file", lambda path, mode: opened)
         with locked(tmp_path / "run"):
             pass
 
@@ -209,4 +209,4 @@ def test_settings_in_the_folder_are_told_with_every_key() -> None:
     text = (copies_run().run / "config.toml").read_text("utf-8")
     assert all(f"[{name}]" in text for name in ("data", "encoder", "attention", "decoder", "training", "search"))
     keys = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]
-    assert len(keys) == f"\n{text}".count("\n# ") == len(flattened(copies_run().config))
+    assert len(keys) == f"\n{text}".count("\n# ") == len(flatten_config(copies_run().config))

@@ -11,10 +11,10 @@ from tasks import TASKS, config_of, examples, task_run
 from trained_runs import assert_same_outcome, train_to_end, write_pairs
 
 from pellucid.config.settings import Task
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.errors import ConfigError
-from pellucid.evaluation.assessment import WRITTEN
+from pellucid.evaluation.assessment import ERROR_RATE_KEYS
 from pellucid.training.loop import Stepped
 from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import Files, train_run
@@ -131,7 +131,7 @@ def test_evaluate_has_the_scores_of_the_task(task: Task, keys: set[str], tmp_pat
     assert name in [each.label for each in written_document(tmp_path / "page.html").summary]
     text = pellucid("evaluate", trained.run, trained.files.valid).out
     assert "word error rate" not in text and name in text
-    assert found.keys().isdisjoint(WRITTEN) and "exact_match" in found
+    assert found.keys().isdisjoint(ERROR_RATE_KEYS) and "exact_match" in found
     both = pellucid("evaluate", trained.run, trained.run, trained.files.valid)
     assert both.code == 0 and "error rate" not in both.out and name in both.out
 
@@ -233,7 +233,7 @@ def test_the_page_is_answered(task: Task) -> None:
 def test_what_contradicts_a_task_is_told(settings: dict[str, Any], message: str) -> None:
 
     with pytest.raises(ConfigError, match=message):
-        from_settings(settings, "a test")
+        build_config(settings, "a test")
 
 
 def test_runs_of_different_tasks_are_not_compared() -> None:

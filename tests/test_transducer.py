@@ -13,7 +13,7 @@ from small import config_of, few, head_of, shake, vocabularies
 from torch import Tensor
 
 import pellucid.decoding.transducer as module
-from pellucid.data.batches import encode
+from pellucid.data.batches import encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import SPECIAL_NAMES, learn_vocabularies
 from pellucid.decoding import preprocessing as reading
@@ -218,9 +218,9 @@ def test_copying_is_learnt_to_the_end_and_attention_is_the_diagonal() -> None:
         {"encoder": sizes, "decoder": {**sizes, "hidden_size": 32}, "attention": {"size": 16}, "training": training}
     )
     pairs, transducer = words(1200, 1), transducer_of({})
-    known = learn_vocabularies(pairs, transducer.segmenters, 1)
+    known = learn_vocabularies(pairs, transducer.tokenizers, 1)
     transducer = Transducer(config, known, writing(build_network(config, known)))
-    encoded = encode(pairs, transducer.segmenters, known)
+    encoded = encode_examples(pairs, transducer.tokenizers, known)
     optimizer = build_optimizer(transducer.network, config.training)
     for _ in fit(Session(transducer, optimizer, encoded, words(10, 2))):
         pass

@@ -18,7 +18,7 @@ from torch import nn
 from trained_runs import SMALL, right_here
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.synthetic import Typo, WordList, read_words
 from pellucid.recipes import typo_attention, typo_faithful
 from pellucid.recipes.catalog import find
@@ -26,7 +26,7 @@ from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.typos.networks import PADDING, SYMBOLS, Sizes, TypoNetwork
 from pellucid.recipes.typos.report import POST, by_doubt, by_length, by_letters, cases, film_svg
 from pellucid.recipes.typos.study import EXAMPLES, answers, chances_of, data_of, numbered, ranks_of
-from pellucid.reporting.progress import rows
+from pellucid.reporting.progress import multi_progress
 
 State = tuple[torch.Tensor, torch.Tensor]
 """Hidden and cell of one layer for one word."""
@@ -50,7 +50,7 @@ def quick() -> Iterator[None]:
 
     def quick_config(name: str, overrides: Mapping[str, Any]) -> Config:
         training = {"batch_size": 16, "epochs": 2, "learning_rate": 0.02}
-        return from_settings({"size": "tiny", "task": "point", **SMALL, "training": training, **overrides}, origin=name)
+        return build_config({"size": "tiny", "task": "point", **SMALL, "training": training, **overrides}, origin=name)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typo_faithful, "SIZES", Sizes(hidden=4, longest=18))
@@ -147,7 +147,7 @@ def test_cases_by_hand() -> None:
 
 
 def test_no_tested_form_and_no_word_of_the_post_is_trained_on(listed: Path) -> None:
-    data = data_of(read_words(listed, longest=18), 1)
+    data = data_of(read_words(listed, max_length=18), 1)
     words = [{typo.right for typo in part} for part in data]
     assert all(not one & two for one, two in itertools.combinations(words, 2))
     assert not {typo.wrong for typo in data.train} & {typo.wrong for typo in (*data.dev, *data.test)}
@@ -200,7 +200,7 @@ def test_attention_points_at_letters_alone(attention: tuple[Path, list[str]]) ->
 def test_it_is_told_how_training_goes(
     name: str, samples: int, told: list[str], listed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with rows() as seen:
+    with multi_progress() as seen:
         list(find(name)(Request(tmp_path / "out", samples=samples, words=listed, seen=seen)))
     err = capsys.readouterr().err
     assert all(each in err for each in told)

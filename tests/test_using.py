@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trained_runs import train_to_end
 
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.training.session import Files
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +32,7 @@ def test_the_python_examples_run(tmp_path: Path) -> None:
     blocks = MARKED.findall((ROOT / "docs" / "using.md").read_text("utf-8"))
     assert len(blocks) == 4
     examples = ROOT / "examples" / "roman"
-    config = from_settings({"size": "tiny", "training": {"epochs": 2, "learning_rate": 0.02}}, "test")
+    config = build_config({"size": "tiny", "training": {"epochs": 2, "learning_rate": 0.02}}, "test")
     train_to_end(Files(examples / "train.tsv", examples / "dev.tsv"), tmp_path / "runs" / "roman", config)
     assert os.listdir(tmp_path) == ["runs"]
     shown = run([sys.executable, "-W", "error", "-"], "\n".join(blocks), tmp_path)

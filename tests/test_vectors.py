@@ -12,9 +12,9 @@ from small import vocabulary
 from test_progress import told
 from trained_runs import copy_files, train_to_end
 
-from pellucid.config.toml import from_settings, load_config
-from pellucid.data.vectors import Vectors, read_vectors
-from pellucid.data.vocabulary import SPECIAL
+from pellucid.config.toml import build_config, load_config
+from pellucid.data.vectors import PretrainedVectors, read_vectors
+from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.errors import ConfigError, DataError
 from pellucid.files import write_text
 from pellucid.model.network import writing
@@ -24,7 +24,7 @@ from pellucid.training.session import Built
 SYMBOLS = vocabulary(["a", "é", " ", "two words", "7"])
 
 
-def read(folder: Path, text: str, size: int = 2) -> Vectors:
+def read(folder: Path, text: str, size: int = 2) -> PretrainedVectors:
     write_text(folder / "v.txt", text)
     return read_vectors(folder / "v.txt", SYMBOLS, size, "encoder.embedding_size")
 
@@ -34,7 +34,7 @@ def read(folder: Path, text: str, size: int = 2) -> Vectors:
 def test_symbols_that_are_known_are_found_with_and_without_a_header(tmp_path: Path, header: str, end: str) -> None:
     lines = ["é 1 -2.5", "zz 0 0", "  3 4", "two words 5e-1 6", "7 8 9", "é 7 7"]
     found = read(tmp_path, header + "".join(line + end for line in lines))
-    assert [SYMBOLS.symbols[identity - SPECIAL] for identity in found.ids] == ["é", " ", "two words", "7"]
+    assert [SYMBOLS.symbols[identity - NUM_SPECIAL] for identity in found.ids] == ["é", " ", "two words", "7"]
     assert found.values.tolist() == [[1, -2.5], [3, 4], [0.5, 6], [8, 9]]
     assert found.values.dtype == np.float32
 
@@ -93,7 +93,7 @@ def test_a_run_begins_from_them_and_needs_the_file_no_more(tmp_path: Path, kind:
     write_text(path, "2 6\na 1 2 3 4 5 6\nx 0 0 0 0 0 0\n")
     settings = {"embedding": kind, "embedding_size": 6, "pretrained": str(path)}
     sides = {"encoder": {"hidden_size": 6, **settings}, "decoder": {"hidden_size": 12, **settings}}
-    config = from_settings({"size": "tiny", **sides, "training": {"epochs": 1, "batch_size": 8}}, "test")
+    config = build_config({"size": "tiny", **sides, "training": {"epochs": 1, "batch_size": 8}}, "test")
     events = train_to_end(files, tmp_path / "run", config)
     [built] = [event for event in events if isinstance(event, Built)]
     assert [(each.side, each.found, each.symbols) for each in built.covered] == [("source", 1, 4), ("target", 1, 4)]
@@ -113,7 +113,7 @@ def test_a_run_begins_from_them_and_needs_the_file_no_more(tmp_path: Path, kind:
 def test_a_file_that_does_not_fit_leaves_no_run(tmp_path: Path) -> None:
     files = copy_files(tmp_path)
     write_text(tmp_path / "v.txt", "a 1 2\n")
-    config = from_settings({"size": "tiny", "encoder": {"pretrained": str(tmp_path / "v.txt")}}, "test")
+    config = build_config({"size": "tiny", "encoder": {"pretrained": str(tmp_path / "v.txt")}}, "test")
     with pytest.raises(DataError, match=r"v\.txt, line 1: expected vectors of 16 numbers \(encoder\.embedding_size\)"):
         train_to_end(files, tmp_path / "run", config)
     assert not (tmp_path / "run" / "config.toml").exists()
@@ -122,4 +122,4 @@ def test_a_file_that_does_not_fit_leaves_no_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_tables_that_have_no_vectors_cannot_take_any(side: str) -> None:
     with pytest.raises(ConfigError, match=rf"{side}\.pretrained = .* needs {side}\.embedding = 'learned' or 'frozen'"):
-        from_settings({side: {"pretrained": "v.txt", "embedding": "one-hot"}}, "test")
+        build_config({side: {"pretrained": "v.txt", "embedding": "one-hot"}}, "test")

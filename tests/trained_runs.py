@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
 from pellucid.recipes.following import teller
@@ -49,7 +49,7 @@ def small_config(
     parts = {name: dict(part) for name, part in SMALL.items()}
     parts["encoder"]["dropout"] = parts["decoder"]["dropout"] = dropout
     given = {"size": "tiny", **parts, "training": {"batch_size": 8, **(training or {})}, "data": dict(data or {})}
-    return from_settings(given, origin="test")
+    return build_config(given, origin="test")
 
 
 def write_pairs(path: Path, examples: Iterable[Example]) -> Path:
@@ -103,7 +103,7 @@ def digits_run() -> Trained:
     """A model that has learned one to three spelled digits, nearly. Read it; copy it to change it."""
     files = digit_files(shared_folder() / "digits", training=300, development=40, digits=3)
     training = {"epochs": 10, "batch_size": 20, "learning_rate": 0.02, "label_smoothing": 0.0, "eval_interval": 2}
-    config = from_settings({"size": "tiny", "training": training}, origin="test")
+    config = build_config({"size": "tiny", "training": training}, origin="test")
     run = shared_folder() / "digits" / "run"
     train_to_end(files, run, config)
     return Trained(files, run, config)
@@ -202,5 +202,5 @@ def own_files(run: Path) -> list[str]:
 def right_here(
     task: Callable[[Any, ProgressCallback], Any], jobs: Sequence[tuple[str, Any]], request: Request
 ) -> Iterator[Any]:
-    """As `followed`: the jobs one after the other, in this process."""
+    """As `validation_metrics`: the jobs one after the other, in this process."""
     return (task(job, teller(request, name)) for name, job in jobs)

@@ -8,7 +8,7 @@ from typing import Any
 from trained_runs import shared_folder, train_to_end, write_pairs
 from viewed import digits_shown
 
-from pellucid.config.toml import from_settings
+from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.training.session import Files
 from pellucid.viewer.inputs import open_run, read_example_file
@@ -78,7 +78,7 @@ def _shown(
     folder = shared_folder() / name
     run = folder / "run"
     files = Files(folder / "train.tsv", folder / "dev.tsv")
-    config = from_settings(settings, origin="test")
+    config = build_config(settings, origin="test")
     if not run.exists():
         folder.mkdir(parents=True, exist_ok=True)
         write_pairs(Path(files.train), training)

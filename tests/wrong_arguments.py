@@ -26,8 +26,8 @@ import pellucid
 from pellucid import api
 from pellucid.config.settings import Config, SearchConfig
 from pellucid.data.examples import Example
+from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, InputError
-from pellucid.wording import abbreviated
 
 Call = Callable[[Any], object]
 
@@ -252,7 +252,7 @@ def main(run: str, pairs: str) -> None:
             for value in VALUES:
                 wrong, made = outcome(call, name.partition(".")[2], value()), made + 1
                 if wrong:
-                    print(f"{name} = {abbreviated(value())}: {wrong}")
+                    print(f"{name} = {describe_value(value())}: {wrong}")
     print(f"{made} calls")
 
 

@@ -28,7 +28,7 @@ from pellucid.recipes.digits.study import Plan, Study, conduct, conduct_and_keep
 from pellucid.recipes.digits_jigsaw import roughness
 from pellucid.recipes.digits_positions import probe
 from pellucid.recipes.recipe import data_folder
-from pellucid.reporting.figures import png
+from pellucid.reporting.figures import to_png
 
 # %% [markdown]
 # ## Two ways to hand over the code
@@ -58,7 +58,7 @@ except DataError:
     theirs = []
     print("The authors' curves are not at hand; the picture does without them.")
 groups = [Group(run.name, [run]) for run in (repeated, first_state)]
-Image(png(curve_figure(groups, theirs, SAMPLES), 100), alt="Validation accuracy without attention, over the samples")
+Image(to_png(curve_figure(groups, theirs, SAMPLES), 100), alt="Validation accuracy without attention, over the samples")
 
 # %% [markdown]
 # Guessing gives 0.143. The repeated code runs along the authors' curves, not far above that. As a first state the code
@@ -69,7 +69,7 @@ Image(png(curve_figure(groups, theirs, SAMPLES), 100), alt="Validation accuracy 
 
 # %%
 figure = position_figure(groups, POSITIONS_REPEAT, "the blog, after 3,000,000 samples")
-Image(png(figure, 100), alt="Accuracy by position without attention: high at the ends, near chance in the middle")
+Image(to_png(figure, 100), alt="Accuracy by position without attention: high at the ends, near chance in the middle")
 
 # %%
 for run in (repeated, first_state):
@@ -92,7 +92,7 @@ for run in (repeated, first_state):
 backwards_plan = plan._replace(backwards=True)
 backwards_network, backwards = conduct_and_keep(Study("read backwards", Design("repeat"), backwards_plan, seed=1))
 turned = [Group("read forwards", [repeated]), Group("read backwards", [backwards])]
-Image(png(position_figure(turned), 100), alt="Accuracy by position, for inputs read forwards and backwards")
+Image(to_png(position_figure(turned), 100), alt="Accuracy by position, for inputs read forwards and backwards")
 
 # %%
 for name, run in (("forwards", repeated), ("backwards", backwards)):
@@ -113,7 +113,7 @@ generator = np.random.default_rng(7)
 probed = probe(network, *(plan.samples_from(PROBED, generator) for _ in range(2)))
 reading = repeated._replace(final=repeated.final._replace(per_position=probed))
 figure = position_figure([Group("written by the decoder", [repeated]), Group("read by the probe", [reading])])
-Image(png(figure, 100), alt="Accuracy by position of the decoder and of the probe")
+Image(to_png(figure, 100), alt="Accuracy by position of the decoder and of the probe")
 
 # %%
 written, held = np.array(repeated.final.per_position[:20]), np.array(probed[:20])
@@ -135,7 +135,9 @@ long = Plan(LONG, every=EVERY, validation=VALIDATION)
 constant = conduct(Study("constant rate", Design(), long, seed=1))
 falling = conduct(Study("falling rate", Design(), long._replace(decay="cosine"), seed=1))
 longer = [Group(run.name, [run]) for run in (constant, falling)]
-Image(png(curve_figure(longer, theirs, LONG), 100), alt="Accuracy over a long training, with two courses of the rate")
+Image(
+    to_png(curve_figure(longer, theirs, LONG), 100), alt="Accuracy over a long training, with two courses of the rate"
+)
 
 # %%
 for run in (constant, falling):

@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 
 from pellucid.config.settings import Cell, Config
-from pellucid.config.toml import from_settings
-from pellucid.errors import InputError, nearest, quote
+from pellucid.config.toml import build_config
+from pellucid.errors import InputError, quote, suggest
 
 Task = Literal["train", "greedy", "beam"]
 TASKS: tuple[Task, ...] = get_args(Task)
@@ -87,7 +87,7 @@ def config_of(asked: Asked) -> Config:
         "training": {"batch_size": asked.case.batch, "epochs": 1e6, "eval_interval": 1e9},
         "search": _search(asked),
     }
-    return from_settings(settings, origin="benchmark")
+    return build_config(settings, origin="benchmark")
 
 
 def batches_a_call(task: Task) -> int:
@@ -105,5 +105,5 @@ def _one(word: str, choices: Sequence[Any], what: str, more: Sequence[str] = ())
     """The word, if it is one of the choices."""
     if word not in choices:
         listed = ", ".join([*choices, *more])
-        raise InputError(f"there is no {what} {quote(word)}{nearest(word, [*choices, *more])} ({listed})")
+        raise InputError(f"there is no {what} {quote(word)}{suggest(word, [*choices, *more])} ({listed})")
     return word

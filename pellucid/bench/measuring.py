@@ -15,10 +15,10 @@ from pellucid.bench.cases import BATCHES, CALL, Asked, batches_a_call, config_of
 from pellucid.bench.machine import peak_mib
 from pellucid.bench.results import SKIPPED, FirstCall, Measured, Start, Tick, Timing, timed
 from pellucid.bench.roofline import MILLI, Shape, floor_of, measure_rates, search_work, training_work
-from pellucid.data.batches import Encoded, encode
+from pellucid.data.batches import EncodedExamples, encode_examples
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits, write_pairs
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
@@ -41,7 +41,7 @@ class _Steps(NamedTuple):
 
     advance: Callable[[], object]
     transducer: Predictor
-    encoded: Encoded
+    encoded: EncodedExamples
     written: Callable[[], float]
     """T, known once a step was taken."""
 
@@ -88,14 +88,14 @@ def examples_of(asked: Asked, count: int) -> list[Example]:
     return spelled_digits(count, asked.digits, asked.digits, seed=1)
 
 
-def encoded_of(asked: Asked, examples: Sequence[Example]) -> tuple[Vocabularies, Encoded]:
+def encoded_of(asked: Asked, examples: Sequence[Example]) -> tuple[Vocabularies, EncodedExamples]:
     """The symbols of these examples, and the examples in ids."""
     data = config_of(asked).data
-    vocabularies = learn_vocabularies(examples, segmenters(data), data.min_count)
-    return vocabularies, encode(examples, segmenters(data), vocabularies)
+    vocabularies = learn_vocabularies(examples, build_tokenizers(data), data.min_count)
+    return vocabularies, encode_examples(examples, build_tokenizers(data), vocabularies)
 
 
-def session_of(asked: Asked, prepared: tuple[Vocabularies, Encoded], examples: Sequence[Example]) -> Session:
+def session_of(asked: Asked, prepared: tuple[Vocabularies, EncodedExamples], examples: Sequence[Example]) -> Session:
     """A training on these examples, from its beginning."""
     config, (vocabularies, encoded) = config_of(asked), prepared
     transducer = Transducer(config, vocabularies, build_network(config, vocabularies))

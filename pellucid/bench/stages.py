@@ -20,10 +20,10 @@ from pellucid.bench.cases import BATCHES, Asked, config_of
 from pellucid.bench.measuring import encoded_of, examples_of, session_of, updates
 from pellucid.bench.results import SKIPPED, Stage, Tick, now
 from pellucid.bench.roofline import MILLI
-from pellucid.data.batches import Encoded
-from pellucid.data.corpus import Corpus, Found, map_corpus, write_corpus
+from pellucid.data.batch_loaders import BatchLoader
+from pellucid.data.batches import EncodedExamples
+from pellucid.data.corpus import EncodedCorpus, ReadingReport, map_corpus, write_corpus
 from pellucid.data.examples import read_examples
-from pellucid.data.prefetching import Feed
 from pellucid.data.synthetic import write_pairs
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.kernels.dispatch import disable_kernels
@@ -95,9 +95,9 @@ def profile(asked: Asked) -> list[Stage]:
     return shares({stage: (tick, count) for stage, tick in updated.items()} | spent)
 
 
-def _mapped(folder: Path, vocabularies: Vocabularies, encoded: Encoded) -> Encoded:
+def _mapped(folder: Path, vocabularies: Vocabularies, encoded: EncodedExamples) -> EncodedExamples:
     """The same examples, in a file."""
-    write_corpus(folder / "corpus.arrow", Corpus("", Found((), 0, 0), vocabularies, encoded))
+    write_corpus(folder / "corpus.arrow", EncodedCorpus("", ReadingReport((), 0, 0), vocabularies, encoded))
     return map_corpus(folder / "corpus.arrow", "", tagged=False).encoded
 
 
@@ -148,7 +148,7 @@ def _watch_feed(session: Session, clock: Clock) -> None:
             setattr(session, name, clock.within(BATCHING, WAITING, getattr(session, name)))
     feed_of = session.feed
 
-    def watched(plan: list[ndarray]) -> Feed:
+    def watched(plan: list[ndarray]) -> BatchLoader:
         feed = feed_of(plan)
         setattr(feed, "next", clock.within(WAITING, OTHER, feed.next))  # noqa: B010 (of this object alone)
         return feed

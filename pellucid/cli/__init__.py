@@ -17,8 +17,8 @@ from io import TextIOWrapper
 from typing import TextIO, cast
 
 from pellucid.cli.messages import format_warnings_as_messages, make_optional, redirect_to_devnull, say
-from pellucid.errors import InputError, nearest, quote
-from pellucid.files import reason
+from pellucid.errors import InputError, quote, suggest
+from pellucid.files import os_error_text
 from pellucid.version import __version__
 
 SUBCOMMANDS = {
@@ -73,7 +73,7 @@ def _run_subcommand(given: list[str]) -> int:
         return 0
     if given[0] not in SUBCOMMANDS:
         raise InputError(
-            f"there is no subcommand {quote(given[0])}{nearest(given[0], SUBCOMMANDS)} (pellucid --help lists all)"
+            f"there is no subcommand {quote(given[0])}{suggest(given[0], SUBCOMMANDS)} (pellucid --help lists all)"
         )
     if sys.stdout is None and given[0] != "train":
         raise InputError("standard output is closed")
@@ -106,7 +106,7 @@ def _run_with_exit_code(given: list[str]) -> int:
     except OSError as error:
         _abandon_stdout()
         where = f" {error.filename}" if error.filename else ""
-        return _report_error(f"system error{where}: {reason(error)}")
+        return _report_error(f"system error{where}: {os_error_text(error)}")
     except RuntimeError as error:
         if not any(words in str(error) for words in ("not enough memory", "can't allocate memory", "out of memory")):
             raise

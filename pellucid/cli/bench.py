@@ -25,10 +25,10 @@ from pellucid.bench.results import Measured, Stage
 from pellucid.bench.scaling import Point, points
 from pellucid.cli.arguments import parse_arguments
 from pellucid.config.settings import Threads
+from pellucid.error_messages import escape_json
 from pellucid.errors import InputError, quote
 from pellucid.files import write_atomic, write_text
 from pellucid.kernels.environment import plain_is_asked
-from pellucid.wording import escape_json
 
 MIN_TABLE_WIDTH = 124
 """Minimum width of a table in columns. A narrower terminal wraps its lines."""
@@ -240,16 +240,16 @@ def _print_table(table: Table) -> None:
 def _measure_scaling(given: BenchArguments, asked: Sequence[Asked], path: Path) -> None:
     """Plot the curves, and print their points as a table or JSON."""
     from pellucid.bench.scaling import scaling_figure
-    from pellucid.reporting.figures import png, svg
+    from pellucid.reporting.figures import to_png, to_svg
 
     machine = msgspec.to_builtins(this_machine())
     with _show_status(asked[0], ", larger and smaller"):
         curves = list(points(asked[0]))
     figure = scaling_figure(curves)
     if path.suffix == ".png":
-        write_atomic(path, png(figure))
+        write_atomic(path, to_png(figure))
     else:
-        write_text(path, svg(figure))
+        write_text(path, to_svg(figure))
     if given.json:
         listed = [{"varied": varied, "value": value, **msgspec.to_builtins(one)} for varied, value, one in curves]
         _print_json(listed)

@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
         raise InputError(f"--seeds: expected 1 or more, got {given.seeds}")
     if given.samples < 0:
         raise InputError(f"--samples: expected 1 or more, or 0 for the recipe's own number, got {given.samples}")
-    from pellucid.reporting.progress import rows
+    from pellucid.reporting.progress import multi_progress
 
     request = Request(given.out, given.seeds, given.samples, given.data or data_folder(), only)
     if given.words is not None:
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
             raise InputError(f"{given.name} uses no list of words: --words applies to the typo recipes")
         request = request._replace(words=given.words)
     try:
-        with rows() as seen:
+        with multi_progress() as seen:
             for line in run_recipe(request._replace(seen=seen)):
                 print(line, flush=True)
     except MismatchError as error:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 from pellucid.cli.messages import say
 from pellucid.config.settings import DataConfig
-from pellucid.data.examples import BadLine, Example, Input
-from pellucid.data.headers import of_another_file
-from pellucid.data.lines import ArrivingLines, RecordError, file_lines, line_text
+from pellucid.data.examples import BadLine, Example, InputFormat
+from pellucid.data.headers import config_for_file
+from pellucid.data.lines import LineStream, RecordError, line_text, read_lines
 from pellucid.decoding.streaming import PartSize, characters_of, chunked
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote
@@ -26,7 +26,7 @@ class PrefixFile:
     def __init__(self, path: Path, predictor: "Predictor") -> None:
         """Read all prefixes; `InputError` with the line number for an impossible prefix."""
         self.path = path
-        self.texts = [_decode_line(line, path, number) for number, line in enumerate(file_lines(path), 1)]
+        self.texts = [_decode_line(line, path, number) for number, line in enumerate(read_lines(path), 1)]
         self.taken = 0
         first = {text: number for number, text in reversed(list(enumerate(self.texts, 1)))}
         for text, number in first.items():
@@ -72,7 +72,7 @@ def _check_prefix(text: str, predictor: "Predictor", where: str) -> None:
     if predictor.config.decoder.pointer_generator:
         return  # the source determines what can be copied
     try:
-        asked = constraints_of(predictor.options, [text], predictor.segmenters.target, target)
+        asked = constraints_of(predictor.options, [text], predictor.tokenizers.target, target)
     except InputError as error:
         raise type(error)(f"{where}: {error}") from error
     if asked.least(0) > predictor.max_length:
@@ -93,8 +93,8 @@ ESCAPES_EXCEPT_TABS = {code: escape for code, escape in ESCAPES.items() if chr(c
 RUN_FILES = ("config.toml", "ensemble.json")
 """Files that identify the folder of a run or an ensemble."""
 InputLine = Example | BadLine
-FileReader = Callable[[Path, DataConfig, Input], Iterator[InputLine]]
-StreamParser = Callable[[Iterable[bytes], str, DataConfig, Input], Iterator[InputLine]]
+FileReader = Callable[[Path, DataConfig, InputFormat], Iterator[InputLine]]
+StreamParser = Callable[[Iterable[bytes], str, DataConfig, InputFormat], Iterator[InputLine]]
 
 
 def is_run(path: Path) -> bool:
@@ -144,7 +144,7 @@ def split_paths(first: Path, rest: Sequence[Path], verb: str) -> tuple[list[Path
     return [first, *rest], Path("-")
 
 
-def standard_input() -> ArrivingLines:
+def standard_input() -> LineStream:
     """Return the lines of standard input.
 
     Returns:
@@ -155,11 +155,11 @@ def standard_input() -> ArrivingLines:
     """
     if sys.stdin is None:
         raise DataError("standard input is closed: give a file of sources")
-    return ArrivingLines(cast(BufferedIOBase, sys.stdin.buffer), STANDARD_INPUT)
+    return LineStream(cast(BufferedIOBase, sys.stdin.buffer), STANDARD_INPUT)
 
 
 def read_chunks(
-    file: Path, trained: DataConfig, known: Input, how: tuple[FileReader, StreamParser], outputs: int = 1
+    file: Path, trained: DataConfig, known: InputFormat, how: tuple[FileReader, StreamParser], outputs: int = 1
 ) -> Iterator[list[InputLine]]:
     """Yield the input in chunks of suitable size for decoding; standard input as it arrives.
 
@@ -173,7 +173,7 @@ def read_chunks(
     Yields:
         Lists of examples and bad lines.
     """
-    (read, parse), size, data = how, PartSize(outputs), of_another_file(trained, known.header)
+    (read, parse), size, data = how, PartSize(outputs), config_for_file(trained, known.header)
     if str(file) != "-":
         yield from chunked(read(file, data, known), outputs, _characters)
         return
@@ -181,7 +181,7 @@ def read_chunks(
     chunk = []
     for item in parse(arriving, STANDARD_INPUT, data, known):
         chunk.append(item)
-        if size.is_filled_by(_characters(item)) or not arriving.waiting:
+        if size.is_filled_by(_characters(item)) or not arriving.arrived_lines:
             yield chunk
             chunk, size = [], PartSize(outputs)
     if chunk:

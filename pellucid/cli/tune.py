@@ -13,12 +13,12 @@ from pellucid.cli.messages import handle_sigint, say
 from pellucid.cli.sources import count_noun
 from pellucid.cli.train import report_interruption
 from pellucid.config.settings import Amount, Config, Count, Limit
-from pellucid.config.toml import flattened, preset
-from pellucid.config.validation import idle
+from pellucid.config.toml import flatten_config, preset
+from pellucid.config.validation import unused_settings
 from pellucid.errors import InputError
 
 if TYPE_CHECKING:
-    from pellucid.reporting.progress import Rows
+    from pellucid.reporting.progress import MultiProgress
     from pellucid.tuning.search import Over, Request, TuneEvent
 
 MAX_LISTED = 5
@@ -68,10 +68,10 @@ def main(arguments: list[str]) -> int:
     config = config_from_flags(given)
     if find_spec("optuna") is None:
         raise InputError("tune requires Optuna, which is not installed: pip install 'pellucid[tune]'")
-    from pellucid.reporting.progress import rows
+    from pellucid.reporting.progress import multi_progress
     from pellucid.tuning.search import Over, tune
 
-    with handle_sigint() as interruption, rows() as seen:
+    with handle_sigint() as interruption, multi_progress() as seen:
         request = _study_request(given, config, seen)
         interruption.training = True
         events = tune(request)
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
     return _print_results(over, request)
 
 
-def _study_request(given: TuneArguments, config: Config, seen: "Rows") -> "Request":
+def _study_request(given: TuneArguments, config: Config, seen: "MultiProgress") -> "Request":
     """Return the specification of the search, after reading the files."""
     from pellucid.training.ensemble_training import jobs_at_once
     from pellucid.training.session import Files
@@ -98,15 +98,15 @@ def _study_request(given: TuneArguments, config: Config, seen: "Rows") -> "Reque
     files = Files(given.train, given.valid, given.train_target, given.valid_target)
     base, reads = prepared(config, files)
     for read in reads:
-        seen.say(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
-    for need in idle(config):
-        seen.say(f"{need.told(config)}: trials without it ignore that setting")
+        seen.print_line(f"{read.path}: {read.examples:,} examples{f' ({read.note})' if read.note else ''}")
+    for need in unused_settings(config):
+        seen.print_line(f"{need.message(config)}: trials without it ignore that setting")
     space = load_space(given.space, base) if given.space else default_space(base, _explicit_settings(config))
     at_once = min(given.trials, jobs_at_once(given.jobs, config))
     return Request(files, given.out, base, space, given.trials, given.minutes * 60, at_once, given.prune)
 
 
-def _report_event(seen: "Rows", event: "TuneEvent", request: "Request") -> None:
+def _report_event(seen: "MultiProgress", event: "TuneEvent", request: "Request") -> None:
     """Report an event of the search."""
     from pellucid.tuning.report import shown_score
     from pellucid.tuning.search import Begun, Moved, Opened
@@ -115,21 +115,21 @@ def _report_event(seen: "Rows", event: "TuneEvent", request: "Request") -> None:
     match event:
         case Opened():
             for line in event.space:
-                seen.say(f"  {line}")
+                seen.print_line(f"  {line}")
             gone_on = event.ended or event.unfinished or event.again
             went = f"{event.ended} ended, {event.unfinished} to resume" if gone_on else "a new study"
             again = f", {event.again} failed and retried" if event.again else ""
             in_all = count_noun(request.trials, "trial")
-            seen.say(f"{request.out}: {went}{again}; {in_all} in total, {request.at_once} in parallel")
-        case Begun() if seen.alive:
-            seen.say(f"trial {event.number}: {_format_settings(event.values)}")
+            seen.print_line(f"{request.out}: {went}{again}; {in_all} in total, {request.at_once} in parallel")
+        case Begun() if seen.is_live:
+            seen.print_line(f"trial {event.number}: {_format_settings(event.values)}")
         case Moved():
-            seen.move(f"trial {event.number}", event.event)
+            seen.update_row(f"trial {event.number}", event.event)
         case Ended():
-            seen.end(f"trial {event.number}")
+            seen.remove_row(f"trial {event.number}")
             score = shown_score(event.score, request.config.training.metric)
             why = f" ({event.why})" if event.why else ""
-            seen.say(f"trial {event.number}: {event.state}{why}, {score}, {event.seconds:,.0f} s")
+            seen.print_line(f"trial {event.number}: {event.state}{why}, {score}, {event.seconds:,.0f} s")
 
 
 def _print_results(over: "Over", request: "Request") -> int:
@@ -190,5 +190,5 @@ def parse_tune_arguments(arguments: Sequence[str]) -> TuneArguments:
 
 def _explicit_settings(config: Config) -> Collection[str]:
     """Return the settings that differ from the preset: the user chose them."""
-    usual = flattened(preset(config.size))
-    return {key for key, value in flattened(config).items() if value != usual[key]}
+    usual = flatten_config(preset(config.size))
+    return {key for key, value in flatten_config(config).items() if value != usual[key]}

@@ -33,7 +33,7 @@ PRESETS: Mapping[Size, Mapping[str, Mapping[str, Any]]] = {
 }
 """What the dial sets. The decoder has as many units as the two directions of the encoder together."""
 
-EVERY_SIZE: Mapping[str, Mapping[str, Any]] = {
+SHARED_PRESET: Mapping[str, Mapping[str, Any]] = {
     "data": {},
     "encoder": {},
     "attention": {},

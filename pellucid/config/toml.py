@@ -14,24 +14,24 @@ import msgspec
 import tomli_w
 
 from pellucid.arguments import convert_argument, convert_setting
-from pellucid.config.presets import EVERY_SIZE, PRESETS
+from pellucid.config.presets import PRESETS, SHARED_PRESET
 from pellucid.config.settings import DEFAULT_TASK, Config, Header, Settings, Size, Task
-from pellucid.config.validation import check_agreement
-from pellucid.errors import ConfigError, abbreviate_reason, nearest, quote
-from pellucid.files import MAX_SETTINGS, TOO_DEEP, read_bytes
-from pellucid.tasks.task_settings import is_task, settings_of, task_names
-from pellucid.wording import abbreviated
+from pellucid.config.validation import check_consistency
+from pellucid.error_messages import describe_value
+from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
+from pellucid.files import MAX_SETTINGS_SIZE, NESTING_ERROR, read_bytes
+from pellucid.tasks.task_settings import get_task_settings, is_task, task_names
 
 MAX_DOTS = 1000
 """Dots in a line of TOML: the parser takes minutes for a key of very many parts."""
-HEADERS = ("auto", "true", "false")
+HEADER_CHOICES = ("auto", "true", "false")
 """The values of `Header`, as TOML and the command line have them."""
 
 
 def preset(size: Size) -> Config:
     """The complete default configuration of a size."""
     size = convert_argument("size", size, Size)
-    return from_settings({"size": size}, origin=f"size {size}")
+    return build_config({"size": size}, origin=f"size {size}")
 
 
 def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, regular: bool = True) -> Config:
@@ -45,14 +45,14 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, re
     overrides = convert_argument("overrides", overrides, Mapping[str, Any] | None)
     settings = read_toml(file, convert_argument("regular", regular, bool))
     try:
-        overlaid = _overlaid(_given(settings, Config), _given(overrides or {}, Config))
+        overlaid = _merge(_to_dict(settings, Config), _to_dict(overrides or {}, Config))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
-    return from_settings(overlaid, origin=str(file))
+    return build_config(overlaid, origin=str(file))
 
 
 def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
-    """Return the tables of a TOML file of at most `MAX_SETTINGS` bytes.
+    """Return the tables of a TOML file of at most `MAX_SETTINGS_SIZE` bytes.
 
     Whole numbers beyond 64 bits, which TOML does not have, are refused here, so that nothing else meets one. Python's
     reader raises a `ValueError` for one of more than 4,300 digits, and a `RecursionError` for lists that are nested too
@@ -65,7 +65,7 @@ def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
     Raises:
         ConfigError: The file is missing, too large, or not TOML.
     """
-    content = read_bytes(path, ConfigError, MAX_SETTINGS, regular)
+    content = read_bytes(path, ConfigError, MAX_SETTINGS_SIZE, regular)
     if max(line.count(b".") for line in content.split(b"\n")) > MAX_DOTS:
         raise ConfigError(f"{path} is not TOML: a line has more than {MAX_DOTS:,} dots")
     try:
@@ -75,32 +75,32 @@ def read_toml(path: Path, regular: bool = True) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{path} is not TOML: it holds a number of thousands of digits") from error
     except RecursionError:
-        raise ConfigError(f"{path} is not TOML: {TOO_DEEP}") from None
-    for key, value in _walk(settings, ""):
+        raise ConfigError(f"{path} is not TOML: {NESTING_ERROR}") from None
+    for key, value in _leaves(settings, ""):
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, int) and not -(2**63) <= each < 2**63:
                 raise ConfigError(f"{path}: {key}: expected a whole number of 64 bits at most, got {quote(each)}")
     return settings
 
 
-def from_settings(settings: Mapping[str, Any], origin: str) -> Config:
+def build_config(settings: Mapping[str, Any], origin: str) -> Config:
     """The configuration that `settings` (nested, partial) describe; `origin` names them in errors."""
     try:
-        given = _given(settings, Config)
+        given = _to_dict(settings, Config)
         size: Size = convert_setting("size", given.get("size", "base"), Size)
         task = _convert_task(given.get("task", DEFAULT_TASK))
-        dialled = _overlaid(_overlaid(EVERY_SIZE, PRESETS[size]), settings_of(task).presets)
-        return _agreed(_converted(_overlaid(dialled, given), Config))
+        dialled = _merge(_merge(SHARED_PRESET, PRESETS[size]), get_task_settings(task).presets)
+        return _validated(_build_struct(_merge(dialled, given), Config))
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from error
 
 
-def checked(config: Config) -> Config:
+def validate_config(config: Config) -> Config:
     """The same configuration, if its values are in range and agree with each other; else `ConfigError`."""
-    return _agreed(_converted(_given(config, Config), Config))
+    return _validated(_build_struct(_to_dict(config, Config), Config))
 
 
-def _given(settings: object, struct: type[Settings], prefix: str = "") -> dict[str, Any]:
+def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict[str, Any]:
     """Return the values of settings as they were given, as a struct or a mapping; sections as dicts.
 
     Raises:
@@ -113,19 +113,19 @@ def _given(settings: object, struct: type[Settings], prefix: str = "") -> dict[s
         elif isinstance(settings, Mapping):
             table = dict(settings.items())
         else:
-            raise ConfigError(f"{prefix.rstrip('.')}: expected a table, got {abbreviated(settings)}")
+            raise ConfigError(f"{prefix.rstrip('.')}: expected a table, got {describe_value(settings)}")
     except ConfigError:
         raise
     except Exception as error:  # whatever a mapping's own methods may raise
-        told = f"expected a table, got {abbreviated(settings)}, which raises {type(error).__name__}"
+        told = f"expected a table, got {describe_value(settings)}, which raises {type(error).__name__}"
         raise ConfigError(f"{prefix.rstrip('.')}: {told}" if prefix else told) from error
     for key, value in table.items():
         word = issubclass(type(key), str)
-        plain = str.__str__(key) if word else abbreviated(key)
+        plain = str.__str__(key) if word else describe_value(key)
         if not word or plain not in fields:
-            raise ConfigError(f"unknown key {quote(f'{prefix}{plain}')}{nearest(plain, fields, prefix)}")
+            raise ConfigError(f"unknown key {quote(f'{prefix}{plain}')}{suggest(plain, fields, prefix)}")
         if is_section(fields[plain]):
-            table[key] = _given(value, fields[plain], f"{prefix}{plain}.")
+            table[key] = _to_dict(value, fields[plain], f"{prefix}{plain}.")
     return table
 
 
@@ -140,7 +140,7 @@ def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
     return isinstance(kind, type) and issubclass(kind, Settings)
 
 
-def _converted(settings: Mapping[str, Any], struct: type[Settings], prefix: str = "") -> Any:  # noqa: ANN401 (a struct)
+def _build_struct(settings: Mapping[str, Any], struct: type[Settings], prefix: str = "") -> Any:  # noqa: ANN401 (a struct)
     """Return complete settings as a struct, or raise `ConfigError` for one of the wrong type or out of range."""
     values = dict[str, Any]()
     for field in _fields(struct):
@@ -149,7 +149,7 @@ def _converted(settings: Mapping[str, Any], struct: type[Settings], prefix: str 
             continue  # it has a default
         value = settings[name]
         if is_section(kind):
-            values[name] = _converted(value, kind, f"{key}.")
+            values[name] = _build_struct(value, kind, f"{key}.")
         else:
             values[name] = _convert_task(value) if kind == Task else convert_setting(key, value, kind)
     return struct(**values)
@@ -163,23 +163,23 @@ def _convert_task(value: object) -> Task:
     return name
 
 
-def _agreed(config: Config) -> Config:
+def _validated(config: Config) -> Config:
     """Return the configuration if its settings agree with each other."""
-    check_agreement(config)
+    check_consistency(config)
     return config
 
 
-def flattened(config: Config) -> dict[str, Any]:
+def flatten_config(config: Config) -> dict[str, Any]:
     """Every setting under its full key: {"size": "base", "encoder.num_layers": 1, ...}."""
-    return dict(_walk(msgspec.to_builtins(config), ""))
+    return dict(_leaves(msgspec.to_builtins(config), ""))
 
 
-def differences(saved: Config, wanted: Config) -> list[str]:
+def config_differences(saved: Config, wanted: Config) -> list[str]:
     """One line for each setting that differs: "encoder.num_layers: 1 in the run, 2 now"."""
-    now = flattened(wanted)
+    now = flatten_config(wanted)
     return [
         f"{key}: {quote(value)} in the run, {quote(now[key])} now"
-        for key, value in flattened(saved).items()
+        for key, value in flatten_config(saved).items()
         if value != now[key]
     ]
 
@@ -188,35 +188,35 @@ def to_toml(config: Config) -> str:
     """The configuration as TOML, each key under a comment that says what it does and takes."""
     lines: list[str] = []
     nested = [(field.name, getattr(config, field.name)) for field in msgspec.structs.fields(config)]
-    lines += _section(config, [(name, value) for name, value in nested if not isinstance(value, Settings)])
+    lines += _section_lines(config, [(name, value) for name, value in nested if not isinstance(value, Settings)])
     for name, value in nested:
         if isinstance(value, Settings):
             lines += ["", f"[{name}]"]
-            lines += _section(value, [(f.name, getattr(value, f.name)) for f in msgspec.structs.fields(value)])
+            lines += _section_lines(value, [(f.name, getattr(value, f.name)) for f in msgspec.structs.fields(value)])
     return "\n".join(lines) + "\n"
 
 
-def _section(settings: Settings, values: list[tuple[str, Any]]) -> list[str]:
+def _section_lines(settings: Settings, values: list[tuple[str, Any]]) -> list[str]:
     """The commented lines of one struct's own values."""
     about = _field_docstrings(type(settings))
-    return [line for name, value in values for line in (f"# {about[name]}", _line(name, value))]
+    return [line for name, value in values for line in (f"# {about[name]}", _format_setting(name, value))]
 
 
-def _line(name: str, value: object) -> str:
+def _format_setting(name: str, value: object) -> str:
     """A key and its value; a list of numbers stays on its line."""
     if isinstance(value, tuple):
         return f"{name} = {list(value)}"
     return tomli_w.dumps({name: value}).strip()
 
 
-_PARSING = Lock()
+_PARSER_LOCK = Lock()
 """Held while Python is parsed: in Python 3.11 two threads that parse at once may each meet a SystemError."""
 
 
 @cache
 def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
     """The string below each field of a struct, by field name."""
-    with _PARSING:
+    with _PARSER_LOCK:
         body = cast(ast.ClassDef, ast.parse(inspect.getsource(struct)).body[0]).body
     return {
         cast(ast.Name, field.target).id: cast(str, cast(ast.Constant, text.value).value)
@@ -225,7 +225,7 @@ def _field_docstrings(struct: type[Settings]) -> dict[str, str]:
     }
 
 
-def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`above` over `below`, section by section."""
     merged = dict(below)
     for key, value in above.items():
@@ -234,19 +234,19 @@ def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def _walk(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _leaves(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     """The leaves of a nested table, each under its full key."""
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield from _walk(value, f"{prefix}{key}.")
+            yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
 
 
-def choices_of(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (any type)
+def setting_choices(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (any type)
     """Return the words that a type of settings consists of; none for a type of other values."""
     if kind == Header:
-        return HEADERS
+        return HEADER_CHOICES
     if kind == Task:
         return task_names()
     return get_args(kind) if get_origin(kind) is Literal else ()

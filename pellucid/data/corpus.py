@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from pellucid.data.batches import Encoded, Ragged, id_counts
+from pellucid.data.batches import EncodedExamples, Ragged, count_ids
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.files import open_regular, plain_json, replaced
+from pellucid.files import open_atomic, open_regular, parse_json
 
-NOTES, DIGEST = b"pellucid", b"sha256"
+METADATA, DIGEST = b"pellucid", b"sha256"
 """The keys of the schema's metadata."""
 
 
@@ -26,7 +26,7 @@ class CorpusError(Exception):
     """Why a corpus is of no use. Whoever asked for it reads the files themselves instead."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class ReadingReport(msgspec.Struct, frozen=True):
     """What reading the files found beside training examples."""
 
     bad: tuple[BadLine, ...]
@@ -35,38 +35,38 @@ class Found(msgspec.Struct, frozen=True):
     """Development examples that are training examples as well."""
 
 
-class Corpus(NamedTuple):
+class EncodedCorpus(NamedTuple):
     """Encoded examples, and all that their files taught."""
 
     key: str
     """Which files and settings they are of."""
-    found: Found
+    found: ReadingReport
     vocabularies: Vocabularies
-    encoded: Encoded
+    encoded: EncodedExamples
 
 
-class _Notes(msgspec.Struct, frozen=True):
+class _CorpusMetadata(msgspec.Struct, frozen=True):
     """What stands in the file beside the columns."""
 
     key: str
-    found: Found
+    found: ReadingReport
     vocabularies: Vocabularies
 
 
-def write_corpus(path: Path, corpus: Corpus) -> None:
+def write_corpus(path: Path, corpus: EncodedCorpus) -> None:
     """Write a corpus, whole or not at all; `RunError` where the system refuses."""
     import pyarrow
 
     # The json module spells a file name that is no Unicode, where msgspec would refuse it.
-    notes = json.dumps(msgspec.to_builtins(_Notes(*corpus[:3]))).encode()
+    notes = json.dumps(msgspec.to_builtins(_CorpusMetadata(*corpus[:3]))).encode()
     lists = [pyarrow.LargeListArray.from_arrays(column.offsets, column.values) for column in corpus.encoded]
-    batch = pyarrow.record_batch(lists, names=Encoded._fields)
-    batch = batch.replace_schema_metadata({NOTES: notes, DIGEST: _digest(corpus.encoded, notes)})
-    with replaced(path) as file, pyarrow.ipc.new_file(file, batch.schema) as writer:
+    batch = pyarrow.record_batch(lists, names=EncodedExamples._fields)
+    batch = batch.replace_schema_metadata({METADATA: notes, DIGEST: _digest(corpus.encoded, notes)})
+    with open_atomic(path) as file, pyarrow.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)
 
 
-def map_corpus(path: Path, key: str, tagged: bool) -> Corpus:
+def map_corpus(path: Path, key: str, tagged: bool) -> EncodedCorpus:
     """The corpus of these files and settings, without reading it into memory; `CorpusError` for any other file.
 
     Every byte of it is checked: it is what was written, and ids are such as there are (`tagged`: also of features).
@@ -78,19 +78,19 @@ def map_corpus(path: Path, key: str, tagged: bool) -> Corpus:
             # The system's map, which knows every path that Python does.
             content = pyarrow.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         reader = pyarrow.ipc.open_file(content)
-        told = reader.schema.metadata[NOTES]
-        notes = msgspec.convert(plain_json(told), _Notes)
+        told = reader.schema.metadata[METADATA]
+        notes = msgspec.convert(parse_json(told), _CorpusMetadata)
         if notes.key != key:  # before anything large is looked at
             raise CorpusError("it is of other files or settings")
         batch = reader.get_batch(0)
         batch.validate(full=True)
-        encoded = Encoded(*(_column(batch.column(name)) for name in Encoded._fields))
+        encoded = EncodedExamples(*(_column(batch.column(name)) for name in EncodedExamples._fields))
     except (pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise CorpusError("it is damaged, or no corpus") from error
     whole = batch.schema.metadata.get(DIGEST) == _digest(encoded, told)
-    if not whole or not _is_sound(encoded, id_counts(notes.vocabularies, tagged)):
+    if not whole or not _has_valid_ids(encoded, count_ids(notes.vocabularies, tagged)):
         raise CorpusError("it is damaged")
-    return Corpus(notes.key, notes.found, notes.vocabularies, encoded)
+    return EncodedCorpus(notes.key, notes.found, notes.vocabularies, encoded)
 
 
 def _column(lists: Any) -> Ragged:  # noqa: ANN401 (an Arrow array)
@@ -103,7 +103,7 @@ def _column(lists: Any) -> Ragged:  # noqa: ANN401 (an Arrow array)
     return Ragged(lists.values.to_numpy(), lists.offsets.to_numpy())
 
 
-def _digest(encoded: Encoded, notes: bytes) -> bytes:
+def _digest(encoded: EncodedExamples, notes: bytes) -> bytes:
     """A hash of everything in a corpus."""
     digest = hashlib.sha256(notes)
     for column in encoded:
@@ -113,9 +113,9 @@ def _digest(encoded: Encoded, notes: bytes) -> bytes:
     return digest.hexdigest().encode()
 
 
-def _is_sound(encoded: Encoded, counts: tuple[int, int]) -> bool:
+def _has_valid_ids(encoded: EncodedExamples, counts: tuple[int, int]) -> bool:
     """Whether each example has symbols on both sides, of so many that there are: kernels look them up unchecked."""
-    if encoded.source.sequences != encoded.target.sequences or not encoded.source.sequences:
+    if encoded.source.num_sequences != encoded.target.num_sequences or not encoded.source.num_sequences:
         return False
     return all(
         column.offsets[0] == 0

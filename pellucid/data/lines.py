@@ -3,7 +3,7 @@
 A newline ends a line and nothing else does: U+2028, U+0085, form feeds and the like are data. A carriage return before
 the newline goes with it; one that stands anywhere else makes its line bad, for old files end lines so. A byte order
 mark before the first line is removed. Work and memory grow with the length
-of a line and no faster; a line of more than `LONGEST_LINE` bytes is refused.
+of a line and no faster; a line of more than `MAX_LINE_BYTES` bytes is refused.
 """
 
 import gzip
@@ -17,19 +17,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import DataError, abbreviate_reason, nearest
-from pellucid.files import reason, refusals
+from pellucid.errors import DataError, abbreviate_reason, suggest
+from pellucid.files import os_error_text, wrap_os_errors
 
-LONGEST_LINE = 2**28
+MAX_LINE_BYTES = 2**28
 """Bytes of a line, at most: more would fill the memory before anybody could say what is wrong with the file."""
-PIECE = 2**16
+READ_SIZE = 2**16
 """Bytes that are read at once as they arrive."""
 CARRIAGE_RETURN = b"\r"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
 """What gzip raises where a file is damaged or cut short."""
-FOREIGN = {
+FOREIGN_SIGNATURES = {
     **{b"\xff\xfe\0\0": "UTF-32 text", b"\0\0\xfe\xff": "UTF-32 text"},  # before UTF-16, which begins alike
     **{b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text"},
     b"PK\x03\x04": "a zip archive or an Excel workbook",
@@ -41,19 +41,19 @@ class RecordError(Exception):
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[io.BufferedReader]:
+def open_data_file(path: Path) -> Iterator[io.BufferedReader]:
     """The content of a file, decompressed where it is gzip's, whatever its name.
 
     Errors, also while the block reads: `DataError` for a file that is missing (with the nearest name in its folder),
     not readable, damaged, or named .gz without being so.
     """
-    with refusals("read", path, DataError):
+    with wrap_os_errors("read", path, DataError):
         try:
             with path.open("rb") as file:
                 if file.peek(2)[:2] == GZIP:
                     with gzip.GzipFile(fileobj=file) as content:
                         # By read1, so that damage takes no line with it that came before.
-                        yield io.BufferedReader(_Arriving(b"", content))
+                        yield io.BufferedReader(_PrefixedStream(b"", content))
                 elif path.suffix.lower() == ".gz" and file.peek(1):
                     raise DataError(f"{path} is not compressed with gzip, though its name ends in .gz: rename it")
                 else:
@@ -61,17 +61,19 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
         except GZIP_ERRORS as error:
             raise _damaged(str(path), error) from error
         except FileNotFoundError as error:
-            raise DataError(f"cannot read {path}: {reason(error)}{nearest(path.name, _siblings(path))}") from error
+            raise DataError(
+                f"cannot read {path}: {os_error_text(error)}{suggest(path.name, _sibling_files(path))}"
+            ) from error
 
 
-def file_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file, their ends kept; errors as `opened` and `checked_lines` have them."""
-    with opened(path) as file:
-        lines = _whole_lines(iter(partial(file.readline, LONGEST_LINE + 1), b""), str(path))
-        yield from checked_lines(lines, str(path))
+def read_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, their ends kept; errors as `open_data_file` and `check_lines` have them."""
+    with open_data_file(path) as file:
+        lines = _whole_lines(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), str(path))
+        yield from check_lines(lines, str(path))
 
 
-class ArrivingLines:
+class LineStream:
     """Lines of a stream as they arrive, so that who types or pipes one line gets its answer before the next.
 
     What begins as gzip does is decompressed, also as it arrives. Errors, while it is iterated: `DataError` for a
@@ -82,7 +84,7 @@ class ArrivingLines:
         """Nothing has arrived yet; `name` stands for the path in messages."""
         self.stream = stream
         self.name = name
-        self.waiting: deque[bytes] = deque()
+        self.arrived_lines: deque[bytes] = deque()
         """Lines that have arrived and nobody has taken."""
 
     def __iter__(self) -> Iterator[bytes]:
@@ -98,30 +100,30 @@ class ArrivingLines:
             if lines:
                 lines[0] = b"".join([*unfinished, lines[0]])
                 unfinished, length = [], 0
-                self.waiting.extend(line + b"\n" for line in lines)
+                self.arrived_lines.extend(line + b"\n" for line in lines)
             unfinished.append(rest)
             length += len(rest)
-            while self.waiting:
-                yield self.waiting.popleft()
-            if length > LONGEST_LINE:
+            while self.arrived_lines:
+                yield self.arrived_lines.popleft()
+            if length > MAX_LINE_BYTES:
                 break
         if length:
             yield b"".join(unfinished)
 
     def _pieces(self) -> Iterator[bytes]:
         """What arrives, decompressed where it is gzip's."""
-        first = self.stream.read1(PIECE)
+        first = self.stream.read1(READ_SIZE)
         if first == GZIP[:1]:
             first += self.stream.read(1)
         if first.startswith(GZIP):
-            with gzip.GzipFile(fileobj=_Arriving(first, self.stream)) as content:
-                yield from iter(partial(content.read1, PIECE), b"")
+            with gzip.GzipFile(fileobj=_PrefixedStream(first, self.stream)) as content:
+                yield from iter(partial(content.read1, READ_SIZE), b"")
         else:
             yield first
-            yield from iter(partial(self.stream.read1, PIECE), b"")
+            yield from iter(partial(self.stream.read1, READ_SIZE), b"")
 
 
-class _Arriving(io.RawIOBase):
+class _PrefixedStream(io.RawIOBase):
     """A stream whose first bytes have been read; reading returns what has arrived and does not wait for more."""
 
     def __init__(self, first: bytes, stream: io.BufferedIOBase) -> None:
@@ -159,20 +161,20 @@ def _damaged(name: str, error: Exception, where: str = "") -> DataError:
     )
 
 
-def checked_lines(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
+def check_lines(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
     """The same lines without a byte order mark.
 
     Errors: `DataError` where they begin as another kind of file does, and for a line that is longer than any text.
     """
     for number, line in enumerate(lines, 1):
-        if len(line) > LONGEST_LINE:
-            raise DataError(f"{name}:{number}: the line has more than {LONGEST_LINE:,} bytes: is this a text file?")
+        if len(line) > MAX_LINE_BYTES:
+            raise DataError(f"{name}:{number}: the line has more than {MAX_LINE_BYTES:,} bytes: is this a text file?")
         yield line if number > 1 else _first_line(line, name)
 
 
 def _first_line(line: bytes, name: str) -> bytes:
     """The first line without a byte order mark; `DataError` where it begins as another kind of file does."""
-    for signature, kind in FOREIGN.items():
+    for signature, kind in FOREIGN_SIGNATURES.items():
         if line.startswith(signature):
             raise DataError(f"{name} is {kind}: save it as plain text in UTF-8")
     return line.removeprefix(BYTE_ORDER_MARK)
@@ -183,14 +185,14 @@ def is_blank(line: bytes) -> bool:
     return not line.strip(b" \t\r\n")
 
 
-def decoded(line: bytes) -> str:
+def decode_line(line: bytes) -> str:
     """A line as text; `RecordError` for a NUL byte (text has none, other files have many) and for invalid UTF-8."""
     if b"\0" in line:
         raise RecordError(f"a NUL byte at byte {line.index(0) + 1}: is this a binary or UTF-16 file?")
-    return decoded_value(line)
+    return decode_utf8(line)
 
 
-def decoded_value(value: bytes) -> str:
+def decode_utf8(value: bytes) -> str:
     """Bytes as text, NUL and all; `RecordError` for invalid UTF-8."""
     try:
         return value.decode()
@@ -199,17 +201,17 @@ def decoded_value(value: bytes) -> str:
         raise RecordError(f"invalid UTF-8 at {where}: is this a binary file, or text in another encoding?") from error
 
 
-def without_end(text: str) -> str:
+def strip_newline(text: str) -> str:
     """A line without its newline and one carriage return."""
     return text.removesuffix("\n").removesuffix("\r")
 
 
 def line_text(line: bytes) -> str:
-    """A line as text, without its end; `RecordError` as of `decoded`, and for a carriage return within the line.
+    """A line as text, without its end; `RecordError` as of `decode_line`, and for a carriage return within the line.
 
     Such a line is several of a file whose other line ends are carriage returns: as one it would be read wrongly.
     """
-    text = without_end(decoded(line))
+    text = strip_newline(decode_line(line))
     if "\r" in text:
         raise RecordError(
             f"lone carriage returns are no line ends (the first is byte {line.index(CARRIAGE_RETURN) + 1}): save the "
@@ -218,7 +220,7 @@ def line_text(line: bytes) -> str:
     return text
 
 
-def _siblings(path: Path) -> list[str]:
+def _sibling_files(path: Path) -> list[str]:
     """The names of the files in the folder of a path; none where it cannot be listed."""
     try:
         return [entry.name for entry in os.scandir(path.parent) if entry.is_file()]

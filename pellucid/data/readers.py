@@ -11,24 +11,24 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.config.settings import DataConfig, Format, Header
-from pellucid.data.headers import check_names
+from pellucid.data.headers import check_header_names
 from pellucid.data.lines import (
-    LONGEST_LINE,
+    MAX_LINE_BYTES,
     RecordError,
-    checked_lines,
-    decoded,
-    decoded_value,
-    file_lines,
+    check_lines,
+    decode_line,
+    decode_utf8,
     is_blank,
     line_text,
-    opened,
+    open_data_file,
+    read_lines,
 )
-from pellucid.errors import ConfigError, DataError, abbreviate_reason, nearest, parse_whole_number, quote
+from pellucid.errors import ConfigError, DataError, abbreviate_reason, parse_whole_number, quote, suggest
 from pellucid.files import repeated_key
 
-MOST_COLUMNS = 2**20
+MAX_COLUMN_NUMBER = 2**20
 """The greatest number of a column that a setting may name."""
-LISTED = 20
+MAX_LISTED_NAMES = 20
 """How many column names a message lists, and how much of each."""
 
 
@@ -54,22 +54,22 @@ class Record(NamedTuple):
 Records = Iterator[Record | BadLine]
 
 
-class Columns(NamedTuple):
+class ColumnSelection(NamedTuple):
     """The columns wanted of each record, in the order its fields shall have.
 
-    `wanted` maps "source", "target", "features", "group" to a name, or a number from 1. `header` says whether the first
-    line that is not blank names the columns; "auto" refuses one that seems to. `alone` says that a record of one column
-    is a source by itself (in prediction). `most` is how many columns a record has at most; 0 sets no limit.
+    `selected` maps "source", "target", "features", "group" to a name, or a number from 1. `header` says whether the first
+    line that is not blank names the columns; "auto" refuses one that seems to. `single_column` says that a record of one column
+    is a source by itself (in prediction). `max_columns` is how many columns a record has at most; 0 sets no limit.
     """
 
-    wanted: dict[str, str]
+    selected: dict[str, str]
     header: Header = False
-    alone: bool = False
-    most: int = 0
+    single_column: bool = False
+    max_columns: int = 0
 
 
 @dataclass
-class Width:
+class ColumnCount:
     """How many columns a file has: as many as its header, or else its first whole row."""
 
     columns: int = 0
@@ -82,25 +82,27 @@ class Width:
         return len(row.fields) != self.columns
 
 
-def select(rows: Records, columns: Columns, name: str, separators: str) -> Records:
+def select_columns(rows: Records, columns: ColumnSelection, name: str, separators: str) -> Records:
     """The wanted columns of rows that hold every column; `name` and `separators` are for the messages.
 
     Errors: `DataError` for a header that has not the wanted columns, `ConfigError` for a name where there is no header;
     a row with too few columns, or with another number of them than the first row has, is a `BadLine`.
     """
-    positions, width, rows = _layout(rows, columns, name)
+    positions, width, rows = _resolve_columns(rows, columns, name)
     needed = max(positions, default=0) + 1
     for row in rows:
-        if isinstance(row, BadLine) or not row.fields or (columns.alone and len(row.fields) == 1):
+        if isinstance(row, BadLine) or not row.fields or (columns.single_column and len(row.fields) == 1):
             yield row
         elif not positions:
-            which = " or ".join(quote(column) for column in columns.wanted.values())
+            which = " or ".join(quote(column) for column in columns.selected.values())
             yield BadLine(name, row.line, f"got {len(row.fields)} columns, but no header line says which is {which}")
         elif len(row.fields) < needed:
             what = f"expected {needed} columns, got {len(row.fields)} ({separators} separate columns)"
             yield BadLine(name, row.line, what)
-        elif columns.most and len(row.fields) > columns.most and columns.header is not True:
-            what = f"expected at most {columns.most} columns, got {len(row.fields)} ({separators} separate columns)"
+        elif columns.max_columns and len(row.fields) > columns.max_columns and columns.header is not True:
+            what = (
+                f"expected at most {columns.max_columns} columns, got {len(row.fields)} ({separators} separate columns)"
+            )
             yield BadLine(name, row.line, what)
         elif width.differs(row):
             what = f"expected {width.columns} columns as in line {width.line}, got {len(row.fields)}"
@@ -109,7 +111,7 @@ def select(rows: Records, columns: Columns, name: str, separators: str) -> Recor
             yield Record(row.line, [row.fields[position] for position in positions])
 
 
-def without_last(records: Records, kept: dict[int, str]) -> Records:
+def split_last_field(records: Records, kept: dict[int, str]) -> Records:
     """The records without their last field, which is kept by the line."""
     for record in records:
         if isinstance(record, BadLine) or not record.fields:
@@ -124,27 +126,29 @@ def column_number(column: str) -> int | None:
     return parse_whole_number(column)
 
 
-def resolve_header(columns: Columns) -> Columns:
+def resolve_header(columns: ColumnSelection) -> ColumnSelection:
     """Return the columns, with a header where nobody says whether there is one and a column is wanted by its name."""
-    named = any(column_number(column) is None for column in columns.wanted.values())
+    named = any(column_number(column) is None for column in columns.selected.values())
     return columns._replace(header=True) if columns.header == "auto" and named else columns
 
 
 def check_column(role: str, column: str) -> None:
     """Raise `ConfigError` for a number that no column has."""
     number = column_number(column)
-    if (column.isascii() and column.isdecimal() and number is None) or (number is not None and number > MOST_COLUMNS):
+    if (column.isascii() and column.isdecimal() and number is None) or (
+        number is not None and number > MAX_COLUMN_NUMBER
+    ):
         raise ConfigError(
-            f"data.{role}_column: expected a name or a number from 1 to {MOST_COLUMNS:,}, got {quote(column)}"
+            f"data.{role}_column: expected a name or a number from 1 to {MAX_COLUMN_NUMBER:,}, got {quote(column)}"
         )
     if number == 0:
         raise ConfigError(f"data.{role}_column: expected a name or a number from 1, got {quote(column)}")
 
 
-def find_columns(columns: Columns, names: Sequence[str], name: str) -> list[int]:
+def find_columns(columns: ColumnSelection, names: Sequence[str], name: str) -> list[int]:
     """Where the wanted columns stand among the `names` of a file's columns; `DataError` where one does not."""
     try:
-        return [find_column(role, column, names) for role, column in columns.wanted.items()]
+        return [find_column(role, column, names) for role, column in columns.selected.items()]
     except RecordError as error:
         raise DataError(f"{name}: {error}") from error
 
@@ -155,54 +159,60 @@ def find_column(role: str, column: str, names: Sequence[str]) -> int:
     if number is not None:
         if number <= len(names):
             return number - 1
-        raise RecordError(f"no column {number} (data.{role}_column) among {_listed(names)}")
+        raise RecordError(f"no column {number} (data.{role}_column) among {_list_names(names)}")
     if names.count(column) == 1:
         return names.index(column)
     if column in names:
         raise RecordError(
             f"{names.count(column)} columns are named {quote(column)} (data.{role}_column): choose one by its number"
         )
-    raise RecordError(f"no column {quote(column)} (data.{role}_column) among {_listed(names)}{nearest(column, names)}")
+    raise RecordError(
+        f"no column {quote(column)} (data.{role}_column) among {_list_names(names)}{suggest(column, names)}"
+    )
 
 
-def _layout(rows: Records, columns: Columns, name: str) -> tuple[list[int], Width, Records]:
+def _resolve_columns(rows: Records, columns: ColumnSelection, name: str) -> tuple[list[int], ColumnCount, Records]:
     """Where the wanted columns stand (nowhere: no one can tell), the file's width, and the rows without the header."""
     if columns.header is not True:
-        return _numbered(columns, name), Width(), _undoubted(rows, name) if columns.header == "auto" else rows
+        return (
+            _column_positions(columns, name),
+            ColumnCount(),
+            _check_first_row(rows, name) if columns.header == "auto" else rows,
+        )
     before: list[Record | BadLine] = []
     for row in rows:
         if isinstance(row, BadLine):
             raise DataError(f"{row} (in the line that should name the columns)")
         if not row.fields:
             before.append(row)
-        elif columns.alone and len(row.fields) == 1:
+        elif columns.single_column and len(row.fields) == 1:
             # One column: the header of a list of sources, or already the first source.
-            source = columns.wanted["source"]
+            source = columns.selected["source"]
             rest = rows if row.fields[0] == source and column_number(source) is None else chain([row], rows)
-            return _numbered(columns, name), Width(), chain(before, rest)
+            return _column_positions(columns, name), ColumnCount(), chain(before, rest)
         else:
-            return find_columns(columns, row.fields, name), Width(len(row.fields), row.line), chain(before, rows)
-    return [], Width(), iter(before)
+            return find_columns(columns, row.fields, name), ColumnCount(len(row.fields), row.line), chain(before, rows)
+    return [], ColumnCount(), iter(before)
 
 
-def _undoubted(rows: Records, name: str) -> Records:
+def _check_first_row(rows: Records, name: str) -> Records:
     """The rows; `HeaderError` for a first one that seems to name the columns."""
     first = True
     for row in rows:
         if first and isinstance(row, Record) and row.fields:
-            check_names(row.fields, f"{name}:{row.line}")
+            check_header_names(row.fields, f"{name}:{row.line}")
             first = False
         yield row
 
 
-def _numbered(columns: Columns, name: str) -> list[int]:
+def _column_positions(columns: ColumnSelection, name: str) -> list[int]:
     """Where columns wanted by number stand; nowhere if one is wanted by name, an error where that is needed."""
     positions = []
-    for role, column in columns.wanted.items():
+    for role, column in columns.selected.items():
         number = column_number(column)
         if number is not None:
             positions.append(number - 1)
-        elif columns.alone:
+        elif columns.single_column:
             return []
         else:
             raise ConfigError(
@@ -212,44 +222,44 @@ def _numbered(columns: Columns, name: str) -> list[int]:
     return positions
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     """Column names for a message, which a foreign file must not flood."""
-    shown = [quote(name, LISTED + 1) for name in names[:LISTED]]
-    return ", ".join(shown + ["…"] * (len(names) > LISTED)) or "none"
+    shown = [quote(name, MAX_LISTED_NAMES + 1) for name in names[:MAX_LISTED_NAMES]]
+    return ", ".join(shown + ["…"] * (len(names) > MAX_LISTED_NAMES)) or "none"
 
 
-LARGEST_FIELD = 2**31 - 1
+MAX_CSV_FIELD = 2**31 - 1
 """The greatest limit csv takes on every system."""
-ROWS_AT_ONCE = 8192
+PARQUET_BATCH_ROWS = 8192
 """Rows of Parquet held at once."""
 TEXT_TYPES = {"string", "large_string", "string_view", "binary", "large_binary", "binary_view"}
 
 
-def tsv_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records:
+def tsv_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
     """Records of lines whose columns are separated by tabs."""
-    return select(_rows(lines, name, lambda text: text.split("\t")), columns, name, "tabs")
+    return select_columns(_split_rows(lines, name, lambda text: text.split("\t")), columns, name, "tabs")
 
 
-def table_width(lines: Iterable[bytes], format: Format, name: str) -> int:
+def count_table_columns(lines: Iterable[bytes], format: Format, name: str) -> int:
     """How many columns the first record of TSV or CSV has that can be read; 0 where there is none."""
-    rows = _csv_rows(lines, name) if format == "csv" else _rows(lines, name, lambda text: text.split("\t"))
+    rows = _csv_rows(lines, name) if format == "csv" else _split_rows(lines, name, lambda text: text.split("\t"))
     return next((len(row.fields) for row in rows if isinstance(row, Record) and row.fields), 0)
 
 
-def text_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records:
+def text_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
     """Records of whole lines: each is the source, or where features are wanted, the source, a tab, the features."""
-    if "features" in columns.wanted:
-        both = Columns({"source": "1", "features": "2"}, alone=columns.alone, most=2)
+    if "features" in columns.selected:
+        both = ColumnSelection({"source": "1", "features": "2"}, single_column=columns.single_column, max_columns=2)
         return tsv_records(lines, both, name)
-    return _rows(lines, name, lambda text: [text])
+    return _split_rows(lines, name, lambda text: [text])
 
 
-def csv_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records:
+def csv_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
     """Records of comma-separated values; one that spans several lines has the number of the first."""
-    return select(_csv_rows(lines, name), columns, name, "commas")
+    return select_columns(_csv_rows(lines, name), columns, name, "commas")
 
 
-def json_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records:
+def json_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
     """Records of JSON objects, one a line."""
     decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
     for number, line in enumerate(lines, 1):
@@ -262,7 +272,7 @@ def json_records(lines: Iterable[bytes], columns: Columns, name: str) -> Records
             yield BadLine(name, number, str(error))
 
 
-def parquet_records(path: Path, columns: Columns) -> Records:
+def parquet_records(path: Path, columns: ColumnSelection) -> Records:
     """Records of a Parquet file, read batch by batch; a file that is none, or damaged, is a `DataError`.
 
     Of a damaged file pyarrow raises its own errors, those of the C++ below it, and that of a name which is no UTF-8.
@@ -270,15 +280,15 @@ def parquet_records(path: Path, columns: Columns) -> Records:
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
-    with opened(path) as file:
+    with open_data_file(path) as file:
         # Parquet is read from its end, which a pipe or compressed content has not at hand.
         at_hand = isinstance(file.raw, io.FileIO) and file.seekable()
         try:
             table = ParquetFile(file if at_hand else io.BytesIO(file.read()), page_checksum_verification=True)
             named = [(field.name, str(field.type)) for field in table.schema_arrow]
-            names = _text_columns(named, columns, str(path))
+            names = _parquet_columns(named, columns, str(path))
             first = 1
-            for batch in table.iter_batches(ROWS_AT_ONCE, columns=list(dict.fromkeys(names))):
+            for batch in table.iter_batches(PARQUET_BATCH_ROWS, columns=list(dict.fromkeys(names))):
                 yield from _batch_records([batch.column(name) for name in names], names, first, str(path))
                 first += batch.num_rows
             if first - 1 != table.metadata.num_rows:
@@ -290,7 +300,7 @@ def parquet_records(path: Path, columns: Columns) -> Records:
             raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
 
 
-def _rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str]]) -> Records:
+def _split_rows(lines: Iterable[bytes], name: str, cut: Callable[[str], list[str]]) -> Records:
     """Every column of each line."""
     for number, line in enumerate(lines, 1):
         if is_blank(line):
@@ -309,13 +319,13 @@ def _csv_rows(lines: Iterable[bytes], name: str) -> Records:
     while True:
         start = record.begin(reader.line_num + 1)
         # The limit belongs to the whole process, so it is raised for one record and put back.
-        limit = csv.field_size_limit(LARGEST_FIELD)
+        limit = csv.field_size_limit(MAX_CSV_FIELD)
         try:
             fields = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            record.fault = record.fault or _csv_reason(abbreviate_reason(error), start, reader.line_num)
+            record.fault = record.fault or _csv_error_text(abbreviate_reason(error), start, reader.line_num)
         finally:
             csv.field_size_limit(limit)
         if record.fault:
@@ -343,9 +353,9 @@ class _CsvRecord:
     def add(self, line: bytes) -> None:
         """Count a line; `DataError` where the record is longer than any line may be."""
         self.size += len(line)
-        if self.size > LONGEST_LINE:
+        if self.size > MAX_LINE_BYTES:
             raise DataError(
-                f"{self.name}:{self.line}: the record has more than {LONGEST_LINE:,} bytes: is a quote missing?"
+                f"{self.name}:{self.line}: the record has more than {MAX_LINE_BYTES:,} bytes: is a quote missing?"
             )
 
 
@@ -354,32 +364,32 @@ def _csv_lines(lines: Iterable[bytes], record: _CsvRecord) -> Iterator[str]:
     for line in lines:
         record.add(line)
         try:
-            yield decoded(line)
+            yield decode_line(line)
         except RecordError as error:
             record.fault = record.fault or str(error)
             yield line.decode(errors="replace")
 
 
-def _csv_reason(error: str, start: int, end: int) -> str:
+def _csv_error_text(error: str, start: int, end: int) -> str:
     """csv's own message, and which lines are lost where a quote has joined several."""
     what = "a carriage return outside quotes, which ends no line" if error.startswith("new-line") else error
     joined = f"; lines {start} to {end} were read as one record: is a quote missing?" if end > start else ""
     return f"not valid CSV: {what}{joined}"
 
 
-def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]], columns: Columns) -> list[str]:
+def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]], columns: ColumnSelection) -> list[str]:
     """The wanted values of one JSON object; the others are not converted, so that any number may stand there."""
-    decoded(line)
+    decode_line(line)
     try:
         values = _json_object(line, decode)
         _check_keys(line, values)
         keys = list(values)
         fields = []
-        for role, column in columns.wanted.items():
+        for role, column in columns.selected.items():
             key = keys[find_column(role, column, keys)]
             value = bytes(values[key])
             if not value.startswith(b'"'):
-                raise RecordError(f"the value of {quote(key)} is {_kind(value)}, not a string")
+                raise RecordError(f"the value of {quote(key)} is {_json_type(value)}, not a string")
             fields.append(msgspec.json.decode(value, type=str))
         return fields
     except (msgspec.DecodeError, RecursionError) as error:
@@ -404,10 +414,10 @@ def _json_object(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]])
         return decode(line)
     except msgspec.ValidationError as error:
         msgspec.json.decode(line, type=msgspec.Raw)
-        raise RecordError(f"expected a JSON object, got {_kind(line)}") from error
+        raise RecordError(f"expected a JSON object, got {_json_type(line)}") from error
 
 
-def _kind(value: bytes) -> str:
+def _json_type(value: bytes) -> str:
     """What JSON calls a value, which its first byte tells."""
     match value.lstrip()[:1]:
         case b"n":
@@ -426,7 +436,7 @@ def _kind(value: bytes) -> str:
             return "a number"
 
 
-def _text_columns(named: Sequence[tuple[str, str]], columns: Columns, name: str) -> list[str]:
+def _parquet_columns(named: Sequence[tuple[str, str]], columns: ColumnSelection, name: str) -> list[str]:
     """The names of the wanted columns of a table, given the name and type of each, if they hold text."""
     names = [column for column, _ in named]
     chosen = [names[position] for position in find_columns(columns, names, name)]
@@ -446,12 +456,12 @@ def _batch_records(arrays: list[Any], names: list[str], first: int, name: str) -
             yield BadLine(name, number, f"the value of {quote(names[row.index(None)])} is null, not a string")
             continue
         try:
-            yield Record(number, [decoded_value(value) for value in row])
+            yield Record(number, [decode_utf8(value) for value in row])
         except RecordError as error:
             yield BadLine(name, number, str(error))
 
 
-TABLES = ("tsv", "csv")
+TABLE_FORMATS = ("tsv", "csv")
 """Formats whose first line may be a header."""
 SUFFIXES: dict[str, Format] = {
     ".tsv": "tsv",
@@ -464,38 +474,38 @@ SUFFIXES: dict[str, Format] = {
 
 def resolve_format(path: Path, config: DataConfig) -> Format:
     """The format of a file of pairs: the configured one, or for "auto" what its name says (other names are TSV)."""
-    return _named_format(path, "tsv") if config.format == "auto" else config.format
+    return _format_from_name(path, "tsv") if config.format == "auto" else config.format
 
 
-def format_to_predict(path: Path, config: DataConfig) -> Format:
+def resolve_input_format(path: Path, config: DataConfig) -> Format:
     """The format of a file that is not the training file: what its name says, else the configured one, else TSV."""
-    return _named_format(path, "tsv" if config.format == "auto" else config.format)
+    return _format_from_name(path, "tsv" if config.format == "auto" else config.format)
 
 
-def has_known_name(path: Path) -> bool:
+def has_known_suffix(path: Path) -> bool:
     """Whether the name of a file says its format."""
-    return _named_format(path, "auto") != "auto"
+    return _format_from_name(path, "auto") != "auto"
 
 
-def file_records(path: Path, format: Format, columns: Columns) -> Records:
+def read_records(path: Path, format: Format, columns: ColumnSelection) -> Records:
     """The records of a file in a known format."""
     name = str(path)
     match format:
         case "csv":
-            return csv_records(file_lines(path), columns, name)
+            return csv_records(read_lines(path), columns, name)
         case "jsonl":
-            return json_records(file_lines(path), columns, name)
+            return json_records(read_lines(path), columns, name)
         case "parquet":
             return parquet_records(path, columns)
         case "text":
-            return text_records(file_lines(path), columns, name)
+            return text_records(read_lines(path), columns, name)
         case "tsv" | "auto":
-            return tsv_records(file_lines(path), columns, name)
+            return tsv_records(read_lines(path), columns, name)
 
 
-def parse_records(lines: Iterable[bytes], name: str, format: Format, columns: Columns) -> Records:
+def parse_records(lines: Iterable[bytes], name: str, format: Format, columns: ColumnSelection) -> Records:
     """The records of lines in a known format."""
-    lines = checked_lines(lines, name)
+    lines = check_lines(lines, name)
     match format:
         case "parquet":
             raise DataError(f"{name} cannot be read as Parquet: give a file, or another --input-format")
@@ -509,11 +519,11 @@ def parse_records(lines: Iterable[bytes], name: str, format: Format, columns: Co
             return tsv_records(lines, columns, name)
 
 
-def parallel_records(source_path: Path, target_path: Path, columns: Columns) -> Records:
+def read_parallel_records(source_path: Path, target_path: Path, columns: ColumnSelection) -> Records:
     """Line i of one file with line i of the other; `DataError` where one ends before the other."""
-    without_target = {role: column for role, column in columns.wanted.items() if role != "target"}
-    sources = text_records(file_lines(source_path), Columns(without_target), str(source_path))
-    targets = text_records(file_lines(target_path), Columns({"source": "1"}), str(target_path))
+    without_target = {role: column for role, column in columns.selected.items() if role != "target"}
+    sources = text_records(read_lines(source_path), ColumnSelection(without_target), str(source_path))
+    targets = text_records(read_lines(target_path), ColumnSelection({"source": "1"}), str(target_path))
     for number, (source, target) in enumerate(zip_longest(sources, targets), 1):
         if source is None or target is None:
             count = number + sum(1 for _ in (sources if target is None else targets))
@@ -530,7 +540,7 @@ def parallel_records(source_path: Path, target_path: Path, columns: Columns) -> 
             yield source
 
 
-def _named_format(path: Path, otherwise: Format) -> Format:
+def _format_from_name(path: Path, default: Format) -> Format:
     """The format that the name of a file says, if it says one."""
     name = path.name.lower().removesuffix(".gz")
-    return next((format for suffix, format in SUFFIXES.items() if name.endswith(suffix)), otherwise)
+    return next((format for suffix, format in SUFFIXES.items() if name.endswith(suffix)), default)

@@ -10,14 +10,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from pellucid.data.examples import Example
-from pellucid.data.lines import RecordError, decoded, file_lines
+from pellucid.data.lines import RecordError, decode_line, read_lines
 from pellucid.errors import DataError, quote
 from pellucid.files import write_text
 
 DIGIT_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-def spell(digits: str) -> str:
+def spell_digits(digits: str) -> str:
     """Digits as words: "98" is "nine eight"."""
     return " ".join(DIGIT_WORDS[int(digit)] for digit in digits)
 
@@ -28,14 +28,14 @@ def spelled_digits(count: int, minimum: int, maximum: int, seed: int) -> list[Ex
     lengths = generator.integers(minimum, maximum + 1, size=count)
     rows = generator.integers(0, 10, size=(count, maximum)).tolist()
     targets = ["".join(map(str, row[:length])) for row, length in zip(rows, lengths.tolist(), strict=True)]
-    return [Example(spell(target), target) for target in targets]
+    return [Example(spell_digits(target), target) for target in targets]
 
 
 def digit_spans(symbols: Sequence[str], digits: str) -> list[tuple[int, int]] | None:
     """The positions [first, stop) of each digit's word, in a source of letters or of words; None elsewhere."""
     if not digits or not digits.isascii() or not digits.isdigit():
         return None
-    words = spell(digits).split()
+    words = spell_digits(digits).split()
     if list(symbols) == words:
         return [(at, at + 1) for at in range(len(words))]
     if list(symbols) != list(" ".join(words)):
@@ -51,16 +51,18 @@ def write_pairs(path: Path, examples: Sequence[Example]) -> None:
 
 SYMBOLS = "0123456789# egfihonsrutwvxz"
 """Symbol i has the number i: ten digits, the end of a target, the space, and the letters in the order a set gave."""
-OUTPUTS = 11
+NUM_OUTPUTS = 11
 """The numbers that occur in targets: digits and the end."""
 STOP = SYMBOLS.index("#")
-_WIDEST = max(map(len, DIGIT_WORDS)) + 1
+_MAX_WORD_SIZE = max(map(len, DIGIT_WORDS)) + 1
 WORD_SIZES = np.array([len(word) + 1 for word in DIGIT_WORDS])
 """Letters of each word, and the space behind it."""
-_SPELLED = np.array([[SYMBOLS.index(symbol) for symbol in word.ljust(_WIDEST)] for word in DIGIT_WORDS], np.int32)
+_WORD_NUMBERS = np.array(
+    [[SYMBOLS.index(symbol) for symbol in word.ljust(_MAX_WORD_SIZE)] for word in DIGIT_WORDS], np.int32
+)
 
 
-class Digits(NamedTuple):
+class DigitSamples(NamedTuple):
     """Samples side by side; a mask is 1 where a symbol stands, the end of a target included."""
 
     inputs: Int[np.ndarray, "N S"]
@@ -79,15 +81,15 @@ class Digits(NamedTuple):
     def texts(self) -> Iterator[tuple[str, str]]:
         """Each sample as text: ("nine eight", "98#")."""
         for row, target, length, mask in zip(self.inputs, self.targets, self.lengths, self.target_masks, strict=True):
-            yield text_of(row[:length]), text_of(target[: int(mask.sum())])
+            yield numbers_to_text(row[:length]), numbers_to_text(target[: int(mask.sum())])
 
 
-def text_of(numbers: Int[np.ndarray, " L"]) -> str:
+def numbers_to_text(numbers: Int[np.ndarray, " L"]) -> str:
     """The symbols with these numbers."""
     return "".join(SYMBOLS[number] for number in numbers)
 
 
-def draw(count: int, minimum: int, maximum: int, generator: np.random.Generator) -> Digits:
+def draw_digits(count: int, minimum: int, maximum: int, generator: np.random.Generator) -> DigitSamples:
     """Samples of `minimum` to `maximum` digits, lengths and digits uniform.
 
     Inputs are as wide as the longest of them, targets maximum + 1. `ValueError` unless 1 ≤ minimum ≤ maximum.
@@ -100,11 +102,11 @@ def draw(count: int, minimum: int, maximum: int, generator: np.random.Generator)
     sizes = np.where(inside[:, :-1], WORD_SIZES[digits], 0)
     starts = np.concatenate([np.zeros((count, 1), np.int64), sizes.cumsum(axis=1)], axis=1)
     lengths = starts[:, -1] - 1
-    inputs = _spelled(digits, starts, lengths)
+    inputs = _spell_rows(digits, starts, lengths)
     targets = np.concatenate([np.where(inside[:, :-1], digits, 0), np.zeros((count, 1), np.int64)], axis=1)
     targets[np.arange(count), amounts] = STOP
     written = np.arange(maximum + 1) <= amounts[:, None]
-    return Digits(
+    return DigitSamples(
         inputs=inputs,
         input_masks=(np.arange(inputs.shape[1]) < lengths[:, None]).astype(np.float32),
         targets=targets.astype(np.int32),
@@ -113,7 +115,7 @@ def draw(count: int, minimum: int, maximum: int, generator: np.random.Generator)
     )
 
 
-def backwards(samples: Digits) -> Digits:
+def reverse_inputs(samples: DigitSamples) -> DigitSamples:
     """The same samples, each input read from its last letter to its first; the targets stay."""
     lengths = samples.lengths[:, None]
     mirrored = lengths - 1 - np.arange(samples.inputs.shape[1])
@@ -124,17 +126,17 @@ def backwards(samples: Digits) -> Digits:
     return samples._replace(inputs=inputs, starts=starts)
 
 
-def _spelled(
+def _spell_rows(
     digits: Int[np.ndarray, "N D"], starts: Int[np.ndarray, "N T"], lengths: Int[np.ndarray, " N"]
 ) -> Int[np.ndarray, "N S"]:
     """The words' letters in their places, a space between words, zeros behind the last."""
     count, width = len(digits), int(lengths.max())
     # A short word writes spaces too far, and the next word writes over them.
-    room = np.zeros((count, width + _WIDEST), np.int32)
+    room = np.zeros((count, width + _MAX_WORD_SIZE), np.int32)
     rows = np.arange(count)[:, None]
     for place in range(digits.shape[1]):
-        columns = starts[:, place, None] + np.arange(_WIDEST)
-        room[rows, np.minimum(columns, width + _WIDEST - 1)] = _SPELLED[digits[:, place]]
+        columns = starts[:, place, None] + np.arange(_MAX_WORD_SIZE)
+        room[rows, np.minimum(columns, width + _MAX_WORD_SIZE - 1)] = _WORD_NUMBERS[digits[:, place]]
     inputs = room[:, :width]
     inputs[np.arange(width) >= lengths[:, None]] = 0
     return inputs
@@ -156,14 +158,14 @@ class Typo(NamedTuple):
     right: str
 
 
-class Fit(NamedTuple):
+class Correction(NamedTuple):
     """A word that a form may have been meant as, by one other letter at a position counted from 1."""
 
     position: int
     word: str
 
 
-class Parts(NamedTuple):
+class WordSplit(NamedTuple):
     """Words to train on, to develop on and to test on; no word is in two of them."""
 
     train: list[str]
@@ -180,21 +182,21 @@ class WordList:
         self.known: Set[str] = frozenset(self.words)
         self._gaps: Mapping[tuple[int, str], list[str]] = defaultdict(list)
         for word in self.words:
-            for gap in _gaps(word):
+            for gap in _deletions(word):
                 self._gaps[gap].append(word)
 
-    def fits(self, form: str) -> list[Fit]:
+    def corrections(self, form: str) -> list[Correction]:
         """The words that differ from a form in exactly one letter, by position, then by the alphabet."""
         return [
-            Fit(gap[0] + 1, word)
-            for gap in _gaps(form)
+            Correction(gap[0] + 1, word)
+            for gap in _deletions(form)
             if gap in self._gaps
             for word in self._gaps[gap]
             if word != form
         ]
 
 
-def read_words(path: Path, shortest: int = 3, longest: int = 16) -> WordList:
+def read_words(path: Path, min_length: int = 3, max_length: int = 16) -> WordList:
     """The words of a file, one a line, that are made of a to z and '-' and have so many letters; other lines are left.
 
     Names and abbreviations, which begin in upper case, are so left out. `DataError` for a missing file, with how to
@@ -205,13 +207,17 @@ def read_words(path: Path, shortest: int = 3, longest: int = 16) -> WordList:
             f"{path} is not there: install a list of words (Debian: apt-get install wamerican), or give a file with "
             "one word a line with --words"
         )
-    words = [word for word in _lines(path) if shortest <= len(word) <= longest and set(word) <= set(LETTERS)]
+    words = [
+        word for word in _read_text_lines(path) if min_length <= len(word) <= max_length and set(word) <= set(LETTERS)
+    ]
     if len(set(words)) < 2:
-        raise DataError(f"{path} has {len(set(words))} words of {shortest} to {longest} letters a to z: expected more")
+        raise DataError(
+            f"{path} has {len(set(words))} words of {min_length} to {max_length} letters a to z: expected more"
+        )
     return WordList(words)
 
 
-def parted(words: Sequence[str], dev: int, test: int, seed: int) -> Parts:
+def split_words(words: Sequence[str], dev: int, test: int, seed: int) -> WordSplit:
     """Words drawn by a seed: so many to develop on, so many to test on, the others to train on.
 
     `DataError` where none would be left to train on.
@@ -220,10 +226,10 @@ def parted(words: Sequence[str], dev: int, test: int, seed: int) -> Parts:
         raise DataError(f"{len(words)} words are too few for {dev} to develop on, {test} to test on, and some to train")
     order = np.random.default_rng(seed).permutation(len(words)).tolist()
     mixed = [words[at] for at in order]
-    return Parts(mixed[dev + test :], mixed[:dev], mixed[dev : dev + test])
+    return WordSplit(mixed[dev + test :], mixed[:dev], mixed[dev : dev + test])
 
 
-def typos(words: Sequence[str], each: int, known: Set[str], seed: int) -> list[Typo]:
+def make_typos(words: Sequence[str], each: int, known: Set[str], seed: int) -> list[Typo]:
     """So many typos of each word, in the order of the words, a function of the seed.
 
     The position is uniform over the word; the letter put there uniform over those of a to z that are not the right
@@ -231,10 +237,10 @@ def typos(words: Sequence[str], each: int, known: Set[str], seed: int) -> list[T
     another position is drawn. `DataError` where there is none.
     """
     generator = np.random.default_rng(seed)
-    return [_typo(word, known, generator) for word in words for _ in range(each)]
+    return [_make_typo(word, known, generator) for word in words for _ in range(each)]
 
 
-def _typo(word: str, known: Set[str], generator: np.random.Generator) -> Typo:
+def _make_typo(word: str, known: Set[str], generator: np.random.Generator) -> Typo:
     """A word with one letter wrong."""
     for place in [int(generator.integers(len(word))), *generator.permutation(len(word)).tolist()]:
         # The first draw is nearly always good; where it is not, drawing among the good ones leaves all equally likely.
@@ -248,15 +254,15 @@ def _typo(word: str, known: Set[str], generator: np.random.Generator) -> Typo:
     raise DataError(f"every form one letter away from {quote(word)} is a word of the list")
 
 
-def _gaps(word: str) -> Iterator[tuple[int, str]]:
+def _deletions(word: str) -> Iterator[tuple[int, str]]:
     """A word without each of its letters in turn."""
     return ((place, word[:place] + word[place + 1 :]) for place in range(len(word)))
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _read_text_lines(path: Path) -> Iterator[str]:
     """The lines of a file as text, without space around them."""
-    for number, line in enumerate(file_lines(path), 1):
+    for number, line in enumerate(read_lines(path), 1):
         try:
-            yield decoded(line).strip()
+            yield decode_line(line).strip()
         except RecordError as error:
             raise DataError(f"{path}, line {number}: {error}") from error

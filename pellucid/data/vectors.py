@@ -10,19 +10,19 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from pellucid.data.lines import RecordError, decoded, file_lines, is_blank, without_end
+from pellucid.data.lines import RecordError, decode_line, is_blank, read_lines, strip_newline
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.errors import DataError, parse_whole_number, quote
 
 
-class Vectors(NamedTuple):
+class PretrainedVectors(NamedTuple):
     """What a file holds of a vocabulary."""
 
     ids: list[int]
     values: Float[np.ndarray, "N E"]
 
 
-def read_vectors(path: Path, vocabulary: Vocabulary, size: int, key: str) -> Vectors:
+def read_vectors(path: Path, vocabulary: Vocabulary, size: int, key: str) -> PretrainedVectors:
     """The vectors of the symbols of a vocabulary, each from the first line that has it.
 
     A first line of two whole numbers (how many lines, how many numbers in each) is a header. Errors: `DataError` with
@@ -30,21 +30,21 @@ def read_vectors(path: Path, vocabulary: Vocabulary, size: int, key: str) -> Vec
     with the file for one that holds no vector at all.
     """
     found, vectors = dict[int, list[float]](), 0
-    for number, line in enumerate(file_lines(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         try:
-            text = without_end(decoded(line)).rstrip(" ")
+            text = strip_newline(decode_line(line)).rstrip(" ")
             if is_blank(line) or (number == 1 and _is_header(text, size, key)):
                 continue
-            symbol, numbers = _parted(text, size, key)
+            symbol, numbers = _split_vector_line(text, size, key)
             vectors += 1
             identity = vocabulary.ids.get(symbol)
             if identity is not None and identity not in found:
-                found[identity] = _numbers(numbers)
+                found[identity] = _parse_numbers(numbers)
         except RecordError as error:
             raise DataError(f"{path}, line {number}: {error}") from error
     if not vectors:
         raise DataError(f"{path} holds no vector: expected lines of a symbol and {size} numbers ({key})")
-    return Vectors(list(found), np.array(list(found.values()), np.float32).reshape(-1, size))
+    return PretrainedVectors(list(found), np.array(list(found.values()), np.float32).reshape(-1, size))
 
 
 def _is_header(text: str, size: int, key: str) -> bool:
@@ -53,21 +53,21 @@ def _is_header(text: str, size: int, key: str) -> bool:
     if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
         return False
     if numbers[1] != size:
-        raise RecordError(_mismatch(numbers[1], size, key))
+        raise RecordError(_size_error(numbers[1], size, key))
     return True
 
 
-def _parted(text: str, size: int, key: str) -> tuple[str, list[str]]:
+def _split_vector_line(text: str, size: int, key: str) -> tuple[str, list[str]]:
     """The symbol, which may hold spaces, and its numbers; `RecordError` where these are more or fewer than expected."""
     fields = text.split(" ")
     symbol, numbers = fields[:-size], fields[-size:]
     extra = [field for field in symbol[1:] if field]
     if not symbol or (extra and all(map(_is_number, extra))):
-        raise RecordError(_mismatch(len(fields) - 1, size, key))
+        raise RecordError(_size_error(len(fields) - 1, size, key))
     return " ".join(symbol), numbers
 
 
-def _mismatch(found: int, size: int, key: str) -> str:
+def _size_error(found: int, size: int, key: str) -> str:
     """The message."""
     return f"expected vectors of {size} numbers ({key}), got {found}"
 
@@ -81,7 +81,7 @@ def _is_number(field: str) -> bool:
     return True
 
 
-def _numbers(fields: list[str]) -> list[float]:
+def _parse_numbers(fields: list[str]) -> list[float]:
     """The numbers; `RecordError` for what is none, or is not finite."""
     for field in fields:
         if not _is_number(field) or not math.isfinite(float(field)):

@@ -14,18 +14,26 @@ from msgspec import Meta
 
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import KINDS, NO_PIECES, Pieces, Segmenter, Segmenters, learn_subwords, segmenters
+from pellucid.data.tokenizers import (
+    NO_SUBWORDS,
+    TOKENIZER_KINDS,
+    SubwordModels,
+    Tokenizer,
+    Tokenizers,
+    build_tokenizers,
+    train_subwords,
+)
 from pellucid.errors import DataError, RunError, abbreviate_reason, quote
 from pellucid.files import decode_json, read_bytes, write_atomic
 
 PAD, BOS, EOS, UNK = range(4)
-SPECIAL = 4
+NUM_SPECIAL = 4
 """How many ids come before the first symbol. No symbol has an id below it."""
 SPECIAL_NAMES = ("⟨pad⟩", "⟨begin⟩", "⟨end⟩", "⟨unknown⟩")
 """How the four special ids are shown to people. No text is parsed for them, and no symbol has such a name."""
-MAX_SYMBOL = 2**16
+MAX_SYMBOL_LENGTH = 2**16
 """Characters of a symbol, at most."""
-TEXTS = 1 << 13
+TEXTS_PER_BLOCK = 1 << 13
 """Texts that become code points at once: the work between blocks is nothing, and one stays in the cache."""
 
 Length = Annotated[int, Meta(ge=0, le=2**20)]
@@ -46,19 +54,19 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True):
         if reserved:
             raise ValueError(f"{min(reserved)} is the name of a special symbol, and cannot be a symbol of the data")
         longest = max(self.symbols, key=len, default="")
-        if len(longest) > MAX_SYMBOL:
+        if len(longest) > MAX_SYMBOL_LENGTH:
             raise ValueError(
-                f"the symbol {quote(longest)} has {len(longest):,} characters: a symbol has at most {MAX_SYMBOL:,}"
+                f"the symbol {quote(longest)} has {len(longest):,} characters: a symbol has at most {MAX_SYMBOL_LENGTH:,}"
             )
 
     @cached_property
     def ids(self) -> dict[str, int]:
         """The id of each symbol."""
-        return {symbol: position + SPECIAL for position, symbol in enumerate(self.symbols)}
+        return {symbol: position + NUM_SPECIAL for position, symbol in enumerate(self.symbols)}
 
     def __len__(self) -> int:
         """V, the special ids included."""
-        return SPECIAL + len(self.symbols)
+        return NUM_SPECIAL + len(self.symbols)
 
     def encode(self, symbols: Iterable[str]) -> list[int]:
         """The ids of symbols; UNK for those not held here."""
@@ -80,9 +88,9 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True):
         table[list(known)] = list(known.values())
         return table
 
-    def symbol(self, identity: int, otherwise: Sequence[str]) -> str:
+    def symbol(self, identity: int, special_names: Sequence[str]) -> str:
         """The symbol of an id; `otherwise` spells the four special ones."""
-        return self.symbols[identity - SPECIAL] if identity >= SPECIAL else otherwise[identity]
+        return self.symbols[identity - NUM_SPECIAL] if identity >= NUM_SPECIAL else special_names[identity]
 
 
 class Vocabularies(msgspec.Struct, frozen=True):
@@ -94,7 +102,7 @@ class Vocabularies(msgspec.Struct, frozen=True):
     longest_source: Length
     longest_target: Length
     format: Literal[1] = 1
-    pieces: Pieces = NO_PIECES
+    pieces: SubwordModels = NO_SUBWORDS
     """Subwords, where a side is cut into them."""
     columns: Annotated[int, Meta(ge=0)] = 0
     """How many columns the training file has; 0 where it is no TSV or CSV file."""
@@ -126,64 +134,64 @@ def load_vocabularies(path: Path, config: DataConfig) -> Vocabularies:
                 f"{path}: {name}: expected at most {config.max_length} (data.max_length of the run), got "
                 f"{getattr(vocabularies, name)}"
             )
-    cuts = segmenters(config, vocabularies.pieces)
-    for name in Segmenters._fields:
+    cuts = build_tokenizers(config, vocabularies.pieces)
+    for name in Tokenizers._fields:
         kept: Vocabulary = getattr(vocabularies, name)
-        cut: Segmenter = getattr(cuts, name)
-        foreign = next((symbol for symbol in kept.symbols if not cut.can_give(symbol)), None)
+        cut: Tokenizer = getattr(cuts, name)
+        foreign = next((symbol for symbol in kept.symbols if not cut.can_produce(symbol)), None)
         if foreign is not None:
-            kind = cut.kind if cut.kind in KINDS else f"parts between {quote(cut.kind)}"
+            kind = cut.kind if cut.kind in TOKENIZER_KINDS else f"parts between {quote(cut.kind)}"
             raise RunError(f"{path}: {name}.symbols: {quote(foreign)} is no symbol where symbols are {kind}")
     return vocabularies
 
 
 def code_points(texts: Sequence[str]) -> Iterator[UInt[np.ndarray, " N"]]:
     """The characters of all texts end to end, as numbers, a block of texts at a time."""
-    for start in range(0, len(texts), TEXTS):
-        joined = "".join(texts[start : start + TEXTS])
+    for start in range(0, len(texts), TEXTS_PER_BLOCK):
+        joined = "".join(texts[start : start + TEXTS_PER_BLOCK])
         yield np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), np.dtype("<u4"))
 
 
-def count_symbols(sequences: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
+def build_vocabulary(sequences: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
     """The vocabulary of all symbols seen at least `min_count` times: commonest first, then by code point."""
-    return _ranked(Counter(chain.from_iterable(sequences)), min_count)
+    return _rank_symbols(Counter(chain.from_iterable(sequences)), min_count)
 
 
-def learn_segmenters(examples: Sequence[Example], config: DataConfig) -> Segmenters:
+def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokenizers:
     """How texts are cut: as the configuration says, and into the subwords that the training examples teach."""
-    plain, limits = segmenters(config), (config.subword_vocab_size, config.min_count)
+    plain, limits = build_tokenizers(config), (config.subword_vocab_size, config.min_count)
     source, target = (
-        learn_subwords([cut.normalized(text) for text in texts], *limits) if cut.kind == "subwords" else None
+        train_subwords([cut.normalize(text) for text in texts], *limits) if cut.kind == "subwords" else None
         for cut, texts in (
             (plain.source, (example.source for example in examples)),
             (plain.target, (example.target for example in examples)),
         )
     )
-    return segmenters(config, Pieces(source, target))
+    return build_tokenizers(config, SubwordModels(source, target))
 
 
-def learn_vocabularies(examples: Sequence[Example], segmenters: Segmenters, min_count: int) -> Vocabularies:
+def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_count: int) -> Vocabularies:
     """Count the symbols of training examples, each column apart; no other file ever adds a symbol."""
-    source, longest_source = _counted([example.source for example in examples], segmenters.source)
-    target, longest_target = _counted([example.target for example in examples], segmenters.target)
-    features, _ = _counted([example.features for example in examples], segmenters.features)
+    source, longest_source = _count_column([example.source for example in examples], tokenizers.source)
+    target, longest_target = _count_column([example.target for example in examples], tokenizers.target)
+    features, _ = _count_column([example.features for example in examples], tokenizers.features)
     return Vocabularies(
-        source=_ranked(source, min_count),
-        target=_ranked(target, min_count),
-        features=_ranked(features, min_count),
+        source=_rank_symbols(source, min_count),
+        target=_rank_symbols(target, min_count),
+        features=_rank_symbols(features, min_count),
         longest_source=longest_source,
         longest_target=longest_target,
-        pieces=Pieces(segmenters.source.subwords, segmenters.target.subwords),
+        pieces=SubwordModels(tokenizers.source.subwords, tokenizers.target.subwords),
     )
 
 
-def without(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
+def remove_symbol(vocabulary: Vocabulary, symbol: str) -> Vocabulary:
     """The vocabulary less one symbol, if it holds that."""
     kept = [(each, count) for each, count in zip(vocabulary.symbols, vocabulary.counts, strict=True) if each != symbol]
     return Vocabulary(tuple(each for each, _ in kept), tuple(count for _, count in kept))
 
 
-def _ranked(counts: Counter[str], min_count: int) -> Vocabulary:
+def _rank_symbols(counts: Counter[str], min_count: int) -> Vocabulary:
     """Counts as a vocabulary."""
     kept = sorted((s for s, n in counts.items() if n >= min_count), key=lambda symbol: (-counts[symbol], symbol))
     try:
@@ -192,15 +200,15 @@ def _ranked(counts: Counter[str], min_count: int) -> Vocabulary:
         raise DataError(f"the training data: {abbreviate_reason(error)}") from error
 
 
-def _counted(texts: Sequence[str], segmenter: Segmenter) -> tuple[Counter[str], int]:
+def _count_column(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Counter[str], int]:
     """How often each symbol stands in a column, and the length of its longest text."""
     if not any(texts):
         return Counter(), 0
-    if segmenter.kind != "characters":
+    if tokenizer.kind != "characters":
         lengths: list[int] = []
-        return Counter(segmenter.symbols(texts, lengths)), max(lengths)
+        return Counter(tokenizer.split_all(texts, lengths)), max(lengths)
     counts: Counter[str] = Counter()
-    texts = [segmenter.normalized(text) for text in texts]
+    texts = [tokenizer.normalize(text) for text in texts]
     for points in code_points(texts):
         times = np.bincount(points)
         seen = np.flatnonzero(times)

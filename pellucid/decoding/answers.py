@@ -7,9 +7,9 @@ from itertools import repeat
 import numpy as np
 
 from pellucid.arguments import convert_argument
-from pellucid.data.copies import ids_with_copies
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters
+from pellucid.data.extended_vocabulary import extended_ids
+from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.beam_search import Found
 from pellucid.decoding.constraints import Lexicon
@@ -50,17 +50,17 @@ def shared(traces: Sequence[Trace], until: float) -> list[Trace]:
 
 
 def looked_up(
-    read: Sequence[Read], lexicon: Lexicon | None, segmenters: Segmenters, vocabulary: Vocabulary, asked: Asked
+    read: Sequence[Read], lexicon: Lexicon | None, tokenizers: Tokenizers, vocabulary: Vocabulary, asked: Asked
 ) -> dict[int, list[Trace]]:
     """The lexicon's answers to the sources it has, at most `asked.best` each, of those that the constraints allow."""
     known: dict[int, list[Trace]] = {}
     for row, each in enumerate(read if lexicon else ()):
-        texts = lexicon.targets.get(segmenters.source.normalized(each.text), ()) if lexicon and each.source else ()
-        symbols = [(text, segmenters.target.split(text)) for text in texts]
+        texts = lexicon.targets.get(tokenizers.source.normalize(each.text), ()) if lexicon and each.source else ()
+        symbols = [(text, tokenizers.target.split(text)) for text in texts]
         allowed = [
             pair
             for pair in symbols
-            if asked.constraints.allow(row, ids_with_copies(pair[1], vocabulary, (each.source, each.features)))
+            if asked.constraints.allow(row, extended_ids(pair[1], vocabulary, (each.source, each.features)))
         ]
         if allowed:
             known[row] = [known_trace(each, *pair, rank) for rank, pair in enumerate(allowed[: asked.best], 1)]

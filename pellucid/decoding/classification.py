@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from pellucid.arguments import convert_argument
-from pellucid.data.examples import Example, pair_fault
-from pellucid.data.vocabulary import SPECIAL
+from pellucid.data.examples import Example, pair_error
+from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.decoding.answers import found_of
 from pellucid.decoding.beam_search import Found
 from pellucid.decoding.constraints import FREE
@@ -28,7 +28,7 @@ from pellucid.decoding.streaming import Part
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ConfigError, DataError, quote
 from pellucid.model.reader import Reader
-from pellucid.tasks.task_settings import settings_of
+from pellucid.tasks.task_settings import get_task_settings
 
 
 class Likely(NamedTuple):
@@ -81,10 +81,10 @@ class ClassificationPredictor(Predictor):
         """
         given = part.examples
         for number, example in enumerate(given, start=part.first + 1):
-            fault = pair_fault(example.source, example.target, self.segmenters, self.config.data)
-            if fault or not self.segmenters.source.split(example.source):
+            fault = pair_error(example.source, example.target, self.tokenizers, self.config.data)
+            if fault or not self.tokenizers.source.split(example.source):
                 raise DataError(f"pair {number}: {fault or 'the source is empty'}")
-        symbols = [self.segmenters.target.split(example.target) for example in given]
+        symbols = [self.tokenizers.target.split(example.target) for example in given]
 
         def score(work: Work) -> list[list[Found]]:
             """One batch."""
@@ -94,7 +94,7 @@ class ClassificationPredictor(Predictor):
 
         traces = self._lists(part, Asked(1, 1, FREE), score)
         scored = zip(traces, given, symbols, strict=True)
-        known = {*self.vocabularies.target.symbols, self.segmenters.target.unscored}
+        known = {*self.vocabularies.target.symbols, self.tokenizers.target.ignored_tag}
         return [_as_given(own, example.target, each, known) for (own,), example, each in scored]
 
     def distributions(self, examples: Iterable[Example]) -> list[Float[np.ndarray, "T W"]]:
@@ -124,7 +124,7 @@ class ClassificationPredictor(Predictor):
             reader = cast(Reader, network)
             made = reader.answer(reader.encoder(source, work.lengths))
             logits = made.logits if order is None else made.logits[:, :, order]
-            logits[:, :, :SPECIAL] = -torch.inf
+            logits[:, :, :NUM_SPECIAL] = -torch.inf
             found.append(logits.log_softmax(dim=-1))
             weights.append(made.weights)
             looks += [] if made.looks is None or made.looks.shape[1] == 1 else [made.looks]
@@ -145,7 +145,7 @@ class ClassificationPredictor(Predictor):
     def _answered(self, work: Work, best: int) -> list[list[Found]]:
         """One batch: the likeliest tags, or the `best` likeliest classes or positions."""
         likely = self.likely(work)
-        top = torch.from_numpy(likely.values).topk(min(max(best, CANDIDATES), likely.values.shape[2] - SPECIAL))
+        top = torch.from_numpy(likely.values).topk(min(max(best, CANDIDATES), likely.values.shape[2] - NUM_SPECIAL))
         ids, values, answered = array(top.indices), array(top.values), list[list[Found]]()
         if best > 1 and likely.values.shape[1] > 1:
             raise self._single("one output; its traces hold each answer's rivals")
@@ -163,7 +163,7 @@ class ClassificationPredictor(Predictor):
     @property
     def _per_position(self) -> bool:
         """Whether each source position has its own answer."""
-        return settings_of(self.config.task).per_position
+        return get_task_settings(self.config.task).per_position
 
     def _steps(self, work: Work, likely: Likely) -> list[int]:
         """How many answers each source of a batch has."""
@@ -172,7 +172,7 @@ class ClassificationPredictor(Predictor):
 
     def _given(self, likely: Likely, at: int, symbols: Sequence[str], positions: int) -> Found:
         """Given answers as though they had been found."""
-        steps, unscored = len(symbols), self.segmenters.target.unscored
+        steps, unscored = len(symbols), self.tokenizers.target.ignored_tag
         ids, values = np.array(self.vocabularies.target.encode(symbols)), likely.values[at, : len(symbols)]
         own = values[np.arange(steps), ids]
         if unscored:

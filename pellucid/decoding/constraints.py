@@ -14,7 +14,7 @@ from pellucid.arguments import CheckedFields, convert_argument
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import read_examples
 from pellucid.data.readers import BadLine
-from pellucid.data.tokenizers import segmenters
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import EOS
 
 
@@ -51,10 +51,10 @@ def load_lexicon(path: str | Path, config: DataConfig) -> Lexicon:
     own = msgspec.structs.replace(
         config, format="auto", header=False, source_column="1", target_column="2", features_column=""
     )
-    reading, source = read_examples(file, own), segmenters(config).source
+    reading, source = read_examples(file, own), build_tokenizers(config).source
     targets: dict[str, dict[str, None]] = {}
     for example in reading.examples:
-        targets.setdefault(source.normalized(example.source), {})[example.target] = None
+        targets.setdefault(source.normalize(example.source), {})[example.target] = None
     return Lexicon({source: tuple(each) for source, each in targets.items()}, tuple(reading.bad))
 
 

@@ -17,9 +17,9 @@ from pellucid.decoding.outputs import Limits, spans_of
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import Work
 from pellucid.decoding.transducer import Transducer
+from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.model.network import Network, tagged
-from pellucid.wording import abbreviated
 
 CUTS = (
     *("source_symbols", "target_symbols", "features_symbols"),
@@ -39,7 +39,7 @@ class Ensemble(Transducer):
         """Refuse fields of another type, and an ensemble of no models; `pellucid.load` makes one of runs."""
         super().__post_init__()
         if not issubclass(type(self.members), Members) or not self.members.networks:
-            shown = abbreviated(self.members) if self.members is not NO_MEMBERS else "none"
+            shown = describe_value(self.members) if self.members is not NO_MEMBERS else "none"
             raise ArgumentError(f"members: expected one model at least, got {shown}")
 
     def joined(self, members: Sequence[Alone]) -> Together:

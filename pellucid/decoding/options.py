@@ -9,12 +9,12 @@ import numpy as np
 from msgspec import Meta
 
 from pellucid.arguments import CheckedFields
-from pellucid.data.copies import ids_with_copies
-from pellucid.data.tokenizers import Segmenter
+from pellucid.data.extended_vocabulary import extended_ids
+from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.constraints import Constraints, Lexicon
 from pellucid.decoding.streaming import Prefix
-from pellucid.errors import LONGEST_WORD, InputError, nearest, quote
+from pellucid.errors import MAX_WORD_LENGTH, InputError, quote, suggest
 
 AttentionWeight = Annotated[float, Meta(ge=0.0)]
 """Weight of a source position before the weights of a step are scaled to a sum of 1."""
@@ -75,7 +75,7 @@ def prefixes_of(options: Options, sources: int, prefixes: Sequence[Prefix] | Non
 def constraints_of(
     options: Options,
     prefixes: Sequence[Prefix],
-    segmenter: Segmenter,
+    tokenizer: Tokenizer,
     vocabulary: Vocabulary,
     sources: Sources | None = None,
     first: int | None = None,
@@ -89,7 +89,7 @@ def constraints_of(
     more = "; what the model can only copy can stand in a prefix alone" if sources is not None else ""
     forbidden = _ids(options.forbidden, vocabulary, "forbidden", more)
     required = list(dict.fromkeys(_ids(options.required, vocabulary, "required", more)))
-    symbols = [tuple(segmenter.split(each) if isinstance(each, str) else each) for each in prefixes]
+    symbols = [tuple(tokenizer.split(each) if isinstance(each, str) else each) for each in prefixes]
     names = ["prefix" if first is None else f"prefix of source {first + at}" for at in range(1, len(symbols) + 1)]
     where = dict(zip(reversed(symbols), reversed(names), strict=True))  # an error names the first source of a prefix
     if sources is None:
@@ -113,7 +113,7 @@ def _copied(
     source, features = read
     if len(source) > features:
         _ids([each for each in symbols if each not in source[features:]], vocabulary, what)
-    return tuple(ids_with_copies(symbols, vocabulary, read)) if len(source) > features else ()
+    return tuple(extended_ids(symbols, vocabulary, read)) if len(source) > features else ()
 
 
 def _ids(symbols: Iterable[str], vocabulary: Vocabulary, what: str, more: str = "") -> list[int]:
@@ -129,11 +129,11 @@ def _ids(symbols: Iterable[str], vocabulary: Vocabulary, what: str, more: str = 
 
 def _near(symbol: str, known: Sequence[str]) -> str:
     """A hint: the symbols that look alike, those of the same letter, or some of those that there are."""
-    bare = _bare(symbol) if len(symbol) <= LONGEST_WORD else ""
+    bare = _bare(symbol) if len(symbol) <= MAX_WORD_LENGTH else ""
     alike = [each for each in known if bare and _bare(each) == bare]
     if alike:
         return f"; did you mean {' or '.join(map(quote, alike[:LISTED]))}?"
-    hint = nearest(symbol, known) if len(symbol) > 1 else ""
+    hint = suggest(symbol, known) if len(symbol) > 1 else ""
     more = f", … ({len(known):,} symbols)" if len(known) > LISTED else ""
     return hint or f"; it writes {', '.join(map(quote, known[:LISTED]))}{more}"
 

@@ -22,10 +22,10 @@ from torch import Tensor
 
 from pellucid.arguments import convert_argument
 from pellucid.config.settings import Config, SearchConfig, Width
-from pellucid.config.toml import checked, flattened
-from pellucid.config.validation import refuse_idle
+from pellucid.config.toml import flatten_config, validate_config
+from pellucid.config.validation import reject_unused
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters, segmenters
+from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, Vocabularies
 from pellucid.decoding.answers import examples_of, looked_up, nothing, shared
 from pellucid.decoding.beam_search import Found, finite_outputs
@@ -49,7 +49,7 @@ from pellucid.errors import ConfigError, quote
 from pellucid.kernels.dispatch import inference_kernels
 from pellucid.model.device import check_process
 from pellucid.model.network import Network
-from pellucid.tasks.task_settings import settings_of
+from pellucid.tasks.task_settings import get_task_settings
 
 Prefixes = Iterable[Prefix] | None
 """What each output begins with, a text or its symbols; None where the options say it."""
@@ -82,9 +82,9 @@ class Predictor(ABC):
             convert_argument(name, getattr(self, name), kind)
 
     @cached_property
-    def segmenters(self) -> Segmenters:
+    def tokenizers(self) -> Tokenizers:
         """How each column's text is cut into symbols."""
-        return segmenters(self.config.data, self.vocabularies.pieces)
+        return build_tokenizers(self.config.data, self.vocabularies.pieces)
 
     @property
     def networks(self) -> tuple[Network, ...]:
@@ -94,7 +94,7 @@ class Predictor(ABC):
     @property
     def autoregressive(self) -> bool:
         """Whether outputs are written symbol by symbol."""
-        return settings_of(self.config.task).autoregressive
+        return get_task_settings(self.config.task).autoregressive
 
     @property
     def is_ensemble(self) -> bool:
@@ -142,8 +142,11 @@ class Predictor(ABC):
     def with_search(self: Own, search: SearchConfig) -> Own:
         """The same, searching by other settings. `ConfigError` for what contradicts itself, and for changes in vain."""
         search = convert_argument("search", search, SearchConfig)
-        config, before = checked(msgspec.structs.replace(self.config, search=search)), flattened(self.config)
-        refuse_idle(config, {key for key, value in flattened(config).items() if value != before[key]})
+        config, before = (
+            validate_config(msgspec.structs.replace(self.config, search=search)),
+            flatten_config(self.config),
+        )
+        reject_unused(config, {key for key, value in flatten_config(config).items() if value != before[key]})
         greatest_length(config.search, self.vocabularies)
         return replace(self, config=config)
 
@@ -291,9 +294,9 @@ class Predictor(ABC):
     def _lists(self, part: Part, asked: Asked, decode: Callable[[Work], list[list[Found]]]) -> list[list[Trace]]:
         """Decode examples batch by batch, but for those without symbols, and those that the lexicon answers."""
         numbered = enumerate(part.examples, start=part.first + 1)
-        read = [read_example(example, number, self.segmenters, self.config.data) for number, example in numbered]
-        read, sources = ids_of(part.examples, read, self.vocabularies, self.segmenters, self.config)
-        traces = looked_up(read, self.options.lexicon, self.segmenters, self.vocabularies.target, asked)
+        read = [read_example(example, number, self.tokenizers, self.config.data) for number, example in numbered]
+        read, sources = ids_of(part.examples, read, self.vocabularies, self.tokenizers, self.config)
+        traces = looked_up(read, self.options.lexicon, self.tokenizers, self.vocabularies.target, asked)
         shortest_first = np.argsort(sources.lengths, kind="stable").tolist()
         order = [row for row in shortest_first if read[row].source and row not in traces]
         device, size = next(self.network.parameters()).device, self.config.search.batch_size
@@ -301,7 +304,7 @@ class Predictor(ABC):
         with torch.inference_mode(), self.evaluating(), inference_kernels(len(order) * asked.width, device.type):
             for own_rows in batched(order, sources.lengths, asked, size):
                 rows = np.array(own_rows)
-                source, lengths = sources.padded(rows)
+                source, lengths = sources.pad(rows)
                 own = [read[row] for row in rows.tolist()]
                 spans = spans_for(own, self.config.search, self.max_length, asked.constraints.take(rows))
                 positions = torch.tensor([len(each.source) for each in own], device=device)
@@ -342,7 +345,7 @@ class Predictor(ABC):
             features=read.features,
             unknown=read.unknown,
             target=symbols,
-            output=self.segmenters.target.join(symbols[:-1] if ended else symbols),
+            output=self.tokenizers.target.join(symbols[:-1] if ended else symbols),
             finished=ended or not self.autoregressive or not read.source,
             log_probabilities=decoded.log_probabilities,
             attention=decoded.weights,

@@ -14,11 +14,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.config.settings import Config, DataConfig, SearchConfig
-from pellucid.data.answering import encoding_of_pairs
-from pellucid.data.batches import Ragged, encode_sources, ragged
-from pellucid.data.copies import read_symbols, sources_with_copies
+from pellucid.data.batches import Ragged, encode_sources, to_ragged
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters
+from pellucid.data.extended_vocabulary import extend_sources, input_symbols
+from pellucid.data.target_encoding import pair_encoder
+from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import EOS, UNK, Vocabularies
 from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.outputs import Spans
@@ -51,32 +51,32 @@ class Work(NamedTuple):
 
 
 def targets_of(
-    given: Sequence[Example], symbols: Sequence[Sequence[str]], known: Vocabularies, cut: Segmenters, config: Config
+    given: Sequence[Example], symbols: Sequence[Sequence[str]], known: Vocabularies, cut: Tokenizers, config: Config
 ) -> Ragged:
     """Given targets in ids, the end last; with copying, what the vocabulary lacks by its place in the source."""
     if config.decoder.pointer_generator:
-        return encoding_of_pairs(config)(given, cut, known).target
-    return ragged([[*known.target.encode(each), EOS] for each in symbols])
+        return pair_encoder(config)(given, cut, known).target
+    return to_ragged([[*known.target.encode(each), EOS] for each in symbols])
 
 
-def sources_of(given: Sequence[Example], known: Vocabularies, cut: Segmenters, config: Config) -> tuple[Ragged, Ragged]:
+def sources_of(given: Sequence[Example], known: Vocabularies, cut: Tokenizers, config: Config) -> tuple[Ragged, Ragged]:
     """Ids of sources, and as the encoder reads them: with copying, unknown symbols say what they are as targets."""
     plain = encode_sources(given, cut, known)
     if not config.decoder.pointer_generator:
         return plain, plain
-    return plain, sources_with_copies(plain, given, cut, known, config.encoder.features == "sum")
+    return plain, extend_sources(plain, given, cut, known, config.encoder.features == "sum")
 
 
-def copied_from(given: Sequence[Example], cut: Segmenters, config: Config) -> list[tuple[Sequence[str], int]] | None:
+def copied_from(given: Sequence[Example], cut: Tokenizers, config: Config) -> list[tuple[Sequence[str], int]] | None:
     """What a model that copies reads of each source, and how much of it, from the first, are features."""
     if not config.decoder.pointer_generator:
         return None
-    read = [read_symbols(each, cut) for each in given]
+    read = [input_symbols(each, cut) for each in given]
     return [(symbols[features:], 0) for symbols, features in read] if config.encoder.features == "sum" else list(read)
 
 
 def ids_of(
-    given: Sequence[Example], read: Sequence[Read], known: Vocabularies, cut: Segmenters, config: Config
+    given: Sequence[Example], read: Sequence[Read], known: Vocabularies, cut: Tokenizers, config: Config
 ) -> tuple[list[Read], Ragged]:
     """What was read, with the positions of symbols never seen, and the ids that the encoder reads."""
     plain, sources = sources_of(given, known, cut, config)
@@ -121,16 +121,16 @@ def batched(rows: Sequence[int], lengths: Int[np.ndarray, " N"], asked: Asked, s
         start += len(batch)
 
 
-def read_example(example: Example, number: int, segmenters: Segmenters, config: DataConfig) -> Read:
+def read_example(example: Example, number: int, tokenizers: Tokenizers, config: DataConfig) -> Read:
     """The symbols of one example; `DataError` for a source that is too long, and for features nobody reads."""
-    source, limit = segmenters.source.split(example.source), config.max_length
+    source, limit = tokenizers.source.split(example.source), config.max_length
     if len(source) > limit:
         raise DataError(f"source {number} has {len(source)} symbols; data.max_length is {limit}")
     if example.features and not config.features_column:
         raise DataError(f"source {number} has features, but the model was trained without (data.features_column)")
     if not source:
         return Read(example.source, (), 0)
-    features = segmenters.features.split(example.features) if example.features else []
+    features = tokenizers.features.split(example.features) if example.features else []
     symbols = tuple(map(sys.intern, [*features, *source]))  # each of them once in memory, however often it is read
     return Read(example.source, symbols, len(features))
 

@@ -33,9 +33,9 @@ from pellucid.decoding.trace_schema import (
     list_array,
     restore_log_probabilities,
 )
+from pellucid.error_messages import choice_message
 from pellucid.errors import DataError, quote
-from pellucid.tasks.task_settings import is_task, settings_of, task_names
-from pellucid.wording import expected_choice
+from pellucid.tasks.task_settings import get_task_settings, is_task, task_names
 
 
 class TraceDisplay(NamedTuple):
@@ -139,12 +139,12 @@ class Trace:
     @property
     def autoregressive(self) -> bool:
         """Whether the output was written symbol by symbol."""
-        return settings_of(self.task).autoregressive
+        return get_task_settings(self.task).autoregressive
 
     @property
     def per_position(self) -> bool:
         """Whether each source position has its own output symbol, and attention is an identity."""
-        return settings_of(self.task).per_position
+        return get_task_settings(self.task).per_position
 
     @property
     def score(self) -> float:
@@ -218,7 +218,7 @@ class Trace:
         T, S = len(record.target), len(record.source)
         _check(record)
         likely = decode_field(record, "log_probabilities", (T,))
-        own_places = settings_of(record.task).per_position
+        own_places = get_task_settings(record.task).per_position
         symbols, values = _candidates(record)
         return cls(
             text=record.text,
@@ -293,7 +293,7 @@ def _check(record: TraceRecord) -> None:
     if record.version != VERSION:
         raise DataError(f"the trace has version {quote(record.version)} of the schema; expected version {VERSION}")
     if not is_task(record.task):
-        raise DataError(f"task: {expected_choice(task_names(), record.task)}")
+        raise DataError(f"task: {choice_message(task_names(), record.task)}")
     steps, positions = len(record.target), len(record.source)
     if not 0 <= record.features <= positions:
         raise DataError(f"features: expected 0 to {positions}, the length of source, got {quote(record.features)}")

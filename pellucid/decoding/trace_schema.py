@@ -16,8 +16,8 @@ from jaxtyping import Float
 
 from pellucid.arguments import convert_argument
 from pellucid.config.settings import DEFAULT_TASK, Task
+from pellucid.error_messages import describe_value, escape_json
 from pellucid.errors import DataError, abbreviate_reason
-from pellucid.wording import abbreviated, escape_json
 
 VERSION = 1
 """Of the schema. A reader refuses every other version."""
@@ -253,7 +253,7 @@ def _check_plain(name: str, value: object) -> None:
         for inner in value.__struct_fields__:
             _check_plain(f"{name}.{inner}", getattr(value, inner))
     elif type(value) not in SCALARS and not isinstance(value, str | int | float):
-        raise _no_trace(f"{name}: expected a value that JSON has, got {abbreviated(value)}")
+        raise _no_trace(f"{name}: expected a value that JSON has, got {describe_value(value)}")
 
 
 def encode_json(value: object) -> bytes:

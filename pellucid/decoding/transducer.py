@@ -87,19 +87,19 @@ class Transducer(Predictor):
         """The targets of examples as though they had been decoded."""
         given = part.examples
         for number, example in enumerate(given, start=part.first + 1):
-            if not self.segmenters.source.split(example.source):
+            if not self.tokenizers.source.split(example.source):
                 raise DataError(f"source {number} is empty: there is nothing to score its target by")
-        symbols = [self.segmenters.target.split(example.target) for example in given]
+        symbols = [self.tokenizers.target.split(example.target) for example in given]
         longest = max(self.max_length, self.config.data.max_length)
         for number, each in enumerate(symbols, start=part.first + 1):
             if len(each) > longest:
                 raise DataError(f"target {number} has {len(each)} symbols; at most {longest} can be scored")
         known, copying = self.vocabularies, self.config.decoder.pointer_generator
-        targets = targets_of(given, symbols, known, self.segmenters, self.config)
+        targets = targets_of(given, symbols, known, self.tokenizers, self.config)
 
         def score(work: Work) -> list[list[Found]]:
             """One batch."""
-            target, steps = targets.padded(work.rows)
+            target, steps = targets.pad(work.rows)
             device = work.lengths.device
             outputs = force(self.begin(work), work.positions, target.to(device), steps.to(device))
             return [[found_of(each)] for each in outputs]
@@ -113,10 +113,10 @@ class Transducer(Predictor):
 
     def _constraints(self, part: Part) -> Constraints:
         """The options in ids."""
-        read = copied_from(part.examples, self.segmenters, self.config)
+        read = copied_from(part.examples, self.tokenizers, self.config)
         texts = prefixes_of(self.options, len(part.examples), part.prefixes)
         first, longest = None if part.prefixes is None else part.first, self.max_length
-        constraints = constraints_of(self.options, texts, self.segmenters.target, self.vocabularies.target, read, first)
+        constraints = constraints_of(self.options, texts, self.tokenizers.target, self.vocabularies.target, read, first)
         for row in range(0 if part.prefixes is None else len(part.examples)):
             if constraints.least(row) > longest:
                 raise InputError(

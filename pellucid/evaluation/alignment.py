@@ -18,16 +18,16 @@ from pellucid.config.settings import Seed
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.metrics import bootstrap_sums
 
-POWER = 6
+COVERAGE_EXPONENT = 6
 """Of the coverage deviation penalty."""
-WIDTH = 0.2
+DIAGONAL_WIDTH = 0.2
 """Of the diagonal."""
-TENTHS = 10
+MAP_SIZE = 10
 Weights = Annotated[Float[np.ndarray, "T S"], PROBABILITY]
 """Attention of one trace: weights from 0 to 1, a row a step."""
 
 
-class Spans(NamedTuple):
+class AlignmentSpans(NamedTuple):
     """The source positions first … stop − 1 that each written symbol comes from, where that is known."""
 
     first: Int[np.ndarray, "B T"]
@@ -35,7 +35,7 @@ class Spans(NamedTuple):
     known: Bool[np.ndarray, "B T"]
 
 
-class Agreement(NamedTuple):
+class AlignmentAgreement(NamedTuple):
     """Attention against the spans, over all symbols whose span is known; both are shares of 1."""
 
     error: float
@@ -46,7 +46,9 @@ class Agreement(NamedTuple):
 
 
 @check_arguments
-def agreement(weights: Annotated[Float[np.ndarray, "B T S"], PROBABILITY], spans: Spans) -> Agreement:
+def alignment_agreement(
+    weights: Annotated[Float[np.ndarray, "B T S"], PROBABILITY], spans: AlignmentSpans
+) -> AlignmentAgreement:
     """Compare each symbol's weights with its span.
 
     Raises:
@@ -61,11 +63,11 @@ def agreement(weights: Annotated[Float[np.ndarray, "B T S"], PROBABILITY], spans
     sums = np.concatenate([np.zeros((*weights.shape[:2], 1)), weights.cumsum(axis=2, dtype=np.float64)], axis=2)
     first, stop = (np.clip(ends, 0, weights.shape[2])[:, :, None] for ends in (spans.first, spans.stop))
     mass = (np.take_along_axis(sums, stop, 2) - np.take_along_axis(sums, first, 2))[:, :, 0]
-    return Agreement(float(outside[spans.known].mean()), float(mass[spans.known].mean()))
+    return AlignmentAgreement(float(outside[spans.known].mean()), float(mass[spans.known].mean()))
 
 
 @check_arguments
-def looking(weights: Weights) -> Float[np.ndarray, "t S"]:
+def attending_rows(weights: Weights) -> Float[np.ndarray, "t S"]:
     """The rows that look somewhere, in double precision."""
     rows: Float[np.ndarray, "t S"] = weights[weights.sum(axis=1) > 0].astype(np.float64)
     return rows
@@ -73,7 +75,7 @@ def looking(weights: Weights) -> Float[np.ndarray, "t S"]:
 
 def _needed_rows(weights: Float[np.ndarray, "T S"]) -> Float[np.ndarray, "t S"]:
     """The rows that look somewhere, of which a statistic needs one; `ArgumentError` where there is none."""
-    rows = looking(weights)
+    rows = attending_rows(weights)
     if not len(rows):
         raise argument_error("weights", "at least one row that looks somewhere", weights)
     return rows
@@ -96,7 +98,7 @@ def coverage_deviation(weights: Weights) -> float:
     formula of Rikters & Fishel 2017 has a square in its place.
     """
     missing = np.abs(1 - _needed_rows(weights).sum(axis=0))
-    return float(-np.log1p(missing**POWER).mean())
+    return float(-np.log1p(missing**COVERAGE_EXPONENT).mean())
 
 
 @check_arguments
@@ -122,7 +124,7 @@ def absentmindedness_in(weights: Weights) -> float:
 
 
 @check_arguments
-def confidence(weights: Weights) -> float:
+def attention_confidence(weights: Weights) -> float:
     """exp(−0.05 (CDP + AP_out + AP_in)²): 1 where each output symbol looks at one position of its own.
 
     Source: as `coverage_deviation`, without the tool's penalty for outputs that spell like their source.
@@ -141,7 +143,7 @@ def _check_attention(name: str, trace: Trace) -> None:
 
 
 @check_arguments
-def jumps(trace: Trace) -> Int[np.ndarray, " t"]:
+def attention_jumps(trace: Trace) -> Int[np.ndarray, " t"]:
     """Distortion: from each symbol to the next, how far the greatest weight moves; the end is not counted.
 
     The first of equal weights counts. Brown et al. 1993, section 4.3, have distortions of hard alignments.
@@ -155,14 +157,14 @@ def jumps(trace: Trace) -> Int[np.ndarray, " t"]:
 
 def _jumps(trace: Trace) -> Int[np.ndarray, " t"]:
     """The same of a trace that is checked."""
-    rows = looking(trace.attention[: len(trace.target) - 1] if trace.finished else trace.attention)
+    rows = attending_rows(trace.attention[: len(trace.target) - 1] if trace.finished else trace.attention)
     moves: Int[np.ndarray, " t"] = np.diff(rows.argmax(axis=1)) if len(rows) else np.zeros(0, np.int64)
     return moves
 
 
 @check_arguments
-def distortion(traces: Sequence[Trace]) -> dict[int, int]:
-    """How often each jump came, from the farthest back to the farthest forward; `ArgumentError` as for `jumps`."""
+def count_jumps(traces: Sequence[Trace]) -> dict[int, int]:
+    """How often each jump came, from the farthest back to the farthest forward; `ArgumentError` as for `attention_jumps`."""
     _check_each(traces)
     counted = Counter(int(jump) for trace in traces for jump in _jumps(trace))
     return dict(sorted(counted.items()))
@@ -178,7 +180,7 @@ def diagonality(weights: Weights) -> float:
     rows = _needed_rows(weights)
     steps, positions = rows.shape
     across = (np.arange(positions) + 0.5) / positions - (np.arange(steps)[:, None] + 0.5) / steps
-    return float((rows * np.exp(-(across**2) / (2 * WIDTH**2))).sum(axis=1).mean())
+    return float((rows * np.exp(-(across**2) / (2 * DIAGONAL_WIDTH**2))).sum(axis=1).mean())
 
 
 def _check_each(traces: Sequence[Trace]) -> None:
@@ -188,7 +190,7 @@ def _check_each(traces: Sequence[Trace]) -> None:
 
 
 @check_arguments
-def mean_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | None:
+def mean_attention_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | None:
     """Mean weights over tenths of the output (rows) by tenths of the source (columns); None where nothing looks.
 
     A step (a position) stands for its T-th (S-th) part of the whole. A tenth's row is the mean of the steps in it, by
@@ -200,21 +202,23 @@ def mean_map(traces: Sequence[Trace]) -> Float[np.ndarray, "10 10"] | None:
     _check_each(traces)
     found = []
     for trace in traces:
-        rows = looking(trace.attention)
+        rows = attending_rows(trace.attention)
         if rows.size:
-            found.append(TENTHS * _overlap(len(rows)).T @ rows @ (_overlap(rows.shape[1]) * rows.shape[1]))
+            found.append(
+                MAP_SIZE * _tenth_overlaps(len(rows)).T @ rows @ (_tenth_overlaps(rows.shape[1]) * rows.shape[1])
+            )
     return np.mean(found, axis=0) if found else None
 
 
-def _overlap(parts: int) -> Float[np.ndarray, "parts 10"]:
+def _tenth_overlaps(parts: int) -> Float[np.ndarray, "parts 10"]:
     """How much of the whole each of its parts has in common with each tenth."""
-    low, first = np.arange(parts)[:, None] / parts, np.arange(TENTHS) / TENTHS
-    shared = np.minimum(low + 1 / parts, first + 1 / TENTHS) - np.maximum(low, first)
+    low, first = np.arange(parts)[:, None] / parts, np.arange(MAP_SIZE) / MAP_SIZE
+    shared = np.minimum(low + 1 / parts, first + 1 / MAP_SIZE) - np.maximum(low, first)
     overlap: Float[np.ndarray, "parts 10"] = np.clip(shared, 0, None)
     return overlap
 
 
-class Statistic(NamedTuple):
+class AttentionStatistic(NamedTuple):
     """One number about the attention of a corpus, with its 95 % interval."""
 
     name: str
@@ -226,10 +230,10 @@ class Statistic(NamedTuple):
 
 
 Place = Annotated[int, Meta(ge=0, le=2**31)]
-Gold = Sequence[tuple[Place, Place]]
+GoldSpans = Sequence[tuple[Place, Place]]
 """Of each step the positions [first, stop) that its symbol comes from; (0, 0) where that is not known."""
 
-TOLD = (
+STATISTICS = (
     ("entropy", "bits", "Mean over steps of −Σ α log₂ α (Shannon 1948)."),
     ("relative entropy", "share", "Mean over steps of the entropy over log₂ S; sources of one position are left out."),
     (
@@ -261,8 +265,8 @@ TOLD = (
 
 
 @check_arguments
-def counted(trace: Trace, gold: Gold | None = None) -> Float[np.ndarray, "9 2"]:
-    """One trace's part of each statistic of `TOLD`: what is summed, and over how many; 0 over 0 where it has none.
+def trace_statistics(trace: Trace, gold: GoldSpans | None = None) -> Float[np.ndarray, "9 2"]:
+    """One trace's part of each statistic of `STATISTICS`: what is summed, and over how many; 0 over 0 where it has none.
 
     Raises:
         ArgumentError: This is no trace, its attention is none of its steps and source positions, or a gold span does
@@ -273,7 +277,7 @@ def counted(trace: Trace, gold: Gold | None = None) -> Float[np.ndarray, "9 2"]:
     return _counted(trace, gold)
 
 
-def _check_gold(name: str, trace: Trace, gold: Gold | None) -> None:
+def _check_gold(name: str, trace: Trace, gold: GoldSpans | None) -> None:
     """Raise an `ArgumentError` where the positions that symbols come from are none of the source."""
     for step, (first, stop) in enumerate(gold or ()):
         if not first <= stop <= len(trace.source):
@@ -281,12 +285,12 @@ def _check_gold(name: str, trace: Trace, gold: Gold | None) -> None:
             raise argument_error(f"{name}[{step}]", expected, (first, stop))
 
 
-def _counted(trace: Trace, gold: Gold | None) -> Float[np.ndarray, "9 2"]:
+def _counted(trace: Trace, gold: GoldSpans | None) -> Float[np.ndarray, "9 2"]:
     """The same of a trace that is checked."""
     weights = trace.attention
-    entropies, moves = row_entropy(looking(weights)), _jumps(trace)
+    entropies, moves = row_entropy(attending_rows(weights)), _jumps(trace)
     if not entropies.size:
-        return np.zeros((len(TOLD), 2))
+        return np.zeros((len(STATISTICS), 2))
     relative = (entropies.sum() / np.log2(weights.shape[1]), len(entropies)) if weights.shape[1] > 1 else (0.0, 0)
     return np.array(
         [
@@ -294,25 +298,27 @@ def _counted(trace: Trace, gold: Gold | None) -> Float[np.ndarray, "9 2"]:
             relative,
             *(
                 (each(weights), 1)
-                for each in (coverage_deviation, absentmindedness_out, absentmindedness_in, confidence)
+                for each in (coverage_deviation, absentmindedness_out, absentmindedness_in, attention_confidence)
             ),
             ((moves >= 0).sum(), len(moves)),
             (diagonality(weights), 1),
-            _missed(weights, gold or ()),
+            _alignment_errors(weights, gold or ()),
         ],
         dtype=np.float64,
     )
 
 
-def _missed(weights: Float[np.ndarray, "T S"], gold: Gold) -> tuple[int, int]:
+def _alignment_errors(weights: Float[np.ndarray, "T S"], gold: GoldSpans) -> tuple[int, int]:
     """Steps that look outside where they should, and steps for which that is known."""
     known = [t for t, (first, stop) in enumerate(gold[: len(weights)]) if stop > first]
     return sum(not gold[t][0] <= int(weights[t].argmax()) < gold[t][1] for t in known), len(known)
 
 
 @check_arguments
-def summary(traces: Sequence[Trace], gold: Sequence[Gold | None] | None = None, seed: Seed = 1) -> list[Statistic]:
-    """Each statistic of `TOLD` that the traces have, with the interval of 1,000 bootstrap resamples of the traces.
+def summarize_attention(
+    traces: Sequence[Trace], gold: Sequence[GoldSpans | None] | None = None, seed: Seed = 1
+) -> list[AttentionStatistic]:
+    """Each statistic of `STATISTICS` that the traces have, with the interval of 1,000 bootstrap resamples of the traces.
 
     A ratio of sums is resampled as one (Bisani & Ney 2004). The result depends on the order of the traces and the seed.
 
@@ -325,22 +331,22 @@ def summary(traces: Sequence[Trace], gold: Sequence[Gold | None] | None = None, 
         ArgumentError: One is no trace, its attention is none of its steps and source positions, there are not as many
             gold alignments as traces, or one does not lie in its source.
     """
-    spans: Sequence[Gold | None] = gold if gold is not None else [None] * len(traces)
+    spans: Sequence[GoldSpans | None] = gold if gold is not None else [None] * len(traces)
     check_lengths(traces=traces, gold=spans)
     _check_each(traces)
     for at, (trace, own) in enumerate(zip(traces, spans, strict=True)):
         _check_gold(f"gold[{at}]", trace, own)
     pairs = [_counted(trace, own) for trace, own in zip(traces, spans, strict=True)]
-    table = np.array(pairs).reshape(len(traces), 2 * len(TOLD))
+    table = np.array(pairs).reshape(len(traces), 2 * len(STATISTICS))
     if not table.any():
         return []
-    drawn = bootstrap_sums(table, seed).reshape(-1, len(TOLD), 2)
+    drawn = bootstrap_sums(table, seed).reshape(-1, len(STATISTICS), 2)
     found = []
     for at, ((name, unit, definition), (sums, counts)) in enumerate(
-        zip(TOLD, table.sum(axis=0).reshape(-1, 2).tolist(), strict=True)
+        zip(STATISTICS, table.sum(axis=0).reshape(-1, 2).tolist(), strict=True)
     ):
         if counts:
             ratios = drawn[drawn[:, at, 1] > 0, at]
             low, high = np.percentile(ratios[:, 0] / ratios[:, 1], [2.5, 97.5]).tolist()
-            found.append(Statistic(name, sums / counts, unit, low, high, definition))
+            found.append(AttentionStatistic(name, sums / counts, unit, low, high, definition))
     return found

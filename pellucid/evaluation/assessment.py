@@ -10,27 +10,27 @@ import numpy as np
 
 from pellucid.arguments import check_arguments, check_lengths, check_not_empty
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters
+from pellucid.data.tokenizers import Tokenizers
 from pellucid.decoding.trace import Trace
 from pellucid.errors import InputError
-from pellucid.evaluation.calibration import Calibration, calibration
-from pellucid.evaluation.confusion import Confusions, confusions
-from pellucid.evaluation.label_metrics import Labelled
+from pellucid.evaluation.calibration import Calibration, measure_calibration
+from pellucid.evaluation.confusion import SymbolConfusions, count_confusions
+from pellucid.evaluation.label_metrics import LabelMetrics
 from pellucid.evaluation.metrics import (
+    ConfidenceInterval,
     Count,
     Evaluation,
-    Interval,
-    Scored,
+    ScoredExample,
     TextScores,
     bootstrap_ratio,
-    evaluate,
-    text_scores,
-    wilson,
-    worst,
+    evaluate_examples,
+    score_texts,
+    wilson_interval,
+    worst_examples,
 )
-from pellucid.evaluation.outcomes import Mean, Table, mean_of_groups, outcomes, rates
-from pellucid.evaluation.scoring import GroupScores, TaskMetrics
-from pellucid.evaluation.significance import Comparison, compare
+from pellucid.evaluation.outcomes import MeanRates, Table, macro_average, outcome_table, rates_from_sums
+from pellucid.evaluation.significance import RunComparison, compare_outcomes
+from pellucid.evaluation.task_metrics import GroupScores, TaskMetrics
 
 
 @check_arguments
@@ -48,7 +48,9 @@ def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[s
 
 
 @check_arguments
-def score(traces: Sequence[Trace], references: Sequence[Sequence[str]], segmenters: Segmenters) -> list[Scored]:
+def score_traces(
+    traces: Sequence[Trace], references: Sequence[Sequence[str]], tokenizers: Tokenizers
+) -> list[ScoredExample]:
     """Each trace against its references (texts), as symbols; of tags those that are scored (by the first reference).
 
     Raises:
@@ -56,12 +58,14 @@ def score(traces: Sequence[Trace], references: Sequence[Sequence[str]], segmente
     """
     check_lengths(traces=traces, references=references)
     return [
-        _scored(trace, tuple(tuple(segmenters.target.split(text)) for text in texts), segmenters.target.unscored)
+        _score_trace(
+            trace, tuple(tuple(tokenizers.target.split(text)) for text in texts), tokenizers.target.ignored_tag
+        )
         for trace, texts in zip(traces, references, strict=True)
     ]
 
 
-def _scored(trace: Trace, references: tuple[tuple[str, ...], ...], unscored: str) -> Scored:
+def _score_trace(trace: Trace, references: tuple[tuple[str, ...], ...], unscored: str) -> ScoredExample:
     """One trace and its references as symbols, less those at unscored positions."""
     output, length = trace.symbols, len(trace.source) - trace.features
     sure = tuple(trace.log_probabilities.tolist()) if trace.per_position else ()
@@ -69,19 +73,19 @@ def _scored(trace: Trace, references: tuple[tuple[str, ...], ...], unscored: str
         kept = [at for at, symbol in enumerate(references[0]) if symbol != unscored]
         output, sure = (tuple(each[at] for at in kept if at < len(each)) for each in (output, sure))
         references = tuple(tuple(each[at] for at in kept if at < len(each)) for each in references)
-    return Scored(output, references, length, not trace.autoregressive, sure)
+    return ScoredExample(output, references, length, not trace.autoregressive, sure)
 
 
-class Oracle(NamedTuple):
+class OracleAccuracy(NamedTuple):
     """The share of examples, in per cent, of which one of the first k outputs is right."""
 
     k: int
     accuracy: float
-    ci95: Interval
+    ci95: ConfidenceInterval
 
 
 @check_arguments
-def oracle(candidates: Sequence[Sequence[Scored]], count: Count) -> list[Oracle]:
+def oracle_accuracy(candidates: Sequence[Sequence[ScoredExample]], count: Count) -> list[OracleAccuracy]:
     """Oracle accuracy for k from 1 to `count`: an example is right where any of its first k outputs is a reference.
 
     Transliteration reports it as 1-, 2- and 3-best accuracy. Interval: Wilson's.
@@ -90,14 +94,17 @@ def oracle(candidates: Sequence[Sequence[Scored]], count: Count) -> list[Oracle]
         ArgumentError: There is no example, or these are no scored outputs.
     """
     check_not_empty("candidates", candidates, "example")
-    ranks = _ranks(candidates)
+    ranks = _first_right_ranks(candidates)
     right = [sum(rank is not None and rank <= k for rank in ranks) for k in range(1, count + 1)]
     total = len(ranks)
-    return [Oracle(k, 100 * hits / total, wilson(hits, total).percent) for k, hits in enumerate(right, start=1)]
+    return [
+        OracleAccuracy(k, 100 * hits / total, wilson_interval(hits, total).percent)
+        for k, hits in enumerate(right, start=1)
+    ]
 
 
 @check_arguments
-def reciprocal_rank(candidates: Sequence[Sequence[Scored]]) -> float:
+def mean_reciprocal_rank(candidates: Sequence[Sequence[ScoredExample]]) -> float:
     """Mean over examples of 1 / (place of the first right output), 0 where none is right; a share of 1.
 
     Source: E. M. Voorhees (1999), "The TREC-8 question answering track report"; MRR of the NEWS transliteration tasks.
@@ -106,20 +113,20 @@ def reciprocal_rank(candidates: Sequence[Sequence[Scored]]) -> float:
         ArgumentError: There is no example, or these are no scored outputs.
     """
     check_not_empty("candidates", candidates, "example")
-    ranks = _ranks(candidates)
+    ranks = _first_right_ranks(candidates)
     return sum(1 / rank for rank in ranks if rank is not None) / len(ranks)
 
 
-def _ranks(candidates: Sequence[Sequence[Scored]]) -> list[int | None]:
+def _first_right_ranks(candidates: Sequence[Sequence[ScoredExample]]) -> list[int | None]:
     """The place, from 1, of each example's first right output; None where there is none."""
     return [next((place for place, each in enumerate(own, start=1) if each.exact), None) for own in candidates]
 
 
-WRITTEN = ("wer", "wer_ci95", "symbol_error_rate", "symbol_error_rate_ci95", "symbol_accuracy")
+ERROR_RATE_KEYS = ("wer", "wer_ci95", "symbol_error_rate", "symbol_error_rate_ci95", "symbol_accuracy")
 """Scores of outputs that are written symbol by symbol alone: of tags they are the rest of the accuracy, or it."""
 
 
-class Answered(NamedTuple):
+class DecodedExamples(NamedTuple):
     """Examples and what a run made of them, all of the same length."""
 
     examples: list[Example]
@@ -136,8 +143,8 @@ class Assessment:
     """The outputs of a run, scored, and every view on them, computed when first looked at."""
 
     name: str
-    answered: Answered
-    candidates: list[list[Scored]]
+    decoded: DecodedExamples
+    candidates: list[list[ScoredExample]]
     """Every output of each example beside its references, likeliest first."""
     metrics: TaskMetrics
     """The scores of the run's task."""
@@ -145,33 +152,33 @@ class Assessment:
     """Whether outputs are also scored as running texts."""
     characters: bool = False
     """Whether the symbols that errors are counted in are characters."""
-    unscored: str = ""
+    ignored_tag: str = ""
     """The tag at positions that are not scored; empty where all are."""
 
     @cached_property
-    def scored(self) -> list[Scored]:
+    def scored(self) -> list[ScoredExample]:
         """The best output of each example beside its references."""
         return [own[0] for own in self.candidates]
 
     @cached_property
     def traces(self) -> list[Trace]:
         """The best output of each example."""
-        return [own[0] for own in self.answered.outputs]
+        return [own[0] for own in self.decoded.outputs]
 
     @cached_property
     def evaluation(self) -> Evaluation:
         """Exact match, error rates, accuracy by position and length."""
-        return evaluate(self.scored)
+        return evaluate_examples(self.scored)
 
     @cached_property
-    def labelled(self) -> Labelled | None:
+    def label_metrics(self) -> LabelMetrics | None:
         """What tags, classes or positions are worth; None for outputs written symbol by symbol."""
         return None if self.metrics.labels is None else self.metrics.labels(self.scored, self.traces)
 
     @cached_property
-    def confusions(self) -> Confusions:
+    def confusions(self) -> SymbolConfusions:
         """Which symbols were taken for which."""
-        return confusions(self.scored)
+        return count_confusions(self.scored)
 
     @property
     def unit(self) -> Literal["outputs", "tags"]:
@@ -182,63 +189,65 @@ class Assessment:
     def calibration(self) -> Calibration:
         """Whether the probabilities of outputs, or of tags, can be believed."""
         if self.unit == "outputs":
-            return calibration([trace.score for trace in self.traces], [example.exact for example in self.scored])
+            return measure_calibration(
+                [trace.score for trace in self.traces], [example.exact for example in self.scored]
+            )
         tags = [
             (sure, answered == wanted)
             for each in self.scored
             for sure, answered, wanted in zip(each.log_probabilities, each.output, each.reference, strict=False)
         ]
-        return calibration([sure for sure, _ in tags], [right for _, right in tags])
+        return measure_calibration([sure for sure, _ in tags], [right for _, right in tags])
 
     @cached_property
     def text_scores(self) -> TextScores | None:
         """Word edit rate, BLEU and chrF, where asked for."""
         outputs = [trace.output for trace in self.traces]
-        return text_scores(outputs, self.answered.references) if self.texts else None
+        return score_texts(outputs, self.decoded.references) if self.texts else None
 
     @cached_property
-    def oracle(self) -> list[Oracle]:
+    def oracle(self) -> list[OracleAccuracy]:
         """Accuracy of the best of the first k outputs; empty where there is one output only."""
         count = max(map(len, self.candidates))
-        return oracle(self.candidates, count) if count > 1 else []
+        return oracle_accuracy(self.candidates, count) if count > 1 else []
 
     @property
-    def reciprocal_rank(self) -> float:
+    def mean_reciprocal_rank(self) -> float:
         """Mean reciprocal rank of the first right output."""
-        return reciprocal_rank(self.candidates)
+        return mean_reciprocal_rank(self.candidates)
 
     @cached_property
     def tables(self) -> dict[str, Table]:
         """The outcomes of each group's examples, in the order in which the groups first come."""
-        table, names = outcomes(self.scored), np.array(self.answered.groups, dtype=object)
-        return {name: table[names == name] for name in dict.fromkeys(self.answered.groups)}
+        table, names = outcome_table(self.scored), np.array(self.decoded.groups, dtype=object)
+        return {name: table[names == name] for name in dict.fromkeys(self.decoded.groups)}
 
     @cached_property
     def groups(self) -> list[GroupScores]:
         """A row of each group; none where there is one group only."""
-        return [_row(name, table) for name, table in self.tables.items()] if len(self.tables) > 1 else []
+        return [_group_scores(name, table) for name, table in self.tables.items()] if len(self.tables) > 1 else []
 
     @cached_property
-    def mean(self) -> Mean | None:
+    def mean(self) -> MeanRates | None:
         """The mean over groups without weights, where there are several."""
-        return mean_of_groups(list(self.tables.values())) if len(self.tables) > 1 else None
+        return macro_average(list(self.tables.values())) if len(self.tables) > 1 else None
 
     @check_arguments
-    def worst(self, count: Count) -> list[int]:
+    def worst_examples(self, count: Count) -> list[int]:
         """Where the worst examples stand, worst first."""
-        return worst(self.scored, count)
+        return worst_examples(self.scored, count)
 
-    def error(self, at: int) -> dict[str, Any]:
+    def error_record(self, at: int) -> dict[str, Any]:
         """One example's output, as plain values."""
-        trace, example = self.traces[at], self.answered.examples[at]
+        trace, example = self.traces[at], self.decoded.examples[at]
         return {
             "source": trace.text,
             "features": example.features,
             "output": trace.output,
-            "references": list(self.answered.references[at]),
+            "references": list(self.decoded.references[at]),
             "errors": self.scored[at].errors,
             "score": trace.score,
-            "group": self.answered.groups[at],
+            "group": self.decoded.groups[at],
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -248,7 +257,7 @@ class Assessment:
             **self._scores(),
             "texts": self.text_scores.to_dict() if self.text_scores else None,
             "oracle": [{"k": each.k, "accuracy": each.accuracy, "ci95": list(each.ci95)} for each in self.oracle],
-            "mean_reciprocal_rank": self.reciprocal_rank if self.oracle else None,
+            "mean_reciprocal_rank": self.mean_reciprocal_rank if self.oracle else None,
             "groups": [{"group": row.group, "examples": row.examples, **self._rates(row)} for row in self.groups],
             "macro": self._rates(mean) if mean else None,
             "confusions": self.confusions.to_dict(),
@@ -258,28 +267,30 @@ class Assessment:
     def _scores(self) -> dict[str, Any]:
         """The scores of all examples; error rates only where outputs are written symbol by symbol."""
         scores = self.evaluation.to_dict()
-        if self.labelled is None:
+        if self.label_metrics is None:
             return scores
-        return {name: value for name, value in scores.items() if name not in WRITTEN} | self.labelled.to_dict()
+        return {
+            name: value for name, value in scores.items() if name not in ERROR_RATE_KEYS
+        } | self.label_metrics.to_dict()
 
-    def _rates(self, row: GroupScores | Mean) -> dict[str, Any]:
+    def _rates(self, row: GroupScores | MeanRates) -> dict[str, Any]:
         """The scores of a group or of the mean, with their intervals."""
-        if self.labelled is None:
+        if self.label_metrics is None:
             return row.to_dict()
         rates = self.metrics.rates(row)
         return {rate.key: rate.value for rate in rates} | {f"{rate.key}_ci95": list(rate.interval) for rate in rates}
 
 
 @check_arguments
-def assess(
-    name: str, answered: Answered, own: Segmenters, shared: Segmenters, metrics: TaskMetrics, texts: bool = False
+def assess_outputs(
+    name: str, answered: DecodedExamples, own: Tokenizers, shared: Tokenizers, metrics: TaskMetrics, texts: bool = False
 ) -> Assessment:
     """Score a run's outputs as symbols of `shared`, the same for all runs that are compared.
 
     `own` are the run's: where it cuts targets in another way, its outputs are cut anew.
 
     Raises:
-        ArgumentError: The lists of `answered` are not of one length, an example has no output, or an argument is of
+        ArgumentError: The lists of `decoded` are not of one length, an example has no output, or an argument is of
             another type.
     """
     check_lengths(**{f"answered.{field}": values for field, values in answered._asdict().items()})
@@ -287,7 +298,7 @@ def assess(
         check_not_empty(f"answered.outputs[{at}]", outputs, "output")
     flat = [trace for outputs in answered.outputs for trace in outputs]
     wanted = [texts for texts, outputs in zip(answered.references, answered.outputs, strict=True) for _ in outputs]
-    scored = score(flat, wanted, shared)
+    scored = score_traces(flat, wanted, shared)
     if own.target != shared.target:
         scored = [
             each._replace(output=tuple(shared.target.split(trace.output)))
@@ -295,34 +306,36 @@ def assess(
         ]
     rest = iter(scored)
     lists = [list(islice(rest, len(outputs))) for outputs in answered.outputs]
-    return Assessment(name, answered, lists, metrics, texts, shared.target.kind == "characters", shared.target.unscored)
+    return Assessment(
+        name, answered, lists, metrics, texts, shared.target.kind == "characters", shared.target.ignored_tag
+    )
 
 
 @check_arguments
-def join(parts: Sequence[Assessment]) -> Assessment:
+def join_assessments(parts: Sequence[Assessment]) -> Assessment:
     """Several assessments of one run, of different groups, as one; `ArgumentError` where there is none."""
     check_not_empty("parts", parts, "assessment")
-    answered = Answered(*(list(chain(*lists)) for lists in zip(*(part.answered for part in parts), strict=True)))
+    answered = DecodedExamples(*(list(chain(*lists)) for lists in zip(*(part.decoded for part in parts), strict=True)))
     candidates = [own for part in parts for own in part.candidates]
-    return replace(parts[0], answered=answered, candidates=candidates)
+    return replace(parts[0], decoded=answered, candidates=candidates)
 
 
 @check_arguments
-def compare_runs(a: Assessment, b: Assessment) -> Comparison:
+def compare_runs(a: Assessment, b: Assessment) -> RunComparison:
     """Two runs on the same examples: means over groups where there are several.
 
     Raises:
         ArgumentError: One is no assessment, or they have no example.
         InputError: They are not of the same examples.
     """
-    if a.answered.groups != b.answered.groups:
+    if a.decoded.groups != b.decoded.groups:
         raise InputError("runs can be compared on the same examples only: they have different groups of them")
-    return compare(list(a.tables.values()), list(b.tables.values()))._replace(metrics=a.metrics)
+    return compare_outcomes(list(a.tables.values()), list(b.tables.values()))._replace(metrics=a.metrics)
 
 
-def _row(name: str, table: Table) -> GroupScores:
+def _group_scores(name: str, table: Table) -> GroupScores:
     """The scores of one group."""
-    exact, errors = rates(table.sum(axis=0), len(table)).tolist()
+    exact, errors = rates_from_sums(table.sum(axis=0), len(table)).tolist()
     interval = bootstrap_ratio(table[:, 1].tolist(), table[:, 2].tolist()).percent
     right = len(table) - int(table[:, 0].sum())
-    return GroupScores(name, len(table), exact, wilson(right, len(table)).percent, errors, interval)
+    return GroupScores(name, len(table), exact, wilson_interval(right, len(table)).percent, errors, interval)

@@ -8,15 +8,15 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from pellucid.arguments import LogProbability, check_arguments, check_lengths, check_not_empty
-from pellucid.evaluation.metrics import Interval, wilson
+from pellucid.evaluation.metrics import ConfidenceInterval, wilson_interval
 
-BINS = 10
+NUM_BINS = 10
 """Probabilities are gathered in so many bins of equal width."""
-SHARES = tuple(share / 100 for share in (10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 100))
+COVERAGES = tuple(share / 100 for share in (10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 100))
 """The shares of most certain outputs that are told of."""
 
 
-class Bin(NamedTuple):
+class CalibrationBin(NamedTuple):
     """The outputs with a probability in (low, high]; 0 belongs to the first bin."""
 
     low: float
@@ -25,7 +25,7 @@ class Bin(NamedTuple):
     right: int
     confidence: float
     """Mean probability; the bin's middle where it is empty."""
-    ci95: Interval
+    ci95: ConfidenceInterval
     """Wilson's interval of the share right."""
 
     @property
@@ -34,7 +34,7 @@ class Bin(NamedTuple):
         return self.right / max(1, self.total)
 
 
-class Certain(NamedTuple):
+class CoveragePoint(NamedTuple):
     """The most certain outputs, so many that they make up `share` of all, and what is left for review."""
 
     share: float
@@ -50,7 +50,7 @@ class Certain(NamedTuple):
 class Calibration:
     """How far probabilities can be believed. All values are shares of 1."""
 
-    bins: list[Bin]
+    bins: list[CalibrationBin]
     expected_error: float
     """ECE = Σ_bins count / n · |accuracy − confidence| (Guo et al. 2017, equation 3)."""
     brier: float
@@ -59,8 +59,8 @@ class Calibration:
     """Mean probability."""
     accuracy: float
     """Share right."""
-    certain: list[Certain]
-    """Accuracy among the most certain share, for `SHARES`: the risk-coverage curve turned round."""
+    coverage_points: list[CoveragePoint]
+    """Accuracy among the most certain share, for `COVERAGES`: the risk-coverage curve turned round."""
     risk_area: float
     """AURC: the mean, over all coverages 1/n … n/n, of the share wrong among the most certain (Geifman et al. 2019)."""
 
@@ -74,12 +74,12 @@ class Calibration:
             "share_right": self.accuracy,
             "bins": bins,
             "risk_coverage_area": self.risk_area,
-            "most_certain": [each._asdict() for each in self.certain],
+            "most_certain": [each._asdict() for each in self.coverage_points],
         }
 
 
 @check_arguments
-def calibration(log_probabilities: Sequence[LogProbability], right: Sequence[bool]) -> Calibration:
+def measure_calibration(log_probabilities: Sequence[LogProbability], right: Sequence[bool]) -> Calibration:
     """Calibration of outputs with these ln p, at least one; the order of the examples changes nothing.
 
     Sources: C. Guo, G. Pleiss, Y. Sun and K. Q. Weinberger (2017), "On calibration of modern neural networks", section
@@ -101,7 +101,7 @@ def calibration(log_probabilities: Sequence[LogProbability], right: Sequence[boo
     order = np.lexsort((hits, -scores))
     scores, hits = scores[order], hits[order]
     chances = np.minimum(np.exp(scores), 1.0)
-    bins = _bins(chances, hits)
+    bins = _calibration_bins(chances, hits)
     accuracies = _running_accuracy(scores, hits)
     return Calibration(
         bins=bins,
@@ -109,21 +109,23 @@ def calibration(log_probabilities: Sequence[LogProbability], right: Sequence[boo
         brier=float(((chances - hits) ** 2).mean()),
         confidence=float(chances.mean()),
         accuracy=float(hits.mean()),
-        certain=[_certain(share, accuracies, chances) for share in SHARES],
+        coverage_points=[_coverage_point(share, accuracies, chances) for share in COVERAGES],
         risk_area=float(1 - accuracies.mean()),
     )
 
 
-def _bins(chances: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " n"]) -> list[Bin]:
+def _calibration_bins(chances: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " n"]) -> list[CalibrationBin]:
     """The bins (i / BINS, (i + 1) / BINS]."""
-    places = np.clip(np.ceil(chances * BINS).astype(int) - 1, 0, BINS - 1)
-    counts = np.bincount(places, minlength=BINS)
-    right = np.bincount(places, weights=hits, minlength=BINS).astype(int)
-    sums = np.bincount(places, weights=chances, minlength=BINS)
+    places = np.clip(np.ceil(chances * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
+    counts = np.bincount(places, minlength=NUM_BINS)
+    right = np.bincount(places, weights=hits, minlength=NUM_BINS).astype(int)
+    sums = np.bincount(places, weights=chances, minlength=NUM_BINS)
     found = []
     for at, (count, hit) in enumerate(zip(counts.tolist(), right.tolist(), strict=True)):
-        confidence = float(sums[at]) / count if count else (at + 0.5) / BINS
-        found.append(Bin(at / BINS, (at + 1) / BINS, count, hit, confidence, wilson(hit, count)))
+        confidence = float(sums[at]) / count if count else (at + 0.5) / NUM_BINS
+        found.append(
+            CalibrationBin(at / NUM_BINS, (at + 1) / NUM_BINS, count, hit, confidence, wilson_interval(hit, count))
+        )
     return found
 
 
@@ -138,10 +140,12 @@ def _running_accuracy(scores: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " 
     return running.clip(0.0, 1.0)
 
 
-def _certain(share: float, accuracies: Float[np.ndarray, " n"], chances: Float[np.ndarray, " n"]) -> Certain:
+def _coverage_point(
+    share: float, accuracies: Float[np.ndarray, " n"], chances: Float[np.ndarray, " n"]
+) -> CoveragePoint:
     """The most certain share, rounded to whole outputs and at least one."""
     total = len(accuracies)
     kept = max(1, round(share * total))
     errors, among = total * (1 - accuracies[-1]), kept * (1 - accuracies[kept - 1])
     caught = float(np.clip(1 - among / errors, 0.0, 1.0)) if errors > 1e-9 else 1.0
-    return Certain(share, float(accuracies[kept - 1]), caught, float(chances[kept - 1]))
+    return CoveragePoint(share, float(accuracies[kept - 1]), caught, float(chances[kept - 1]))

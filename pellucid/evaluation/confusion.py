@@ -9,16 +9,16 @@ from msgspec import Meta
 from rapidfuzz.distance import Levenshtein
 
 from pellucid.arguments import check_arguments
-from pellucid.evaluation.metrics import Scored, numbered
+from pellucid.evaluation.metrics import ScoredExample, number_symbols
 
-MATRIX = 18
+MAX_MATRIX_SYMBOLS = 18
 """The matrix shows at most so many symbols, those with the most errors."""
 
-Pair = tuple[str | None, str | None]
+SymbolPair = tuple[str | None, str | None]
 """A wanted and a written symbol; None where there is none: (None, b) is an insertion, (a, None) a deletion."""
 
 
-class Confusion(NamedTuple):
+class SymbolConfusion(NamedTuple):
     """One kind of error and how often it was made."""
 
     wanted: str | None
@@ -35,7 +35,7 @@ class Confusion(NamedTuple):
         return "insertion" if self.wanted is None else "deletion" if self.written is None else "substitution"
 
 
-class Matrix(NamedTuple):
+class ConfusionMatrix(NamedTuple):
     """Counts of wanted (rows) and written symbols (columns), both in the order of `symbols`; None is "nothing"."""
 
     symbols: list[str | None]
@@ -43,23 +43,23 @@ class Matrix(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Confusions:
+class SymbolConfusions:
     """All aligned pairs of symbols, the right ones included, with how often each came."""
 
-    pairs: Counter[Pair]
+    pairs: Counter[SymbolPair]
 
     @property
-    def errors(self) -> list[Confusion]:
+    def errors(self) -> list[SymbolConfusion]:
         """The wrong pairs, most frequent first; among equals by their symbols."""
         wanted: Counter[str | None] = Counter()
         for (symbol, _), count in self.pairs.items():
             wanted[symbol] += count
         wrong = [
-            Confusion(*pair, count, wanted[pair[0]] if pair[0] is not None else 0)
+            SymbolConfusion(*pair, count, wanted[pair[0]] if pair[0] is not None else 0)
             for pair, count in self.pairs.items()
             if pair[0] != pair[1]
         ]
-        return sorted(wrong, key=lambda each: (-each.times, *_order(each.wanted), *_order(each.written)))
+        return sorted(wrong, key=lambda each: (-each.times, *_sort_key(each.wanted), *_sort_key(each.written)))
 
     @property
     def kinds(self) -> dict[str, int]:
@@ -70,7 +70,7 @@ class Confusions:
         return found
 
     @check_arguments
-    def matrix(self, most: Annotated[int, Meta(ge=0)] = MATRIX) -> Matrix:
+    def matrix(self, max_symbols: Annotated[int, Meta(ge=0)] = MAX_MATRIX_SYMBOLS) -> ConfusionMatrix:
         """The symbols with the most errors, on either side, and None first where anything was inserted or deleted."""
         errors: Counter[str | None] = Counter()
         for each in self.errors:
@@ -78,8 +78,8 @@ class Confusions:
             errors[each.written] += each.times
         ranked = sorted((symbol for symbol in errors if symbol is not None), key=lambda each: (-errors[each], each))
         symbols: list[str | None] = [None] if None in errors else []
-        symbols += sorted(ranked[:most])
-        return Matrix(symbols, [[self.pairs[wanted, written] for written in symbols] for wanted in symbols])
+        symbols += sorted(ranked[:max_symbols])
+        return ConfusionMatrix(symbols, [[self.pairs[wanted, written] for written in symbols] for wanted in symbols])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; null stands for no symbol."""
@@ -88,15 +88,15 @@ class Confusions:
 
 
 @check_arguments
-def aligned(output: Sequence[str], reference: Sequence[str]) -> list[Pair]:
+def align_symbols(output: Sequence[str], reference: Sequence[str]) -> list[SymbolPair]:
     """The (wanted, written) pairs of one alignment with the fewest edits.
 
     Where several alignments have equally few, which of them it is depends on the two sequences alone.
     Source: Levenshtein (1966); the alignment by R. A. Wagner and M. J. Fischer (1974), "The string-to-string correction
     problem", Journal of the ACM 21(1).
     """
-    pairs: list[Pair] = []
-    for step in Levenshtein.opcodes(*numbered(reference, output)):
+    pairs: list[SymbolPair] = []
+    for step in Levenshtein.opcodes(*number_symbols(reference, output)):
         wanted: Sequence[str | None] = reference[step.src_start : step.src_end]
         written: Sequence[str | None] = output[step.dest_start : step.dest_end]
         match step.tag:
@@ -109,25 +109,25 @@ def aligned(output: Sequence[str], reference: Sequence[str]) -> list[Pair]:
 
 
 @check_arguments
-def paired(example: Scored) -> list[Pair]:
+def pair_symbols(example: ScoredExample) -> list[SymbolPair]:
     """The (wanted, written) pairs of an output with its nearest reference: place by place, or of an alignment."""
     if example.positional and len(example.output) == len(example.reference):
         return list(zip(example.reference, example.output, strict=True))
-    return aligned(example.output, example.reference)
+    return align_symbols(example.output, example.reference)
 
 
 @check_arguments
-def confusions(scored: Iterable[Scored]) -> Confusions:
+def count_confusions(scored: Iterable[ScoredExample]) -> SymbolConfusions:
     """The aligned pairs of all examples, each output with its nearest reference."""
-    pairs: Counter[Pair] = Counter()
+    pairs: Counter[SymbolPair] = Counter()
     for example in scored:
         if example.exact:
             pairs.update(zip(example.output, example.output, strict=True))
         else:
-            pairs.update(paired(example))
-    return Confusions(pairs)
+            pairs.update(pair_symbols(example))
+    return SymbolConfusions(pairs)
 
 
-def _order(symbol: str | None) -> tuple[bool, str]:
+def _sort_key(symbol: str | None) -> tuple[bool, str]:
     """A key by which None stands before every symbol."""
     return symbol is not None, symbol or ""

@@ -16,8 +16,8 @@ from msgspec import Meta
 from pellucid.arguments import argument_error, check_arguments, check_lengths, check_not_empty
 from pellucid.config.settings import Task
 from pellucid.decoding.trace import Trace
-from pellucid.evaluation.confusion import paired
-from pellucid.evaluation.metrics import Interval, Scored, bootstrap_ratio, wilson
+from pellucid.evaluation.confusion import pair_symbols
+from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, bootstrap_ratio, wilson_interval
 
 
 class Chunk(NamedTuple):
@@ -28,13 +28,13 @@ class Chunk(NamedTuple):
     kind: str
 
 
-class Spans(NamedTuple):
+class ChunkScores(NamedTuple):
     """Chunks found beside those wanted, of all examples together (micro). Rates are percentages."""
 
     precision: float
     recall: float
     f1: float
-    f1_ci95: Interval
+    f1_ci95: ConfidenceInterval
     """By bootstrap over examples."""
     right: int
     """Chunks of the same place and type on both sides."""
@@ -49,13 +49,13 @@ class Spans(NamedTuple):
 
 
 @check_arguments
-def is_chunked(tags: Iterable[str]) -> bool:
+def has_chunks(tags: Iterable[str]) -> bool:
     """Whether some of the tags say where a chunk begins."""
     return any(tag.startswith("B-") for tag in tags)
 
 
 @check_arguments
-def chunks(tags: Sequence[str]) -> set[Chunk]:
+def extract_chunks(tags: Sequence[str]) -> set[Chunk]:
     """The chunks of a sequence. An I-X that follows no tag of its type begins a chunk as a B-X does.
 
     Source: E. F. Tjong Kim Sang and S. Buchholz (2000), "Introduction to the CoNLL-2000 shared task: chunking", whose
@@ -74,26 +74,26 @@ def chunks(tags: Sequence[str]) -> set[Chunk]:
 
 
 @check_arguments
-def spans_for_log(scored: Sequence[Scored]) -> dict[str, float]:
+def chunk_metrics_for_log(scored: Sequence[ScoredExample]) -> dict[str, float]:
     """What training follows of tags beside their accuracy: span F1, where the tags that are wanted begin chunks."""
-    if not any(is_chunked(example.reference) for example in scored):
+    if not any(has_chunks(example.reference) for example in scored):
         return {}
-    right, found, wanted = map(sum, _counted(scored))
+    right, found, wanted = map(sum, _count_chunks(scored))
     return {"span_f1": 100 * 2 * right / max(found + wanted, 1)}
 
 
 @check_arguments
-def spans(scored: Sequence[Scored]) -> Spans:
+def score_chunks(scored: Sequence[ScoredExample]) -> ChunkScores:
     """Precision, recall and F1 = 2 right / (found + wanted) of all chunks; a rate over nothing is 0.
 
     Raises:
         ArgumentError: There is no example.
     """
     check_not_empty("scored", scored, "example")
-    right, found, wanted = _counted(scored)
+    right, found, wanted = _count_chunks(scored)
     both = [one + other for one, other in zip(found, wanted, strict=True)]
     doubled = [2 * each for each in right]
-    return Spans(
+    return ChunkScores(
         precision=100 * sum(right) / max(sum(found), 1),
         recall=100 * sum(right) / max(sum(wanted), 1),
         f1=100 * sum(doubled) / max(sum(both), 1),
@@ -104,44 +104,44 @@ def spans(scored: Sequence[Scored]) -> Spans:
     )
 
 
-def _counted(scored: Sequence[Scored]) -> tuple[list[int], list[int], list[int]]:
+def _count_chunks(scored: Sequence[ScoredExample]) -> tuple[list[int], list[int], list[int]]:
     """Chunks of each example: right, found and wanted."""
-    rows = [(chunks(example.output), chunks(example.reference)) for example in scored]
+    rows = [(extract_chunks(example.output), extract_chunks(example.reference)) for example in scored]
     right = [len(output & reference) for output, reference in rows]
     return right, [len(output) for output, _ in rows], [len(reference) for _, reference in rows]
 
 
-FIRST = 3
+TOP_K = 3
 """Positions among which the right one may be, beside the first alone."""
-STRUCTURE = {"H", "E", "C"}
+STRUCTURE_TAGS = {"H", "E", "C"}
 """Tags of secondary structure: helix, strand, coil."""
 Counts = Annotated[Int[np.ndarray, "C C"], Meta(ge=0, le=2**53)]
 """How often each of C labels (row) was answered with each (column)."""
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelMetrics:
     """The answers of a model that tags, classifies or points."""
 
     task: Task
     accuracy: float
     """Share of right answers: of tags position by position (those that are scored), of classes, of positions."""
-    accuracy_ci95: Interval
+    accuracy_ci95: ConfidenceInterval
     """Wilson's; of tags by bootstrap over examples."""
     q3: float | None
     """The accuracy of tags that are H, E and C; None for others."""
-    first: float | None
-    """Share of examples whose position is among the `FIRST` likeliest; None for other tasks."""
-    first_ci95: Interval | None
+    top_k_accuracy: float | None
+    """Share of examples whose position is among the `TOP_K` likeliest; None for other tasks."""
+    top_k_ci95: ConfidenceInterval | None
     macro_f1: float | None
     """Mean over labels of F1 = 2 right / (answered + wanted); None for positions."""
     mcc: float | None
-    """`correlation` of the confusion; None for positions."""
+    """`matthews_correlation` of the confusion; None for positions."""
     labels: list[str]
     """What was wanted or answered, in order; empty for positions."""
     confusion: list[list[int]]
     """How often each label (row) was answered with each (column)."""
-    spans: Spans | None
+    spans: ChunkScores | None
     """Chunks; None where no tag begins one."""
     per_position: bool = False
     """Whether the accuracy counts positions; else it counts outputs, and is their exact match."""
@@ -153,18 +153,23 @@ class Labelled:
             "accuracy": self.accuracy,
             "accuracy_ci95": list(self.accuracy_ci95),
         }
-        for name, value in (("q3", self.q3), ("macro_f1", self.macro_f1), ("mcc", self.mcc), ("top_3", self.first)):
+        for name, value in (
+            ("q3", self.q3),
+            ("macro_f1", self.macro_f1),
+            ("mcc", self.mcc),
+            ("top_3", self.top_k_accuracy),
+        ):
             if value is not None:
                 told[name] = value
-        if self.first_ci95 is not None:
-            told["top_3_ci95"] = list(self.first_ci95)
+        if self.top_k_ci95 is not None:
+            told["top_3_ci95"] = list(self.top_k_ci95)
         if self.labels:
             told["confusion"] = {"labels": self.labels, "counts": self.confusion}
         return told | (self.spans.to_dict() if self.spans else {})
 
 
 @check_arguments
-def score_positions(scored: Sequence[Scored], traces: Sequence[Trace]) -> Labelled:
+def score_positions(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
     """Score answers that are source positions.
 
     Raises:
@@ -172,14 +177,14 @@ def score_positions(scored: Sequence[Scored], traces: Sequence[Trace]) -> Labell
     """
     check_not_empty("scored", scored, "example")
     check_lengths(scored=scored, traces=traces)
-    accuracy, interval = _accuracy(scored, per_position=False)
-    hits = sum(_among_first(*pair) for pair in zip(scored, traces, strict=True))
-    first, first_interval = 100 * hits / len(scored), wilson(hits, len(scored)).percent
-    return Labelled(traces[0].task, accuracy, interval, None, first, first_interval, None, None, [], [], None)
+    accuracy, interval = _label_accuracy(scored, per_position=False)
+    hits = sum(_in_top_k(*pair) for pair in zip(scored, traces, strict=True))
+    first, first_interval = 100 * hits / len(scored), wilson_interval(hits, len(scored)).percent
+    return LabelMetrics(traces[0].task, accuracy, interval, None, first, first_interval, None, None, [], [], None)
 
 
 @check_arguments
-def score_labels(scored: Sequence[Scored], traces: Sequence[Trace]) -> Labelled:
+def score_labels(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
     """Score answers that are labels of one set: of each position, or of each source.
 
     Raises:
@@ -188,20 +193,20 @@ def score_labels(scored: Sequence[Scored], traces: Sequence[Trace]) -> Labelled:
     check_not_empty("scored", scored, "example")
     check_lengths(scored=scored, traces=traces)
     per_position = traces[0].per_position
-    accuracy, interval = _accuracy(scored, per_position)
-    pairs = Counter(pair for example in scored for pair in paired(example))
+    accuracy, interval = _label_accuracy(scored, per_position)
+    pairs = Counter(pair for example in scored for pair in pair_symbols(example))
     labels = sorted({label for pair in pairs for label in pair if label is not None})
     if not labels:
         raise argument_error("scored", "at least one label", scored)
     counts = np.array([[pairs[wanted, written] for written in labels] for wanted in labels], np.int64)
-    found = spans(scored) if per_position and is_chunked(labels) else None
-    q3 = accuracy if per_position and set(labels) <= STRUCTURE else None
-    shared = (macro_f1(counts), correlation(counts), labels, counts.tolist(), found, per_position)
-    return Labelled(traces[0].task, accuracy, interval, q3, None, None, *shared)
+    found = score_chunks(scored) if per_position and has_chunks(labels) else None
+    q3 = accuracy if per_position and set(labels) <= STRUCTURE_TAGS else None
+    shared = (macro_f1(counts), matthews_correlation(counts), labels, counts.tolist(), found, per_position)
+    return LabelMetrics(traces[0].task, accuracy, interval, q3, None, None, *shared)
 
 
 @check_arguments
-def correlation(confusion: Counts) -> float:
+def matthews_correlation(confusion: Counts) -> float:
     """R_K, the correlation of wanted and answered labels: Matthews' coefficient for any number of them.
 
     R_K = (c s − Σ_k p_k t_k) / √((s² − Σ_k p_k²) (s² − Σ_k t_k²)), s all answers, c the right ones, p_k how often k was
@@ -230,16 +235,16 @@ def macro_f1(confusion: Counts) -> float:
     return float(100 * np.mean(2 * np.diag(confusion) / np.maximum(both, 1)))
 
 
-def _accuracy(scored: Sequence[Scored], per_position: bool) -> tuple[float, Interval]:
+def _label_accuracy(scored: Sequence[ScoredExample], per_position: bool) -> tuple[float, ConfidenceInterval]:
     """The share right, with its interval: answers of one example are not independent of each other."""
     if not per_position:
         right = sum(example.exact for example in scored)
-        return 100 * right / len(scored), wilson(right, len(scored)).percent
+        return 100 * right / len(scored), wilson_interval(right, len(scored)).percent
     totals = [len(example.reference) for example in scored]
     rights = [total - example.errors for example, total in zip(scored, totals, strict=True)]
     return 100 * sum(rights) / max(sum(totals), 1), bootstrap_ratio(rights, totals).percent
 
 
-def _among_first(example: Scored, trace: Trace) -> bool:
+def _in_top_k(example: ScoredExample, trace: Trace) -> bool:
     """Whether a right position is among the likeliest."""
-    return bool(trace.top_symbols) and any((each,) in example.references for each in trace.top_symbols[0][:FIRST])
+    return bool(trace.top_symbols) and any((each,) in example.references for each in trace.top_symbols[0][:TOP_K])

@@ -26,25 +26,25 @@ Number = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 """A whole number of which 64 bits hold the sum over all examples."""
 
 
-class Interval(NamedTuple):
+class ConfidenceInterval(NamedTuple):
     """The two ends of a 95 % confidence interval."""
 
     low: float
     high: float
 
     @property
-    def percent(self) -> "Interval":
+    def percent(self) -> "ConfidenceInterval":
         """The interval of the same share as a percentage."""
-        return Interval(100 * self.low, 100 * self.high)
+        return ConfidenceInterval(100 * self.low, 100 * self.high)
 
     @property
-    def rest(self) -> "Interval":
+    def complement(self) -> "ConfidenceInterval":
         """Of a percentage's interval, that of what it leaves of 100."""
-        return Interval(100 - self.high, 100 - self.low)
+        return ConfidenceInterval(100 - self.high, 100 - self.low)
 
 
 @check_arguments
-def wilson(right: Count, total: Count) -> Interval:
+def wilson_interval(right: Count, total: Count) -> ConfidenceInterval:
     """The score interval of a share p = right / total; (0, 1) where nothing was counted.
 
         (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n),    n = total, z = `Z95`
@@ -59,18 +59,18 @@ def wilson(right: Count, total: Count) -> Interval:
     if right > total:
         raise argument_error("right", f"at most total ({total})", right)
     if total == 0:
-        return Interval(0.0, 1.0)
+        return ConfidenceInterval(0.0, 1.0)
     share, shrinkage = right / total, Z95**2 / total
     centre = share + shrinkage / 2
     half = math.sqrt(shrinkage * (share * (1 - share) + shrinkage / 4))
     # The ends that are known exactly are set: rounding would leave 1e-17 in their place.
     low = 0.0 if right == 0 else (centre - half) / (1 + shrinkage)
     high = 1.0 if right == total else (centre + half) / (1 + shrinkage)
-    return Interval(low, high)
+    return ConfidenceInterval(low, high)
 
 
 @check_arguments
-def bootstrap_ratio(numerators: Sequence[Number], denominators: Sequence[Count], seed: Seed = 1) -> Interval:
+def bootstrap_ratio(numerators: Sequence[Number], denominators: Sequence[Count], seed: Seed = 1) -> ConfidenceInterval:
     """The percentile bootstrap interval of Σ numerators / Σ denominators, resampled by example.
 
     Each of `RESAMPLES` resamples draws n of the n examples with replacement and forms the ratio r* of its sums; the
@@ -90,15 +90,15 @@ def bootstrap_ratio(numerators: Sequence[Number], denominators: Sequence[Count],
     """
     check_lengths(numerators=numerators, denominators=denominators)
     check_not_empty("numerators", numerators, "example")
-    sums = resampled(np.column_stack([numerators, denominators]), np.random.default_rng(seed))
+    sums = resample_sums(np.column_stack([numerators, denominators]), np.random.default_rng(seed))
     told = sums[sums.any(axis=1)]
     if not len(told):
-        return Interval(0.0, 0.0)
+        return ConfidenceInterval(0.0, 0.0)
     low, high = np.percentile(told[:, 0] / np.maximum(told[:, 1], 1), [2.5, 97.5])
-    return Interval(float(low), float(high))
+    return ConfidenceInterval(float(low), float(high))
 
 
-def resampled(table: Int[np.ndarray, "n c"], generator: np.random.Generator) -> Int[np.ndarray, "r c"]:
+def resample_sums(table: Int[np.ndarray, "n c"], generator: np.random.Generator) -> Int[np.ndarray, "r c"]:
     """The column sums of `RESAMPLES` resamples, each of n of the n rows drawn with replacement.
 
     Equal rows are interchangeable, so drawing how often each distinct row appears is the same draw; the rows' order
@@ -110,17 +110,17 @@ def resampled(table: Int[np.ndarray, "n c"], generator: np.random.Generator) -> 
 
 
 def bootstrap_sums(table: Float[np.ndarray, "n c"], seed: int = 1) -> Float[np.ndarray, "r c"]:
-    """As `resampled`, for numbers that are not counts: every row is drawn by itself, so their order matters."""
+    """As `resample_sums`, for numbers that are not counts: every row is drawn by itself, so their order matters."""
     generator, total = np.random.default_rng(seed), len(table)
     shares = np.full(total, 1 / total)
     return np.array([generator.multinomial(total, shares) @ table for _ in range(RESAMPLES)])
 
 
-LENGTH_BINS = 10
+MAX_LENGTH_BINS = 10
 """Accuracy by source length is told for at most so many ranges of lengths."""
 
 
-class Followed(NamedTuple):
+class ValidationMetric(NamedTuple):
     """A score that is followed through a training, in per cent."""
 
     key: str
@@ -129,14 +129,14 @@ class Followed(NamedTuple):
     """What people call it."""
 
 
-class Nearest(NamedTuple):
+class NearestReference(NamedTuple):
     """The reference an output is measured against, and its edit distance."""
 
     errors: int
     reference: tuple[str, ...]
 
 
-class Scored(NamedTuple):
+class ScoredExample(NamedTuple):
     """One example: what was decoded, and every answer that counts as right."""
 
     output: tuple[str, ...]
@@ -151,14 +151,14 @@ class Scored(NamedTuple):
     """ln p of each tag of `output`; of other tasks nothing."""
 
     @property
-    def nearest(self) -> Nearest:
+    def nearest(self) -> NearestReference:
         """The reference with the least edit distance to the output, the first of them at a tie, and that distance."""
         if not self.references:
             raise InputError(f"no reference to compare the output {quote(' '.join(self.output))} with")
-        distance = differing if self.positional else edit_distance
+        distance = hamming_distance if self.positional else edit_distance
         distances = [distance(self.output, reference) for reference in self.references]
         errors = min(distances)
-        return Nearest(errors, self.references[distances.index(errors)])
+        return NearestReference(errors, self.references[distances.index(errors)])
 
     @property
     def errors(self) -> int:
@@ -176,7 +176,7 @@ class Scored(NamedTuple):
         return self.output in self.references
 
 
-class Accuracy(NamedTuple):
+class GroupAccuracy(NamedTuple):
     """The right ones among those of one target position or one range of source lengths."""
 
     label: str
@@ -201,19 +201,19 @@ class Evaluation:
     examples: int
     exact_match: float
     """Share of outputs equal to a reference."""
-    exact_match_ci95: Interval
+    exact_match_ci95: ConfidenceInterval
     symbol_error_rate: float
     """Edit distances to the nearest references, summed, over the lengths of these, summed (a sum of 0 counts as 1)."""
-    symbol_error_rate_ci95: Interval
+    symbol_error_rate_ci95: ConfidenceInterval
     symbols: int
     """Symbols of the nearest references."""
     errors: int
     """Edit distances, summed."""
     symbol_accuracy: float
     """Share of target positions with the right symbol; where outputs end, the end symbol's position is one of them."""
-    positions: list[Accuracy]
+    positions: list[GroupAccuracy]
     """The same by target position, from 1 to the one after the longest reference's last symbol."""
-    lengths: list[Accuracy]
+    lengths: list[GroupAccuracy]
     """Exact match by source length."""
 
     @property
@@ -225,9 +225,9 @@ class Evaluation:
         return 100 - self.exact_match
 
     @property
-    def wer_ci95(self) -> Interval:
+    def wer_ci95(self) -> ConfidenceInterval:
         """Its interval: that of the exact match, turned round."""
-        return self.exact_match_ci95.rest
+        return self.exact_match_ci95.complement
 
     def to_dict(self) -> dict[str, Any]:
         """The evaluation as plain values for JSON."""
@@ -253,17 +253,17 @@ def edit_distance(output: Sequence[str], reference: Sequence[str]) -> int:
 
     Source: V. I. Levenshtein (1966), "Binary codes capable of correcting deletions, insertions, and reversals".
     """
-    return Levenshtein.distance(*numbered(output, reference))
+    return Levenshtein.distance(*number_symbols(output, reference))
 
 
 @check_arguments
-def differing(output: Sequence[str], reference: Sequence[str]) -> int:
+def hamming_distance(output: Sequence[str], reference: Sequence[str]) -> int:
     """At how many places two sequences differ (Hamming distance); what one has beyond the other differs."""
     same = sum(one == other for one, other in zip(output, reference, strict=False))
     return max(len(output), len(reference)) - same
 
 
-def numbered(one: Sequence[str], other: Sequence[str]) -> tuple[list[int], list[int]]:
+def number_symbols(one: Sequence[str], other: Sequence[str]) -> tuple[list[int], list[int]]:
     """Two sequences with a number for each distinct symbol.
 
     Rapidfuzz tells strings apart by their hash, in which "" and "\\0" are one; numbers it tells apart exactly.
@@ -274,7 +274,7 @@ def numbered(one: Sequence[str], other: Sequence[str]) -> tuple[list[int], list[
 
 
 @check_arguments
-def evaluate(scored: Sequence[Scored]) -> Evaluation:
+def evaluate_examples(scored: Sequence[ScoredExample]) -> Evaluation:
     """Every score of these examples. `InputError` where there are none, or one has no reference."""
     if not scored:
         raise InputError("no examples to evaluate")
@@ -282,21 +282,21 @@ def evaluate(scored: Sequence[Scored]) -> Evaluation:
     exact = [example.exact for example in scored]
     errors, lengths = [near.errors for near in nearest], [len(near.reference) for near in nearest]
     references = [near.reference for near in nearest]
-    positions = _by_position(
+    positions = _accuracy_by_position(
         [example.output for example in scored], references, [not each.positional for each in scored]
     )
     right, total = sum(accuracy.right for accuracy in positions), sum(accuracy.total for accuracy in positions)
     return Evaluation(
         examples=len(scored),
         exact_match=100 * sum(exact) / len(scored),
-        exact_match_ci95=wilson(sum(exact), len(scored)).percent,
+        exact_match_ci95=wilson_interval(sum(exact), len(scored)).percent,
         symbol_error_rate=100 * sum(errors) / max(1, sum(lengths)),
         symbol_error_rate_ci95=bootstrap_ratio(errors, lengths).percent,
         symbols=sum(lengths),
         errors=sum(errors),
         symbol_accuracy=100 * right / max(total, 1),
         positions=positions,
-        lengths=_by_length([example.source_length for example in scored], exact),
+        lengths=_accuracy_by_length([example.source_length for example in scored], exact),
     )
 
 
@@ -311,7 +311,7 @@ def metrics_for_log(evaluation: Evaluation) -> dict[str, float]:
 
 
 @check_arguments
-def worst(scored: Sequence[Scored], count: Count) -> list[int]:
+def worst_examples(scored: Sequence[ScoredExample], count: Count) -> list[int]:
     """Indices of at most `count` examples with errors, the most errors for the reference's length first.
 
     Among equals those with more errors come first, and then those that stand first.
@@ -322,9 +322,9 @@ def worst(scored: Sequence[Scored], count: Count) -> list[int]:
     return sorted(wrong, key=lambda index: (-rates[index], -nearest[index].errors))[:count]
 
 
-def _by_position(
+def _accuracy_by_position(
     outputs: Iterable[tuple[str, ...]], references: Sequence[tuple[str, ...]], ended: Sequence[bool]
-) -> list[Accuracy]:
+) -> list[GroupAccuracy]:
     """Accuracy by position of the reference; of `ended` ones the end symbol stands at the position after the last.
 
     A symbol is right where the output has the same one at the same position, the end where the output ends there too.
@@ -340,34 +340,35 @@ def _by_position(
         if ends:
             right[end] += len(output) == end
     return [
-        _accuracy(str(position), *counts) for position, counts in enumerate(zip(right, total, strict=True), start=1)
+        _group_accuracy(str(position), *counts)
+        for position, counts in enumerate(zip(right, total, strict=True), start=1)
     ]
 
 
-def _by_length(lengths: Sequence[int], exact: Sequence[bool]) -> list[Accuracy]:
-    """Exact match by source length, in at most `LENGTH_BINS` ranges of nearly as many examples each.
+def _accuracy_by_length(lengths: Sequence[int], exact: Sequence[bool]) -> list[GroupAccuracy]:
+    """Exact match by source length, in at most `MAX_LENGTH_BINS` ranges of nearly as many examples each.
 
     A length belongs to the range in which the middle one of its examples falls when all are sorted by length.
     """
     values, inverse, counts = np.unique(np.asarray(lengths), return_inverse=True, return_counts=True)
     middles = np.cumsum(counts) - counts / 2
-    ranges = (LENGTH_BINS * middles / len(lengths)).astype(int)
+    ranges = (MAX_LENGTH_BINS * middles / len(lengths)).astype(int)
     right = np.bincount(inverse, weights=np.asarray(exact), minlength=len(values))
     result = []
     for number in np.unique(ranges):
         inside = ranges == number
         low, high = values[inside].min(), values[inside].max()
         label = str(low) if low == high else f"{low}–{high}"
-        result.append(_accuracy(label, int(right[inside].sum()), int(counts[inside].sum())))
+        result.append(_group_accuracy(label, int(right[inside].sum()), int(counts[inside].sum())))
     return result
 
 
-def _accuracy(label: str, right: int, total: int) -> Accuracy:
+def _group_accuracy(label: str, right: int, total: int) -> GroupAccuracy:
     """A count of right ones with the interval of its share."""
-    return Accuracy(label, right, total, *wilson(right, total).percent)
+    return GroupAccuracy(label, right, total, *wilson_interval(right, total).percent)
 
 
-class Corpus(NamedTuple):
+class CorpusScore(NamedTuple):
     """A score of all outputs together, and the signature that says exactly how it was computed."""
 
     score: float
@@ -380,14 +381,14 @@ class TextScores:
 
     word_edit_rate: float
     """Word error rate as speech recognition has it: edit distances over words, summed, over words of references."""
-    word_edit_rate_ci95: Interval
+    word_edit_rate_ci95: ConfidenceInterval
     words: int
     """Words of the nearest references."""
     character_error_rate: float
     """The same over characters, spaces included."""
-    character_error_rate_ci95: Interval
-    bleu: Corpus
-    chrf: Corpus
+    character_error_rate_ci95: ConfidenceInterval
+    bleu: CorpusScore
+    chrf: CorpusScore
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -403,7 +404,7 @@ class TextScores:
 
 
 @check_arguments
-def text_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> TextScores:
+def score_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> TextScores:
     """Every score of these texts; `InputError` where there is none, or one has no reference.
 
     Error rates go by the reference nearest in words, or in characters, the first at a tie; words are what white space
@@ -411,12 +412,12 @@ def text_scores(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> 
     """
     _check_texts(outputs, references)
     pairs = list(zip(outputs, references, strict=True))
-    words = [_nearest(output.split(), [text.split() for text in own]) for output, own in pairs]
-    characters = [_nearest(output, own) for output, own in pairs]
+    words = [_nearest_reference(output.split(), [text.split() for text in own]) for output, own in pairs]
+    characters = [_nearest_reference(output, own) for output, own in pairs]
     return TextScores(
-        *_rate(words),
+        *_error_rate(words),
         sum(length for _, length in words),
-        *_rate(characters),
+        *_error_rate(characters),
         bleu=bleu(outputs, references),
         chrf=chrf(outputs, references),
     )
@@ -430,7 +431,7 @@ def _check_texts(outputs: Sequence[str], references: Sequence[Sequence[str]]) ->
 
 
 @check_arguments
-def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Corpus:
+def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> CorpusScore:
     """Corpus BLEU, 0 to 100: the geometric mean of clipped 1- to 4-gram precisions times the brevity penalty.
 
     By sacrebleu with its defaults (tokens by 13a, case kept, exponential smoothing). Sources: K. Papineni, S. Roukos,
@@ -441,12 +442,12 @@ def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Corpus:
 
     _check_texts(outputs, references)
     metric = BLEU()
-    score = metric.corpus_score(list(outputs), _streams(references)).score
-    return Corpus(float(score), str(metric.get_signature()))
+    score = metric.corpus_score(list(outputs), _sacrebleu_references(references)).score
+    return CorpusScore(float(score), str(metric.get_signature()))
 
 
 @check_arguments
-def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Corpus:
+def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> CorpusScore:
     """Corpus chrF2, 0 to 100: the F2 of 1- to 6-grams of characters, by sacrebleu with its defaults.
 
     Source: M. Popović (2015), "chrF: character n-gram F-score for automatic MT evaluation", WMT.
@@ -455,23 +456,23 @@ def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Corpus:
 
     _check_texts(outputs, references)
     metric = CHRF()
-    score = metric.corpus_score(list(outputs), _streams(references)).score
-    return Corpus(float(score), str(metric.get_signature()))
+    score = metric.corpus_score(list(outputs), _sacrebleu_references(references)).score
+    return CorpusScore(float(score), str(metric.get_signature()))
 
 
-def _streams(references: Sequence[Sequence[str]]) -> Any:  # noqa: ANN401 (None is taken, but not in sacrebleu's types)
+def _sacrebleu_references(references: Sequence[Sequence[str]]) -> Any:  # noqa: ANN401 (None is taken, but not in sacrebleu's types)
     """References as sacrebleu takes them: the first of every example, then the second, …; None where there is none."""
     most = max(map(len, references))
     return [[own[at] if at < len(own) else None for own in references] for at in range(most)]
 
 
-def _nearest(output: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[int, int]:
+def _nearest_reference(output: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[int, int]:
     """The least edit distance to a reference, and that reference's length."""
     found = [(edit_distance(output, reference), len(reference)) for reference in references]
     return min(found, key=lambda pair: pair[0])
 
 
-def _rate(pairs: Sequence[tuple[int, int]]) -> tuple[float, Interval]:
+def _error_rate(pairs: Sequence[tuple[int, int]]) -> tuple[float, ConfidenceInterval]:
     """Σ errors / Σ lengths in per cent, with its bootstrap interval over examples."""
     errors, lengths = [error for error, _ in pairs], [length for _, length in pairs]
     return 100 * sum(errors) / max(1, sum(lengths)), bootstrap_ratio(errors, lengths).percent

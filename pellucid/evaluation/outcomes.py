@@ -12,26 +12,26 @@ from msgspec import Meta
 
 from pellucid.arguments import argument_error, check_arguments, check_not_empty
 from pellucid.config.settings import Seed
-from pellucid.evaluation.metrics import Interval, Scored, resampled
+from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, resample_sums
 
 Table = Annotated[Int[np.ndarray, "_ 3"], Meta(ge=0, le=2**31)]
-"""A row for each example, as `outcomes` gives it."""
+"""A row for each example, as `outcome_table` gives it."""
 
 
-class Rates(NamedTuple):
+class OutcomeRates(NamedTuple):
     """Two rates, in per cent."""
 
     exact_match: float
     symbol_error_rate: float
 
 
-class Mean(NamedTuple):
+class MeanRates(NamedTuple):
     """The mean of both rates over groups, each of the same weight, with its 95 % bootstrap intervals."""
 
     exact_match: float
-    exact_match_ci95: Interval
+    exact_match_ci95: ConfidenceInterval
     symbol_error_rate: float
-    symbol_error_rate_ci95: Interval
+    symbol_error_rate_ci95: ConfidenceInterval
 
     @property
     def wer(self) -> float:
@@ -39,9 +39,9 @@ class Mean(NamedTuple):
         return 100 - self.exact_match
 
     @property
-    def wer_ci95(self) -> Interval:
+    def wer_ci95(self) -> ConfidenceInterval:
         """Its interval."""
-        return self.exact_match_ci95.rest
+        return self.exact_match_ci95.complement
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -50,13 +50,13 @@ class Mean(NamedTuple):
 
 
 @check_arguments
-def outcomes(scored: Sequence[Scored]) -> Int[np.ndarray, "n 3"]:
+def outcome_table(scored: Sequence[ScoredExample]) -> Int[np.ndarray, "n 3"]:
     """For each example: 1 if its output is wrong, its edit distance, the length of the nearest reference."""
-    rows = [(not example.exact, *_sizes(example)) for example in scored]
+    rows = [(not example.exact, *_error_counts(example)) for example in scored]
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def rates(sums: Shaped[np.ndarray, "*r 3"], total: int) -> Float[np.ndarray, "*r 2"]:
+def rates_from_sums(sums: Shaped[np.ndarray, "*r 3"], total: int) -> Float[np.ndarray, "*r 2"]:
     """Exact match and symbol error rate, in per cent, from column sums over `total` examples."""
     exact = 100 * (1 - sums[..., 0] / total)
     errors = 100 * sums[..., 1] / np.maximum(sums[..., 2], 1)
@@ -78,7 +78,7 @@ def check_tables(name: str, tables: Sequence[Table]) -> None:
 
 
 @check_arguments
-def mean_of_groups(tables: Sequence[Table], seed: Seed = 1) -> Mean:
+def macro_average(tables: Sequence[Table], seed: Seed = 1) -> MeanRates:
     """The mean over groups without weights (macro average), and the interval from resampling within each group.
 
     Every group is drawn anew by itself, so that groups keep their sizes; the 2.5th and 97.5th percentile of the means
@@ -89,13 +89,13 @@ def mean_of_groups(tables: Sequence[Table], seed: Seed = 1) -> Mean:
     """
     check_tables("tables", tables)
     generator = np.random.default_rng(seed)
-    exact, errors = np.mean([rates(table.sum(axis=0), len(table)) for table in tables], axis=0).tolist()
-    drawn = np.mean([rates(resampled(table, generator), len(table)) for table in tables], axis=0)
+    exact, errors = np.mean([rates_from_sums(table.sum(axis=0), len(table)) for table in tables], axis=0).tolist()
+    drawn = np.mean([rates_from_sums(resample_sums(table, generator), len(table)) for table in tables], axis=0)
     low, high = np.percentile(drawn, [2.5, 97.5], axis=0).tolist()
-    return Mean(exact, Interval(low[0], high[0]), errors, Interval(low[1], high[1]))
+    return MeanRates(exact, ConfidenceInterval(low[0], high[0]), errors, ConfidenceInterval(low[1], high[1]))
 
 
-def _sizes(example: Scored) -> tuple[int, int]:
+def _error_counts(example: ScoredExample) -> tuple[int, int]:
     """The edit distance and the length of the reference it is to."""
     errors, reference = example.nearest
     return errors, len(reference)

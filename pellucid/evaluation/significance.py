@@ -12,21 +12,21 @@ from jaxtyping import Float, Int
 from pellucid.arguments import check_arguments
 from pellucid.config.settings import Seed
 from pellucid.errors import InputError
-from pellucid.evaluation.metrics import Interval, resampled
-from pellucid.evaluation.outcomes import Table, check_tables, rates
-from pellucid.evaluation.scoring import ERROR_RATES, TaskMetrics
+from pellucid.evaluation.metrics import ConfidenceInterval, resample_sums
+from pellucid.evaluation.outcomes import Table, check_tables, rates_from_sums
+from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS, TaskMetrics
 
-PERMUTATIONS = 10_000
+NUM_PERMUTATIONS = 10_000
 
 
-class Difference(NamedTuple):
+class RateDifference(NamedTuple):
     """One rate of two runs A and B, in per cent, and what their difference is worth."""
 
     a: float
     b: float
     difference: float
     """a − b."""
-    ci95: Interval
+    ci95: ConfidenceInterval
     """Its 95 % interval, by the paired bootstrap."""
     p: float
     """How often chance alone, swapping the two outputs of examples, makes a difference as great as this."""
@@ -34,36 +34,38 @@ class Difference(NamedTuple):
     """Share of the resamples in which A is better, those without a difference counted half."""
 
     @property
-    def rest(self) -> "Difference":
+    def complement(self) -> "RateDifference":
         """Of a rate's difference, that of what the rate leaves of 100."""
         # From zero, for −0.0 would be told as such where nothing differs.
         difference, low, high = (0.0 - each for each in (self.difference, self.ci95.high, self.ci95.low))
-        return Difference(100 - self.a, 100 - self.b, difference, Interval(low, high), self.p, self.a_better)
+        return RateDifference(
+            100 - self.a, 100 - self.b, difference, ConfidenceInterval(low, high), self.p, self.a_better
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {**self._asdict(), "ci95": list(self.ci95)}
 
 
-class Comparison(NamedTuple):
+class RunComparison(NamedTuple):
     """Run A against run B: rates over all examples, or means over groups without weights."""
 
-    exact_match: Difference
-    symbol_error_rate: Difference
+    exact_match: RateDifference
+    symbol_error_rate: RateDifference
     only_a: int
     """Examples that A alone has right."""
     only_b: int
     """Examples that B alone has right."""
     both: int
     neither: int
-    metrics: TaskMetrics = ERROR_RATES
+    metrics: TaskMetrics = ERROR_RATE_METRICS
 
     @property
-    def differences(self) -> dict[str, Difference]:
+    def differences(self) -> dict[str, RateDifference]:
         """What is compared, by its name in JSON: of tags, classes and positions their accuracy, and no error rate."""
         if self.metrics.has_error_rates:
             return {"exact_match": self.exact_match, "symbol_error_rate": self.symbol_error_rate}
-        return {"exact_match": self.exact_match, "accuracy": self.symbol_error_rate.rest}
+        return {"exact_match": self.exact_match, "accuracy": self.symbol_error_rate.complement}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -72,13 +74,13 @@ class Comparison(NamedTuple):
 
 
 @check_arguments
-def compare(a: Sequence[Table], b: Sequence[Table], seed: Seed = 1) -> Comparison:
+def compare_outcomes(a: Sequence[Table], b: Sequence[Table], seed: Seed = 1) -> RunComparison:
     """Compare the outcomes of two runs, group by group (one group where there are none) on the same examples.
 
     * Interval: each of `RESAMPLES` resamples draws the examples of each group with replacement, the same for both runs;
       the ends are the 2.5th and 97.5th percentile of the differences. Source: P. Koehn (2004), "Statistical
       significance tests for machine translation evaluation", EMNLP, section 4.
-    * p: each of R = `PERMUTATIONS` times the two outputs of every example are swapped with probability ½;
+    * p: each of R = `NUM_PERMUTATIONS` times the two outputs of every example are swapped with probability ½;
       p = (1 + times with |difference| at least as great as seen) / (1 + R), two-sided. Source: E. W. Noreen (1989),
       "Computer-intensive methods for testing hypotheses"; S. Riezler and J. T. Maxwell (2005), "On some pitfalls in
       automatic evaluation and significance testing for MT", section 4.2.
@@ -95,28 +97,30 @@ def compare(a: Sequence[Table], b: Sequence[Table], seed: Seed = 1) -> Compariso
         raise InputError("runs can be compared on the same examples only: they have different numbers of them")
     pairs = [np.hstack(tables) for tables in zip(a, b, strict=True)]
     generator = np.random.default_rng(seed)
-    seen = _means(pairs, lambda pair: pair.sum(axis=0))
-    drawn = _means(pairs, lambda pair: resampled(pair, generator))
-    swapped = _means(pairs, lambda pair: _swapped(pair, generator))
+    seen = _mean_rates(pairs, lambda pair: pair.sum(axis=0))
+    drawn = _mean_rates(pairs, lambda pair: resample_sums(pair, generator))
+    swapped = _mean_rates(pairs, lambda pair: _permute_sums(pair, generator))
     wrong = np.concatenate([pair[:, [0, 3]] for pair in pairs])
     both, only_a, only_b, neither = np.bincount(2 * wrong[:, 0] + wrong[:, 1], minlength=4).tolist()
-    exact, errors = (_difference(seen[:, at], drawn[..., at], swapped[..., at], sign) for at, sign in ((0, 1), (1, -1)))
-    return Comparison(exact, errors, only_a, only_b, both, neither)
+    exact, errors = (
+        _rate_difference(seen[:, at], drawn[..., at], swapped[..., at], sign) for at, sign in ((0, 1), (1, -1))
+    )
+    return RunComparison(exact, errors, only_a, only_b, both, neither)
 
 
-def _means(
+def _mean_rates(
     pairs: Sequence[Int[np.ndarray, "_ 6"]], sums: Callable[[Int[np.ndarray, "_ 6"]], Int[np.ndarray, "*r 6"]]
 ) -> Float[np.ndarray, "2 *r 2"]:
     """Both rates of A and of B from some column sums of each group, the mean over groups."""
     found = []
     for pair in pairs:
         summed = sums(pair)
-        found.append(np.stack([rates(summed[..., side], len(pair)) for side in (slice(3), slice(3, None))]))
+        found.append(np.stack([rates_from_sums(summed[..., side], len(pair)) for side in (slice(3), slice(3, None))]))
     mean: Float[np.ndarray, "2 *r 2"] = np.mean(found, axis=0)
     return mean
 
 
-def _swapped(pair: Int[np.ndarray, "n 6"], generator: np.random.Generator) -> Int[np.ndarray, "R 6"]:
+def _permute_sums(pair: Int[np.ndarray, "n 6"], generator: np.random.Generator) -> Int[np.ndarray, "R 6"]:
     """Column sums when the sides of every example are swapped with probability ½.
 
     With s = a + b and d = a − b summed, d with random signs, the sides' sums are (s + d) / 2 and (s − d) / 2. Examples
@@ -125,14 +129,14 @@ def _swapped(pair: Int[np.ndarray, "n 6"], generator: np.random.Generator) -> In
     differences = pair[:, :3] - pair[:, 3:]
     total = pair[:, :3].sum(axis=0) + pair[:, 3:].sum(axis=0)
     values, counts = np.unique(differences[differences.any(axis=1)], axis=0, return_counts=True)
-    kept = generator.binomial(counts, 0.5, size=(PERMUTATIONS, len(counts)))
+    kept = generator.binomial(counts, 0.5, size=(NUM_PERMUTATIONS, len(counts)))
     signed = (2 * kept - counts) @ values.reshape(-1, 3)
     return np.hstack([(total + signed) // 2, (total - signed) // 2])
 
 
-def _difference(
+def _rate_difference(
     seen: Float[np.ndarray, " 2"], drawn: Float[np.ndarray, "2 r"], swapped: Float[np.ndarray, "2 R"], better: int
-) -> Difference:
+) -> RateDifference:
     """One rate of both sides; `better` is 1 where more is better, −1 where less is."""
     a, b = seen.tolist()
     spread = drawn[0] - drawn[1]
@@ -140,4 +144,6 @@ def _difference(
     # What differs by rounding only is as great as what was seen.
     extreme = np.abs(swapped[0] - swapped[1]) >= abs(a - b) - 1e-9
     wins = (better * spread > 0).mean() + (spread == 0).mean() / 2
-    return Difference(a, b, a - b, Interval(low, high), float((1 + extreme.sum()) / (1 + extreme.size)), float(wins))
+    return RateDifference(
+        a, b, a - b, ConfidenceInterval(low, high), float((1 + extreme.sum()) / (1 + extreme.size)), float(wins)
+    )

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from pellucid.arguments import argument_error
-from pellucid.data.batches import Ragged, ragged
+from pellucid.data.batches import Ragged, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS, EOS, UNK
 from pellucid.decoding.forced_attention import Guided
@@ -57,13 +57,13 @@ def replays(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[
         ArgumentError: The model cannot read a trace again.
     """
     examples = examples_of(transducer, traces, name)
-    known, cut = transducer.vocabularies, transducer.segmenters
+    known, cut = transducer.vocabularies, transducer.tokenizers
     _, sources = sources_of(examples, known, cut, transducer.config)
     ids = [target_ids(transducer, trace) for trace in traces]
     for at, (trace, own) in enumerate(zip(traces, ids, strict=True)):
         if UNK in own:
             _check_unknown(trace, own, name.format(at))
-    targets = ragged(ids)
+    targets = to_ragged(ids)
     order = [
         row for row in np.argsort(sources.lengths, kind="stable").tolist() if traces[row].source and traces[row].target
     ]
@@ -82,7 +82,7 @@ def _replay(
 ) -> Replay:
     """One batch, on the network's device; of each source so many features are no positions."""
     device = next(transducer.network.parameters()).device
-    (source, lengths), (target, steps) = (each.padded(rows) for each in pairs)
+    (source, lengths), (target, steps) = (each.pad(rows) for each in pairs)
     positions, spans = lengths - torch.tensor(added), Spans(np.zeros(len(rows)), steps.numpy())
     work = Work(rows, source.to(device), lengths.to(device), spans, positions.to(device))
     return Replay(work, target.to(device), steps.tolist())
@@ -113,7 +113,7 @@ def _source_fault(transducer: Predictor, trace: Trace) -> str:
         return "without features"
     if trace.features if summed else added:
         return "with features " + ("added to its symbols" if summed else "before its symbols")
-    read = transducer.segmenters.source.count(trace.text)
+    read = transducer.tokenizers.source.count(trace.text)
     if read != positions:
         return f"of {read} source symbols, not {positions}"
     if np.shape(trace.attention) != (len(trace.target), len(trace.source)):
@@ -130,7 +130,7 @@ def _check_unknown(trace: Trace, ids: Sequence[int], name: str) -> None:
 
 def example_of(transducer: Predictor, trace: Trace) -> Example:
     """The source of a trace, with its features."""
-    return Example(trace.text, "", transducer.segmenters.features.join(trace.added or trace.source[: trace.features]))
+    return Example(trace.text, "", transducer.tokenizers.features.join(trace.added or trace.source[: trace.features]))
 
 
 def target_ids(transducer: Predictor, trace: Trace) -> list[int]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, memory_size
-from pellucid.config.toml import flattened, preset
+from pellucid.config.toml import flatten_config, preset
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import ConfigError
 from pellucid.model.decoder import AttendThenStep, Decoder, Sizes, StepThenAttend
@@ -149,8 +149,10 @@ def check_memory(config: Config, network: nn.Module, purpose: Literal["train", "
     available = available_memory(device)
     if need <= available:
         return
-    usual = flattened(preset(config.size))
-    large = [f"{key} (now {value})" for key, value in flattened(config).items() if key in SIZES and value > usual[key]]
+    usual = flatten_config(preset(config.size))
+    large = [
+        f"{key} (now {value})" for key, value in flatten_config(config).items() if key in SIZES and value > usual[key]
+    ]
     parameters = sum(parameter.numel() for parameter in network.parameters())
     raise ConfigError(
         f"a network of {parameters:,} parameters needs at least {_gibibytes(need)} of memory to {purpose}, but "

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.vocabulary import SPECIAL, Vocabularies
+from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
 from pellucid.model.memory import Memory
 
 BY_PLACE, NEVER = -1, -2
@@ -18,7 +18,7 @@ BY_PLACE, NEVER = -1, -2
 def copied_ids(vocabularies: Vocabularies) -> Int[Tensor, " N"]:
     """The target id of each source symbol; features, and the special ids that no text has, are never copied."""
     source, target = vocabularies.source.symbols, vocabularies.target.ids
-    ids = [*[NEVER] * SPECIAL, *(target.get(symbol, BY_PLACE) for symbol in source)]
+    ids = [*[NEVER] * NUM_SPECIAL, *(target.get(symbol, BY_PLACE) for symbol in source)]
     return torch.tensor([*ids, *[NEVER] * len(vocabularies.features)])
 
 

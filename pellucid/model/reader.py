@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from pellucid.data.batches import Batch
-from pellucid.data.vocabulary import BOS, SPECIAL
+from pellucid.data.vocabulary import BOS, NUM_SPECIAL
 from pellucid.model.attention import Attention
 from pellucid.model.decoder import Decoder
 from pellucid.model.encoder import Encoder
@@ -93,7 +93,7 @@ class Pointer(Reader):
     @property
     def vocabulary_size(self) -> int:
         """V: the special symbols, then all positions that may be."""
-        return SPECIAL + self.positions
+        return NUM_SPECIAL + self.positions
 
     def answer(self, memory: Memory) -> Unrolled:
         """ln α as logits of the positions there are, −∞ for the special symbols and beyond a row's length.
@@ -103,7 +103,7 @@ class Pointer(Reader):
         attended = self.attention(self.query(memory), self.attention.prepare(memory), self.attention.start(memory))
         least = torch.finfo(attended.weights.dtype).tiny
         likely = attended.weights.clamp(min=least).log().masked_fill(~memory.mask(), -torch.inf)
-        logits = nn.functional.pad(likely, (SPECIAL, 0), value=-torch.inf)[:, None]
+        logits = nn.functional.pad(likely, (NUM_SPECIAL, 0), value=-torch.inf)[:, None]
         return Unrolled(logits, attended.weights[:, None], memory.final)
 
 

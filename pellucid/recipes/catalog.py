@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from importlib import import_module
 
-from pellucid.errors import InputError, nearest, quote
+from pellucid.errors import InputError, quote, suggest
 from pellucid.recipes.recipe import Request
 
 ABOUT = {
@@ -48,6 +48,6 @@ CHOOSABLE = (*REFERENCES, "spanish-tatoeba", "protein-place")
 def find(name: str) -> Callable[[Request], Iterator[str]]:
     """The function of a recipe; `InputError` with the nearest name where there is none."""
     if name not in ABOUT:
-        raise InputError(f"there is no recipe {quote(name)}{nearest(name, ABOUT)} (pellucid recipe list)")
+        raise InputError(f"there is no recipe {quote(name)}{suggest(name, ABOUT)} (pellucid recipe list)")
     run: Callable[[Request], Iterator[str]] = import_module(f"pellucid.recipes.{name.replace('-', '_')}").run
     return run

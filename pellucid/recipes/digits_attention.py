@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pellucid.data.synthetic import spell
+from pellucid.data.synthetic import spell_digits
 from pellucid.errors import DataError
 from pellucid.files import write_json
 from pellucid.recipes.digits.own import Task, train_and_judge
@@ -22,7 +22,7 @@ from pellucid.recipes.digits.report import (
 )
 from pellucid.recipes.following import teller
 from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.reporting.terminal import legend, render
+from pellucid.reporting.terminal import render_trace, shade_legend
 from pellucid.tasks.task import ATTENTION_CAPTION
 from pellucid.training.run_folder import load
 from pellucid.viewer.reports import run_report, write_report
@@ -72,6 +72,6 @@ def _lines(folder: Path) -> Iterator[str]:
     """A few translations with their attention, for the terminal."""
     color = sys.stdout.isatty()
     width = shutil.get_terminal_size((120, 24)).columns
-    for trace in load(folder).predict([spell(number) for number in NUMBERS]):
-        yield f"{render(trace, width=width, color=color)}\n"
-    yield f"{legend(color=color)}\n{ATTENTION_CAPTION}\n"
+    for trace in load(folder).predict([spell_digits(number) for number in NUMBERS]):
+        yield f"{render_trace(trace, width=width, color=color)}\n"
+    yield f"{shade_legend(color=color)}\n{ATTENTION_CAPTION}\n"

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from pellucid.data.synthetic import OUTPUTS, SYMBOLS, Digits, draw
+from pellucid.data.synthetic import NUM_OUTPUTS, SYMBOLS, DigitSamples, draw_digits
 from pellucid.files import make_folder, write_json
 from pellucid.model.network import parameter_count
 from pellucid.recipes.digits.networks import Design, DigitsNetwork, Kind, parameters_of, with_padding
@@ -36,7 +36,7 @@ class Layer(NamedTuple):
 def run(request: Request) -> Iterator[str]:
     """Print three samples and every shape, and write them as a report."""
     make_folder(request.out)
-    samples = draw(SAMPLES, 1, LONGEST, np.random.default_rng(1))
+    samples = draw_digits(SAMPLES, 1, LONGEST, np.random.default_rng(1))
     kinds: list[Kind] = ["repeat", "attention"]
     tables = [symbols_table(), *samples_tables(samples)]
     for kind in kinds:
@@ -61,17 +61,17 @@ def run(request: Request) -> Iterator[str]:
 
 def symbols_table() -> ReportTable:
     """The symbols and their numbers, inputs' and targets' apart."""
-    targets, inputs = SYMBOLS[:OUTPUTS], SYMBOLS[OUTPUTS:]
+    targets, inputs = SYMBOLS[:NUM_OUTPUTS], SYMBOLS[NUM_OUTPUTS:]
     rows = [
-        ("in targets", " ".join(targets), f"0 to {OUTPUTS - 1}"),
-        ("in inputs", " ".join(inputs.replace(" ", "␣")), f"{OUTPUTS} to {len(SYMBOLS) - 1}"),
+        ("in targets", " ".join(targets), f"0 to {NUM_OUTPUTS - 1}"),
+        ("in inputs", " ".join(inputs.replace(" ", "␣")), f"{NUM_OUTPUTS} to {len(SYMBOLS) - 1}"),
     ]
     return ReportTable(
         "Symbols", "Valid characters, in the order of their numbers; ␣ is the space.", ("side", "", "numbers"), rows
     )
 
 
-def samples_tables(samples: Digits) -> Iterator[ReportTable]:
+def samples_tables(samples: DigitSamples) -> Iterator[ReportTable]:
     """Each sample as text, as numbers and as masks; then shapes and kinds of the arrays."""
     for at, (source, target) in enumerate(samples.texts()):
         rows = [
@@ -92,7 +92,7 @@ def network_tables(kind: Kind) -> Iterator[ReportTable]:
     """The shape of every layer of a network, its parameters, and the gradient that reaches each."""
     torch.manual_seed(1)
     network = DigitsNetwork(Design(kind))
-    batch = draw(BATCH, 20, 20, np.random.default_rng(1))
+    batch = draw_digits(BATCH, 20, 20, np.random.default_rng(1))
     title = "Without attention" if kind == "repeat" else "With attention"
     rows = [(layer.name, str(layer.shape)) for layer in layers_of(network, batch)]
     yield ReportTable(title, "", ("layer", "shape"), rows)
@@ -107,7 +107,7 @@ def network_tables(kind: Kind) -> Iterator[ReportTable]:
     yield ReportTable(title, caption, ("parameter", "shape", "norm of its gradient"), rows_of)
 
 
-def layers_of(network: DigitsNetwork, batch: Digits) -> Sequence[Layer]:
+def layers_of(network: DigitsNetwork, batch: DigitSamples) -> Sequence[Layer]:
     """What each layer gives for a batch, by running it."""
     inputs, lengths = inputs_of(batch)
     steps = batch.targets.shape[1]
@@ -126,7 +126,7 @@ def layers_of(network: DigitsNetwork, batch: Digits) -> Sequence[Layer]:
     return [*layers, Layer("reshaped back", tuple(network(inputs, lengths, steps).logits.shape))]
 
 
-def gradient_norms(network: DigitsNetwork, batch: Digits) -> list[float]:
+def gradient_norms(network: DigitsNetwork, batch: DigitSamples) -> list[float]:
     """The norm of the gradient that reaches each trained parameter; 0 where none does."""
     logits = network(*inputs_of(batch), batch.targets.shape[1]).logits
     cost = nn.functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(batch.targets).long().flatten())

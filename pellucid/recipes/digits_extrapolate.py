@@ -8,14 +8,14 @@ from matplotlib.figure import Figure
 
 from pellucid.data.synthetic import spelled_digits
 from pellucid.decoding.trace import Trace
-from pellucid.evaluation.alignment import Agreement
+from pellucid.evaluation.alignment import AlignmentAgreement
 from pellucid.files import make_folder
 from pellucid.recipes.digits.own import Task, agreement_of, train_and_judge
 from pellucid.recipes.digits.report import Group, Lesson, colors, lines_of, write_lesson
 from pellucid.recipes.digits.study import Outcome, unheard
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request, recipe_config
-from pellucid.reporting.figures import MUTED, empty_figure, settled, svg, tidy
+from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, style_axes, to_svg
 from pellucid.training.run_folder import load
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import score_run
@@ -46,7 +46,7 @@ class Length(NamedTuple):
     digits: int
     symbol_accuracy: float
     exact_match: float
-    agreement: Agreement
+    agreement: AlignmentAgreement
     stays: float
     """Share of the looks, the first of each row apart, at the very position of the look before."""
 
@@ -133,7 +133,7 @@ def _parts(reached: Sequence[Reached]) -> list[ReportPart]:
         for at, digits in enumerate(LENGTHS)
     ]
     title = "How far each reaches"
-    return [ReportFigure(title, caption, svg(_figure(reached))), ReportTable(title, "All in per cent.", heads, rows)]
+    return [ReportFigure(title, caption, to_svg(_figure(reached))), ReportTable(title, "All in per cent.", heads, rows)]
 
 
 def _figure(reached: Sequence[Reached]) -> Figure:
@@ -146,12 +146,12 @@ def _figure(reached: Sequence[Reached]) -> Figure:
         for values in runs:
             axes.plot(LENGTHS, values, color=color, linewidth=0.7, alpha=0.6)
         axes.plot(LENGTHS, np.mean(runs, axis=0), color=color, linewidth=2, label=score)
-    tidy(axes)
+    style_axes(axes)
     axes.set_ylim(0.0, 1.02)
     axes.set_ylabel("symbols right", color=MUTED)
     axes.set_xlabel("digits of the input", color=MUTED)
     axes.legend(frameon=False, labelcolor="linecolor", fontsize=9)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def _tag(reached: Reached) -> str:

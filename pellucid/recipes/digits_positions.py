@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.synthetic import OUTPUTS, Digits
+from pellucid.data.synthetic import NUM_OUTPUTS, DigitSamples
 from pellucid.files import make_folder
 from pellucid.recipes.digits.networks import Design, DigitsNetwork
 from pellucid.recipes.digits.report import (
@@ -24,7 +24,7 @@ from pellucid.recipes.digits.report import (
 from pellucid.recipes.digits.study import Outcome, Plan, Study, conduct_and_keep, inputs_of, unheard
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request
-from pellucid.reporting.figures import svg
+from pellucid.reporting.figures import to_svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
 from pellucid.worker_pool import ProgressCallback
 
@@ -83,17 +83,17 @@ def examine(study: Study, tell: ProgressCallback = unheard) -> Found:
     return Found(study, outcome, probed, judged.starts.std(axis=0).tolist())
 
 
-def probe(network: DigitsNetwork, fitted: Digits, judged: Digits) -> list[float]:
+def probe(network: DigitsNetwork, fitted: DigitSamples, judged: DigitSamples) -> list[float]:
     """The accuracy at each position of a softmax regression from the code, fitted on the one half."""
     codes, answers = codes_of(network, fitted)
     mean, deviation = codes.mean(dim=0), codes.std(dim=0) + 1e-6
-    regression = nn.Linear(codes.shape[1], answers.shape[1] * OUTPUTS)
+    regression = nn.Linear(codes.shape[1], answers.shape[1] * NUM_OUTPUTS)
     optimizer = torch.optim.LBFGS(regression.parameters(), max_iter=100, line_search_fn="strong_wolfe")
 
     def cost() -> Tensor:
         """The cross-entropy at all positions together."""
         optimizer.zero_grad()
-        logits = regression((codes - mean) / deviation).view(-1, OUTPUTS)
+        logits = regression((codes - mean) / deviation).view(-1, NUM_OUTPUTS)
         value = nn.functional.cross_entropy(logits, answers.flatten())
         value.backward()  # type: ignore[no-untyped-call]
         return value
@@ -101,12 +101,12 @@ def probe(network: DigitsNetwork, fitted: Digits, judged: Digits) -> list[float]
     optimizer.step(cost)  # type: ignore[no-untyped-call]
     codes, answers = codes_of(network, judged)
     with torch.no_grad():
-        read = regression((codes - mean) / deviation).view(*answers.shape, OUTPUTS).argmax(dim=-1)
+        read = regression((codes - mean) / deviation).view(*answers.shape, NUM_OUTPUTS).argmax(dim=-1)
     right: list[float] = (read == answers).float().mean(dim=0).tolist()
     return right
 
 
-def codes_of(network: DigitsNetwork, samples: Digits) -> tuple[Float[Tensor, "N D"], Int[Tensor, "N T"]]:
+def codes_of(network: DigitsNetwork, samples: DigitSamples) -> tuple[Float[Tensor, "N D"], Int[Tensor, "N T"]]:
     """The encoder's last states, and the symbols to be read from them."""
     with torch.no_grad():
         codes = network.encoder(*inputs_of(samples)).final.hidden[:, -1].clone()
@@ -120,7 +120,7 @@ def _probes(found: Sequence[Found]) -> Iterator[ReportPart]:
     for each in probed:
         reading = each.outcome._replace(final=each.outcome.final._replace(per_position=each.probed))
         groups = [Group(f"{each.outcome.name}: written", [each.outcome]), Group("read by the probe", [reading])]
-        yield ReportFigure(title, "Seed 1.", svg(position_figure(groups)))
+        yield ReportFigure(title, "Seed 1.", to_svg(position_figure(groups)))
     lines = []
     for each in probed:
         written, held = np.array(each.outcome.final.per_position[:-1]), np.array(each.probed[:-1])

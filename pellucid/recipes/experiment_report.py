@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pellucid.evaluation.metrics import Evaluation, Interval
-from pellucid.evaluation.outcomes import Mean, mean_of_groups
-from pellucid.evaluation.significance import Comparison, compare
+from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation
+from pellucid.evaluation.outcomes import MeanRates, macro_average
+from pellucid.evaluation.significance import RunComparison, compare_outcomes
 from pellucid.files import write_json
 from pellucid.model.network import parameter_count
 from pellucid.recipes.experiments import (
@@ -47,8 +47,8 @@ class Beside(NamedTuple):
     """The setting of those."""
     who: str
     sets: int
-    dev: Comparison
-    test: Comparison | None
+    dev: RunComparison
+    test: RunComparison | None
     """Where every experiment has a test set."""
 
     def told(self) -> dict[str, Any]:
@@ -112,19 +112,19 @@ def _beside(names: tuple[str, str, str], pairs: Sequence[tuple[Run, Run]]) -> Be
     return Beside(*names, len(pairs), _comparison(dev), _comparison(tested) if len(tested) == len(pairs) else None)
 
 
-def _comparison(worths: Sequence[tuple[Worth, Worth]]) -> Comparison:
+def _comparison(worths: Sequence[tuple[Worth, Worth]]) -> RunComparison:
     """The comparison over some sets, each of the same weight."""
-    return compare([own.table for own, _ in worths], [other.table for _, other in worths])
+    return compare_outcomes([own.table for own, _ in worths], [other.table for _, other in worths])
 
 
-def _cell(reference: Reference, comparison: Comparison | None) -> str:
+def _cell(reference: Reference, comparison: RunComparison | None) -> str:
     """A difference, or a dash where there is none."""
     return _difference(reference.measure, comparison) if comparison is not None else "–"
 
 
-def _difference(measure: Measure, comparison: Comparison) -> str:
+def _difference(measure: Measure, comparison: RunComparison) -> str:
     """The difference of the score that is compared, its interval and its p."""
-    found = comparison.exact_match.rest if measure == "wer" else comparison.exact_match
+    found = comparison.exact_match.complement if measure == "wer" else comparison.exact_match
     low, high = found.ci95
     return f"{found.difference:+z.2f} ({low:+z.2f} to {high:+z.2f}), p {found.p:.3f}"
 
@@ -135,10 +135,10 @@ class Macro(NamedTuple):
     setting: str
     who: str
     """Of which seed, or how many as an ensemble; before it the setting, where there is one."""
-    dev: Mean
+    dev: MeanRates
     developed: int
     """Development sets."""
-    test: Mean | None
+    test: MeanRates | None
     tested: int
     """Test sets: those with a published number, where there are any."""
     published: float | None
@@ -222,15 +222,15 @@ def write_reports(
     return f"report: {request.out / 'report.html'}"
 
 
-def value_of(measure: Measure, scores: Evaluation | Mean) -> float:
+def value_of(measure: Measure, scores: Evaluation | MeanRates) -> float:
     """The score that is compared."""
     value: float = getattr(scores, measure)
     return value
 
 
-def _interval(measure: Measure, scores: Evaluation | Mean) -> str:
+def _interval(measure: Measure, scores: Evaluation | MeanRates) -> str:
     """Its 95 % interval."""
-    interval: Interval = getattr(scores, f"{measure}_ci95")
+    interval: ConfidenceInterval = getattr(scores, f"{measure}_ci95")
     return f"{interval.low:.2f} to {interval.high:.2f}"
 
 
@@ -263,7 +263,7 @@ def _scores(reference: Reference, which: str, worth: Worth) -> str:
 def _macro(reference: Reference, named: tuple[str, str], group: Sequence[Run | Together]) -> Macro:
     """The means over some experiments."""
     setting, who = named
-    dev = mean_of_groups([each.worths.dev.table for each in group])
+    dev = macro_average([each.worths.dev.table for each in group])
     tested = [(reference.experiment(each.experiment), each.worths.test) for each in group if each.worths.test]
     compared = [(experiment, worth) for experiment, worth in tested if experiment.published]
     numbers = [next(iter(experiment.published.values())) for experiment, _ in compared]
@@ -273,7 +273,7 @@ def _macro(reference: Reference, named: tuple[str, str], group: Sequence[Run | T
         who=f"{setting}, {who}" if setting else who,
         dev=dev,
         developed=len(group),
-        test=mean_of_groups([worth.table for _, worth in used]) if used else None,
+        test=macro_average([worth.table for _, worth in used]) if used else None,
         tested=len(used),
         published=statistics.mean(numbers) if numbers else None,
     )

@@ -11,10 +11,10 @@ from jaxtyping import Int
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example, read_examples
 from pellucid.decoding.predictor import Predictor
-from pellucid.errors import DataError, InputError, nearest, quote
-from pellucid.evaluation.assessment import Oracle, oracle, score
-from pellucid.evaluation.metrics import Evaluation, evaluate
-from pellucid.evaluation.outcomes import outcomes
+from pellucid.errors import DataError, InputError, quote, suggest
+from pellucid.evaluation.assessment import OracleAccuracy, oracle_accuracy, score_traces
+from pellucid.evaluation.metrics import Evaluation, evaluate_examples
+from pellucid.evaluation.outcomes import outcome_table
 from pellucid.files import make_folder, read_bytes, write_text
 from pellucid.model.device import use_threads
 from pellucid.recipes.recipe import Request, recipe_config
@@ -115,7 +115,7 @@ def trainings(reference: Reference, request: Request) -> list[list[Training]]:
     for first in found[0]:
         if request.seen is not None and first.paths.cut:
             passes = first.config.training.epochs
-            request.seen.say(f"{first.experiment}: {first.paths.cut}, {passes:g} passes at most")
+            request.seen.print_line(f"{first.experiment}: {first.paths.cut}, {passes:g} passes at most")
     return found
 
 
@@ -139,7 +139,7 @@ def chosen(reference: Reference, only: Sequence[str]) -> list[Experiment]:
         if name not in names:
             listed = ", ".join(names)
             raise InputError(
-                f"{reference.name} has no experiment {quote(name)}{nearest(name, names)} (there are: {listed})"
+                f"{reference.name} has no experiment {quote(name)}{suggest(name, names)} (there are: {listed})"
             )
     return [experiment for experiment in reference.experiments if not only or experiment.name in only]
 
@@ -214,7 +214,7 @@ class Worth(NamedTuple):
     evaluation: Evaluation
     table: Int[np.ndarray, "n 3"]
     """The outcome of each example, for means over sets."""
-    among: list[Oracle]
+    among: list[OracleAccuracy]
     """How often a right output is among the first 1, 2, …"""
 
     def told(self) -> dict[str, Any]:
@@ -237,14 +237,16 @@ def judged(transducer: Predictor, examples: Sequence[Example], candidates: int) 
     found = transducer.with_beam(BEAM).hypotheses(examples, candidates)
     references: list[tuple[str, ...]] = [(example.target,) for example in examples]
     firsts = [outputs[0] for outputs in found]
-    scored = score(firsts, references, transducer.segmenters)
-    evaluation = evaluate(scored)
+    scored = score_traces(firsts, references, transducer.tokenizers)
+    evaluation = evaluate_examples(scored)
     lists = [
-        score(outputs, [wanted] * len(outputs), transducer.segmenters)
+        score_traces(outputs, [wanted] * len(outputs), transducer.tokenizers)
         for outputs, wanted in zip(found, references, strict=True)
     ]
-    among = oracle(lists, candidates)
-    return ScoredRun(transducer, firsts, references, scored, evaluation), Worth(evaluation, outcomes(scored), among)
+    among = oracle_accuracy(lists, candidates)
+    return ScoredRun(transducer, firsts, references, scored, evaluation), Worth(
+        evaluation, outcome_table(scored), among
+    )
 
 
 class Run(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pellucid.config.settings import Config
 from pellucid.recipes.recipe import Request
-from pellucid.reporting.progress import Rows
+from pellucid.reporting.progress import MultiProgress
 from pellucid.training.ensemble_training import throttle
 from pellucid.training.session import Files, train_run
 from pellucid.worker_pool import ProgressCallback, parallel_map
@@ -44,14 +44,14 @@ def teller(request: Request, name: str) -> ProgressCallback:
     return partial(_hear, request.seen, [name], 0)
 
 
-def _hear(seen: Rows | None, names: Sequence[str], job: int, what: Any) -> None:  # noqa: ANN401 (as it was told)
+def _hear(seen: MultiProgress | None, names: Sequence[str], job: int, what: Any) -> None:  # noqa: ANN401 (as it was told)
     """ProgressCallback of one job."""
     if seen is None:
         return
     match what:
         case Reached():
-            seen.reach(names[job], what.samples, what.total, what.state)
+            seen.update_samples(names[job], what.samples, what.total, what.state)
         case str():
-            seen.say(f"{names[job]}: {what}")
+            seen.print_line(f"{names[job]}: {what}")
         case _:
-            seen.tell(names[job], what)
+            seen.report(names[job], what)

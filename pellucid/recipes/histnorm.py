@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.data.examples import Example
-from pellucid.data.lines import decoded_value, file_lines, without_end
+from pellucid.data.lines import decode_utf8, read_lines, strip_newline
 from pellucid.recipes.experiment_report import run_reference
 from pellucid.recipes.experiments import Experiment, Pairs, Reference
 from pellucid.recipes.recipe import Request
@@ -97,7 +97,7 @@ def _pairs(corpus: str, size: str, folder: Path) -> Pairs:
 
 def _read(path: Path) -> list[Example]:
     """The tokens of a file; a line without two columns (a sentence boundary, a stray tab) is none."""
-    rows = [without_end(decoded_value(line)).rstrip().split("\t") for line in file_lines(path)]
+    rows = [strip_newline(decode_utf8(line)).rstrip().split("\t") for line in read_lines(path)]
     pairs = [prepared(*row) for row in rows if len(row) == 2]
     return [pair for pair in pairs if pair is not None]
 

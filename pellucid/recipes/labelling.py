@@ -13,16 +13,16 @@ from pellucid.config.toml import to_toml
 from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.evaluation.assessment import score
-from pellucid.evaluation.label_metrics import Labelled, score_labels
-from pellucid.evaluation.metrics import Followed, Interval, Scored, worst
+from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.label_metrics import LabelMetrics, score_labels
+from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, ValidationMetric, worst_examples
 from pellucid.files import write_json, write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.recipes.experiments import Reference, Training, read_pairs, together_name, trainings
 from pellucid.recipes.following import followed, train_telling
 from pellucid.recipes.recipe import Request
-from pellucid.tasks.registry import task_of
+from pellucid.tasks.registry import configured_task
 from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import Files
 from pellucid.viewer.report_parts import ExampleOutput
@@ -35,7 +35,7 @@ class Score(NamedTuple):
     """One number: a percentage, or a correlation."""
 
     value: float
-    interval: Interval | None = None
+    interval: ConfidenceInterval | None = None
     """At 95 %; None where none is told."""
 
     @property
@@ -51,8 +51,8 @@ class Answers(NamedTuple):
 
     examples: Sequence[Example]
     traces: Sequence[Trace]
-    scored: Sequence[Scored]
-    labelled: Labelled
+    scored: Sequence[ScoredExample]
+    labelled: LabelMetrics
 
 
 Scoring = Callable[[Answers], Mapping[str, Score]]
@@ -65,7 +65,7 @@ class Worth(NamedTuple):
     """What answers on one set are worth."""
 
     scores: Mapping[str, Score]
-    labelled: Labelled
+    labelled: LabelMetrics
     further: Mapping[str, Any]
 
     def told(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def answered(transducer: Predictor, examples: Sequence[Example]) -> Answers:
     """Answer examples, and hold the answers against their targets."""
     use_threads(transducer.config.threads)
     traces = transducer.trace(examples)
-    scored = score(traces, [(example.target,) for example in examples], transducer.segmenters)
+    scored = score_traces(traces, [(example.target,) for example in examples], transducer.tokenizers)
     return Answers(examples, traces, scored, score_labels(scored, traces))
 
 
@@ -133,7 +133,7 @@ class Labelling(NamedTuple):
     """Pictures, tables and texts of the page that are the recipe's own."""
     readable: bool = True
     """Whether a source is a text that can be shown in a table of mistakes."""
-    followed: Sequence[Followed] = ()
+    validation_metrics: Sequence[ValidationMetric] = ()
     """The scores whose curves are drawn, by the names of those who know the task; those of any such task if empty."""
 
 
@@ -192,7 +192,7 @@ def _mistakes(answers: Answers) -> list[ExampleOutput]:
     """The worst answers."""
     return [
         ExampleOutput(answers.traces[at], (answers.examples[at].target,), answers.scored[at])
-        for at in worst(answers.scored, NUM_LISTED_ERRORS)
+        for at in worst_examples(answers.scored, NUM_LISTED_ERRORS)
     ]
 
 
@@ -302,7 +302,7 @@ def _page(labelling: Labelling, runs: Sequence[Run], own: Sequence[ReportPart]) 
         introduction=f"{reference.introduction}\n\nCurves, mistakes, settings: {first.experiment}, {first.who}.",
         summary=[(f"test {name}", score.text) for name, score in first.worths.test.scores.items()],
         log=first.log,
-        followed=labelling.followed or task_of(first.config).metrics.followed,
+        validation_metrics=labelling.validation_metrics or configured_task(first.config).metrics.validation_metrics,
         mistakes=first.mistakes,
         config_toml=to_toml(first.config),
         parts=[*parts, *own, *tables],

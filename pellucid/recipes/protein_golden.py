@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from pellucid.errors import DataError, abbreviate_reason
-from pellucid.evaluation.label_metrics import correlation
+from pellucid.evaluation.label_metrics import matthews_correlation
 from pellucid.files import make_folder, write_json
 from pellucid.model.device import use_threads
 from pellucid.recipes.proteins.imported import NETWORKS, RIGHT_PEEPHOLE, Proteins
@@ -147,7 +147,7 @@ def checks_of(judged: dict[str, Judged], moved: Judged) -> list[Check]:
     best = judged[ATTENTION]
     checks += [
         Check(ATTENTION, "proteins right, port", best.right, RIGHT),
-        Check(ATTENTION, "correlation, port", correlation(best.counts.numpy()), CORRELATION),
+        Check(ATTENTION, "correlation, port", matthews_correlation(best.counts.numpy()), CORRELATION),
         Check(ATTENTION, "loss, peephole in its place", moved.loss, MOVED_LOSS),
         Check(ATTENTION, "right, peephole in its place", moved.right, RIGHT),
     ]
@@ -162,12 +162,12 @@ def _report(judged: dict[str, Judged], checks: Sequence[Check]) -> Report:
         ("numbers equal", f"{equal} of {len(checks)}"),
         ("loss with attention", f"{best.loss:.6f}"),
         ("proteins right", f"{best.right} of {int(best.counts.sum())}"),
-        ("correlation", f"{correlation(best.counts.numpy()):.4f}"),
+        ("correlation", f"{matthews_correlation(best.counts.numpy()):.4f}"),
     ]
     rows = [
         (
             *(name, f"{each.loss:.6f}", PUBLISHED[name][0], f"{each.accuracy:.4f}", PUBLISHED[name][1]),
-            *(f"{correlation(each.counts.numpy()):.4f}", f"{each.parameters:,}"),
+            *(f"{matthews_correlation(each.counts.numpy()):.4f}", f"{each.parameters:,}"),
         )
         for name, each in judged.items()
     ]
@@ -202,7 +202,7 @@ def _told(judged: dict[str, Judged], checks: Sequence[Check]) -> dict[str, objec
         name: {
             **{"loss": each.loss, "accuracy": each.accuracy, "right": each.right, "recalls": each.recalls},
             **{
-                "correlation": correlation(each.counts.numpy()),
+                "correlation": matthews_correlation(each.counts.numpy()),
                 "parameters": each.parameters,
                 "counts": each.counts.tolist(),
             },

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from pellucid.evaluation.metrics import wilson
+from pellucid.evaluation.metrics import wilson_interval
 from pellucid.recipes.experiments import Experiment, Pairs, Reference
 from pellucid.recipes.labelling import Answers, Labelling, Run, Score, run_labelling
 from pellucid.recipes.proteins.places import Protein, family_split, random_split, read_places
 from pellucid.recipes.proteins.profiles import attention_profiles, profile_figure, profile_table
 from pellucid.recipes.recipe import Request
-from pellucid.reporting.figures import svg
+from pellucid.reporting.figures import to_svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart
 
 Split = Callable[[Sequence[Protein]], Pairs]
@@ -72,7 +72,7 @@ def scores(answers: Answers) -> Mapping[str, Score]:
     right, total = sum(each.exact for each in answers.scored), len(answers.scored)
     mcc = answers.labelled.mcc
     assert mcc is not None
-    return {"accuracy": Score(100 * right / total, wilson(right, total).percent), "MCC": Score(mcc)}
+    return {"accuracy": Score(100 * right / total, wilson_interval(right, total).percent), "MCC": Score(mcc)}
 
 
 def parts(runs: Sequence[Run]) -> Iterator[ReportPart]:
@@ -85,5 +85,5 @@ def parts(runs: Sequence[Run]) -> Iterator[ReportPart]:
             table = profile_table(profiles)
             title = f"{table.title}: {run.experiment}, {run.who}"
             caption = "The dashed line is what equal weights would give."
-            yield ReportFigure(title, caption, svg(profile_figure(profiles)))
+            yield ReportFigure(title, caption, to_svg(profile_figure(profiles)))
             yield msgspec.structs.replace(table, title=title)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, abbreviate_reason
-from pellucid.evaluation.metrics import Followed, Scored, bootstrap_ratio
+from pellucid.evaluation.metrics import ScoredExample, ValidationMetric, bootstrap_ratio
 from pellucid.files import read_bytes
 from pellucid.recipes.experiments import Experiment, Pairs, Reference
 from pellucid.recipes.labelling import Answers, Labelling, Score, run_labelling
@@ -45,7 +45,9 @@ def labelling() -> Labelling:
         experiments=[Experiment("structure", pairs)],
         folder="protein-ss3-flip",
     )
-    return Labelling(reference, scores, {}, readable=False, followed=(Followed("symbol_accuracy", "Q3"),))
+    return Labelling(
+        reference, scores, {}, readable=False, validation_metrics=(ValidationMetric("symbol_accuracy", "Q3"),)
+    )
 
 
 def pairs(folder: Path) -> Pairs:
@@ -76,7 +78,7 @@ def scores(answers: Answers) -> Mapping[str, Score]:
     return {"Q3": Score(labelled.accuracy, labelled.accuracy_ci95), **recalls}
 
 
-def _recall(scored: Sequence[Scored], kind: str) -> Score:
+def _recall(scored: Sequence[ScoredExample], kind: str) -> Score:
     """The share of the residues of a kind that were told right."""
     right = [sum(a == b == kind for a, b in zip(each.output, each.reference, strict=True)) for each in scored]
     wanted = [each.reference.count(kind) for each in scored]

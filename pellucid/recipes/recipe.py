@@ -11,7 +11,7 @@ from pellucid.config.toml import load_config
 from pellucid.data.synthetic import WORD_LIST
 
 if TYPE_CHECKING:
-    from pellucid.reporting.progress import Rows
+    from pellucid.reporting.progress import MultiProgress
 
 
 class MismatchError(Exception):
@@ -32,7 +32,7 @@ class Request(NamedTuple):
     """The experiments to run, by name; all where none is named."""
     words: Path = WORD_LIST
     """The list of words that typos are made of."""
-    seen: "Rows | None" = None
+    seen: "MultiProgress | None" = None
     """Where to tell how trainings go; nowhere where it is not given."""
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from pellucid.data.examples import Example
-from pellucid.data.lines import decoded_value, file_lines, without_end
+from pellucid.data.lines import decode_utf8, read_lines, strip_newline
 from pellucid.errors import DataError
 from pellucid.recipes.experiment_report import run_reference
 from pellucid.recipes.experiments import Experiment, Pairs, Reference
@@ -60,8 +60,8 @@ def _read(path: Path) -> list[Example]:
     packed = path.with_name(f"{path.name}.gz")
     found = packed if packed.exists() else path
     pairs = []
-    for number, line in enumerate(file_lines(found), start=1):
-        source, out, target = without_end(decoded_value(line)).removeprefix("IN: ").partition(" OUT: ")
+    for number, line in enumerate(read_lines(found), start=1):
+        source, out, target = strip_newline(decode_utf8(line)).removeprefix("IN: ").partition(" OUT: ")
         if not out:
             raise DataError(f"{found}, line {number}: expected 'IN: command OUT: actions'")
         pairs.append(Example(source, target))

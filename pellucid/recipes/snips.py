@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pellucid.data.examples import Example
 from pellucid.errors import DataError
-from pellucid.evaluation.metrics import Followed, wilson
+from pellucid.evaluation.metrics import ValidationMetric, wilson_interval
 from pellucid.files import read_bytes
 from pellucid.recipes.experiments import Experiment, Pairs, Reference
 from pellucid.recipes.labelling import Answers, Labelling, Score, run_labelling
@@ -22,7 +22,7 @@ PUBLISHED = {
     "intent accuracy": {"Attention BiRNN": 96.7, "slot-gated": 97.0},
     "sentence accuracy": {"Attention BiRNN": 74.1, "slot-gated": 75.5},
 }
-FOLLOWED = (Followed("span_f1", "slot F1"), Followed("exact_match", "sentence accuracy"))
+FOLLOWED = (ValidationMetric("span_f1", "slot F1"), ValidationMetric("exact_match", "sentence accuracy"))
 INTRODUCTION = """Requests to a voice assistant, in the split of Goo et al. (2018): 13,084 to train on, 700 to develop
 on, 700 to test on. Every word has a tag (BIO) that says which slot it belongs to, every request one of seven intents.
 One network tells both: a word that is the same in every request is put in front, and its tag is the intent, read from
@@ -53,7 +53,7 @@ def labelling() -> Labelling:
         experiments=[Experiment("snips", pairs)],
         folder="slu-snips",
     )
-    return Labelling(reference, scores, PUBLISHED, followed=FOLLOWED)
+    return Labelling(reference, scores, PUBLISHED, validation_metrics=FOLLOWED)
 
 
 def pairs(folder: Path) -> Pairs:
@@ -107,4 +107,4 @@ def scores(answers: Answers) -> Mapping[str, Score]:
 
 def _share(right: int, among: Sequence[object]) -> Score:
     """A share of examples with its interval."""
-    return Score(100 * right / len(among), wilson(right, len(among)).percent)
+    return Score(100 * right / len(among), wilson_interval(right, len(among)).percent)

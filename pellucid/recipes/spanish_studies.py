@@ -16,7 +16,7 @@ from pellucid.recipes.spanish.padding import BUCKETS, PADDINGS, SCHEMES, Job, Me
 from pellucid.recipes.spanish.sampled import SAMPLED, VOCABULARY, Outcome, Plan
 from pellucid.recipes.spanish.sentences import tokens_of
 from pellucid.recipes.spanish.tatoeba import read_sentences
-from pellucid.reporting.figures import ACCENT, MUTED, empty_figure, settled, svg, tidy
+from pellucid.reporting.figures import ACCENT, MUTED, empty_figure, freeze_layout, style_axes, to_svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
 from pellucid.viewer.reports import Report, write_report
 from pellucid.worker_pool import ignore_progress, parallel_map
@@ -130,7 +130,7 @@ def _parts(outcomes: Sequence[Outcome], compared: Sequence[Compared], pairs: tup
     """Pictures, tables, and what they say."""
     title = "Sampled softmax"
     caption = "Loss of held-out words over all 50,000, over the seconds of training: full, and 512 sampled."
-    yield ReportFigure(title, caption, svg(sampled_figure(outcomes)))
+    yield ReportFigure(title, caption, to_svg(sampled_figure(outcomes)))
     yield ReportText(title, in_words(outcomes))
     rows = [
         [
@@ -190,11 +190,11 @@ def sampled_figure(outcomes: Sequence[Outcome]) -> Figure:
     for outcome, color in zip(outcomes, (MUTED, ACCENT), strict=True):
         seconds, losses = [point.seconds for point in outcome.curve], [point.loss for point in outcome.curve]
         axes.plot(seconds, losses, "o-", color=color, markersize=3, linewidth=1.6, label=f"{outcome.plan.cost} softmax")
-    tidy(axes)
+    style_axes(axes)
     axes.set_ylabel("loss a word, by all words", color=MUTED)
     axes.set_xlabel("seconds of training", color=MUTED)
     axes.legend(frameon=False, labelcolor="linecolor", fontsize=8.5)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def _numbers(outcomes: Sequence[Outcome], compared: Sequence[Compared], pairs: tuple[int, int]) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from pellucid.errors import InputError, nearest, quote
-from pellucid.evaluation.alignment import mean_map
+from pellucid.errors import InputError, quote, suggest
+from pellucid.evaluation.alignment import mean_attention_map
 from pellucid.files import make_folder, write_json
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request, recipe_config
 from pellucid.recipes.spanish.tatoeba import BEAM, Outcome, System, Worth, asked_of, conduct, read_sentences, write_sets
-from pellucid.reporting.figures import mean_weights_figure, svg
+from pellucid.reporting.figures import mean_weights_figure, to_svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
 from pellucid.viewer.reports import run_report, write_report
 
@@ -57,7 +57,7 @@ def _systems(request: Request) -> list[System]:
     for name in request.only:
         if name not in SYSTEMS:
             known = ", ".join(SYSTEMS)
-            raise InputError(f"{NAME} has no system {quote(name)}{nearest(name, SYSTEMS)} (there are: {known})")
+            raise InputError(f"{NAME} has no system {quote(name)}{suggest(name, SYSTEMS)} (there are: {known})")
     make_folder(request.out)
     sentences, systems = read_sentences(request.data, request.samples), []
     for name in (each for each in SYSTEMS if not request.only or each in request.only):
@@ -155,10 +155,10 @@ def _costs(outcome: Outcome) -> list[str]:
 def _parts(outcome: Outcome) -> Iterator[ReportPart]:
     """Attention read as alignment, and translations beside what the set has."""
     title = f"Attention as alignment: {_called(outcome)}"
-    mean = mean_map(outcome.judgement.traces)
+    mean = mean_attention_map(outcome.judgement.traces)
     if mean is not None:
         caption = "Mean weights over the test set, every source and every target stretched to ten parts."
-        yield ReportFigure(title, caption, svg(mean_weights_figure(mean)))
+        yield ReportFigure(title, caption, to_svg(mean_weights_figure(mean)))
     told = [f"{each.name}: {each.value:.3f} {each.unit} ({each.low:.3f} to {each.high:.3f})" for each in _few(outcome)]
     yield ReportText(title, "; ".join(told) + ".")
     rows = [[each.written, f"{each.times:,}", each.read, f"{100 * each.share:.0f} %"] for each in outcome.links]

@@ -49,7 +49,7 @@ class Job(NamedTuple):
 
 def run(request: Request) -> Iterator[str]:
     """Train or go on with one model a seed, and judge it as typo-faithful's are judged."""
-    words = read_words(request.words, longest=LONGEST)
+    words = read_words(request.words, max_length=LONGEST)
     make_folder(request.out)
     seeds = range(1, request.seeds + 1)
     configs = [recipe_config(NAME, {"seed": seed}) for seed in seeds]
@@ -75,7 +75,7 @@ def run(request: Request) -> Iterator[str]:
 def conduct(job: Job, tell: ProgressCallback) -> Run:
     """Train on one thread, or go on, or find it finished; and judge."""
     tag = f"seed-{job.config.seed}"
-    data = _drawn(read_words(job.words, longest=LONGEST), job, tell)
+    data = _drawn(read_words(job.words, max_length=LONGEST), job, tell)
     files, folder = _written(data, job.folder / "data" / tag), job.folder / "runs" / tag
     train_telling(files, folder, job.config, tell)
     tell("answering, to judge it")

@@ -24,7 +24,7 @@ from pellucid.recipes.typos.report import (
     told,
 )
 from pellucid.recipes.typos.study import Outcome, Plan, Study, conduct
-from pellucid.reporting.figures import svg
+from pellucid.reporting.figures import to_svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import Report, write_report
 
@@ -51,7 +51,7 @@ choose five letters, the share with at least that ratio. Nearest: vowels whose n
 
 def run(request: Request) -> Iterator[str]:
     """Train one network a seed, and test what the post says of it."""
-    words = read_words(request.words, longest=SIZES.longest)
+    words = read_words(request.words, max_length=SIZES.longest)
     make_folder(request.out)
     plan = PLAN._replace(samples=request.samples or PLAN.samples)
     studies = [Study(request.words, SIZES, plan, seed) for seed in range(1, request.seeds + 1)]
@@ -129,7 +129,7 @@ def _embedding(
     ]
     ends = [(f"seed {outcome.seed}", outcome.film[-1]) for outcome in outcomes[:3]]
     return [
-        ReportFigure(title, "After training; vowels red, pad the padding.", svg(embedding_figure(ends))),
+        ReportFigure(title, "After training; vowels red, pad the padding.", to_svg(embedding_figure(ends))),
         ReportFigure(title, "From the first update to the last, seed 1; the bar below is the time.", films[0]),
         ReportTable(title, " ".join(CLAIMS.split()), heads, rows),
     ]

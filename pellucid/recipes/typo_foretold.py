@@ -26,7 +26,7 @@ weight on a position is the sum over its letters. No word that is tested is amon
 
 def run(request: Request) -> Iterator[str]:
     """Train one network a seed, and judge it as typo-faithful's are judged."""
-    words = read_words(request.words, longest=WIDTHS.longest)
+    words = read_words(request.words, max_length=WIDTHS.longest)
     make_folder(request.out)
     course = COURSE._replace(samples=request.samples or COURSE.samples)
     runs = list[Run]()

@@ -23,18 +23,18 @@ from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
 from rich.cells import cell_len
 
 from pellucid.decoding.trace import Trace
-from pellucid.evaluation.metrics import Accuracy, Followed
-from pellucid.evaluation.scoring import ERROR_RATES
-from pellucid.reporting.visible import probability, shortened, visible
+from pellucid.evaluation.metrics import GroupAccuracy, ValidationMetric
+from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
+from pellucid.reporting.display_text import format_probability, truncate_columns, visible_symbol
 
 
-def percent_range(accuracies: Sequence[Accuracy]) -> tuple[float, float]:
+def accuracy_range(accuracies: Sequence[GroupAccuracy]) -> tuple[float, float]:
     """Return the range of an axis of accuracies: up to 100, down to the multiple of ten below the lowest interval."""
     lowest = min((group.low for group in accuracies if group.total), default=0.0)
     return min(math.floor(lowest / 10) * 10.0, 80.0), 100.0
 
 
-def values(log: Sequence[Mapping[str, Any]], event: str, key: str) -> list[tuple[float, float]]:
+def logged_values(log: Sequence[Mapping[str, Any]], event: str, key: str) -> list[tuple[float, float]]:
     """Return (samples, value) of the log's records of one event, where the value is present and finite."""
     found = [(record["samples"], record.get(key)) for record in log if record.get("event") == event]
     return [(float(x), float(y)) for x, y in found if y is not None and math.isfinite(y)]
@@ -50,7 +50,7 @@ def round_up(value: float) -> float:
     )
 
 
-def short_number(value: float) -> str:
+def format_number(value: float) -> str:
     """Return a number for an axis: 1.5M, 20k, 300, 0.05."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
@@ -63,16 +63,16 @@ _FONT = "DejaVu Sans"
 _REGULAR = (400, "normal", "regular", "book")
 
 
-def name_ticks(axis: Axis, labels: Sequence[str], size: float, color: str) -> None:
+def set_tick_labels(axis: Axis, labels: Sequence[str], size: float, color: str) -> None:
     """A tick at each whole number, named; never read as mathematics, in fonts that have the letters."""
-    found = _fonts("".join(sorted(set("".join(labels)))))
+    found = _find_fonts("".join(sorted(set("".join(labels)))))
     family = [_FONT, *sorted(set(found.values()) - {_FONT}), "sans-serif"]
     axis.set_ticks(range(len(labels)), labels, parse_math=False, fontfamily=family, fontsize=size, color=color)
     axis.set_major_formatter(FixedFormatter(labels))
 
 
 @contextmanager
-def drawable_names(figure: Figure) -> Iterator[None]:
+def drawable_tick_labels(figure: Figure) -> Iterator[None]:
     """Within the block, named ticks hold code points in place of what no font can draw."""
     named: list[tuple[Axis, FixedFormatter]] = []
     every: list[Axis] = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
@@ -89,7 +89,7 @@ def drawable_names(figure: Figure) -> Iterator[None]:
 
 
 @contextmanager
-def missing_glyphs_allowed() -> Iterator[None]:
+def ignore_missing_glyphs() -> Iterator[None]:
     """Within the block, no warnings about letters that no font here can draw: the reader's browser may."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s)Glyph .* missing from")
@@ -97,7 +97,7 @@ def missing_glyphs_allowed() -> Iterator[None]:
 
 
 @lru_cache(maxsize=64)
-def _fonts(characters: str) -> dict[str, str]:
+def _find_fonts(characters: str) -> dict[str, str]:
     """For each character an installed family that can draw it, matplotlib's own where it can; others are missing."""
     missing = set(characters)
     own = get_font(findfont(_FONT))
@@ -114,15 +114,15 @@ def _fonts(characters: str) -> dict[str, str]:
 
 def _with_glyphs(label: str) -> str:
     """A label whose letters can all be drawn here: a single missing letter is its code point in two lines."""
-    found = _fonts("".join(sorted(set(label))))
+    found = _find_fonts("".join(sorted(set(label))))
     missing = [character for character in label if character not in found]
     if missing and label.lstrip("◌") == missing[0]:
-        code = _code(missing[0])
+        code = _code_point(missing[0])
         return f"{code[:-2]}\n{code[-2:]}"
-    return "".join(character if character in found else f"U+{_code(character)}" for character in label)
+    return "".join(character if character in found else f"U+{_code_point(character)}" for character in label)
 
 
-def _code(character: str) -> str:
+def _code_point(character: str) -> str:
     """A character's code point; that of the control itself for the sign of a control."""
     point = ord(character)
     return f"{point - 0x2400 if 0x2400 <= point < 0x2420 else point:04X}"
@@ -136,7 +136,9 @@ SHADES = LinearSegmentedColormap.from_list("pellucid", ["#ffffff", "#a9c4ee", "#
 def attention_figure(trace: Trace) -> Figure:
     """The attention of a trace: source across, target down, weights from 0 to 1, probabilities beside the target."""
     T, S = max(len(trace.target), 1), max(len(trace.source), 1)
-    source, target = ([shortened(visible(symbol), 24) for symbol in side] for side in (trace.source, trace.target))
+    source, target = (
+        [truncate_columns(visible_symbol(symbol), 24) for symbol in side] for side in (trace.source, trace.target)
+    )
     tilted = max(map(len, source), default=0) > 3
     cell = min(0.3, 15 / S)
     above = 0.09 * max(map(len, source), default=0) if tilted else 0.2
@@ -145,8 +147,8 @@ def attention_figure(trace: Trace) -> Figure:
     axes = figure.add_subplot()
     weights = trace.attention if trace.attention.size else np.zeros((T, S))
     image = axes.imshow(weights, cmap=SHADES, vmin=0.0, vmax=1.0, aspect="auto", interpolation="none")
-    name_ticks(axes.xaxis, source, min(11.0, 64 * cell), INK)
-    name_ticks(axes.yaxis, target, 11.0, INK)
+    set_tick_labels(axes.xaxis, source, min(11.0, 64 * cell), INK)
+    set_tick_labels(axes.yaxis, target, 11.0, INK)
     axes.tick_params(labeltop=True, labelbottom=False, length=0, pad=4)
     for label in axes.get_xticklabels() if tilted else ():
         label.set(rotation=55, rotation_mode="anchor", horizontalalignment="left")
@@ -156,32 +158,40 @@ def attention_figure(trace: Trace) -> Figure:
     for t, value in enumerate(trace.log_probabilities):
         beside = axes.get_yaxis_transform()
         axes.text(
-            1 + 0.1 / (cell * S), t, probability(float(value)), transform=beside, va="center", size=9, color=MUTED
+            1 + 0.1 / (cell * S),
+            t,
+            format_probability(float(value)),
+            transform=beside,
+            va="center",
+            size=9,
+            color=MUTED,
         )
     if trace.unknown:
-        mark_unseen(axes, trace.unknown)
-        tell_unseen(axes, 6)
+        mark_unknown(axes, trace.unknown)
+        add_unknown_note(axes, 6)
     if trace.attention.size and not trace.attention.any():
         axes.text(0.5, 0.5, "no attention", transform=axes.transAxes, ha="center", va="center", color=MUTED)
     _add_scale(figure, axes, image, 1.0)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
-def curves_figure(log: Sequence[Mapping[str, Any]], followed: Sequence[Followed] = ERROR_RATES.followed) -> Figure:
+def curves_figure(
+    log: Sequence[Mapping[str, Any]], followed: Sequence[ValidationMetric] = ERROR_RATE_METRICS.validation_metrics
+) -> Figure:
     """Losses, and below them the scores that are followed, over the examples seen; the best checkpoint marked."""
     figure = empty_figure(6.4, 5.2)
     upper, lower = figure.subplots(2, 1, sharex=True)
-    _draw_curve(upper, values(log, "stepped", "loss"), "training loss", MUTED, 0.8)
-    _draw_curve(upper, values(log, "validated", "loss"), "validation loss", ACCENT, 1.8)
-    known = [each for each in followed if values(log, "validated", each.key)]
+    _draw_curve(upper, logged_values(log, "stepped", "loss"), "training loss", MUTED, 0.8)
+    _draw_curve(upper, logged_values(log, "validated", "loss"), "validation loss", ACCENT, 1.8)
+    known = [each for each in followed if logged_values(log, "validated", each.key)]
     for place, (key, name) in enumerate(known):
-        _draw_curve(lower, values(log, "validated", key), name, MUTED if place else ACCENT, 1.8)
+        _draw_curve(lower, logged_values(log, "validated", key), name, MUTED if place else ACCENT, 1.8)
     first = known[0].key if known else ""
-    best = values([record for record in log if record.get("best")], "validated", first)
+    best = logged_values([record for record in log if record.get("best")], "validated", first)
     for x, y in best[-1:]:
         lower.plot([x], [y], "o", color=ACCENT, markersize=6, label=f"best checkpoint: {y:.1f} %")
     for axes, unit in ((upper, "loss"), (lower, "%")):
-        tidy(axes)
+        style_axes(axes)
         axes.set_ylim(bottom=0.0)
         axes.set_ylabel(unit, color=MUTED)
         if axes.lines:
@@ -189,16 +199,16 @@ def curves_figure(log: Sequence[Mapping[str, Any]], followed: Sequence[Followed]
         else:
             axes.text(0.5, 0.5, "nothing logged yet", transform=axes.transAxes, ha="center", color=MUTED)
     lower.set_xlabel("examples seen", color=MUTED)
-    lower.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    return settled(figure)
+    lower.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+    return freeze_layout(figure)
 
 
-def position_figure(accuracies: Sequence[Accuracy]) -> Figure:
+def position_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
     """Accuracy at each target position, with the 95 % interval as a band."""
     return _accuracy_figure(accuracies, "position in the target")
 
 
-def length_figure(accuracies: Sequence[Accuracy]) -> Figure:
+def length_figure(accuracies: Sequence[GroupAccuracy]) -> Figure:
     """Accuracy for each source length, or range of lengths, with the 95 % interval as a band."""
     return _accuracy_figure(accuracies, "symbols in the source")
 
@@ -238,36 +248,36 @@ def mean_weights_figure(mean: Float[np.ndarray, "T S"]) -> Figure:
             lines.annotate(
                 str(t + 1), (peak + 1, mean[t, peak]), (0, 3), textcoords="offset points", ha="center", size=8
             )
-    tidy(lines)
+    style_axes(lines)
     lines.set_ylim(bottom=0.0)
     lines.set_ylabel("mean weight", color=MUTED)
     extent = (0.5, max(S, 1) + 0.5, max(T, 1) + 0.5, 0.5)
     shown = mean if mean.size else np.zeros((1, 1))
     top = round_up(float(mean.max(initial=0.0)))
     image = matrix.imshow(shown, cmap=SHADES, vmin=0.0, vmax=top, aspect="auto", extent=extent, interpolation="none")
-    tidy(matrix)
+    style_axes(matrix)
     matrix.grid(False)
     matrix.yaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     matrix.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
     matrix.set_xlabel("reads (source position) →", color=MUTED)
     matrix.set_ylabel("← writes (target position)", color=MUTED)
     _add_scale(figure, matrix, image, top)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
-def png(figure: Figure, dots_per_inch: int = 160) -> bytes:
+def to_png(figure: Figure, dots_per_inch: int = 160) -> bytes:
     """A figure as PNG, the same bytes for the same figure. A symbol no installed font can draw is its code point."""
     buffer = io.BytesIO()
-    with drawable_names(figure):
+    with drawable_tick_labels(figure):
         figure.savefig(buffer, format="png", dpi=dots_per_inch, metadata={"Software": None})
     return buffer.getvalue()
 
 
-def svg(figure: Figure) -> str:
+def to_svg(figure: Figure) -> str:
     """A figure as an SVG document, the same text for the same figure, letters kept as text for the reader's fonts."""
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "pellucid"}), missing_glyphs_allowed():
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "pellucid"}), ignore_missing_glyphs():
         figure.savefig(buffer, format="svg", metadata=nothing)
     return buffer.getvalue()
 
@@ -278,15 +288,15 @@ def empty_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout=layout, facecolor="white")
 
 
-def settled(figure: Figure) -> Figure:
+def freeze_layout(figure: Figure) -> Figure:
     """The figure with its layout fixed: else each drawing would move it by a hair and no two files would be equal."""
-    with drawable_names(figure):
+    with drawable_tick_labels(figure):
         figure.draw_without_rendering()
     figure.set_layout_engine("none")
     return figure
 
 
-def _accuracy_figure(accuracies: Sequence[Accuracy], axis: str) -> Figure:
+def _accuracy_figure(accuracies: Sequence[GroupAccuracy], axis: str) -> Figure:
     """Accuracies in their order, with their intervals."""
     figure = empty_figure(6.4, 3.4)
     axes = figure.add_subplot()
@@ -295,13 +305,13 @@ def _accuracy_figure(accuracies: Sequence[Accuracy], axis: str) -> Figure:
     high = [group.high if group.total else math.nan for group in accuracies]
     axes.fill_between(places, low, high, color=ACCENT, alpha=0.15, linewidth=0, label="95 % interval")
     axes.plot(places, [group.percent for group in accuracies], "o-", color=ACCENT, markersize=4, linewidth=1.8)
-    tidy(axes)
+    style_axes(axes)
     every = max(1, math.ceil(sum(len(group.label) + 2 for group in accuracies) / 70))
-    name_ticks(axes.xaxis, [group.label if n % every == 0 else "" for n, group in enumerate(accuracies)], 9.0, INK)
-    axes.set_ylim(*percent_range(accuracies))
+    set_tick_labels(axes.xaxis, [group.label if n % every == 0 else "" for n, group in enumerate(accuracies)], 9.0, INK)
+    axes.set_ylim(*accuracy_range(accuracies))
     axes.set_xlabel(axis, color=MUTED)
     axes.set_ylabel("% right", color=MUTED)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def _draw_curve(axes: Axes, points: Sequence[tuple[float, float]], name: str, color: str, width: float) -> None:
@@ -313,7 +323,7 @@ def _draw_curve(axes: Axes, points: Sequence[tuple[float, float]], name: str, co
 def _add_scale(figure: Figure, axes: Axes, image: AxesImage, top: float) -> None:
     """The scale of weights from 0 to `top` beside the matrix, and a hairline around both."""
     bar = figure.colorbar(image, ax=axes, fraction=0.04, aspect=12, shrink=0.6, anchor=(0.0, 1.0))
-    bar.set_ticks([0.0, top / 2, top], labels=[short_number(value) for value in (0.0, top / 2, top)])
+    bar.set_ticks([0.0, top / 2, top], labels=[format_number(value) for value in (0.0, top / 2, top)])
     bar.ax.tick_params(length=0, labelsize=8, labelcolor=MUTED)
     bar.ax.set_title("weight", fontsize=8, color=MUTED)
     bar.outline.set(edgecolor=RULE)
@@ -321,7 +331,7 @@ def _add_scale(figure: Figure, axes: Axes, image: AxesImage, top: float) -> None
         spine.set(visible=True, color=RULE)
 
 
-def mark_unseen(axes: Axes, places: Iterable[int]) -> None:
+def mark_unknown(axes: Axes, places: Iterable[int]) -> None:
     """A bar below the label of each of these places, which stands above the axes: training never held its symbol."""
     for place in places:
         across, up = [place - 0.4, place + 0.4], [1.0, 1.0]
@@ -330,13 +340,13 @@ def mark_unseen(axes: Axes, places: Iterable[int]) -> None:
         axes.add_artist(bar)
 
 
-def tell_unseen(axes: Axes, points: int) -> None:
-    """What the bars of `mark_unseen` say, so many points below the axes."""
+def add_unknown_note(axes: Axes, points: int) -> None:
+    """What the bars of `mark_unknown` say, so many points below the axes."""
     told = "underlined: never\nseen in training"
     axes.annotate(told, (0, 0), (0, -points), "axes fraction", textcoords="offset points", va="top", size=8, color=WARN)
 
 
-def tidy(axes: Axes) -> None:
+def style_axes(axes: Axes) -> None:
     """Hairlines behind the values, and no box."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -346,29 +356,32 @@ def tidy(axes: Axes) -> None:
     axes.tick_params(length=0, labelsize=9, labelcolor=MUTED)
 
 
-LONGEST = 16
-WIDTH = 9.0
+MAX_LABEL_WIDTH = 16
+LINE_WIDTH = 9.0
 """Inches of a line."""
-LINE = 0.95
+LINE_HEIGHT = 0.95
 """Inches from line to line."""
 
 
-def labels_of(trace: Trace) -> tuple[list[str], list[str]]:
+def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
     """The symbols that have a tag, and their tags, as they are drawn."""
     symbols = trace.source[trace.features :]
-    source, tags = ([shortened(visible(symbol), LONGEST) for symbol in side] for side in (symbols, trace.target))
+    source, tags = (
+        [truncate_columns(visible_symbol(symbol), MAX_LABEL_WIDTH) for symbol in side]
+        for side in (symbols, trace.target)
+    )
     return source, tags
 
 
 def tags_figure(trace: Trace) -> Figure:
     """The source's symbols in lines, each tag below its symbol; between them a bar as long as its probability."""
-    source, tags = labels_of(trace)
+    source, tags = tag_labels(trace)
     cell = 0.2 + 0.095 * max([2, *(cell_len(label) for label in (*source, *tags))])
-    n = min(max(1, int(WIDTH / cell)), max(1, len(tags)))
+    n = min(max(1, int(LINE_WIDTH / cell)), max(1, len(tags)))
     lines = max(1, math.ceil(len(tags) / n))
     # What the marks say needs room of its own.
     wide, high = (1.8, 0.4) if trace.unknown else (0.0, 0.0)
-    figure = empty_figure(max(n * cell + 0.3, wide), lines * LINE + 0.3 + high)
+    figure = empty_figure(max(n * cell + 0.3, wide), lines * LINE_HEIGHT + 0.3 + high)
     rows = figure.subplots(lines, 1, squeeze=False)[:, 0]
     for number, axes in enumerate(rows):
         here = slice(number * n, (number + 1) * n)
@@ -378,22 +391,22 @@ def tags_figure(trace: Trace) -> Figure:
         below.set_xlim(-0.5, n - 0.5)
         below.xaxis.set_ticks_position("bottom")
         for each, labels, color in ((axes, source[here], INK), (below, tags[here], ACCENT)):
-            name_ticks(each.xaxis, labels, 11.0, color)
+            set_tick_labels(each.xaxis, labels, 11.0, color)
             each.tick_params(length=0, pad=2)
             each.set_yticks([])
             each.set_frame_on(False)
         axes.xaxis.set_ticks_position("top")
-        _bars(axes, trace.log_probabilities[here])
+        _draw_probabilities(axes, trace.log_probabilities[here])
         unseen = (position - trace.features - here.start for position in trace.unknown)
-        mark_unseen(axes, (place for place in unseen if 0 <= place < n))
+        mark_unknown(axes, (place for place in unseen if 0 <= place < n))
     if trace.unknown:
-        tell_unseen(rows[-1], 20)
-    return settled(figure)
+        add_unknown_note(rows[-1], 20)
+    return freeze_layout(figure)
 
 
-def _bars(axes: Axes, log_probabilities: np.ndarray) -> None:
+def _draw_probabilities(axes: Axes, log_probabilities: np.ndarray) -> None:
     """Of each tag a bar from its cell's left, as long as its probability, and the number."""
     for place, value in enumerate(log_probabilities.tolist()):
         axes.barh(0.25, 0.8, 0.22, place - 0.4, color=RULE)
         axes.barh(0.25, 0.8 * math.exp(min(value, 0.0)), 0.22, place - 0.4, color=ACCENT)
-        axes.text(place, 0.7, probability(value), ha="center", va="center", size=8, color=MUTED)
+        axes.text(place, 0.7, format_probability(value), ha="center", va="center", size=8, color=MUTED)

@@ -13,8 +13,16 @@ from jaxtyping import Float
 from rich.cells import cell_len
 
 from pellucid.decoding.trace import Trace
-from pellucid.reporting.visible import ascii_visible, clusters, folded, probability, shortened, visible, visible_text
-from pellucid.tasks.registry import task_named
+from pellucid.reporting.display_text import (
+    ascii_symbol,
+    format_probability,
+    grapheme_clusters,
+    truncate_columns,
+    visible_symbol,
+    visible_text,
+    wrap_columns,
+)
+from pellucid.tasks.registry import get_task
 
 NO_ATTENTION = "This model has no attention: there are no weights to show."
 
@@ -22,7 +30,7 @@ _DARK, _BRIGHT = (24, 30, 42), (125, 190, 255)
 _LONGEST_LABEL = 14
 
 
-class _Signs(NamedTuple):
+class _CharacterSet(NamedTuple):
     """What the picture is drawn with: Unicode or ASCII."""
 
     shades: str
@@ -38,16 +46,16 @@ class _Signs(NamedTuple):
 
 def _ascii_text(text: str) -> str:
     """A running text in ASCII, its spaces kept."""
-    return " ".join(ascii_visible(word) if word else "" for word in text.split(" "))
+    return " ".join(ascii_symbol(word) if word else "" for word in text.split(" "))
 
 
-_UNICODE = _Signs(" ·░▒▓█", (0.02, 0.1, 0.25, 0.5, 0.75), "→", "↓", "│", "…", visible, visible_text)
-_ASCII = _Signs(
-    " .:-=+*#%@", (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9), "->", "v", "|", "~", ascii_visible, _ascii_text
+_UNICODE = _CharacterSet(" ·░▒▓█", (0.02, 0.1, 0.25, 0.5, 0.75), "→", "↓", "│", "…", visible_symbol, visible_text)
+_ASCII = _CharacterSet(
+    " .:-=+*#%@", (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9), "->", "v", "|", "~", ascii_symbol, _ascii_text
 )
 
 
-class _Column(NamedTuple):
+class _SourceColumn(NamedTuple):
     """One source position as it is drawn."""
 
     label: str
@@ -60,21 +68,21 @@ class _Column(NamedTuple):
     """None for the bar behind the features."""
 
 
-class _Row(NamedTuple):
+class _TargetRow(NamedTuple):
     """One target symbol as it is drawn: padded label, and its probability."""
 
     label: str
     chance: str
 
 
-def caption_of(trace: Trace) -> str:
+def attention_caption(trace: Trace) -> str:
     """What the weights of a trace are, in a sentence."""
     if trace.attention.size and not trace.attention.any() and not trace.per_position:
         return NO_ATTENTION
-    return task_named(trace.task).labels.weights
+    return get_task(trace.task).labels.weights
 
 
-def render(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
+def render_trace(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
     """The picture of one trace, no line wider than `width` columns (40 at the least); no newline at its end.
 
     `color` shades the cells in 24-bit colour instead of block characters. `ascii_only` uses and emits nothing but
@@ -83,38 +91,38 @@ def render(trace: Trace, width: int = 100, color: bool = False, ascii_only: bool
     signs = _ASCII if ascii_only else _UNICODE
     width = max(width, 40)
     lines = list(_headline(trace, signs, width))
-    for note in _notes(trace, signs):
-        lines += folded(note, width)
+    for note in _trace_notes(trace, signs):
+        lines += wrap_columns(note, width)
     if trace.target:
-        lines += ["", *(_tags(trace, signs) if trace.per_position else _matrix(trace, signs, width, color))]
+        lines += ["", *(_tag_lines(trace, signs) if trace.per_position else _matrix_lines(trace, signs, width, color))]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def legend(color: bool = False, ascii_only: bool = False) -> str:
-    """What the shades of `render` mean, on one line: each with its least weight, or the colours from 0 to 1."""
+def shade_legend(color: bool = False, ascii_only: bool = False) -> str:
+    """What the shades of `render_trace` mean, on one line: each with its least weight, or the colours from 0 to 1."""
     signs = _ASCII if ascii_only else _UNICODE
     if color:
-        return f"weight 0 {''.join(_cell(step / 20, 1, signs, color) for step in range(21))} 1"
+        return f"weight 0 {''.join(_weight_cell(step / 20, 1, signs, color) for step in range(21))} 1"
     steps = zip(signs.shades[1:], signs.least, strict=True)
     return f"weight {'  '.join(f'{shade} {least:.2f}' for shade, least in steps)} and more"
 
 
-def _headline(trace: Trace, signs: _Signs, width: int) -> Iterator[str]:
+def _headline(trace: Trace, signs: _CharacterSet, width: int) -> Iterator[str]:
     """Source, output and probability: on one line, or where that is too long on one (or more) each."""
     read, wrote = signs.text(trace.text), f"{signs.arrow} {signs.text(trace.output)}"
-    chance = f"p = {probability(trace.score)}"
+    chance = f"p = {format_probability(trace.score)}"
     whole = f"{read} {wrote}   {chance}"
     if cell_len(whole) <= width:
         yield whole
         return
-    yield from folded(read, width)
-    *lines, last = folded(wrote, width)
+    yield from wrap_columns(read, width)
+    *lines, last = wrap_columns(wrote, width)
     yield from lines
     together = f"{last}   {chance}"
     yield from [together] if cell_len(together) <= width else [last, chance]
 
 
-def _notes(trace: Trace, signs: _Signs) -> Iterator[str]:
+def _trace_notes(trace: Trace, signs: _CharacterSet) -> Iterator[str]:
     """What the picture alone would not tell."""
     if not trace.finished:
         yield "The output was cut at the greatest length: the model had not ended it."
@@ -129,55 +137,55 @@ def _notes(trace: Trace, signs: _Signs) -> Iterator[str]:
         yield f"? never seen in training: {' '.join(unknown)}"
 
 
-def _matrix(trace: Trace, signs: _Signs, width: int, color: bool) -> Iterator[str]:
+def _matrix_lines(trace: Trace, signs: _CharacterSet, width: int, color: bool) -> Iterator[str]:
     """The lines of the matrix, panel after panel; without weights, the target symbols and their probabilities alone."""
-    labels = [shortened(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in trace.target]
+    labels = [truncate_columns(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in trace.target]
     heading = f"writes {signs.down}"
     margin = max(cell_len(label) for label in [heading, *labels])
-    chances = [probability(float(value)) for value in trace.log_probabilities]
+    chances = [format_probability(float(value)) for value in trace.log_probabilities]
     right = max(len(chance) for chance in chances)
     rows = [
-        _Row(_fitted(label, margin, right=True), f"{chance:>{right}}")
+        _TargetRow(_pad_label(label, margin, right=True), f"{chance:>{right}}")
         for label, chance in zip(labels, chances, strict=True)
     ]
-    heading = _fitted(heading, margin)
+    heading = _pad_label(heading, margin)
     if not trace.source or not trace.attention.any():
         yield f"{heading}  {'p':>{right}}"
         yield from (f"{row.label}  {row.chance}" for row in rows)
         return
     room = width - margin - right - 4
     yield f"{' ' * margin}  reads {signs.arrow}"
-    for number, panel in enumerate(_panels(_columns(trace, signs, room), room)):
+    for number, panel in enumerate(_split_panels(_source_columns(trace, signs, room), room)):
         if number:
             yield ""
-        yield from _panel(panel, rows, heading if not number else " " * margin, signs, color)
+        yield from _panel_lines(panel, rows, heading if not number else " " * margin, signs, color)
 
 
-def _tags(trace: Trace, signs: _Signs) -> Iterator[str]:
+def _tag_lines(trace: Trace, signs: _CharacterSet) -> Iterator[str]:
     """A line for each tag: its symbol, the tag, its probability. There are no weights to draw."""
     symbols, tags = (
-        [shortened(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in side]
+        [truncate_columns(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in side]
         for side in (trace.source[trace.features :], trace.target)
     )
     reads, writes = f"reads {signs.down}", f"tag {signs.down}"
     wide, right = max(map(cell_len, [reads, *symbols])), max(map(cell_len, [writes, *tags]))
-    yield f"{_fitted(reads, wide)}    {_fitted(writes, right)}  p"
+    yield f"{_pad_label(reads, wide)}    {_pad_label(writes, right)}  p"
     for at, (symbol, tag, value) in enumerate(zip(symbols, tags, trace.log_probabilities.tolist(), strict=True)):
         mark = "?" if at + trace.features in trace.unknown else " "
-        yield f"{_fitted(symbol, wide)} {mark}  {_fitted(tag, right)}  {probability(value)}"
+        yield f"{_pad_label(symbol, wide)} {mark}  {_pad_label(tag, right)}  {format_probability(value)}"
 
 
-def _columns(trace: Trace, signs: _Signs, room: int) -> list[_Column]:
+def _source_columns(trace: Trace, signs: _CharacterSet, room: int) -> list[_SourceColumn]:
     """The source positions: two cells for a character where all then fit, one where not; words always keep a gap."""
-    labels = [shortened(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in trace.source]
+    labels = [truncate_columns(signs.symbol(symbol), _LONGEST_LABEL, signs.cut) for symbol in trace.source]
     sizes = [max(1, cell_len(label)) for label in labels]
-    dense = all(len(clusters(label)) <= 1 for label in labels)
+    dense = all(len(grapheme_clusters(label)) <= 1 for label in labels)
     gap = 0 if dense and sum(sizes) + len(sizes) + 1 > room else 1
-    columns: list[_Column] = []
+    columns: list[_SourceColumn] = []
     for position, (label, size) in enumerate(zip(labels, sizes, strict=True)):
         last_feature = position == trace.features - 1
         columns.append(
-            _Column(
+            _SourceColumn(
                 label=label,
                 mark="?" if position in trace.unknown else " ",
                 width=min(size + gap, room),
@@ -186,11 +194,11 @@ def _columns(trace: Trace, signs: _Signs, room: int) -> list[_Column]:
             )
         )
         if last_feature and position + 1 < len(labels):
-            columns.append(_Column(signs.bar, signs.bar, 1 + gap, True, None))
+            columns.append(_SourceColumn(signs.bar, signs.bar, 1 + gap, True, None))
     return columns
 
 
-def _panels(columns: Sequence[_Column], room: int) -> Iterator[Sequence[_Column]]:
+def _split_panels(columns: Sequence[_SourceColumn], room: int) -> Iterator[Sequence[_SourceColumn]]:
     """The columns cut into panels no wider than `room`, behind a space where one is near."""
     start = 0
     while start < len(columns):
@@ -205,25 +213,27 @@ def _panels(columns: Sequence[_Column], room: int) -> Iterator[Sequence[_Column]
         start = stop
 
 
-def _panel(panel: Sequence[_Column], rows: Sequence[_Row], heading: str, signs: _Signs, color: bool) -> Iterator[str]:
+def _panel_lines(
+    panel: Sequence[_SourceColumn], rows: Sequence[_TargetRow], heading: str, signs: _CharacterSet, color: bool
+) -> Iterator[str]:
     """One panel: the source symbols, marks under the unknown ones, and a line for each target symbol."""
     gap = " " * (len(rows[0].chance) - 1)
-    yield f"{heading}  {''.join(_fitted(column.label, column.width) for column in panel)}  {gap}p"
+    yield f"{heading}  {''.join(_pad_label(column.label, column.width) for column in panel)}  {gap}p"
     if any(column.mark == "?" for column in panel):
-        yield f"{' ' * cell_len(heading)}  {''.join(_fitted(column.mark, column.width) for column in panel)}"
+        yield f"{' ' * cell_len(heading)}  {''.join(_pad_label(column.mark, column.width) for column in panel)}"
     for t, row in enumerate(rows):
-        cells = "".join(_drawn(column, t, signs, color) for column in panel)
+        cells = "".join(_column_cell(column, t, signs, color) for column in panel)
         yield f"{row.label}  {cells}  {row.chance}"
 
 
-def _drawn(column: _Column, t: int, signs: _Signs, color: bool) -> str:
+def _column_cell(column: _SourceColumn, t: int, signs: _CharacterSet, color: bool) -> str:
     """A column's part of row t."""
     if column.weights is None:
-        return _fitted(signs.bar, column.width)
-    return _cell(float(np.nan_to_num(column.weights[t])), column.width, signs, color)
+        return _pad_label(signs.bar, column.width)
+    return _weight_cell(float(np.nan_to_num(column.weights[t])), column.width, signs, color)
 
 
-def _cell(weight: float, width: int, signs: _Signs, color: bool) -> str:
+def _weight_cell(weight: float, width: int, signs: _CharacterSet, color: bool) -> str:
     """One weight, over the whole width of its column."""
     if not color:
         # A float32 of 0.02 is a hair below it.
@@ -233,7 +243,7 @@ def _cell(weight: float, width: int, signs: _Signs, color: bool) -> str:
     return f"\x1b[48;2;{red};{green};{blue}m{' ' * width}\x1b[0m"
 
 
-def _fitted(label: str, width: int, right: bool = False) -> str:
+def _pad_label(label: str, width: int, right: bool = False) -> str:
     """A label filled up with spaces to `width` columns as displayed."""
     space = " " * (width - cell_len(label))
     return space + label if right else label + space

@@ -29,10 +29,10 @@ def register_task(task: Task) -> None:
     settings = getattr(task, "settings", None) if isinstance(task, Task) else None
     if not isinstance(settings, task_settings.TaskSettings) or not isinstance(settings.name, str) or not settings.name:
         raise ArgumentError(f"task: expected a pellucid.Task with settings and a name, got {quote(task)}")
-    task_settings.register(task)
+    task_settings.add_task(task)
 
 
-def task_named(name: str) -> Task:
+def get_task(name: str) -> Task:
     """Return the task of a name.
 
     Raises:
@@ -40,21 +40,21 @@ def task_named(name: str) -> Task:
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
-    found = task_settings.registered_task(name)
+    found = task_settings.get_registered_task(name)
     if not isinstance(found, Task):
         raise ConfigError(f"what is registered as the task {quote(name)} is no pellucid.Task")
     return found
 
 
-def task_of(config: Config) -> Task:
+def configured_task(config: Config) -> Task:
     """Return the task of a configuration."""
-    return task_named(config.task)
+    return get_task(config.task)
 
 
 def build_network(config: Config, vocabularies: Vocabularies) -> Network:
     """Return a new network; its parameters are a function of the configuration's seed and nothing else."""
     with seeded(config.seed):
-        return task_of(config).build_network(build_parts(config, vocabularies))
+        return configured_task(config).build_network(build_parts(config, vocabularies))
 
 
 def build_meta_network(config: Config, vocabularies: Vocabularies) -> Network:
@@ -63,12 +63,12 @@ def build_meta_network(config: Config, vocabularies: Vocabularies) -> Network:
         return build_network(config, vocabularies)
 
 
-def predictor_of(config: Config, vocabularies: Vocabularies, network: Network, name: str = "") -> Predictor:
+def build_predictor(config: Config, vocabularies: Vocabularies, network: Network, name: str = "") -> Predictor:
     """Return what predicts with a network; `name` is what errors call it."""
-    return task_of(config).predictor(config, vocabularies, network, name)
+    return configured_task(config).build_predictor(config, vocabularies, network, name)
 
 
-def ensemble_of(members: Sequence[Predictor], names: Sequence[str]) -> Predictor:
+def build_ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Predictor:
     """Return trained models as one; `RunError` where they do not predict the same."""
     joined = join_members(members, names)
-    return task_of(joined.config).ensemble(joined)
+    return configured_task(joined.config).build_ensemble(joined)

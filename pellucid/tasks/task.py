@@ -14,15 +14,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from pellucid.config.settings import Config
-from pellucid.data.answering import Encoding, encode_answers, learn_labels
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters
+from pellucid.data.target_encoding import ExampleEncoder, encode_labels, learn_label_vocabularies
+from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.classification import ClassificationPredictor
 from pellucid.decoding.ensemble import Joined
 from pellucid.decoding.predictor import Predictor
-from pellucid.evaluation.scoring import TaskMetrics
+from pellucid.evaluation.task_metrics import TaskMetrics
 from pellucid.model.losses import cross_entropy
 from pellucid.model.memory import Unrolled
 from pellucid.model.network import Network, NetworkParts
@@ -84,11 +84,11 @@ class Task(ABC):
         )
 
     @abstractmethod
-    def encoding(self, config: Config) -> Encoding:
+    def example_encoder(self, config: Config) -> ExampleEncoder:
         """Return the function that turns examples into ids."""
 
     @abstractmethod
-    def learn_vocabularies(self, examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
+    def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
         """Return the symbols of training examples."""
 
     @abstractmethod
@@ -100,40 +100,40 @@ class Task(ABC):
         return cross_entropy(unrolled.logits, batch.target, label_smoothing)
 
     @abstractmethod
-    def predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
+    def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
         """Return what predicts with a trained network; `name` is what errors call it."""
 
     @abstractmethod
-    def ensemble(self, joined: Joined) -> Predictor:
+    def build_ensemble(self, joined: Joined) -> Predictor:
         """Return what predicts with several trained networks together."""
 
     @abstractmethod
-    def architecture(self, config: Config) -> str:
+    def describe_architecture(self, config: Config) -> str:
         """Return the architecture of a network in a sentence without its full stop."""
 
 
-class ClassificationTask(Task):
+class LabelingTask(Task):
     """Base of tasks whose networks give all their answers at once, each one of a set of labels."""
 
-    def encoding(self, config: Config) -> Encoding:
+    def example_encoder(self, config: Config) -> ExampleEncoder:
         """Return the encoding of answers, which have no end symbol."""
-        return encode_answers
+        return encode_labels
 
-    def learn_vocabularies(self, examples: Sequence[Example], segmenters: Segmenters, config: Config) -> Vocabularies:
+    def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
         """Return the symbols of training examples, every label of which counts."""
-        return learn_labels(examples, segmenters, config)
+        return learn_label_vocabularies(examples, tokenizers, config)
 
-    def predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
+    def build_predictor(self, config: Config, vocabularies: Vocabularies, network: Network, name: str) -> Predictor:
         """Return the predictor of networks that give all their answers at once."""
         return ClassificationPredictor(config, vocabularies, network, name=name)
 
-    def ensemble(self, joined: Joined) -> Predictor:
+    def build_ensemble(self, joined: Joined) -> Predictor:
         """Return the same of several networks."""
         config, vocabularies, network, name, members = joined
         return ClassificationPredictor(config, vocabularies, network, name=name, members=members)
 
 
-def encoder_in_words(config: Config) -> str:
+def describe_encoder(config: Config) -> str:
     """Return a description of the encoder: "bidirectional GRU of 1 layer(s) of 16 units per direction"."""
     encoder = config.encoder
     widths = " and ".join(map(str, encoder.convolutions))

@@ -17,7 +17,7 @@ from pellucid.errors import ConfigError, quote
 
 ENTRY_POINTS = "pellucid.tasks"
 """Group of entry points by which installed packages declare tasks."""
-AUTOREGRESSIVE_NEED = "task = 'transduce', whose outputs are written symbol by symbol"
+AUTOREGRESSIVE_REQUIREMENT = "task = 'transduce', whose outputs are written symbol by symbol"
 """What a setting needs that only autoregressive tasks have."""
 
 
@@ -35,11 +35,11 @@ class TaskSettings:
     """Whether outputs are written symbol by symbol, each given those before, up to an end symbol."""
     per_position: bool = False
     """Whether each source position has one output symbol, predicted from the state at that position."""
-    has_unscored: bool = False
+    has_ignored_tag: bool = False
     """Whether outputs may have symbols that are neither trained nor scored (`data.ignored_tag`)."""
 
     @property
-    def single(self) -> bool:
+    def is_single_answer(self) -> bool:
         """Whether an output is one answer, or a fixed number of them, about the whole source."""
         return not self.autoregressive and not self.per_position
 
@@ -61,7 +61,7 @@ def require_target_symbols(config: Config, wanted: str = "") -> None:
         raise ConfigError(f"task = {quote(config.task)} needs {needed}, got {quote(given)}")
 
 
-def refuse_features_prefix(config: Config) -> None:
+def reject_feature_prefix(config: Config) -> None:
     """Raise `ConfigError` for features that are read before the source, where answers are source positions."""
     if config.data.features_column and config.encoder.features == "prefix":
         task = quote(config.task)
@@ -73,7 +73,7 @@ def _check_tag(config: Config) -> None:
     require_target_symbols(config)
     if config.data.target_symbols == "whole" or not config.data.aligned:
         raise ConfigError("task = 'tag' needs data.aligned = true, and targets that are cut (data.target_symbols)")
-    refuse_features_prefix(config)
+    reject_feature_prefix(config)
 
 
 def _check_classify(config: Config) -> None:
@@ -84,8 +84,8 @@ def _check_classify(config: Config) -> None:
 def _check_point(config: Config) -> None:
     """Raise `ConfigError` for settings that positions cannot have."""
     require_target_symbols(config, "position")
-    _refuse_unscored(config)
-    refuse_features_prefix(config)
+    _reject_ignored_tag(config)
+    reject_feature_prefix(config)
     if config.attention.type in ("none", "monotonic"):
         raise ConfigError(
             f"task = 'point' needs an attention that points, got attention.type = {quote(config.attention.type)}"
@@ -98,7 +98,7 @@ TAG = TaskSettings(
     presets={"data": {"aligned": True}, "training": {"metric": "symbol_accuracy"}},
     check=_check_tag,
     per_position=True,
-    has_unscored=True,
+    has_ignored_tag=True,
 )
 CLASSIFY = TaskSettings(name="classify", presets={"data": {"target_symbols": "whole"}}, check=_check_classify)
 POINT = TaskSettings(name="point", presets={"data": {"target_symbols": "position"}}, check=_check_point)
@@ -109,38 +109,38 @@ _registered: dict[str, RegisteredTask] = {}
 
 def check_task(config: Config) -> None:
     """Raise `ConfigError` for an unknown task, and for settings that the task cannot have."""
-    settings = settings_of(config.task)
+    settings = get_task_settings(config.task)
     settings.check(config)
-    _refuse_unscored(config)
+    _reject_ignored_tag(config)
 
 
-def _refuse_unscored(config: Config) -> None:
+def _reject_ignored_tag(config: Config) -> None:
     """Raise `ConfigError` for symbols that are not scored, where the task has none."""
-    if config.data.ignored_tag and not settings_of(config.task).has_unscored:
+    if config.data.ignored_tag and not get_task_settings(config.task).has_ignored_tag:
         raise ConfigError(f"data.ignored_tag needs task = 'tag', but it is {quote(config.task)}")
 
 
 def task_names() -> tuple[str, ...]:
     """Return the names of all tasks: the built-in ones, the registered ones, and those that packages declare."""
-    return tuple(dict.fromkeys((*BUILT_IN, *_registered, *_declared())))
+    return tuple(dict.fromkeys((*BUILT_IN, *_registered, *_declared_tasks())))
 
 
 def is_task(name: str) -> bool:
     """Return whether there is a task of this name."""
-    return name in BUILT_IN or name in _registered or name in _declared()
+    return name in BUILT_IN or name in _registered or name in _declared_tasks()
 
 
-def settings_of(name: str) -> TaskSettings:
+def get_task_settings(name: str) -> TaskSettings:
     """Return the settings of a task.
 
     Raises:
         ConfigError: There is no such task.
     """
     built_in = BUILT_IN.get(name)
-    return built_in if built_in is not None else registered_task(name).settings
+    return built_in if built_in is not None else get_registered_task(name).settings
 
 
-def register(task: RegisteredTask) -> None:
+def add_task(task: RegisteredTask) -> None:
     """Add a task to the list. One that was registered under the same name is replaced; a built-in one cannot be.
 
     Raises:
@@ -151,24 +151,24 @@ def register(task: RegisteredTask) -> None:
     _registered[task.settings.name] = task
 
 
-def registered_task(name: str) -> RegisteredTask:
+def get_registered_task(name: str) -> RegisteredTask:
     """Return a task that is not built in.
 
     Raises:
         ConfigError: There is no such task, or the package that declares it gives none.
     """
     if name not in _registered:
-        declared = _declared().get(name)
+        declared = _declared_tasks().get(name)
         if declared is None:
             raise ConfigError(f"there is no task {quote(name)} (there are {', '.join(task_names())})")
         task = declared.load()
         if not isinstance(getattr(task, "settings", None), TaskSettings) or task.settings.name != name:
             raise ConfigError(f"the entry point {quote(declared.value)} is not the task {quote(name)}")
-        register(task)
+        add_task(task)
     return _registered[name]
 
 
 @cache
-def _declared() -> dict[str, EntryPoint]:
+def _declared_tasks() -> dict[str, EntryPoint]:
     """Return the tasks that installed packages declare; a built-in one cannot be replaced."""
     return {each.name: each for each in entry_points(group=ENTRY_POINTS) if each.name not in BUILT_IN}

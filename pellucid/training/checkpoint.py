@@ -18,11 +18,11 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
+from pellucid.error_messages import translate_expectation
 from pellucid.errors import RunError, abbreviate, abbreviate_reason
-from pellucid.files import open_regular, plain_json, write_atomic
+from pellucid.files import open_regular, parse_json, write_atomic
 from pellucid.training.loop import Progress, Session
 from pellucid.training.progress_check import check_progress
-from pellucid.wording import in_words
 
 MAX_HEADER = 2**24
 """Greatest length of a header, in bytes: enough for some hundred thousand tensors."""
@@ -96,7 +96,7 @@ def open_tensors(path: Path) -> Iterator[TensorFile]:
 def _decoded(path: Path, header: bytes) -> tuple[dict[str, TensorInfo], dict[str, str]]:
     """The tensors and the notes of a header."""
     try:
-        fields = msgspec.convert(plain_json(header), dict[str, object])
+        fields = msgspec.convert(parse_json(header), dict[str, object])
         notes = msgspec.convert(fields.pop(NOTES, {}), dict[str, str])
     except (ValueError, msgspec.ValidationError) as error:
         raise _damaged(path, f"its header: {abbreviate_reason(error)}") from error
@@ -261,7 +261,9 @@ def _progress(path: Path, notes: dict[str, str]) -> Progress:
     except msgspec.ValidationError as error:
         what, _, where = abbreviate_reason(error).partition(" - at `$.")
         field = f"progress.{where.rstrip('`')}" if where else "progress"
-        raise RunError(f"{path} is not a checkpoint of this version of Pellucid: {field}: {in_words(what)}") from error
+        raise RunError(
+            f"{path} is not a checkpoint of this version of Pellucid: {field}: {translate_expectation(what)}"
+        ) from error
     except msgspec.DecodeError as error:
         told = abbreviate_reason(error)
         raise RunError(f"{path} is not a checkpoint of this version of Pellucid: progress: {told}") from error

@@ -14,7 +14,7 @@ import msgspec
 
 from pellucid.config.settings import Config
 from pellucid.errors import ConfigError, RunError, quote
-from pellucid.files import absent_folders, remove_empty_folders, strangers, write_json
+from pellucid.files import missing_folders, remove_empty_folders, unexpected_files, write_json
 from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
 from pellucid.training import run_folder as run
@@ -50,7 +50,7 @@ def run_job(training: Training, channel: WorkerChannel) -> bool:
     for event, told in throttle(events):
         if told is not None:
             channel.send_progress(told)
-        if channel.stopping and not isinstance(event, Stopped):
+        if channel.stop_requested and not isinstance(event, Stopped):
             events.close()
             return False
     return True
@@ -89,13 +89,13 @@ def train_ensemble(trainings: Sequence[Training], folder: Path, at_once: int) ->
     """
     names = [training.folder.name for training in trainings]
     _check_own(folder, names)
-    absent = absent_folders(folder)
+    absent = missing_folders(folder)
     waiting = list(enumerate(trainings))[::-1]
     with ExitStack() as held, WorkerPool[Training](run_job, 1 if will_compile() else at_once) as pool:
         begun = False
         try:
             while waiting or pool.busy:
-                while waiting and pool.free:
+                while waiting and pool.free_workers:
                     pool.submit(*waiting.pop())
                 for event in pool.events():
                     if isinstance(event, JobFailure):
@@ -139,6 +139,6 @@ def _check_own(folder: Path, members: Sequence[str]) -> None:
         return
     if run.has_run(folder):
         raise RunError(f"{folder} holds a single run; name a new folder for the ensemble")
-    foreign = strangers(folder, members)
+    foreign = unexpected_files(folder, members)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no ensemble ({', '.join(foreign[:3])}); name a new folder")

@@ -14,7 +14,7 @@ from pellucid.model.device import arithmetic
 from pellucid.model.losses import coverage_loss, disagreement, generated_cross_entropy
 from pellucid.model.memory import Unrolled
 from pellucid.model.network import Network, writing
-from pellucid.tasks.registry import task_of
+from pellucid.tasks.registry import configured_task
 from pellucid.training.scheduled_sampling import unroll_sampled
 
 
@@ -32,7 +32,7 @@ class Gradients:
         """`config.cuda_graphs` records the way there and back once a shape of batch, and replays it."""
         self.network = network
         self.config = config
-        self.task = task_of(config)
+        self.task = configured_task(config)
         self.parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.device = self.parameters[0].device
         self.replayed = Replayed(self._there_and_back, self.device) if config.cuda_graphs else None

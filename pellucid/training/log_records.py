@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from pellucid.files import plain_json
+from pellucid.files import parse_json
 
 Counter = Annotated[int, Meta(ge=0, le=2**53)]
 Number = Annotated[int, Meta(ge=-(2**53), le=2**53)] | float
@@ -99,7 +99,7 @@ def parse_record(line: str) -> dict[str, Any] | None:
     Further keys are kept where their values are plain; what is null is left out. Every number is finite.
     """
     try:
-        record = msgspec.convert(plain_json(line), dict[str, Value])
+        record = msgspec.convert(parse_json(line), dict[str, Value])
         msgspec.convert(record, LogRecord)
     except ValueError:
         return None

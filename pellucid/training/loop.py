@@ -18,16 +18,16 @@ import torch
 from torch import nn
 
 from pellucid.config.settings import Config, Metric, TrainingConfig
-from pellucid.data.batches import Batch, Encoded, assemble, plan_batches
+from pellucid.data.batch_loaders import BatchLoader, LoadedBatch, PrefetchLoader, SynchronousLoader, iterate_batches
+from pellucid.data.batches import Batch, EncodedExamples, collate, sample_batches
 from pellucid.data.examples import Example
-from pellucid.data.prefetching import Ahead, Feed, Prompt, Upcoming, in_order
 from pellucid.data.vocabulary import PAD
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DivergenceError, NotFiniteError
-from pellucid.evaluation.assessment import score
-from pellucid.evaluation.metrics import evaluate, metrics_for_log
+from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
 from pellucid.model.device import generators, seed
-from pellucid.tasks.registry import task_of
+from pellucid.tasks.registry import configured_task
 from pellucid.training.events import LOSS_WINDOW, Event, Progress, Started, Stepped, Stopped, Validated
 from pellucid.training.gradients import Gradients
 from pellucid.training.optimizer import Adam, Average, averaged, build_average, learning_rate
@@ -60,7 +60,7 @@ class Session:
 
     transducer: Predictor
     optimizer: Adam
-    training: Encoded
+    training: EncodedExamples
     development: Sequence[Example]
     progress: Progress = field(default_factory=Progress)
     checkpoint: tuple[Path, int] | None = None
@@ -85,23 +85,23 @@ class Session:
     @property
     def epochs(self) -> float:
         """The longest training, in passes: as set, or derived from the number of examples."""
-        return self.config.training.epochs or derived_epochs(self.training.source.sequences)
+        return self.config.training.epochs or derived_epochs(self.training.source.num_sequences)
 
     def plan(self, epoch: int) -> list[np.ndarray]:
         """The rows of each batch of an epoch."""
         training, seed = self.config.training, self.config.seed
-        size = training.batch_size or derived_batch_size(self.training.source.sequences)
-        return plan_batches(self.training, size, training.batch_type, seed, epoch)
+        size = training.batch_size or derived_batch_size(self.training.source.num_sequences)
+        return sample_batches(self.training, size, training.batch_type, seed, epoch)
 
     def prepare(self, rows: np.ndarray) -> Batch:
         """The batch of these rows, where an update wants it."""
-        return self.gradients.prepared(assemble(self.training, rows))
+        return self.gradients.prepared(collate(self.training, rows))
 
-    def feed(self, plan: list[np.ndarray]) -> Feed:
+    def feed(self, plan: list[np.ndarray]) -> BatchLoader:
         """All batches from where the session stands: the rest of the epoch of this plan, and every epoch after it."""
         plans = chain([plan], map(self.plan, count(self.progress.epoch + 1)))
-        batches = in_order(plans, self.progress.batch, self.prepare)
-        return Ahead(batches) if self.ahead else Prompt(batches)
+        batches = iterate_batches(plans, self.progress.batch, self.prepare)
+        return PrefetchLoader(batches) if self.ahead else SynchronousLoader(batches)
 
 
 def derived_epochs(examples: int) -> float:
@@ -191,7 +191,7 @@ def ending(config: TrainingConfig, stale: int, over: bool) -> str:
     return "all its passes over the data are done" if over else ""
 
 
-def _step(session: Session, upcoming: Upcoming, began: float) -> Stepped:
+def _step(session: Session, upcoming: LoadedBatch, began: float) -> Stepped:
     """One update, which began with asking for its batch: forward, backward, clip, step."""
     progress, config, batches = session.progress, session.config.training, upcoming.batches
     passed = min(1.0, (_passes(progress, batches) + 0.5 / batches) / session.epochs)
@@ -241,9 +241,9 @@ def _validate(session: Session, due: int, over: bool) -> Validated:
             raise _diverged(session, "the outputs for the development data are not finite") from error
         loss = _development_loss(session)
     references = [(example.target,) for example in session.development]
-    scored = score(traces, references, transducer.segmenters)
-    task = task_of(session.config)
-    metrics = {**metrics_for_log(evaluate(scored)), **task.metrics.validation(scored), "loss": loss}
+    scored = score_traces(traces, references, transducer.tokenizers)
+    task = configured_task(session.config)
+    metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
     if not math.isfinite(metrics["loss"]):
         raise _diverged(session, "the loss on the development data is not finite")
     better = progress.best is None or rank(metrics, config.metric) > progress.best
@@ -278,13 +278,13 @@ def _diverged(session: Session, what: str) -> DivergenceError:
 @torch.no_grad()
 def _development_loss(session: Session) -> float:
     """Cross-entropy of the development targets a symbol, without smoothing: how probable the right answers are."""
-    network, transducer, task = session.transducer.network, session.transducer, task_of(session.config)
+    network, transducer, task = session.transducer.network, session.transducer, configured_task(session.config)
     network.eval()
-    encoded = task.encoding(session.config)(session.development, transducer.segmenters, transducer.vocabularies)
+    encoded = task.example_encoder(session.config)(session.development, transducer.tokenizers, transducer.vocabularies)
     total, symbols = 0.0, 0
     for start in range(0, len(session.development), session.config.search.batch_size):
         stop = min(start + session.config.search.batch_size, len(session.development))
-        batch = assemble(encoded, np.arange(start, stop)).to(session.gradients.device)
+        batch = collate(encoded, np.arange(start, stop)).to(session.gradients.device)
         count = int((batch.target != PAD).sum())
         if count:  # of answers never seen in training, which have no probability, there may be nothing else
             total += float(task.loss(network, network(batch), batch, 0.0)) * count

@@ -4,7 +4,7 @@ from typing import Any
 
 from pellucid.errors import quote
 from pellucid.model.network import parameter_count
-from pellucid.tasks.registry import task_of
+from pellucid.tasks.registry import configured_task
 from pellucid.tasks.task import Task
 from pellucid.training.loop import Session
 from pellucid.version import __version__
@@ -12,7 +12,7 @@ from pellucid.version import __version__
 
 def card(session: Session, log: list[dict[str, Any]]) -> str:
     """The card of a session, from its configuration, its vocabularies and its log."""
-    task = task_of(session.config)
+    task = configured_task(session.config)
     best = max(
         (record for record in log if record["event"] == "validated" and record["best"]),
         key=lambda record: record["update"],
@@ -48,9 +48,9 @@ def _about(session: Session, log: list[dict[str, Any]]) -> list[str]:
     made = next((record["made"] for record in log if record["event"] == "augmented"), 0)
     beside = f", {made:,} of them made up" if made else ""
     return [
-        f"{task_of(config).architecture(config)}. {parameter_count(session.transducer.network):,} parameters.",
+        f"{configured_task(config).describe_architecture(config)}. {parameter_count(session.transducer.network):,} parameters.",
         "",
-        f"* Trained on {session.training.source.sequences:,} examples{beside}: {progress.samples:,} samples in "
+        f"* Trained on {session.training.source.num_sequences:,} examples{beside}: {progress.samples:,} samples in "
         f"{progress.update:,} updates, {progress.seconds:,.0f} seconds, seed {config.seed}.",
         f"* Stopped because {progress.finished}." if progress.finished else "* Training was interrupted.",
         f"* Source: {len(vocabularies.source.symbols)} symbols ({quote(config.data.source_symbols)}), "
@@ -62,7 +62,7 @@ def _about(session: Session, log: list[dict[str, Any]]) -> list[str]:
 
 def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:
     """The best validation."""
-    found = [f"{each.name} {best[each.key]:.2f} %" for each in task.metrics.followed if each.key in best]
+    found = [f"{each.name} {best[each.key]:.2f} %" for each in task.metrics.validation_metrics if each.key in best]
     how = ""
     if task.settings.autoregressive:
         found[0] += f" (word error rate {100 - best['exact_match']:.2f} %)"

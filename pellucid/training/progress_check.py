@@ -39,7 +39,7 @@ def _faults(session: Session, progress: Progress) -> Iterator[tuple[str, str]]:
 
 def _faulty_position(session: Session, progress: Progress) -> Iterator[tuple[str, str]]:
     """The fields that tell how far training has come: a training that has begun stands after an update."""
-    begun, examples = progress.update > 0, session.training.source.sequences
+    begun, examples = progress.update > 0, session.training.source.num_sequences
     last = max(0, math.ceil(session.epochs - 1e-9) - 1) if begun else 0
     if progress.epoch > last:
         yield "epoch", f"at most {last}"

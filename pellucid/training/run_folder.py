@@ -25,29 +25,29 @@ from msgspec import Meta
 
 from pellucid.arguments import convert_argument
 from pellucid.config.settings import Config, DataConfig, Device
-from pellucid.config.toml import differences, load_config, to_toml
+from pellucid.config.toml import config_differences, load_config, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import greatest_length
 from pellucid.errors import ArgumentError, ConfigError, RunError, abbreviate_reason, quote
 from pellucid.files import (
-    MAX_SETTINGS,
+    MAX_SETTINGS_SIZE,
     decode_json,
-    is_there,
+    file_exists,
     make_folder,
     open_regular,
+    open_regular_file,
     read_bytes,
-    regular_file,
-    remove,
     remove_empty_folders,
+    remove_file,
     remove_temporaries,
-    strangers,
+    unexpected_files,
     write_atomic,
     write_text,
 )
 from pellucid.model.device import find_device, place, prepare_for_forks
 from pellucid.model.network import check_memory
-from pellucid.tasks.registry import build_meta_network, build_network, ensemble_of, predictor_of
+from pellucid.tasks.registry import build_ensemble, build_meta_network, build_network, build_predictor
 from pellucid.training.checkpoint import check_formats, check_header, load_network
 from pellucid.training.events import Progress
 from pellucid.training.log_records import parse_record
@@ -109,18 +109,18 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     folders = [folder for each in (given if isinstance(given, list) else [given]) for folder in members(each)]
     if [given] == folders:
         return _load(folders[0], found)
-    return ensemble_of([_load(each, found) for each in folders], [str(each) for each in folders])
+    return build_ensemble([_load(each, found) for each in folders], [str(each) for each in folders])
 
 
 def _load(folder: Path, device: torch.device) -> Predictor:
     """The model of one run folder."""
-    if not is_there(folder):
+    if not file_exists(folder):
         raise RunError(f"{folder} is not a run folder: there is no such folder")
     if not folder.is_dir():
         raise RunError(f"{folder} is not a run folder: it is a file")
-    if not is_there(folder / CONFIG):
+    if not file_exists(folder / CONFIG):
         raise RunError(f"{folder} is not a run folder: it holds no {CONFIG}")
-    if not is_there(folder / MODEL):
+    if not file_exists(folder / MODEL):
         if any(record["event"] == "validated" for record in read_log(folder)):
             raise RunError(f"{folder / MODEL} is missing, but the log tells of a validation: restore the file")
         raise RunError(f"{folder} holds no model yet: its training has not reached a first validation")
@@ -136,7 +136,7 @@ def _load(folder: Path, device: torch.device) -> Predictor:
     network = build_network(config, vocabularies)
     load_network(folder / MODEL, network)
     place(network, device)
-    return predictor_of(config, vocabularies, network.eval(), str(folder))
+    return build_predictor(config, vocabularies, network.eval(), str(folder))
 
 
 def members(folder: Path) -> list[Path]:
@@ -146,9 +146,9 @@ def members(folder: Path) -> list[Path]:
     link, which whoever made the folder has set, and so may any file of a run. `RunError` for a list that is none.
     """
     path = folder / ENSEMBLE
-    if not is_there(path):
+    if not file_exists(path):
         return [folder]
-    content = read_bytes(path, limit=MAX_SETTINGS)
+    content = read_bytes(path, limit=MAX_SETTINGS_SIZE)
     try:
         return [folder / name for name in decode_json(content, _EnsembleList).members]
     except ValueError as error:
@@ -172,7 +172,7 @@ def load_run_config(folder: Path) -> Config:
 
 def has_run(folder: Path) -> bool:
     """Whether a training was begun in the folder."""
-    return is_there(folder / CONFIG)
+    return file_exists(folder / CONFIG)
 
 
 def check_own(folder: Path) -> None:
@@ -186,19 +186,19 @@ def check_own(folder: Path) -> None:
                 f"{folder / name} is a symbolic link, and a training writes only into its own folder: replace it by "
                 "what it leads to, or name another run folder"
             )
-    if not folder.is_dir() or is_there(folder / TRAINING):
+    if not folder.is_dir() or file_exists(folder / TRAINING):
         return
-    foreign = strangers(folder, FILES)
+    foreign = unexpected_files(folder, FILES)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no run ({', '.join(foreign[:3])}); name a new folder")
-    if is_there(folder / MODEL):
+    if file_exists(folder / MODEL):
         raise RunError(f"{folder} holds a model but no {TRAINING} to go on from; name a new folder")
 
 
 def begin(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
     """Write what is known before the first update. A run that ended before its first checkpoint is begun anew."""
     for name in (LOG, CARD):
-        remove(folder / name)
+        remove_file(folder / name)
     vocabularies.save(folder / VOCABULARY)
     write_text(folder / CONFIG, to_toml(config))
 
@@ -206,10 +206,10 @@ def begin(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
 def check_same_config(folder: Path, config: Config) -> None:
     """Refuse to go on with a run under another configuration, and say what differs; a new folder has none."""
     if not has_run(folder):
-        if is_there(folder / TRAINING):
+        if file_exists(folder / TRAINING):
             raise RunError(f"{folder} holds a training but no {CONFIG}: it cannot be known how it was meant to go on")
         return
-    changed = differences(load_run_config(folder), config)
+    changed = config_differences(load_run_config(folder), config)
     if changed:
         listed = (f"  {each}" for each in changed)
         raise RunError(f"{folder} holds a run with a different configuration:", *listed, "name another run folder")
@@ -247,7 +247,7 @@ def locked(folder: Path, own: Container[str] = FILES) -> Iterator[FolderLock]:
     Where nothing was written, a training was refused, say, the lock's file goes, and the folders that were made for it.
     """
     made = make_folder(folder)
-    with regular_file(folder / LOCK, mode="ab") as file:
+    with open_regular_file(folder / LOCK, mode="ab") as file:
         # Who only looks whether somebody trains holds the lock for a moment.
         if not any(_taken(file, fcntl.LOCK_EX, pause) for pause in (0.0, 0.05, 0.2)):
             raise RunError(f"{folder} is in use: another training is writing to it")
@@ -306,7 +306,7 @@ def cut_log(folder: Path, progress: Progress) -> None:
 
     A log that holds no such line is not written.
     """
-    if not is_there(folder / LOG):
+    if not file_exists(folder / LOG):
         return
     kept = [
         record
@@ -346,7 +346,7 @@ def loss_told(folder: Path, progress: Progress) -> list[str]:
 
 def _log_lines(folder: Path) -> Iterator[dict[str, Any] | None]:
     """The record of each line that is not empty; None of a damaged one."""
-    if is_there(folder / LOG):
+    if file_exists(folder / LOG):
         lines = read_bytes(folder / LOG).decode("utf-8", "replace").split("\n")
         yield from (parse_record(line) for line in lines if line)
 

@@ -10,18 +10,18 @@ import msgspec
 import numpy as np
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import checked
-from pellucid.data.batches import Encoded
-from pellucid.data.corpus import Corpus
+from pellucid.config.toml import validate_config
+from pellucid.data.batches import EncodedExamples
+from pellucid.data.corpus import EncodedCorpus
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import greatest_length
-from pellucid.files import has_content, is_there, remove, write_atomic, write_text
+from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import will_compile
 from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.model.device import find_device, place, use_determinism, use_threads
 from pellucid.model.network import check_memory, parameter_count
-from pellucid.tasks.registry import build_meta_network, build_network, predictor_of
+from pellucid.tasks.registry import build_meta_network, build_network, build_predictor
 from pellucid.training import run_folder as run
 from pellucid.training import snapshots
 from pellucid.training.checkpoint import check_network, network_file, restore_session, save_session
@@ -95,7 +95,7 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
     data = config.data
     config = msgspec.structs.replace(config, data=resolve_data(files, data))
     # As for the format: the run folder tells what was found. A run goes on only where there is such a device.
-    config = checked(msgspec.structs.replace(config, device=find_device(config.device).type))
+    config = validate_config(msgspec.structs.replace(config, device=find_device(config.device).type))
     run.check_own(folder)
     run.check_same_config(folder, config)
     use_threads(config.threads)
@@ -126,19 +126,21 @@ def train_run(files: Files, folder: Path, config: Config) -> Generator[RunEvent]
             yield from _recorded(session, lock, fingerprint, [*reads, *([made] if made else [])])
 
 
-def _open(folder: Path, config: Config, corpus: Corpus, development: Sequence[Example]) -> tuple[Session, str, Built]:
+def _open(
+    folder: Path, config: Config, corpus: EncodedCorpus, development: Sequence[Example]
+) -> tuple[Session, str, Built]:
     """The session of a run: a new one, or the saved one of the same configuration and data."""
     vocabularies = corpus.vocabularies
     greatest_length(config.search, vocabularies)  # refuses what no output can be, before anything is trained
     fingerprint = _fingerprint((config, vocabularies, development), corpus.encoded)
-    resumed = is_there(folder / run.TRAINING)
+    resumed = file_exists(folder / run.TRAINING)
     check_memory(config, build_meta_network(config, vocabularies), "train", find_device(config.device))
     network = build_network(config, vocabularies)
     covered = () if resumed else adopt_vectors(network, config, vocabularies)
     if not resumed:
         run.begin(folder, config, vocabularies)
     place(network, find_device(config.device))
-    transducer = predictor_of(config, vocabularies, network, str(folder))
+    transducer = build_predictor(config, vocabularies, network, str(folder))
     session = Session(transducer, build_optimizer(network, config.training), corpus.encoded, development)
     if resumed:
         restore_session(folder / run.TRAINING, session, fingerprint)
@@ -249,9 +251,9 @@ def _conclude(session: Session, folder: Path) -> None:
     ended = run.has_stopped(run.read_log(folder))
     if not ended:
         run.append_log(folder, {"event": "stopped", **_counted(session.progress), "reason": session.progress.finished})
-    if not is_there(folder / run.CARD):
+    if not file_exists(folder / run.CARD):
         write_text(folder / run.CARD, card(session, run.read_log(folder)))
-    remove(folder / run.CORPUS)  # only going on needs it, and it may be larger than all the rest
+    remove_file(folder / run.CORPUS)  # only going on needs it, and it may be larger than all the rest
 
 
 def _record(event: Event) -> dict[str, Any] | None:
@@ -289,7 +291,7 @@ def _read_record(read: Read | Augmented) -> dict[str, Any]:
     return {"event": "read", "path": str(read.path), **beside, **counted}
 
 
-def _fingerprint(told: tuple[Config, Vocabularies, Sequence[Example]], encoded: Encoded) -> str:
+def _fingerprint(told: tuple[Config, Vocabularies, Sequence[Example]], encoded: EncodedExamples) -> str:
     """A hash of the settings and of all that training and validation see: a resumed run must have the same."""
     digest = hashlib.sha256()
     for column in encoded:

@@ -17,12 +17,12 @@ from jaxtyping import Float
 from msgspec import Meta
 
 from pellucid.config.settings import Feedback
-from pellucid.data.vocabulary import SPECIAL, Vocabulary
+from pellucid.data.vocabulary import NUM_SPECIAL, Vocabulary
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import DECIMALS, TraceRecord, encode_json
 from pellucid.errors import RunError, abbreviate_reason
-from pellucid.files import decode_json, is_there, make_folder, remove, remove_temporaries, write_atomic
+from pellucid.files import decode_json, file_exists, make_folder, remove_file, remove_temporaries, write_atomic
 from pellucid.inspection.distributions import distributions, entropy
 from pellucid.model.embedding import SymbolTable
 from pellucid.model.network import EncoderDecoder
@@ -89,7 +89,7 @@ def cut(folder: Path, update: int) -> None:
     remove_temporaries(folder / SNAPSHOTS, NAME.fullmatch)
     for path in _paths(folder):
         if _numbers(path)[1] > update:
-            remove(path)
+            remove_file(path)
 
 
 def thin(folder: Path, validation: int) -> None:
@@ -103,7 +103,7 @@ def thin(folder: Path, validation: int) -> None:
         step *= 2
     for path in _paths(folder):
         if _numbers(path)[0] % step and _numbers(path)[0] != validation:
-            remove(path)
+            remove_file(path)
 
 
 def read_snapshots(folder: Path, beyond: int = -1) -> list[Snapshot]:
@@ -117,7 +117,7 @@ def read_snapshots(folder: Path, beyond: int = -1) -> list[Snapshot]:
             try:
                 found.append(_read(path))
             except RunError:
-                if is_there(path):
+                if file_exists(path):
                     raise
                 continue
             if (found[-1].source.shape, found[-1].target.shape) != (found[0].source.shape, found[0].target.shape):
@@ -176,8 +176,8 @@ def _numbers(path: Path) -> tuple[int, int]:
 
 def _vectors(table: SymbolTable, kind: Feedback, vocabulary: Vocabulary) -> Float[np.ndarray, "N E"]:
     """The rows of the commonest symbols; no columns where each symbol is its own direction."""
-    stop = SPECIAL + min(len(vocabulary.symbols), SYMBOLS)
-    kept = table.weight.detach()[SPECIAL:stop].float().cpu().numpy()
+    stop = NUM_SPECIAL + min(len(vocabulary.symbols), SYMBOLS)
+    kept = table.weight.detach()[NUM_SPECIAL:stop].float().cpu().numpy()
     return np.ascontiguousarray(kept[:, :0] if kind == "one-hot" else kept, np.float16)
 
 

@@ -14,26 +14,26 @@ import torch
 from rapidfuzz.distance import Levenshtein
 
 from pellucid.config.settings import Config, DataConfig
-from pellucid.data.corpus import Corpus, CorpusError, Found, map_corpus, write_corpus
+from pellucid.data.corpus import CorpusError, EncodedCorpus, ReadingReport, map_corpus, write_corpus
 from pellucid.data.examples import (
     BadLine,
     Example,
-    columns_note,
+    column_note,
     count_columns,
     has_header,
-    is_undecided,
+    is_header_unknown,
     read_examples,
 )
-from pellucid.data.headers import HeaderError, check_shared, header_note
+from pellucid.data.headers import HeaderError, check_shared_header, header_note
 from pellucid.data.readers import resolve_format
-from pellucid.data.tokenizers import Segmenters, segmenters
+from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vectors import read_vectors
-from pellucid.data.vocabulary import Vocabularies, learn_segmenters
+from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, RunError, quote
-from pellucid.files import remove
+from pellucid.files import remove_file
 from pellucid.model.network import Network, writing
-from pellucid.tasks.registry import task_of
+from pellucid.tasks.registry import configured_task
 from pellucid.version import __version__
 
 
@@ -43,10 +43,10 @@ def foreseen(transducer: Predictor, development: Sequence[Example]) -> Iterator[
     Out of reach is a target with a symbol that the vocabulary lacks, but where symbols of the source can be copied.
     """
     config, known = transducer.config, frozenset(transducer.vocabularies.target.symbols)
-    if (what := task_of(config).labels.label) and len(known) == 1:
+    if (what := configured_task(config).labels.label) and len(known) == 1:
         yield f"every training example has the same {what}, {quote(next(iter(known)))}: there is nothing to tell apart"
     if not config.decoder.pointer_generator:
-        cut, known = transducer.segmenters.target.split, known | {config.data.ignored_tag}
+        cut, known = transducer.tokenizers.target.split, known | {config.data.ignored_tag}
         strange = [symbol for example in development for symbol in sorted(set(cut(example.target)) - known)[:1]]
         if strange:
             others = " or others" if len(set(strange)) > 1 else ""
@@ -112,9 +112,9 @@ class Data(NamedTuple):
     """What the files hold: the training examples as texts, or as ids in a corpus that was kept."""
 
     key: str
-    found: Found
+    found: ReadingReport
     training: Sequence[Example]
-    corpus: Corpus | None
+    corpus: EncodedCorpus | None
     development: Sequence[Example]
     reads: tuple[Read, Read]
     columns: int
@@ -142,15 +142,15 @@ def read_files(files: Files, config: DataConfig, kept: Path) -> Data:
         raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
     shared = _shared(training, development, files) if corpus is None else corpus.found.shared
     overlap = f"{shared:,} of {len(development):,} examples are also in {files.train}" if shared else ""
-    count = len(training) if corpus is None else corpus.encoded.source.sequences
+    count = len(training) if corpus is None else corpus.encoded.source.num_sequences
     header = _header_note(training, development, files, config) if corpus is None else ""
-    ignored = columns_note(files.train, config, files.train_target) if corpus is None else ""
+    ignored = column_note(files.train, config, files.train_target) if corpus is None else ""
     reads = (
         Read(files.train, count, bad, blank, "; ".join(filter(None, [note, header, ignored])), files.train_target),
         Read(files.valid, len(development), valid_bad, valid_blank, overlap, files.valid_target),
     )
     columns = count_columns(files.train, config) if corpus is None and not files.train_target else 0
-    return Data(key, Found(tuple(bad), blank, shared), training, corpus, development, reads, columns)
+    return Data(key, ReadingReport(tuple(bad), blank, shared), training, corpus, development, reads, columns)
 
 
 def resolve_data(files: Files, config: DataConfig) -> DataConfig:
@@ -162,16 +162,18 @@ def resolve_data(files: Files, config: DataConfig) -> DataConfig:
     return msgspec.structs.replace(config, format=format, header=has_header(config))
 
 
-def encoded(data: Data, config: Config) -> Corpus:
+def encoded(data: Data, config: Config) -> EncodedCorpus:
     """The training examples as ids, as they were kept, or encoded now as the model needs them."""
     if data.corpus is not None:
         return data.corpus
-    cut, task = learn_segmenters(data.training, config.data), task_of(config)
+    cut, task = learn_tokenizers(data.training, config.data), configured_task(config)
     vocabularies = msgspec.structs.replace(task.learn_vocabularies(data.training, cut, config), columns=data.columns)
-    return Corpus(data.key, data.found, vocabularies, task.encoding(config)(data.training, cut, vocabularies))
+    return EncodedCorpus(
+        data.key, data.found, vocabularies, task.example_encoder(config)(data.training, cut, vocabularies)
+    )
 
 
-def keep(path: Path, corpus: Corpus, files: Files, config: DataConfig) -> Corpus:
+def keep(path: Path, corpus: EncodedCorpus, files: Files, config: DataConfig) -> EncodedCorpus:
     """Write a corpus that is worth it to the disk, and give up its memory for pages of the file.
 
     A corpus whose files have changed while they were read, or cannot be read twice, has no key that will be found.
@@ -181,12 +183,12 @@ def keep(path: Path, corpus: Corpus, files: Files, config: DataConfig) -> Corpus
     if corpus.key != _key(files, config):
         corpus = corpus._replace(key="")
     try:
-        remove(path)
+        remove_file(path)
         write_corpus(path, corpus)
         return map_corpus(path, corpus.key, bool(config.features_column))
     except (CorpusError, RunError):  # of a disk that is full, or that cannot map: memory has it all the same
         with suppress(RunError):
-            remove(path)
+            remove_file(path)
         return corpus
 
 
@@ -198,10 +200,10 @@ def _examples(path: Path, config: DataConfig, target: Path | None) -> tuple[list
 
 def _header_note(training: Sequence[Example], development: Sequence[Example], files: Files, config: DataConfig) -> str:
     """What a person should know where a file may begin with a header; `HeaderError` where there is no doubt of it."""
-    if not is_undecided(files.train, config, files.train_target):
+    if not is_header_unknown(files.train, config, files.train_target):
         return ""
-    both = is_undecided(files.valid, config, files.valid_target)
-    note = check_shared(training, development, str(files.valid)) if both else ""
+    both = is_header_unknown(files.valid, config, files.valid_target)
+    note = check_shared_header(training, development, str(files.valid)) if both else ""
     return note or header_note(training)
 
 
@@ -264,7 +266,7 @@ def augmented(data: Data, config: Config) -> tuple[Data, Augmented]:
     assert kind != "none", "augmentation was asked for"
     generator = np.random.default_rng([config.seed, STREAM])
     wanted = round(config.training.augmentation_ratio * len(examples))
-    cut, limit = segmenters(config.data), config.data.max_length
+    cut, limit = build_tokenizers(config.data), config.data.max_length
     if kind == "copy":
         made = copied(examples, cut, wanted, generator)
     else:
@@ -273,7 +275,7 @@ def augmented(data: Data, config: Config) -> tuple[Data, Augmented]:
     return data._replace(training=[*examples, *made]), Augmented(kind, len(examples), len(made))
 
 
-def copied(examples: Sequence[Example], cut: Segmenters, wanted: int, generator: np.random.Generator) -> list[Example]:
+def copied(examples: Sequence[Example], cut: Tokenizers, wanted: int, generator: np.random.Generator) -> list[Example]:
     """Targets to be written as they are read, with `TAG` in place of features, each as often as any other.
 
     As Liu & Hulden 2022, section 3, do with the forms of a training set. The symbols of the target are joined as those
@@ -286,7 +288,7 @@ def copied(examples: Sequence[Example], cut: Segmenters, wanted: int, generator:
 
 
 def hallucinated(
-    examples: Sequence[Example], cut: Segmenters, wanted: int, generator: np.random.Generator
+    examples: Sequence[Example], cut: Tokenizers, wanted: int, generator: np.random.Generator
 ) -> list[Example]:
     """Examples whose stems, runs of `STEM` or more symbols that source and target share, are random symbols instead.
 

@@ -18,9 +18,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from pellucid.config.settings import Config
-from pellucid.config.toml import flattened
+from pellucid.config.toml import flatten_config
 from pellucid.errors import ConfigError, DataError, DivergenceError, RunError
-from pellucid.files import refusals, remove, strangers, write_text
+from pellucid.files import remove_file, unexpected_files, wrap_os_errors, write_text
 from pellucid.kernels.dispatch import will_compile
 from pellucid.training import run_folder as run
 from pellucid.training.ensemble_training import Training, run_job, shutdown
@@ -156,7 +156,7 @@ class Search:
     def events(self) -> Iterator[TuneEvent | None]:
         """Everything until no trial is left, or no time."""
         while True:
-            while self.in_time and self.pool.free:
+            while self.in_time and self.pool.free_workers:
                 if not self.waiting and self.study.asked >= self.request.trials:
                     break
                 yield from self.begin(self.waiting.pop(0) if self.waiting else self.study.ask())
@@ -239,7 +239,7 @@ class Search:
             if best is None or trial.number != best.number:
                 for name in (run.MODEL, run.TRAINING, run.CORPUS):
                     if (self.folder(trial.number) / name).exists():
-                        remove(self.folder(trial.number) / name)
+                        remove_file(self.folder(trial.number) / name)
         config = self.config(best.values) if best else None
         write_results(self.request.out, self.request.config.training.metric, self.study, config)
 
@@ -253,16 +253,16 @@ def _terms(request: Request) -> dict[str, Any]:
     """What is the same for all trials of a study, by names that a person knows it by."""
     digest = hashlib.sha256()
     for path in filter(None, request.files):
-        with refusals("read", path), path.open("rb") as file:
+        with wrap_os_errors("read", path), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     searched = {each.key for each in (*request.space.searched, *request.space.linked)}
-    kept = {key: value for key, value in flattened(request.config).items() if key not in searched}
+    kept = {key: value for key, value in flatten_config(request.config).items() if key not in searched}
     settings = json.loads(json.dumps(kept))  # as the study gives them back: lists, no tuples
     return {"data": digest.hexdigest(), "settings": settings, "space": described(request.space)}
 
 
 def _check_own(folder: Path) -> None:
     """Refuse a folder that holds other things than a study."""
-    foreign = [] if (folder / JOURNAL).exists() else strangers(folder, OWN)
+    foreign = [] if (folder / JOURNAL).exists() else unexpected_files(folder, OWN)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no study ({', '.join(foreign[:3])}); name a new folder")

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from pellucid.config.settings import Config, Settings
-from pellucid.config.toml import flattened, from_settings, read_toml
-from pellucid.config.validation import without_idle
-from pellucid.errors import ConfigError, abbreviate_reason, nearest, quote
+from pellucid.config.toml import build_config, flatten_config, read_toml
+from pellucid.config.validation import reset_unused
+from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
 
 Value = bool | int | float | str
 Multiple = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
@@ -101,12 +101,12 @@ def configured(base: Config, space: Space, values: Mapping[str, Value], origin: 
         _put(settings, key, value)
     for linked in _in_order(space.linked):
         _put(settings, linked.key, _multiple(_get(settings, linked.other), linked.times))
-    return without_idle(from_settings(settings, origin))
+    return reset_unused(build_config(settings, origin))
 
 
 def start(base: Config, space: Space) -> dict[str, Value]:
     """The values of `base` that lie within the space: where a search begins."""
-    now = flattened(base)
+    now = flatten_config(base)
     return {each.key: now[each.key] for each in space.searched if _holds(each, now[each.key])}
 
 
@@ -124,14 +124,14 @@ def described(space: Space) -> list[str]:
 
 def _space(tables: Mapping[str, Any], base: Config, origin: str) -> Space:
     """A space from nested tables."""
-    now, searched, linked = flattened(base), list[Choice | Range](), list[Linked]()
+    now, searched, linked = flatten_config(base), list[Choice | Range](), list[Linked]()
     for section, forms in tables.items():
         if not isinstance(forms, Mapping):
             raise ConfigError(f"{origin}: {section}: only settings of a section can be searched, such as [encoder]")
         for name, given in forms.items():
             key = f"{section}.{name}"
             if key not in now or key == "training.metric":
-                why = "it is what the search goes by" if key in now else f"unknown key{nearest(key, now)}"
+                why = "it is what the search goes by" if key in now else f"unknown key{suggest(key, now)}"
                 raise ConfigError(f"{origin}: {quote(key)} cannot be searched: {why}")
             form = _form(given, f"{origin}: {key}")
             if isinstance(form, _Like):
@@ -199,7 +199,7 @@ def _check(key: str, value: Value, origin: str) -> None:
 def _linked(key: str, form: _Like, now: Mapping[str, Any], origin: str) -> Linked:
     """The link of one setting to another of the same kind."""
     if form.like not in now:
-        raise ConfigError(f"{origin}: {key}: like: unknown key {quote(form.like)}{nearest(form.like, now)}")
+        raise ConfigError(f"{origin}: {key}: like: unknown key {quote(form.like)}{suggest(form.like, now)}")
     if form.times != 1 and not all(_has_multiples(now[each]) for each in (key, form.like)):
         raise ConfigError(f"{origin}: {key}: {form.like} has no multiples")
     return Linked(key, form.like, form.times)

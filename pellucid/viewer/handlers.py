@@ -11,7 +11,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from pellucid.data.examples import Example, pair_fault
+from pellucid.data.examples import Example, pair_error
 from pellucid.decoding.options import Options, Painted
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import END, Trace
@@ -76,10 +76,10 @@ def compare_what_if(page_data: PageData, request: WhatIfRequest) -> WhatIfRespon
     after, changed_trace = _decode_request(page_data, request.after, len(trace.target))
     model = select_run(page_data.runs, request.before.run).loaded_predictor
     one, other = (_configure_predictor(model, each) for each in (request.before, request.after))
-    if not trace.source or not model.segmenters.source.split(request.after.text):
+    if not trace.source or not model.tokenizers.source.split(request.after.text):
         raise InputError("nothing to compare: a source is empty")
     given = _requested_example(request.after, model)._replace(target=trace.output)
-    if not model.autoregressive and pair_fault(given.source, given.target, model.segmenters, model.config.data):
+    if not model.autoregressive and pair_error(given.source, given.target, model.tokenizers, model.config.data):
         # The new source has another number of tags, or lacks the position.
         nothing = encode_array(np.zeros(0))
         return WhatIfResponse(
@@ -161,12 +161,12 @@ def find_neighbors(page_data: PageData, among: Gathered, request: NeighborsReque
         Nearest states.
     """
     model = page_data.runs[0].loaded_predictor
-    example = Example(request.text, "", model.segmenters.features.join(request.features))
+    example = Example(request.text, "", model.tokenizers.features.join(request.features))
     written = request.target[:-1] if request.target[-1:] == [END] else request.target
     _check_length("target", written, max(model.max_length, model.config.data.max_length))
     if not 1 <= request.num_neighbors <= MAX_NEIGHBORS:
         raise InputError(f"num_neighbors: expected 1 to {MAX_NEIGHBORS}, got {quote(request.num_neighbors)}")
-    (trace,) = model.force([example._replace(target=model.segmenters.target.join(written))])
+    (trace,) = model.force([example._replace(target=model.tokenizers.target.join(written))])
     (own,) = states(model, [trace])
     vectors, side = (own.encoder, among.encoder) if request.side == "encoder" else (own.decoder, among.decoder)
     if not 0 <= request.position < len(vectors):
@@ -218,7 +218,7 @@ def _decode_outputs(predictor: Predictor, request: DecodeRequest) -> list[Trace]
     example = _requested_example(request, predictor)
     if request.prefix[-1:] == [END]:
         _check_length("prefix", request.prefix[:-1], predictor.max_length)
-        text = predictor.segmenters.target.join(request.prefix[:-1])
+        text = predictor.tokenizers.target.join(request.prefix[:-1])
         scored = predictor.force([example._replace(target=text)])
         return [replace(each, forced=tuple(range(len(each.target)))) for each in scored]
     prefixes = [request.prefix] if request.prefix else None
@@ -256,7 +256,7 @@ def _check_overrides(model: Predictor, request: DecodeRequest, steps: int) -> No
 
 def _requested_example(request: DecodeRequest, predictor: Predictor) -> Example:
     """Return the source of a request."""
-    return Example(request.text, "", predictor.segmenters.features.join(request.features))
+    return Example(request.text, "", predictor.tokenizers.features.join(request.features))
 
 
 def _configure_predictor(model: Predictor, request: DecodeRequest) -> Predictor:

@@ -13,9 +13,9 @@ from pellucid.decoding.options import Options
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.assessment import Assessment
-from pellucid.evaluation.metrics import Scored
-from pellucid.reporting.visible import visible_text
-from pellucid.tasks.registry import task_named
+from pellucid.evaluation.metrics import ScoredExample
+from pellucid.reporting.display_text import visible_text
+from pellucid.tasks.registry import get_task
 from pellucid.training.run_folder import members, read_log
 from pellucid.version import __version__
 from pellucid.viewer.corpus_statistics import (
@@ -126,7 +126,7 @@ def assemble_page(
     told = model_card(first)
     contents = PageContents(
         version=__version__,
-        tasks={told.task: task_named(told.task).view},
+        tasks={told.task: get_task(told.task).view},
         title=visible_text(first.name),
         served=served,
         page_id=token_hex(8) if served else "",
@@ -208,7 +208,7 @@ def _num_weights(trace: Trace) -> int:
     return WEIGHTS_PER_TAG * len(trace.target) if trace.per_position else trace.attention.size
 
 
-def _gold_alignment(sources: ExampleFile, trace: Trace, scored: Scored) -> list[tuple[int, int]] | None:
+def _gold_alignment(sources: ExampleFile, trace: Trace, scored: ScoredExample) -> list[tuple[int, int]] | None:
     """Return the gold alignment of an output, if the file determines it."""
     return gold_alignment(trace, scored.output, scored.reference) if sources.is_spelled else None
 

@@ -14,9 +14,9 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, quote
 from pellucid.files import write_atomic, write_text
-from pellucid.reporting.figures import attention_figure, png, svg, tags_figure
-from pellucid.reporting.visible import visible_text
-from pellucid.tasks.registry import task_named
+from pellucid.reporting.display_text import visible_text
+from pellucid.reporting.figures import attention_figure, tags_figure, to_png, to_svg
+from pellucid.tasks.registry import get_task
 from pellucid.version import __version__
 from pellucid.viewer.examples import page_trace_without_model
 from pellucid.viewer.latex import tikz_picture
@@ -116,9 +116,9 @@ def save_trace(trace: Trace, path: Path) -> None:
         case ".html":
             write_text(path, trace_page(trace))
         case ".svg":
-            write_text(path, svg(drawn(trace)))
+            write_text(path, to_svg(drawn(trace)))
         case ".png":
-            write_atomic(path, png(drawn(trace)))
+            write_atomic(path, to_png(drawn(trace)))
         case ".json":
             write_text(path, msgspec.json.format(trace.to_json(), indent=1) + "\n")
         case ".tex":
@@ -146,7 +146,7 @@ def trace_page(trace: Trace) -> str:
     contents = PageContents(
         version=__version__,
         title=_trace_title(trace),
-        tasks={trace.task: task_named(trace.task).view},
+        tasks={trace.task: get_task(trace.task).view},
         served=False,
         examples=[item],
         num_examples=1,

@@ -145,8 +145,8 @@ def symbol_separator(predictor: Predictor, side: str) -> str:
     Returns:
         "" or a space.
     """
-    segmenters = predictor.segmenters
-    kind = segmenters.source.kind if side == "encoder" else segmenters.target.kind
+    tokenizers = predictor.tokenizers
+    kind = tokenizers.source.kind if side == "encoder" else tokenizers.target.kind
     features = side == "encoder" and predictor.config.data.features_column
     return "" if kind == "characters" and not features else " "
 

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from pellucid.config.settings import Config
 from pellucid.data.vocabulary import load_vocabularies
 from pellucid.decoding.trace_schema import encode_array, encode_json
-from pellucid.files import is_there
+from pellucid.files import file_exists
 from pellucid.inspection.state_space import plane, turned
-from pellucid.tasks.registry import task_of
+from pellucid.tasks.registry import configured_task
 from pellucid.training.run_folder import LOG, MODEL, VOCABULARY, has_stopped, in_use, load_run_config, read_log
 from pellucid.training.snapshots import SYMBOLS, Snapshot, read_snapshots
 from pellucid.viewer.examples import page_trace
@@ -36,10 +36,10 @@ def training_history(folder: Path) -> TrainingHistory | None:
     """
     running = in_use(folder)  # before the log is read, which records an end in between
     log = read_log(folder)
-    if not (log or running) and is_there(folder / MODEL):
+    if not (log or running) and file_exists(folder / MODEL):
         return None
     config = load_run_config(folder)
-    known = load_vocabularies(folder / VOCABULARY, config.data) if is_there(folder / VOCABULARY) else None
+    known = load_vocabularies(folder / VOCABULARY, config.data) if file_exists(folder / VOCABULARY) else None
     return TrainingHistory(
         log=log,
         frames=training_frames(read_snapshots(folder), log),
@@ -47,7 +47,7 @@ def training_history(folder: Path) -> TrainingHistory | None:
         target_symbols=list(known.target.symbols[:SYMBOLS]) if known else [],
         finished=has_stopped(log),
         running=running,
-        loss_unit=task_of(config).labels.loss_unit,
+        loss_unit=configured_task(config).labels.loss_unit,
         loss_caption=_loss_caption(config),
     )
 
@@ -58,7 +58,7 @@ def _loss_caption(config: Config) -> str:
     dropped = any(each.dropout or each.embedding_dropout or each.recurrent_dropout for each in sides)
     harder = [*([f"label smoothing of {smoothing:g}"] if smoothing else []), *(["dropout"] if dropped else [])]
     told = (
-        f"Cross-entropy in nats {task_of(config).labels.loss_unit} on a logarithmic axis: training loss per batch, "
+        f"Cross-entropy in nats {configured_task(config).labels.loss_unit} on a logarithmic axis: training loss per batch, "
         "validation loss at each validation."
     )
     if not harder:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pellucid.config.settings import Cell as CellKind
 from pellucid.config.settings import EncoderConfig
-from pellucid.data.synthetic import OUTPUTS, SYMBOLS
+from pellucid.data.synthetic import NUM_OUTPUTS, SYMBOLS
 from pellucid.model.attention import AdditiveAttention
 from pellucid.model.bottleneck import InitialisedByCode, RepeatedCode
 from pellucid.model.encoder import Encoder
@@ -67,7 +67,7 @@ class DigitsNetwork(nn.Module):
                 self.decoder = InitialisedByCode(size, UNITS)
             case "attention":
                 self.decoder = ContextDecoder(size, UNITS, ATTENTION_UNITS)
-        self.output = nn.Linear(size if design.decoder == "attention" else UNITS, OUTPUTS)
+        self.output = nn.Linear(size if design.decoder == "attention" else UNITS, NUM_OUTPUTS)
         for module in self.modules():
             if isinstance(module, RecurrentCell):
                 _one_bias(module)

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from pellucid.config.settings import Config
 from pellucid.data.synthetic import WORD_SIZES, spelled_digits, write_pairs
 from pellucid.decoding.trace import Trace
-from pellucid.evaluation.alignment import Agreement, Spans, agreement
+from pellucid.evaluation.alignment import AlignmentAgreement, AlignmentSpans, alignment_agreement
 from pellucid.files import make_folder
 from pellucid.model.network import parameter_count
 from pellucid.recipes.digits.study import Judged, Outcome, Point, unheard
@@ -88,7 +88,7 @@ def outcome_of(task: Task, folder: Path, judgement: ScoredRun) -> Outcome:
     return Outcome(task.name, task.seed, parameter_count(judgement.predictor.network), seconds, curve, final)
 
 
-def agreement_of(traces: Sequence[Trace], digits: Sequence[str]) -> Agreement:
+def agreement_of(traces: Sequence[Trace], digits: Sequence[str]) -> AlignmentAgreement:
     """The weights of each written symbol against the word of the digit that belongs in its place."""
     steps = max(len(trace.target) for trace in traces)
     weights = np.zeros((len(traces), steps, max(len(trace.source) for trace in traces)), np.float32)
@@ -100,7 +100,7 @@ def agreement_of(traces: Sequence[Trace], digits: Sequence[str]) -> Agreement:
         weights[row, : trace.attention.shape[0], : trace.attention.shape[1]] = trace.attention
         stop[row, :count], known[row, :count] = ends, True
         first[row, 1:count] = ends[:-1]
-    return agreement(weights, Spans(first, stop, known))
+    return alignment_agreement(weights, AlignmentSpans(first, stop, known))
 
 
 def word_ends(digits: str) -> Int[np.ndarray, " T"]:

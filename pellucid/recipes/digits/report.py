@@ -17,7 +17,15 @@ from pellucid.files import make_folder, write_json
 from pellucid.recipes.digits.study import Outcome, Study, conduct
 from pellucid.recipes.following import followed
 from pellucid.recipes.recipe import Request
-from pellucid.reporting.figures import MUTED, empty_figure, mean_weights_figure, settled, short_number, svg, tidy
+from pellucid.reporting.figures import (
+    MUTED,
+    empty_figure,
+    format_number,
+    freeze_layout,
+    mean_weights_figure,
+    style_axes,
+    to_svg,
+)
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import Report, write_report
 
@@ -113,8 +121,8 @@ def curve_figure(groups: Sequence[Group], references: Sequence[Curve], longest: 
             label=f"{reference.name}, as stored",
         )
     _finish(axes, "samples seen")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    return settled(figure)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+    return freeze_layout(figure)
 
 
 def position_figure(groups: Sequence[Group], reference: Sequence[float] = (), reference_name: str = "") -> Figure:
@@ -133,7 +141,7 @@ def position_figure(groups: Sequence[Group], reference: Sequence[float] = (), re
         )
     _finish(axes, "target position (the last is the end)")
     axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def colors(count: int) -> list[str]:
@@ -148,7 +156,7 @@ def colors(count: int) -> list[str]:
 
 def _finish(axes: Axes, x_title: str) -> None:
     """Axes from nothing to all, and the names of the lines."""
-    tidy(axes)
+    style_axes(axes)
     highest = max(float(np.max(line.get_ydata(), initial=0.1)) for line in axes.lines)
     axes.set_ylim(0.0, min(1.02, 1.25 * highest))
     axes.set_ylabel("symbols right", color=MUTED)
@@ -250,13 +258,13 @@ def parts_of(lesson: Lesson) -> list[ReportPart]:
             "Validation while training",
             "Symbols right of samples that no training sees. A thick line is the run whose final accuracy is the "
             f"median, a thin one another seed.{theirs}",
-            svg(curve_figure(lesson.groups, lesson.references, longest)),
+            to_svg(curve_figure(lesson.groups, lesson.references, longest)),
         ),
         _table(lesson.groups),
         ReportFigure(
             "By position",
             "Symbols right at each place of the target; the band spans the seeds.",
-            svg(position_figure(lesson.groups, lesson.positions, "the authors' plot")),
+            to_svg(position_figure(lesson.groups, lesson.positions, "the authors' plot")),
         ),
         *_attention(lesson.groups),
         *lesson.parts,
@@ -272,7 +280,7 @@ def _attention(groups: Sequence[Group]) -> Iterator[ReportPart]:
                 "Where it looks on average",
                 f"{group.name}, seed {group.median.seed}: mean weights over all samples it is judged on, a line for "
                 "each target position; below, the same as an image.",
-                svg(mean_weights_figure(np.array(mean))),
+                to_svg(mean_weights_figure(np.array(mean))),
             )
 
 

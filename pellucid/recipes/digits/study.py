@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.synthetic import OUTPUTS, Digits, backwards, draw
-from pellucid.evaluation.alignment import Agreement, Spans, agreement
+from pellucid.data.synthetic import NUM_OUTPUTS, DigitSamples, draw_digits, reverse_inputs
+from pellucid.evaluation.alignment import AlignmentAgreement, AlignmentSpans, alignment_agreement
 from pellucid.kernels.numba_backend import is_numba_available
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
@@ -82,10 +82,10 @@ class Plan(NamedTuple):
     backwards: bool = False
     """Whether inputs are read from their end to their beginning."""
 
-    def samples_from(self, count: int, generator: np.random.Generator) -> Digits:
+    def samples_from(self, count: int, generator: np.random.Generator) -> DigitSamples:
         """So many samples of this kind."""
-        drawn = draw(count, *self.digits, generator)
-        return backwards(drawn) if self.backwards else drawn
+        drawn = draw_digits(count, *self.digits, generator)
+        return reverse_inputs(drawn) if self.backwards else drawn
 
 
 class Point(NamedTuple):
@@ -106,7 +106,7 @@ class Judged(NamedTuple):
     per_position: list[float]
     attention_mean: list[list[float]] | None
     """Mean weights, T × S."""
-    agreement: Agreement | None
+    agreement: AlignmentAgreement | None
     """Of the digits' weights with their words; the space behind a word belongs to it."""
 
 
@@ -200,7 +200,7 @@ def clipped(gradients: list[Tensor], value: float = 3.0, norm: float = 3.0) -> l
 
 
 @torch.inference_mode()
-def judge(network: DigitsNetwork, samples: Digits) -> Judged:
+def judge(network: DigitsNetwork, samples: DigitSamples) -> Judged:
     """Decode all samples and compare."""
     parts = [slice(first, first + CHUNK) for first in range(0, len(samples.inputs), CHUNK)]
     written, attention = zip(*(_written(network, samples, part) for part in parts), strict=True)
@@ -209,7 +209,7 @@ def judge(network: DigitsNetwork, samples: Digits) -> Judged:
     mean, agreed = None, None
     if attention[0] is not None:
         weights = np.concatenate(attention)
-        mean, agreed = weights.mean(axis=0).tolist(), agreement(weights, spans(samples))
+        mean, agreed = weights.mean(axis=0).tolist(), alignment_agreement(weights, spans(samples))
     return Judged(
         symbol_accuracy=float(right.sum() / counted.sum()),
         exact_match=float((right | ~counted).all(axis=1).mean()),
@@ -219,15 +219,15 @@ def judge(network: DigitsNetwork, samples: Digits) -> Judged:
     )
 
 
-def spans(samples: Digits) -> Spans:
+def spans(samples: DigitSamples) -> AlignmentSpans:
     """The word of each digit, with the space behind it; for the end there is none."""
     stop = np.concatenate([samples.starts[:, 1:], samples.starts[:, -1:]], axis=1)
     digit = np.arange(samples.targets.shape[1]) < samples.target_masks.sum(axis=1)[:, None] - 1
-    return Spans(samples.starts, stop, digit)
+    return AlignmentSpans(samples.starts, stop, digit)
 
 
 def _written(
-    network: DigitsNetwork, samples: Digits, part: slice
+    network: DigitsNetwork, samples: DigitSamples, part: slice
 ) -> tuple[Int[np.ndarray, "N T"], Float[np.ndarray, "N T S"] | None]:
     """The likeliest symbols of some of the samples, and the weights."""
     written = network(*inputs_of(samples, part), samples.targets.shape[1])
@@ -235,15 +235,15 @@ def _written(
     return written.logits.argmax(dim=-1).numpy(), weights
 
 
-def inputs_of(samples: Digits, part: slice = slice(None)) -> tuple[Int[Tensor, "N S"], Int[Tensor, " N"]]:
+def inputs_of(samples: DigitSamples, part: slice = slice(None)) -> tuple[Int[Tensor, "N S"], Int[Tensor, " N"]]:
     """Inputs and their lengths."""
     return torch.from_numpy(samples.inputs[part]).long(), torch.from_numpy(samples.lengths[part])
 
 
-def _cost(network: DigitsNetwork, batch: Digits, masked: bool) -> Float[Tensor, ""]:
+def _cost(network: DigitsNetwork, batch: DigitSamples, masked: bool) -> Float[Tensor, ""]:
     """Mean cross-entropy of the symbols, with padding or without."""
     logits = network(*inputs_of(batch), batch.targets.shape[1]).logits
     targets = torch.from_numpy(batch.targets).long()
     if masked:
         targets = targets.masked_fill(torch.from_numpy(batch.target_masks) == 0, -100)
-    return nn.functional.cross_entropy(logits.view(-1, OUTPUTS), targets.view(-1))
+    return nn.functional.cross_entropy(logits.view(-1, NUM_OUTPUTS), targets.view(-1))

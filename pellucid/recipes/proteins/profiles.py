@@ -12,10 +12,10 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pellucid.evaluation.metrics import Z95, Interval
+from pellucid.evaluation.metrics import Z95, ConfidenceInterval
 from pellucid.recipes.digits.report import colors
 from pellucid.recipes.labelling import Answers
-from pellucid.reporting.figures import MUTED, empty_figure, settled, tidy
+from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, style_axes
 from pellucid.viewer.report_schema import ReportTable
 
 STARTS = (30, 60)
@@ -31,7 +31,7 @@ class Share(NamedTuple):
 
     residues: int
     attention: float
-    interval: Interval
+    interval: ConfidenceInterval
     """Of the mean, by the normal law."""
     uniform: float
     """What equal weights would give."""
@@ -78,7 +78,7 @@ def _share(weights: Sequence[Float[np.ndarray, " _S"]], count: int) -> Share:
     if len(shares) > 1:
         half = Z95 * float(shares.std(ddof=1)) / math.sqrt(len(shares))
     uniform = float(np.mean([100 * min(1.0, count / len(row)) for row in weights]))
-    return Share(count, mean, Interval(mean - half, mean + half), uniform)
+    return Share(count, mean, ConfidenceInterval(mean - half, mean + half), uniform)
 
 
 def _parts(row: Float[np.ndarray, " S"]) -> Float[np.ndarray, " N"]:
@@ -100,12 +100,12 @@ def profile_figure(profiles: Mapping[str, Mapping[str, Any]]) -> Figure:
     _finish(left, 1.0, ("residue", "weight × length"))
     _finish(right, 100 / BINS, ("place along the protein, %", "share of attention, %"))
     left.legend(frameon=False, labelcolor="linecolor", fontsize=8.5)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def _finish(axes: Axes, equal: float, titles: tuple[str, str]) -> None:
     """What equal weights would give as a dashed line, and the names of the axes."""
-    tidy(axes)
+    style_axes(axes)
     axes.axhline(equal, color=MUTED, linewidth=0.9, linestyle="--")
     axes.set_ylim(bottom=0.0)
     axes.set_xlabel(titles[0], color=MUTED)

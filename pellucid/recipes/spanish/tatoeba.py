@@ -15,9 +15,9 @@ from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError
-from pellucid.evaluation.alignment import Statistic, summary
-from pellucid.evaluation.assessment import score
-from pellucid.evaluation.metrics import Corpus, Evaluation, bleu, chrf, evaluate
+from pellucid.evaluation.alignment import AttentionStatistic, summarize_attention
+from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.metrics import CorpusScore, Evaluation, bleu, chrf, evaluate_examples
 from pellucid.files import make_folder, write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
@@ -125,8 +125,8 @@ class Worth(NamedTuple):
     """Outputs of one set, beside all translations of each sentence."""
 
     evaluation: Evaluation
-    bleu: Corpus
-    chrf: Corpus
+    bleu: CorpusScore
+    chrf: CorpusScore
     sentences: int
     references: int
 
@@ -168,7 +168,7 @@ class Outcome(NamedTuple):
     """Share of the test set's source and target symbols that the vocabulary lacks, in per cent."""
     parameters: int
     links: list[Linked]
-    statistics: list[Statistic]
+    statistics: list[AttentionStatistic]
 
 
 def conduct(system: System, tell: ProgressCallback) -> Outcome:
@@ -183,7 +183,7 @@ def conduct(system: System, tell: ProgressCallback) -> Outcome:
     judgement, test = judged(transducer.with_beam(BEAM), system, system.tested)
     stopped = [record for record in log if record["event"] == "stopped"][-1]
     examples = next(record["examples"] for record in log if record["event"] == "read")  # the training file comes first
-    known, cut = transducer.vocabularies, transducer.segmenters
+    known, cut = transducer.vocabularies, transducer.tokenizers
     sources = [cut.source.split(pair.source) for pair in system.tested]
     targets = [cut.target.split(pair.target) for pair in system.tested]
     return Outcome(
@@ -198,7 +198,7 @@ def conduct(system: System, tell: ProgressCallback) -> Outcome:
         unknown=(unknown_share(sources, known.source), unknown_share(targets, known.target)),
         parameters=parameter_count(transducer.network),
         links=links_of(judgement.traces, PAIRS),
-        statistics=summary(judgement.traces),
+        statistics=summarize_attention(judgement.traces),
     )
 
 
@@ -206,8 +206,8 @@ def judged(transducer: Predictor, system: System, pairs: Sequence[Example]) -> t
     """Each different source once: BLEU and chrF of the texts, exact match in symbols, against all its targets."""
     asked = asked_of(pairs)
     traces = transducer.predict(asked.sources)
-    scored = score(traces, asked.references, transducer.segmenters)
-    evaluation = evaluate(scored)
+    scored = score_traces(traces, asked.references, transducer.tokenizers)
+    evaluation = evaluate_examples(scored)
     outputs, references = texts_of(traces, asked, system.as_words)
     worth = Worth(
         evaluation,

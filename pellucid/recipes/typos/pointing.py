@@ -82,7 +82,7 @@ class Corrections(NamedTuple):
 def conduct(job: Job, tell: ProgressCallback) -> Run:
     """Train and judge, on one thread; the outcome is a function of the job, its seconds apart."""
     use_threads(1)
-    data = data_of(read_words(job.words, longest=job.widths.longest), job.seed)
+    data = data_of(read_words(job.words, max_length=job.widths.longest), job.seed)
     torch.manual_seed(job.seed)
     network = ForetellingPointer(job.widths)
     chances, course, started = partial(chances_of, network), job.course, time.perf_counter()

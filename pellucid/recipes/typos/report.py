@@ -14,7 +14,7 @@ from pellucid.data.synthetic import VOWELS, Typo, WordList
 from pellucid.recipes.digits.report import colors
 from pellucid.recipes.typos.networks import SYMBOLS
 from pellucid.recipes.typos.study import EXAMPLES, Answers, Point
-from pellucid.reporting.figures import INK, MUTED, RULE, empty_figure, settled, svg, tidy
+from pellucid.reporting.figures import INK, MUTED, RULE, empty_figure, freeze_layout, style_axes, to_svg
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 
 LONG = 8
@@ -54,7 +54,7 @@ def cases(words: WordList, typos: Sequence[Typo], ranks: Int[np.ndarray, " N"]) 
     """Each typo with what the list says of it."""
     found = []
     for typo, rank in zip(typos, ranks.tolist(), strict=True):
-        places = Counter(fit.position for fit in words.fits(typo.wrong))
+        places = Counter(fit.position for fit in words.corrections(typo.wrong))
         found.append(Case(typo, places.total(), len(places), max(places.values()) / places.total(), rank))
     return found
 
@@ -198,7 +198,7 @@ def highlight_figure(columns: Sequence[tuple[str, Sequence[Highlighted]]]) -> Fi
     axes.set_xlim(-0.1, len(columns) * (widest + 1) - 0.9)
     axes.set_ylim(rows, -0.9)
     axes.set_axis_off()
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def embedding_figure(vectors: Sequence[tuple[str, Float[np.ndarray, "V 2"]]]) -> Figure:
@@ -213,9 +213,9 @@ def embedding_figure(vectors: Sequence[tuple[str, Float[np.ndarray, "V 2"]]]) ->
         room = 0.08 * (high - low) + 1e-6
         axes.set_xlim(low[0] - room[0], high[0] + room[0])
         axes.set_ylim(low[1] - room[1], high[1] + room[1])
-        tidy(axes)
+        style_axes(axes)
         axes.set_title(title, size=9, color=MUTED, loc="left")
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def curve_figure(runs: Sequence[tuple[str, Sequence[tuple[int, float]]]], colors: Sequence[str]) -> Figure:
@@ -224,12 +224,12 @@ def curve_figure(runs: Sequence[tuple[str, Sequence[tuple[int, float]]]], colors
     axes = figure.add_subplot()
     for (name, points), color in zip(runs, colors, strict=True):
         axes.plot([x for x, _ in points], [100 * y for _, y in points], "o-", color=color, markersize=3, label=name)
-    tidy(axes)
+    style_axes(axes)
     axes.set_ylim(0, 100)
     axes.set_ylabel("% of positions right", color=MUTED)
     axes.set_xlabel("typos seen", color=MUTED)
     axes.legend(frameon=False, labelcolor="linecolor", fontsize=9)
-    return settled(figure)
+    return freeze_layout(figure)
 
 
 def film_svg(film: Float[np.ndarray, "frames V 2"], title: str) -> str:
@@ -312,7 +312,7 @@ class Told(NamedTuple):
 def told(runs: Sequence[Run], words: WordList) -> Told:
     """Runs with what the list says."""
     found = [cases(words, run.test, run.answers.ranks) for run in runs]
-    return Told(runs, found, [frozenset(fit.position for fit in words.fits(word)) for word in EXAMPLES])
+    return Told(runs, found, [frozenset(fit.position for fit in words.corrections(word)) for word in EXAMPLES])
 
 
 def lines_of(name: str, every: Told) -> Iterator[str]:
@@ -352,7 +352,7 @@ def parts_of(every: Told) -> list[ReportPart]:
         ReportFigure(
             "How it learned",
             "Positions right of the development words, of which none is trained on.",
-            svg(curve_figure(series, colors(len(series)))),
+            to_svg(curve_figure(series, colors(len(series)))),
         ),
         table_of("By length", f"{which}{AMBIGUITY}", "word", by_length(pooled)),
         table_of("By letter", f"{which}Vowels: a, e, i, o, u.", "letter", by_letters(pooled)),
@@ -410,7 +410,7 @@ def _post(every: Told) -> Iterator[ReportPart]:
         "The more yellow a letter, the likelier it is the wrong one. Of the post's figure only the letters in black "
         "were read off. A red line: with another letter there, it is a word of the list. No word that is one letter "
         "away from one of these was trained on.",
-        svg(highlight_figure(highlighted)),
+        to_svg(highlight_figure(highlighted)),
     )
     heads = ("typed", "may be wrong at", "the post's figure", *(f"seed {run.seed}" for run in every.runs))
     rows = list[tuple[str, ...]]()

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from pellucid.data.synthetic import Typo, WordList, parted, read_words, typos
+from pellucid.data.synthetic import Typo, WordList, make_typos, read_words, split_words
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.recipes.following import Reached
@@ -107,12 +107,12 @@ def data_of(words: WordList, seed: int) -> Data:
     Words one letter away from the post's own are in no part, so that its figure is made of unseen ones; and a form that
     is developed or tested on is not trained on, as a typo of another word either.
     """
-    near = {fit.word for example in EXAMPLES for fit in words.fits(example)}
+    near = {fit.word for example in EXAMPLES for fit in words.corrections(example)}
     kept = [word for word in words.words if word not in near]
     scale = min(1.0, len(kept) / (3 * (DEVELOPMENT + TEST)))
-    parts = parted(kept, round(scale * DEVELOPMENT), round(scale * TEST), seed)
+    parts = split_words(kept, round(scale * DEVELOPMENT), round(scale * TEST), seed)
     counts = ((parts.train, EACH), (parts.dev, 1), (parts.test, 1))
-    train, dev, test = (typos(part, each, words.known, 10 * seed + at) for at, (part, each) in enumerate(counts))
+    train, dev, test = (make_typos(part, each, words.known, 10 * seed + at) for at, (part, each) in enumerate(counts))
     judged = {typo.wrong for typo in (*dev, *test)}
     return Data([typo for typo in train if typo.wrong not in judged], dev, test)
 
@@ -120,7 +120,7 @@ def data_of(words: WordList, seed: int) -> Data:
 def conduct(study: Study, tell: ProgressCallback) -> Outcome:
     """Train and judge, on one thread; the outcome is a function of the study, its seconds apart."""
     use_threads(1)
-    data = data_of(read_words(study.words, longest=study.sizes.longest), study.seed)
+    data = data_of(read_words(study.words, max_length=study.sizes.longest), study.seed)
     torch.manual_seed(study.seed)
     network = TypoNetwork(study.sizes)
     film, chances, plan = [vectors_of(network)], partial(chances_of, network), study.plan

@@ -15,11 +15,11 @@ from torch import Tensor
 from trained_runs import train_to_end, write_pairs
 
 from pellucid.config.settings import Config
-from pellucid.data.batches import Batch, assemble
-from pellucid.data.copies import encode_with_copies
+from pellucid.data.batches import Batch, collate
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import segmenters
-from pellucid.data.vocabulary import BOS, EOS, SPECIAL, UNK
+from pellucid.data.extended_vocabulary import encode_extended
+from pellucid.data.tokenizers import build_tokenizers
+from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL, UNK
 from pellucid.decoding.constraints import load_lexicon
 from pellucid.decoding.options import Options
 from pellucid.decoding.sampling import Drawing
@@ -34,7 +34,7 @@ from pellucid.training.run_folder import load
 from pellucid.training.session import Files
 
 KNOWN = vocabularies("abcde", "abxyz", ["t"])
-V, N = SPECIAL + 5, SPECIAL + 5 + SPECIAL + 1
+V, N = NUM_SPECIAL + 5, NUM_SPECIAL + 5 + NUM_SPECIAL + 1
 LOOKING = [score for score in SCORES if score != "none"]
 EXAMPLES = st.lists(
     st.tuples(st.text("abcdeQR", min_size=1, max_size=6), st.text("abxyzcQR", min_size=1, max_size=5)),
@@ -58,8 +58,8 @@ def network_of(config: Config, seed: int, dtype: torch.dtype = torch.float64) ->
 
 def batch_of(pairs: list[tuple[str, str]], tag: str = "") -> Batch:
     examples = [Example(source, target, tag) for source, target in pairs]
-    encoded = encode_with_copies(examples, segmenters(copying().data), KNOWN)
-    return assemble(encoded, torch.arange(len(pairs)).numpy())
+    encoded = encode_extended(examples, build_tokenizers(copying().data), KNOWN)
+    return collate(encoded, torch.arange(len(pairs)).numpy())
 
 
 def through(network: EncoderDecoder, batch: Batch) -> Unrolled:

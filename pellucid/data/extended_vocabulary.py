@@ -10,36 +10,36 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from pellucid.data.batches import Encoded, Ragged, encode
+from pellucid.data.batches import EncodedExamples, Ragged, encode_examples
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Segmenters
+from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 
 
-def encode_with_copies(
-    examples: Sequence[Example], segmenters: Segmenters, vocabularies: Vocabularies, added: bool = False
-) -> Encoded:
-    """Examples as ids, as `encode` has them, but for symbols that a vocabulary lacks and that can be copied.
+def encode_extended(
+    examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, added: bool = False
+) -> EncodedExamples:
+    """Examples as ids, as `encode_examples` has them, but for symbols that a vocabulary lacks and that can be copied.
 
     Features that are `added` to every symbol are no positions: counting begins after them.
     """
-    plain = encode(examples, segmenters, vocabularies)
+    plain = encode_examples(examples, tokenizers, vocabularies)
     target = plain.target._replace(values=plain.target.values.astype(np.int32))
     size = len(vocabularies.target)
     for row in _rows_with_unknown(target):
-        read, features = read_symbols(examples[row], segmenters)
-        written = segmenters.target.split(examples[row].target)
+        read, features = input_symbols(examples[row], tokenizers)
+        written = tokenizers.target.split(examples[row].target)
         start = target.offsets[row]
         for at, symbol in enumerate(written):
             if target.values[start + at] == UNK and symbol in read[features:]:
                 target.values[start + at] = size + read.index(symbol, features) - features * added
-    return Encoded(sources_with_copies(plain.source, examples, segmenters, vocabularies, added), target)
+    return EncodedExamples(extend_sources(plain.source, examples, tokenizers, vocabularies, added), target)
 
 
-def sources_with_copies(
+def extend_sources(
     sources: Ragged,
     examples: Sequence[Example],
-    segmenters: Segmenters,
+    tokenizers: Tokenizers,
     vocabularies: Vocabularies,
     added: bool = False,
 ) -> Ragged:
@@ -47,7 +47,7 @@ def sources_with_copies(
     known = len(vocabularies.source) + len(vocabularies.features)
     target, told = vocabularies.target, sources._replace(values=sources.values.astype(np.int32))
     for row in _rows_with_unknown(sources):
-        read, features = read_symbols(examples[row], segmenters)
+        read, features = input_symbols(examples[row], tokenizers)
         start = sources.offsets[row]
         for at, symbol in enumerate(read):
             if sources.values[start + at] == UNK:
@@ -56,13 +56,13 @@ def sources_with_copies(
     return told
 
 
-def read_symbols(example: Example, segmenters: Segmenters) -> tuple[list[str], int]:
+def input_symbols(example: Example, tokenizers: Tokenizers) -> tuple[list[str], int]:
     """The symbols that the encoder reads, and how many of them, from the first, are features."""
-    features = segmenters.features.split(example.features) if example.features else []
-    return [*features, *segmenters.source.split(example.source)], len(features)
+    features = tokenizers.features.split(example.features) if example.features else []
+    return [*features, *tokenizers.source.split(example.source)], len(features)
 
 
-def ids_with_copies(symbols: Sequence[str], vocabulary: Vocabulary, read: tuple[Sequence[str], int]) -> list[int]:
+def extended_ids(symbols: Sequence[str], vocabulary: Vocabulary, read: tuple[Sequence[str], int]) -> list[int]:
     """Target ids of symbols, those that the vocabulary lacks by their place in what is read, or unknown."""
     source, features = read
     places = {symbol: place for place, symbol in reversed(list(enumerate(source))) if place >= features}

@@ -10,11 +10,11 @@ from numpy import ndarray
 
 from pellucid.data.batches import Batch
 
-Plan = Sequence[Int[ndarray, " B"]]
+EpochBatches = Sequence[Int[ndarray, " B"]]
 """The rows of each batch of an epoch."""
 
 
-class Upcoming(NamedTuple):
+class LoadedBatch(NamedTuple):
     """A batch, ready to be used."""
 
     batch: Batch
@@ -22,22 +22,24 @@ class Upcoming(NamedTuple):
     """How many its epoch has."""
 
 
-def in_order(plans: Iterable[Plan], start: int, prepare: Callable[[ndarray], Batch]) -> Iterator[Upcoming]:
+def iterate_batches(
+    plans: Iterable[EpochBatches], start: int, prepare: Callable[[ndarray], Batch]
+) -> Iterator[LoadedBatch]:
     """The batches of these epochs, without the first `start` of the first."""
     for plan in plans:
         for rows in islice(plan, start, None):
-            yield Upcoming(prepare(rows), len(plan))
+            yield LoadedBatch(prepare(rows), len(plan))
         start = 0
 
 
-class Prompt:
+class SynchronousLoader:
     """Each batch is prepared when it is asked for, by whoever asks."""
 
-    def __init__(self, batches: Iterator[Upcoming]) -> None:
+    def __init__(self, batches: Iterator[LoadedBatch]) -> None:
         """Nothing is prepared yet."""
         self.batches = batches
 
-    def next(self) -> Upcoming:
+    def next(self) -> LoadedBatch:
         """The next batch; `StopIteration` after the last."""
         return next(self.batches)
 
@@ -45,28 +47,28 @@ class Prompt:
         """Nothing is under way."""
 
 
-class Ahead:
+class PrefetchLoader:
     """The next batch is prepared by a thread of its own while its forerunner is used; never more than that one."""
 
-    def __init__(self, batches: Iterator[Upcoming]) -> None:
+    def __init__(self, batches: Iterator[LoadedBatch]) -> None:
         """The first batch is begun at once."""
         self.batches = batches
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="pellucid-ahead")
-        self.coming: Future[Upcoming] = self._begun()
+        self.next_batch: Future[LoadedBatch] = self._prepare_next()
 
-    def next(self) -> Upcoming:
+    def next(self) -> LoadedBatch:
         """The next batch; `StopIteration` after the last, and whatever error its preparation ended in."""
-        batch = self.coming.result()
-        self.coming = self._begun()
+        batch = self.next_batch.result()
+        self.next_batch = self._prepare_next()
         return batch
 
     def close(self) -> None:
         """Wait for what is under way, and end the thread."""
         self.worker.shutdown(cancel_futures=True)
 
-    def _begun(self) -> Future[Upcoming]:
+    def _prepare_next(self) -> Future[LoadedBatch]:
         """The preparation of one more batch."""
         return self.worker.submit(next, self.batches)
 
 
-Feed = Prompt | Ahead
+BatchLoader = SynchronousLoader | PrefetchLoader

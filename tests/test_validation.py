@@ -10,8 +10,15 @@ from trained_runs import copies_run, flags
 
 import pellucid as library
 from pellucid.config.settings import Config
-from pellucid.config.toml import checked, flattened, from_settings, preset, to_toml
-from pellucid.config.validation import CONTRADICTIONS, IDLE, WRITTEN, idle, refuse_idle, without_idle
+from pellucid.config.toml import build_config, flatten_config, preset, to_toml, validate_config
+from pellucid.config.validation import (
+    AUTOREGRESSIVE_SETTINGS,
+    REQUIREMENTS,
+    USE_CONDITIONS,
+    reject_unused,
+    reset_unused,
+    unused_settings,
+)
 from pellucid.errors import ConfigError
 from pellucid.training.run_folder import load
 
@@ -45,57 +52,57 @@ def joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 def test_an_idle_setting_names_what_it_needs_and_may_stand_beside_it(
     settings: dict[str, Any], needs: str, more: dict[str, Any]
 ) -> None:
-    config = from_settings(settings, "test")  # a saved run may hold it
+    config = build_config(settings, "test")  # a saved run may hold it
     with pytest.raises(ConfigError) as refused:
-        refuse_idle(config)
+        reject_unused(config)
     section = next(name for name in settings if name != "size")
     key = next(iter(settings[section]))
     assert f"{section}.{key} = " in str(refused.value) and needs in str(refused.value)
     assert "or it changes nothing" in str(refused.value)
     if more:
-        refuse_idle(from_settings(joined(settings, more), "test"))
+        reject_unused(build_config(joined(settings, more), "test"))
 
 
 def test_every_rule_names_settings_there_are_and_defaults_break_none() -> None:
-    known = set(flattened(preset("base")))
-    assert {need.key for need in (*CONTRADICTIONS, *IDLE)} <= known
+    known = set(flatten_config(preset("base")))
+    assert {need.key for need in (*REQUIREMENTS, *USE_CONDITIONS)} <= known
     for size in ("tiny", "small", "base", "large"):
-        refuse_idle(preset(size))
+        reject_unused(preset(size))
     for file in resources.files("pellucid.recipes").iterdir():
         if file.name.endswith(".toml"):
-            refuse_idle(library.load_config(resources.files("pellucid.recipes") / file.name))  # type: ignore[arg-type]
+            reject_unused(library.load_config(resources.files("pellucid.recipes") / file.name))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("key", WRITTEN)
+@pytest.mark.parametrize("key", AUTOREGRESSIVE_SETTINGS)
 def test_what_only_written_outputs_have_is_refused_of_other_tasks(key: str) -> None:
     section, _, name = key.rpartition(".")
     common: dict[str, Any] = {"task": "tag", "device": "cuda"}
     values = {"decoder.pretrained": "a.vec", "training.scheduled_sampling": "linear", "training.augmentation": "copy"}
     values |= {"search.length_normalization": "gnmt"}
-    value: Any = values.get(key, True if isinstance(flattened(preset("base"))[key], bool) else 2)
+    value: Any = values.get(key, True if isinstance(flatten_config(preset("base"))[key], bool) else 2)
     given = joined(common, {section: {name: value}}) if section else {**common, name: value}
     with pytest.raises(ConfigError) as refused:
-        from_settings(given, "test")
+        build_config(given, "test")
     assert f"{key} = " in str(refused.value)
     assert "needs task = 'transduce', whose outputs are written symbol by symbol" in str(refused.value)
 
 
 def test_a_default_may_be_said() -> None:
-    refuse_idle(
-        from_settings({"training": {"sampling_probability": 0.25}, "search": {"length_penalty_alpha": 0.6}}, "test")
+    reject_unused(
+        build_config({"training": {"sampling_probability": 0.25}, "search": {"length_penalty_alpha": 0.6}}, "test")
     )
 
 
 def test_what_a_program_put_together_loses_its_idle_settings_alone() -> None:
-    config = from_settings({"encoder": {"residual": True, "num_layers": 1, "hidden_size": 7}}, "test")
-    settled = without_idle(config)
-    assert idle(config) and not idle(settled) and checked(settled)
-    assert {k for k, v in flattened(config).items() if v != flattened(settled)[k]} == {"encoder.residual"}
-    assert without_idle(settled) == settled and "residual = false" in to_toml(settled)
+    config = build_config({"encoder": {"residual": True, "num_layers": 1, "hidden_size": 7}}, "test")
+    settled = reset_unused(config)
+    assert unused_settings(config) and not unused_settings(settled) and validate_config(settled)
+    assert {k for k, v in flatten_config(config).items() if v != flatten_config(settled)[k]} == {"encoder.residual"}
+    assert reset_unused(settled) == settled and "residual = false" in to_toml(settled)
 
 
 def searching(search: dict[str, Any]) -> Config:
-    return from_settings({"search": search, "data": {"max_length": 100}}, "test")
+    return build_config({"search": search, "data": {"max_length": 100}}, "test")
 
 
 @pytest.mark.parametrize(
@@ -165,4 +172,4 @@ def test_a_search_refuses_them(verb: str, given: list[object], message: str) -> 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_a_file_of_vectors_has_a_path(side: str) -> None:
     with pytest.raises(ConfigError, match=f"{side}.pretrained: expected the path of a file, got"):
-        from_settings({side: {"pretrained": "vec\0tors"}}, "config")
+        build_config({side: {"pretrained": "vec\0tors"}}, "config")

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pellucid.decoding.trace import Trace
-from pellucid.evaluation.label_metrics import Labelled
-from pellucid.evaluation.metrics import Followed, Interval, Scored
-from pellucid.evaluation.outcomes import Mean
+from pellucid.evaluation.label_metrics import LabelMetrics
+from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, ValidationMetric
+from pellucid.evaluation.outcomes import MeanRates
 
 
 class GroupScores(NamedTuple):
@@ -16,9 +16,9 @@ class GroupScores(NamedTuple):
     group: str
     examples: int
     exact_match: float
-    exact_match_ci95: Interval
+    exact_match_ci95: ConfidenceInterval
     symbol_error_rate: float
-    symbol_error_rate_ci95: Interval
+    symbol_error_rate_ci95: ConfidenceInterval
 
     @property
     def wer(self) -> float:
@@ -26,9 +26,9 @@ class GroupScores(NamedTuple):
         return 100 - self.exact_match
 
     @property
-    def wer_ci95(self) -> Interval:
+    def wer_ci95(self) -> ConfidenceInterval:
         """Its interval."""
-        return self.exact_match_ci95.rest
+        return self.exact_match_ci95.complement
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -36,7 +36,7 @@ class GroupScores(NamedTuple):
         return {**self._asdict(), **intervals, "wer": self.wer, "wer_ci95": list(self.wer_ci95)}
 
 
-class Rate(NamedTuple):
+class NamedRate(NamedTuple):
     """One of the scores that a group, or the mean over groups, is told by."""
 
     key: str
@@ -44,10 +44,10 @@ class Rate(NamedTuple):
     name: str
     """What people call it."""
     value: float
-    interval: Interval
+    interval: ConfidenceInterval
 
 
-Rates = Callable[[GroupScores | Mean], list[Rate]]
+RateFunction = Callable[[GroupScores | MeanRates], list[NamedRate]]
 """The scores of a group or of a mean, the most telling first."""
 
 
@@ -55,17 +55,17 @@ Rates = Callable[[GroupScores | Mean], list[Rate]]
 class TaskMetrics:
     """The scores of a task. A task defines one; assessments and comparisons are given it."""
 
-    followed: tuple[Followed, ...]
+    validation_metrics: tuple[ValidationMetric, ...]
     """What a validation is told by, the most telling first; a log has of these what there was to count."""
-    exact_name: str
+    exact_match_name: str
     """What the share of outputs that are right as a whole is called in comparisons."""
-    compared: tuple[tuple[str, str], ...]
+    compared_rates: tuple[tuple[str, str], ...]
     """Differences that tables list: their names in JSON, and what people call them."""
-    rates: Rates
+    rates: RateFunction
     """The scores of a group."""
-    labels: Callable[[Sequence[Scored], Sequence[Trace]], Labelled] | None = None
+    labels: Callable[[Sequence[ScoredExample], Sequence[Trace]], LabelMetrics] | None = None
     """Scores of labels; None where outputs have error rates instead."""
-    validation: Callable[[Sequence[Scored]], dict[str, float]] = lambda scored: {}
+    validation_scores: Callable[[Sequence[ScoredExample]], dict[str, float]] = lambda scored: {}
     """Further scores of a validation, by their names in the log."""
 
     @property
@@ -74,27 +74,30 @@ class TaskMetrics:
         return self.labels is None
 
 
-def error_rates(row: GroupScores | Mean) -> list[Rate]:
+def error_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
     """Return the error rates of outputs that are written symbol by symbol."""
-    errors = Rate("symbol_error_rate", "symbol error rate", row.symbol_error_rate, row.symbol_error_rate_ci95)
-    return [Rate("wer", "word error rate", row.wer, row.wer_ci95), errors]
+    errors = NamedRate("symbol_error_rate", "symbol error rate", row.symbol_error_rate, row.symbol_error_rate_ci95)
+    return [NamedRate("wer", "word error rate", row.wer, row.wer_ci95), errors]
 
 
-def position_rates(row: GroupScores | Mean) -> list[Rate]:
+def position_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
     """Return the share of right tags, and of outputs in which all are right."""
-    right = Rate("accuracy", "tags right", 100 - row.symbol_error_rate, row.symbol_error_rate_ci95.rest)
-    return [right, Rate("exact_match", "all tags right", row.exact_match, row.exact_match_ci95)]
+    right = NamedRate("accuracy", "tags right", 100 - row.symbol_error_rate, row.symbol_error_rate_ci95.complement)
+    return [right, NamedRate("exact_match", "all tags right", row.exact_match, row.exact_match_ci95)]
 
 
-def accuracy_rates(row: GroupScores | Mean) -> list[Rate]:
+def accuracy_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
     """Return the share of right outputs."""
-    return [Rate("accuracy", "accuracy", row.exact_match, row.exact_match_ci95)]
+    return [NamedRate("accuracy", "accuracy", row.exact_match, row.exact_match_ci95)]
 
 
-ERROR_RATES = TaskMetrics(
-    followed=(Followed("exact_match", "exact match"), Followed("symbol_error_rate", "symbol error rate")),
-    exact_name="exact match",
-    compared=(("exact_match", "exact match"), ("symbol_error_rate", "symbol error rate")),
+ERROR_RATE_METRICS = TaskMetrics(
+    validation_metrics=(
+        ValidationMetric("exact_match", "exact match"),
+        ValidationMetric("symbol_error_rate", "symbol error rate"),
+    ),
+    exact_match_name="exact match",
+    compared_rates=(("exact_match", "exact match"), ("symbol_error_rate", "symbol error rate")),
     rates=error_rates,
 )
 """The metrics of outputs that are written symbol by symbol."""

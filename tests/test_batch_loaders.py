@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from pellucid.data.batch_loaders import BatchLoader, LoadedBatch, PrefetchLoader, SynchronousLoader, iterate_batches
 from pellucid.data.batches import Batch
-from pellucid.data.prefetching import Ahead, Feed, Prompt, Upcoming, in_order
 from pellucid.errors import RunError
 
-KINDS = pytest.mark.parametrize("kind", [Prompt, Ahead])
+KINDS = pytest.mark.parametrize("kind", [SynchronousLoader, PrefetchLoader])
 
 
 def batch(number: int) -> Batch:
@@ -22,17 +22,17 @@ def batch(number: int) -> Batch:
     return Batch(ids, torch.ones(1), ids, torch.ones(1))
 
 
-def numbers(made: list[int], last: int = 1000) -> Iterator[Upcoming]:
+def numbers(made: list[int], last: int = 1000) -> Iterator[LoadedBatch]:
     for number in range(last):
         made.append(number)
-        yield Upcoming(batch(number), last)
+        yield LoadedBatch(batch(number), last)
 
 
 def workers() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("pellucid-ahead")]
 
 
-def taken(feed: Feed, count: int) -> list[int]:
+def taken(feed: BatchLoader, count: int) -> list[int]:
     return [int(feed.next().batch.source) for _ in range(count)]
 
 
@@ -45,13 +45,15 @@ def until(true: Callable[[], bool]) -> None:
 
 def test_epochs_follow_each_other_from_any_place() -> None:
     plans = [[np.array([1]), np.array([2, 3]), np.array([4])], [np.array([5])], [np.array([6]), np.array([7])]]
-    told = [(int(u.batch.source[0, 0]), u.batches) for u in in_order(plans, 1, lambda rows: batch(int(rows[-1])))]
+    told = [
+        (int(u.batch.source[0, 0]), u.batches) for u in iterate_batches(plans, 1, lambda rows: batch(int(rows[-1])))
+    ]
     assert told == [(3, 3), (4, 3), (5, 1), (6, 2), (7, 2)]
-    assert [u.batches for u in in_order(plans, 3, lambda rows: batch(0))] == [1, 2, 2]
+    assert [u.batches for u in iterate_batches(plans, 3, lambda rows: batch(0))] == [1, 2, 2]
 
 
 @KINDS
-def test_all_come_in_their_order_and_then_the_end(kind: type[Prompt] | type[Ahead]) -> None:
+def test_all_come_in_their_order_and_then_the_end(kind: type[SynchronousLoader] | type[PrefetchLoader]) -> None:
     with closing(kind(numbers([], last=20))) as feed:
         assert taken(feed, 20) == list(range(20))
         with pytest.raises(StopIteration):
@@ -61,7 +63,7 @@ def test_all_come_in_their_order_and_then_the_end(kind: type[Prompt] | type[Ahea
 
 def test_one_is_prepared_meanwhile_and_never_two() -> None:
     made: list[int] = []
-    with closing(Ahead(numbers(made))) as feed:
+    with closing(PrefetchLoader(numbers(made))) as feed:
         for number in range(5):
             until(lambda: len(made) == number + 1)  # noqa: B023 (called at once)
             time.sleep(0.005)
@@ -71,12 +73,12 @@ def test_one_is_prepared_meanwhile_and_never_two() -> None:
 
 
 def test_the_thread_works_while_the_other_waits() -> None:
-    def slow() -> Iterator[Upcoming]:
+    def slow() -> Iterator[LoadedBatch]:
         for upcoming in numbers([]):
             time.sleep(0.05)
             yield upcoming
 
-    with closing(Ahead(slow())) as feed:
+    with closing(PrefetchLoader(slow())) as feed:
         feed.next()
         time.sleep(0.2)
         began = time.perf_counter()
@@ -86,8 +88,10 @@ def test_the_thread_works_while_the_other_waits() -> None:
 
 @pytest.mark.parametrize("error", [RunError("no such page"), MemoryError(), KeyboardInterrupt()])
 @KINDS
-def test_an_error_comes_where_its_batch_would(kind: type[Prompt] | type[Ahead], error: BaseException) -> None:
-    def failing() -> Iterator[Upcoming]:
+def test_an_error_comes_where_its_batch_would(
+    kind: type[SynchronousLoader] | type[PrefetchLoader], error: BaseException
+) -> None:
+    def failing() -> Iterator[LoadedBatch]:
         yield from islice(numbers([]), 3)
         raise error
 
@@ -100,7 +104,7 @@ def test_an_error_comes_where_its_batch_would(kind: type[Prompt] | type[Ahead], 
 
 
 @KINDS
-def test_closing_early_leaves_no_thread(kind: type[Prompt] | type[Ahead]) -> None:
+def test_closing_early_leaves_no_thread(kind: type[SynchronousLoader] | type[PrefetchLoader]) -> None:
     feed = kind(numbers([]))
     taken(feed, 2)
     feed.close()
