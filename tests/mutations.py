@@ -275,11 +275,11 @@ def verbs(case: Case) -> Mapping[str, Callable[[], object]]:
     page = str(case.folder.parent / "page.html")
     short = ["--search.max-length", "20"] if case.trained.config.task == "transduce" else []
     found: dict[str, Callable[[], object]] = {
-        "predict": lambda: predict.run([run, dev, "--format", "jsonl"]),
-        "beam": lambda: predict.run([run, dev, "--nbest", "2", *short]),
-        "score": lambda: score.run([run, dev]),
-        "evaluate": lambda: evaluate.run([run, dev, "--json"]),
-        "look": lambda: look.run([run, dev, "--export", page]),
+        "predict": lambda: predict.main([run, dev, "--format", "jsonl"]),
+        "beam": lambda: predict.main([run, dev, "--nbest", "2", *short]),
+        "score": lambda: score.main([run, dev]),
+        "evaluate": lambda: evaluate.main([run, dev, "--json"]),
+        "look": lambda: look.main([run, dev, "--export", page]),
         "train": lambda: list(train_run(case.trained.files, case.folder, case.trained.config)),
     }
     if case.trained.config.task != "transduce":

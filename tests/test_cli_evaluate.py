@@ -189,7 +189,7 @@ def test_the_page_of_a_run_lists_its_errors(tmp_path: Path) -> None:
     assert evaluate(pairs_file(), "--html", tmp_path / "a.html", "--nbest", "2").code == 0
     wrong = report(pairs_file(), "--beam-size", "2", "--worst", "100")["worst"]
     (errors,) = parts_of(written_document(tmp_path / "a.html"), ReportExamples, "Errors")
-    assert len(errors.examples) == len(wrong) > 0 and {len(each.items[0].traces) for each in errors.examples} == {2}
+    assert len(errors.examples) == len(wrong) > 0 and {len(each.outputs[0].traces) for each in errors.examples} == {2}
     assert "ends with .html" in complaint(evaluate(pairs_file(), "--html", tmp_path / "a.htm"))
 
 

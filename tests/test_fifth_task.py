@@ -53,7 +53,7 @@ from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import LabelingTask, TaskLabels
 from pellucid.tasks.task_settings import TaskSettings, reject_feature_prefix, task_names
 from pellucid.training.run_folder import read_log
-from pellucid.viewer.schema import Contents
+from pellucid.viewer.schema import PageContents
 
 browser, opened, wrong = chromium.browser, chromium.opened, chromium.wrong
 
@@ -162,10 +162,10 @@ def pairs(count: int, seed: int) -> list[Example]:
     return made
 
 
-def exported_contents(path: Path) -> Contents:
+def exported_contents(path: Path) -> PageContents:
     """What an exported page holds, checked against the schema."""
     (data,) = DATA.findall(path.read_text("utf-8"))
-    return msgspec.json.decode(data, type=Contents)
+    return msgspec.json.decode(data, type=PageContents)
 
 
 PROGRAM = """
@@ -276,12 +276,12 @@ def test_it_is_evaluated_by_its_own_scores(made: Made, tmp_path: Path) -> None:
 def test_it_is_viewed(made: Made, tmp_path: Path) -> None:
     names = ("page.html", "trace.svg", "trace.json", "trace.tex")
     look = ("look", made.run, made.dev)
-    shown, *_ = commands((*look, "--terminal", "--most", 2), *((*look, "--export", tmp_path / name) for name in names))
+    shown, *_ = commands((*look, "--terminal", "--limit", 2), *((*look, "--export", tmp_path / name) for name in names))
     assert shown.out.endswith("The weights point at both ends of the span.\n")
     page = exported_contents(tmp_path / "page.html")
-    assert page.card is not None and page.card.task == "span" and page.card.attends and page.corpus is not None
-    assert page.training is not None and page.training.unit == "an end" and len(page.items) == 40
-    assert page.items[0].traces[0].task == "span" and page.items[0].errors is not None
+    assert page.card is not None and page.card.task == "span" and page.card.has_attention and page.corpus is not None
+    assert page.training is not None and page.training.loss_unit == "an end" and len(page.examples) == 40
+    assert page.examples[0].traces[0].task == "span" and page.examples[0].errors is not None
     view = page.tasks["span"]
     assert (view.symbol, view.output, view.points, view.autoregressive) == ("end", "span", False, False)
     assert all((tmp_path / name).stat().st_size > 300 for name in names)

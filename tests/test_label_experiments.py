@@ -158,7 +158,7 @@ def test_the_page_has_the_table_of_all_runs(made: Made) -> None:
     (curves,) = parts_of(document, ReportCharts)
     assert [chart.title for chart in curves.charts] == ["Loss", *drawn]
     tagged = [example for part in parts_of(document, ReportExamples) for example in part.examples]
-    assert (bool(tagged) and tagged[0].items[0].traces[0].task == "tag") == (made.name == "snips")
+    assert (bool(tagged) and tagged[0].outputs[0].traces[0].task == "tag") == (made.name == "snips")
     assert "Confusion matrix" in titles
 
 

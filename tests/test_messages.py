@@ -9,7 +9,7 @@ import safetensors.torch
 from command_line import Done, complaint, outputs, pellucid, shell
 from trained_runs import copies, copies_run, copy_of, flags, small_config, write_pairs
 
-from pellucid.cli.messages import OptionalStream, say, word_warning
+from pellucid.cli.messages import OptionalStream, format_warning, say
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
 from pellucid.reporting.display_text import visible_message
@@ -57,7 +57,7 @@ def test_lines_of_a_message_are_its_own_and_not_those_of_a_name(capsys: pytest.C
 
 
 def test_a_warning_is_a_message() -> None:
-    assert word_warning(UserWarning(ODD), UserWarning, "a.py", 1) == f"pellucid: {SHOWN}\n"
+    assert format_warning(UserWarning(ODD), UserWarning, "a.py", 1) == f"pellucid: {SHOWN}\n"
 
 
 @pytest.mark.parametrize("alive", [False, True])

@@ -29,7 +29,7 @@ from pellucid.training.run_folder import (
 )
 from pellucid.training.session import Built, Saved, train_run
 from pellucid.training.snapshots import read_snapshots
-from pellucid.viewer.inputs import own_file
+from pellucid.viewer.inputs import find_validation_file
 
 DEEP = "[" * 100_000
 DIGITS = "9" * 5_000
@@ -388,7 +388,7 @@ def test_a_damaged_line_of_a_log_is_counted_and_is_nothing_else(run: Path, line:
         log.write(f"{line}\n\n")
     assert read_log(run) == whole
     assert damage_told(run) == [f"{run / 'log.jsonl'}: 1 damaged line passed over"]
-    own_file(run)
+    find_validation_file(run)
     cut_log(run, Progress(update=10**6, validations=10**6))
     assert read_log(run) == whole and damage_told(run) == []
 
@@ -408,7 +408,7 @@ def test_a_log_that_names_a_file_no_system_can_have(run: Path) -> None:
     for name in (LONG, "a\0b"):
         line = {"event": "read", "path": name, "examples": 1, "blank_lines": 0, "bad_lines": []}
         (run / "log.jsonl").write_text(f"{json.dumps(line)}\n" * 2, "utf-8")
-        assert len(read_log(run)) == 2 and own_file(run) is None
+        assert len(read_log(run)) == 2 and find_validation_file(run) is None
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from pellucid.decoding.trace_schema import (
 )
 from pellucid.errors import DataError
 from pellucid.tasks.task_settings import BUILT_IN
-from pellucid.viewer.examples import alone_told
+from pellucid.viewer.examples import page_trace_without_model
 from pellucid.viewer.schema import PageTrace
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "using.md"
@@ -158,7 +158,7 @@ def test_either_form_can_be_read_field_by_field() -> None:
 
 
 def test_a_trace_of_the_page_is_read_as_any_other() -> None:
-    told = alone_told(small())
+    told = page_trace_without_model(small())
     again = Trace.from_json(msgspec.json.encode(told))
     assert again.to_json(compact=True) == small().to_json(compact=True)
     assert TraceRecord.__struct_fields__ == PageTrace.__struct_fields__[: len(TraceRecord.__struct_fields__)]

@@ -37,7 +37,7 @@ from pellucid.recipes.digits.report import line_colors
 from pellucid.recipes.recipe import load_recipe_config
 from pellucid.reporting.figures import MUTED, attention_figure, empty_figure, freeze_layout, style_axes, to_png
 from pellucid.training.run_folder import load
-from pellucid.viewer.reports import judge
+from pellucid.viewer.reports import score_run
 
 # %% [markdown]
 # ## Training
@@ -61,7 +61,7 @@ for score in scores:
 right, error = {}, {}
 for score, network in networks.items():
     for digits in LENGTHS:
-        judged = judge(network, spelled_digits(EACH, digits, digits, 1_000 + digits))
+        judged = score_run(network, spelled_digits(EACH, digits, digits, 1_000 + digits))
         answers = [target for (target,) in judged.references]
         right[score, digits] = judged.evaluation.symbol_accuracy / 100
         error[score, digits] = trace_agreement(judged.traces, answers).error

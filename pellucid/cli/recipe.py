@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from pellucid.cli.arguments import parsed
+from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import say
 from pellucid.errors import InputError
 from pellucid.recipes.catalog import RECIPES, RECIPES_WITH_EXPERIMENTS, find_recipe
@@ -16,7 +16,7 @@ from pellucid.recipes.recipe import RecipeRequest, ReproductionError, data_folde
 
 
 @dataclass(frozen=True)
-class Arguments:
+class RecipeArguments:
     """Run a reference experiment from data to report."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
@@ -35,12 +35,12 @@ class Arguments:
     """A list of words, one a line, for recipes about typos; /usr/share/dict/words where not given."""
 
 
-def run(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """List the recipes, or run one."""
     if arguments == ["list"]:
         print("\n".join(f"{name:<27}{about}" for name, (about, *_) in RECIPES.items()))
         return 0
-    given = parsed(Arguments, "recipe", arguments)
+    given = parse_arguments(RecipeArguments, "recipe", arguments)
     if given.name == "list":
         raise InputError("list tells the recipes and takes no options: pellucid recipe list")
     run_recipe, only = find_recipe(given.name), [name for name in given.only.split(",") if name]

@@ -33,9 +33,9 @@ from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import Files
-from pellucid.viewer.report_parts import drawn_examples
+from pellucid.viewer.report_parts import example_parts
 from pellucid.viewer.report_schema import ReportExamples, ReportTable
-from pellucid.viewer.reports import Report, report_on, write_report
+from pellucid.viewer.reports import Report, run_report, write_report
 from pellucid.worker_pool import ProgressCallback
 
 
@@ -377,7 +377,7 @@ def _attention_examples(suite: ExperimentSuite, runs: Sequence[TransductionRun])
         firsts.setdefault(run.experiment, run)
     for name, run in firsts.items():
         if suite.show_all_attention and name != runs[0].experiment:
-            yield from drawn_examples(f"Attention: {name}, {run.label}", run.report.examples)
+            yield from example_parts(f"Attention: {name}, {run.label}", run.report.examples)
 
 
 def _summary_entry(suite: ExperimentSuite, macro: MacroAverage) -> tuple[str, str]:
@@ -450,7 +450,7 @@ def train_and_score(job: TransductionJob, tell: ProgressCallback) -> Transductio
     test = None
     if paths.test is not None:
         judgement, test = score_predictor(predictor, read_pairs(paths.test, config), job.candidates)
-    report = report_on(folder, judgement, job.title, job.introduction)
+    report = run_report(folder, judgement, job.title, job.introduction)
     write_report(folder / "report.html", report)
     log = read_log(folder)
     stopped = [record for record in log if record["event"] == "stopped"][-1]

@@ -19,7 +19,7 @@ from pellucid.files import make_folder, read_bytes, write_text
 from pellucid.model.device import use_threads
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.training.loop import derived_epochs
-from pellucid.viewer.reports import Judgement, Report
+from pellucid.viewer.reports import Report, ScoredRun
 
 MetricName = Literal["wer", "exact_match"]
 """Name of a score, as an attribute of `Evaluation` and `Mean`."""
@@ -256,7 +256,7 @@ class SplitScores(NamedTuple):
 
 def score_predictor(
     predictor: Predictor, examples: Sequence[Example], candidates: int
-) -> tuple[Judgement, TransductionScores]:
+) -> tuple[ScoredRun, TransductionScores]:
     """Decode examples with beam search and score the outputs.
 
     Args:
@@ -278,7 +278,7 @@ def score_predictor(
         for outputs, wanted in zip(found, references, strict=True)
     ]
     among = oracle_accuracy(lists, candidates)
-    return Judgement(predictor, firsts, references, scored, evaluation), TransductionScores(
+    return ScoredRun(predictor, firsts, references, scored, evaluation), TransductionScores(
         evaluation, outcome_table(scored), among
     )
 

@@ -27,7 +27,7 @@ from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import Files
 from pellucid.viewer.report_parts import ExampleOutput
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
-from pellucid.viewer.reports import MISTAKES, Report, write_report
+from pellucid.viewer.reports import NUM_LISTED_ERRORS, Report, write_report
 from pellucid.worker_pool import ProgressCallback
 
 
@@ -196,7 +196,7 @@ def _worst_examples(answers: LabelPredictions) -> list[ExampleOutput]:
     """Return the worst predictions."""
     return [
         ExampleOutput(answers.traces[at], (answers.examples[at].target,), answers.scored[at])
-        for at in worst_examples(answers.scored, MISTAKES)
+        for at in worst_examples(answers.scored, NUM_LISTED_ERRORS)
     ]
 
 

@@ -52,7 +52,7 @@ from pellucid.training.ensemble_training import throttle
 from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import Files, train_run
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
-from pellucid.viewer.reports import Judgement, judge, report_on, write_report
+from pellucid.viewer.reports import ScoredRun, run_report, score_run, write_report
 from pellucid.worker_pool import ProgressCallback
 
 
@@ -75,7 +75,7 @@ class TrainedDigitsRun(NamedTuple):
     """A trained run with its evaluation, also in the form of the notebook's networks."""
 
     folder: Path
-    judgement: Judgement
+    judgement: ScoredRun
     outcome: DigitsResult
 
 
@@ -100,11 +100,11 @@ def train_and_evaluate(task: DigitsJob, tell: ProgressCallback = discard_progres
     for _, event in throttle(events):
         if event is not None:
             tell(event)
-    judgement = judge(load(folder), pairs["test"])
+    judgement = score_run(load(folder), pairs["test"])
     return TrainedDigitsRun(folder, judgement, digits_result(task, folder, judgement))
 
 
-def digits_result(task: DigitsJob, folder: Path, judgement: Judgement) -> DigitsResult:
+def digits_result(task: DigitsJob, folder: Path, judgement: ScoredRun) -> DigitsResult:
     """Return a run as a `DigitsResult`: the log as a curve, scores as fractions."""
     log = read_log(folder)
     curve = [
@@ -123,7 +123,7 @@ def digits_result(task: DigitsJob, folder: Path, judgement: Judgement) -> Digits
         agreement=trace_agreement(judgement.traces, [target for (target,) in judgement.references]),
     )
     seconds = [record["seconds"] for record in log if record["event"] == "stopped"][-1]
-    return DigitsResult(task.name, task.seed, parameter_count(judgement.transducer.network), seconds, curve, final)
+    return DigitsResult(task.name, task.seed, parameter_count(judgement.predictor.network), seconds, curve, final)
 
 
 def trace_agreement(traces: Sequence[Trace], digits: Sequence[str]) -> AlignmentAgreement:
@@ -185,7 +185,7 @@ def run_attention(request: RecipeRequest) -> Iterator[str]:
     lesson = LessonReport(
         DEMO_NAME, DEMO_TITLE, DEMO_INTRODUCTION, [group], _optional_reference_curves(request.data), POSITIONS_ATTENTION
     )
-    report = report_on(results[0].folder, results[0].judgement, DEMO_TITLE, DEMO_INTRODUCTION)
+    report = run_report(results[0].folder, results[0].judgement, DEMO_TITLE, DEMO_INTRODUCTION)
     write_report(request.out / "report.html", replace(report, parts=report_parts(lesson)))
     write_json(request.out / "report.json", report_json(lesson))
     yield from run_lines(group)
@@ -397,7 +397,7 @@ def train_and_test_lengths(task: DigitsJob, tell: ProgressCallback = discard_pro
     predictor = load(result.folder)
     lengths = []
     for digits in TEST_LENGTHS:
-        judgement = judge(predictor, spelled_digits(PAIRS_PER_LENGTH, digits, digits, 1_000 + digits))
+        judgement = score_run(predictor, spelled_digits(PAIRS_PER_LENGTH, digits, digits, 1_000 + digits))
         evaluation = judgement.evaluation
         agreed = trace_agreement(judgement.traces, [target for (target,) in judgement.references])
         accuracies = evaluation.symbol_accuracy / 100, evaluation.exact_match / 100

@@ -29,7 +29,7 @@ from pellucid.reporting.figures import mean_weights_figure, to_svg
 from pellucid.training.run_folder import load, read_log
 from pellucid.training.session import Files
 from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable, ReportText
-from pellucid.viewer.reports import Judgement, report_on, write_report
+from pellucid.viewer.reports import ScoredRun, run_report, write_report
 from pellucid.worker_pool import ProgressCallback
 
 FOLDER, PARTS = Path("mt-tatoeba-spa-eng") / "derived-split", ("train", "dev", "test")
@@ -174,7 +174,7 @@ class TranslationResult(NamedTuple):
     test: TranslationScores
     greedy: TranslationScores
     """Scores on the test set with greedy decoding."""
-    judgement: Judgement
+    judgement: ScoredRun
     stopped: dict[str, Any]
     passes: float
     """Epochs over the training set."""
@@ -220,7 +220,7 @@ def train_system(system: TranslationSystem, tell: ProgressCallback) -> Translati
 
 def score_system(
     predictor: Predictor, system: TranslationSystem, pairs: Sequence[Example]
-) -> tuple[Judgement, TranslationScores]:
+) -> tuple[ScoredRun, TranslationScores]:
     """Translate each distinct source once and score it against all its targets.
 
     BLEU and chrF compare texts, exact match compares symbols.
@@ -242,7 +242,7 @@ def score_system(
         len(asked.sources),
         sum(map(len, asked.references)),
     )
-    return Judgement(predictor, traces, asked.references, scored, evaluation), scores
+    return ScoredRun(predictor, traces, asked.references, scored, evaluation), scores
 
 
 def plain_texts(
@@ -305,12 +305,12 @@ def run_tatoeba(request: RecipeRequest) -> Iterator[str]:
         title = f"{TITLE}: {_result_name(outcome)}"
         write_report(
             outcome.system.folder / "report.html",
-            report_on(outcome.system.folder, outcome.judgement, title, INTRODUCTION),
+            run_report(outcome.system.folder, outcome.judgement, title, INTRODUCTION),
         )
         yield _result_line(outcome)
     write_json(request.out / "report.json", {"name": NAME, "runs": [_result_json(outcome) for outcome in outcomes]})
     last = outcomes[-1]
-    page = report_on(
+    page = run_report(
         last.system.folder, last.judgement, TITLE, f"{INTRODUCTION}\n\nExamples below: {_result_name(last)}."
     )
     summary = [
