@@ -135,7 +135,13 @@ def test_methods_refuse_what_their_arguments_cannot_be() -> None:
 
 
 NOWHERE = np.zeros((2, 3))
-STATISTICS = ["coverage_deviation", "absentmindedness_out", "absentmindedness_in", "confidence", "diagonality"]
+STATISTICS = [
+    "coverage_deviation",
+    "absentmindedness_out",
+    "absentmindedness_in",
+    "attention_confidence",
+    "diagonality",
+]
 
 
 @pytest.mark.parametrize("name", STATISTICS)
@@ -330,9 +336,9 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
                 "ab",
                 ["a"],
             ),
-            "output: expected a list of texts, got 'ab'",
+            "output: expected a list of strings, got 'ab'",
         ),
-        (evaluate_examples, (SCORED[0],), "scored: expected a list of Scored objects, got Scored("),
+        (evaluate_examples, (SCORED[0],), "scored: expected a list of ScoredExample objects, got ScoredExample("),
         (
             evaluate_examples,
             ([SCORED[0]._replace(source_length=-1)],),
@@ -360,7 +366,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
                 ["a"],
                 ["a"],
             ),
-            "references[0]: expected a list of texts, got 'a'",
+            "references[0]: expected a list of strings, got 'a'",
         ),
         (matthews_correlation, (np.zeros((2, 3), int),), "confusion: expected an array of shape (2, 2), got"),
         (matthews_correlation, ([[-1]],), "confusion[0, 0]: expected a number from 0 to 9.0072e+15, got -1"),
@@ -456,13 +462,13 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
                 ["x"],
                 tokenizers(),
             ),
-            "references[0]: expected a list of texts, got 'x'",
+            "references[0]: expected a list of strings, got 'x'",
         ),
         (join_assessments, ([],), "parts: expected at least one assessment, got []"),
         (
             assessed,
             (GIVEN._replace(groups=[]),),
-            "answered.groups: expected as many as",
+            "decoded.groups: expected as many as",
         ),
         (
             assess_outputs,
@@ -473,7 +479,7 @@ NEGATIVE, WRONG = SCORED[0]._replace(source_length=-1), bad(np.full((2, 3), np.n
                 tokenizers(),
                 ERROR_RATE_METRICS,
             ),
-            "answered.outputs[0]: expected at least one output",
+            "decoded.outputs[0]: expected at least one output",
         ),
     ],
 )
