@@ -106,7 +106,7 @@ def _given(settings: object, struct: type[Settings], prefix: str = "") -> dict[s
     Raises:
         ConfigError: A section is no table, or a key does not exist; the message has its full name.
     """
-    fields = {field.name: field.type for field in _fields(struct)}
+    fields = _field_types(struct)
     try:
         if isinstance(settings, struct):
             table = {name: getattr(settings, name) for name in fields}
@@ -130,9 +130,9 @@ def _given(settings: object, struct: type[Settings], prefix: str = "") -> dict[s
 
 
 @cache
-def _fields(struct: type[Settings]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """Return the fields of a struct; msgspec reads the annotations anew at each call, which takes a millisecond."""
-    return msgspec.structs.fields(struct)
+def _field_types(struct: type[Settings]) -> dict[str, Any]:
+    """Return the types of a struct's fields; msgspec reads the annotations anew at each call, which takes a while."""
+    return {field.name: field.type for field in msgspec.structs.fields(struct)}
 
 
 def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
@@ -143,8 +143,8 @@ def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
 def _converted(settings: Mapping[str, Any], struct: type[Settings], prefix: str = "") -> Any:  # noqa: ANN401 (a struct)
     """Return complete settings as a struct, or raise `ConfigError` for one of the wrong type or out of range."""
     values = dict[str, Any]()
-    for field in _fields(struct):
-        name, kind, key = field.name, field.type, f"{prefix}{field.name}"
+    for name, kind in _field_types(struct).items():
+        key = f"{prefix}{name}"
         if name not in settings:
             continue  # it has a default
         value = settings[name]
