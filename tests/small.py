@@ -116,7 +116,7 @@ def optioned(draw: st.DrawFn) -> Config:
         **side(draw),
         order=order,
         input_feeding=order == "step-then-attend" and draw(st.booleans()),
-        tied=config.decoder.embedding in ("learned", "frozen") and draw(st.booleans()),
+        tie_embeddings=config.decoder.embedding in ("learned", "frozen") and draw(st.booleans()),
     )
     return checked(replace(config, encoder=replace(config.encoder, **side(draw)), attention=attention, decoder=decoder))
 

@@ -227,7 +227,7 @@ def test_preparing_and_looking_store_nothing(score: str) -> None:
 
 
 def test_every_score_of_the_configuration_is_tried_here_and_each_has_its_own_class() -> None:
-    assert set(SCORES) == set(get_args(get_type_hints(AttentionConfig)["score"]))
+    assert set(SCORES) == set(get_args(get_type_hints(AttentionConfig)["type"]))
     built = [drawn(score, [1], 2, 1).attention for score in SCORES]
     assert len({type(attention) for attention in built}) == len(SCORES)
     assert [isinstance(attention, ScoredAttention) for attention in built] == [

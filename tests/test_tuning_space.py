@@ -25,7 +25,7 @@ def test_each_form_is_read(tmp_path: Path) -> None:
     space = space_of(
         tmp_path,
         '[encoder]\nhidden_size = { times = [0.5, 1, 0.01] }\ncell = { choices = ["gru", "lstm"] }\n'
-        "layers = { from = 1, to = 3 }\ndropout = { from = 0, to = 0.5, step = 0.1 }\n"
+        "num_layers = { from = 1, to = 3 }\ndropout = { from = 0, to = 0.5, step = 0.1 }\n"
         '[decoder]\nhidden_size = { like = "encoder.hidden_size", times = 2 }\n'
         '[training]\nlearning_rate = { from = 1e-4, to = 1e-2, scale = "log" }\n',
     )
@@ -118,7 +118,7 @@ def test_what_was_given_is_not_searched_and_what_goes_along_follows_it() -> None
 
 def test_values_that_contradict_each_other_are_a_config_error(tmp_path: Path) -> None:
     space = load_space(_written(tmp_path, '[attention]\ntype = {choices = ["dot"]}\n'), BASE)
-    with pytest.raises(ConfigError, match="a trial: attention\\.score"):
+    with pytest.raises(ConfigError, match="a trial: attention\\.type"):
         configured(config_of({"decoder": {"hidden_size": 7}}), space, {"attention.type": "dot"}, "a trial")
 
 
