@@ -118,7 +118,7 @@ def optioned(draw: st.DrawFn) -> Config:
         **side(draw),
         order=order,
         input_feeding=order == "step-then-attend" and draw(st.booleans()),
-        tied=config.decoder.embedding in ("learned", "frozen") and draw(st.booleans()),
+        tie_embeddings=config.decoder.embedding in ("learned", "frozen") and draw(st.booleans()),
     )
     return validate_config(
         replace(config, encoder=replace(config.encoder, **side(draw)), attention=attention, decoder=decoder)

@@ -48,10 +48,10 @@ def found(config: Config, seed: int, share: float = 0.0) -> tuple[float, list[Te
     ("training", "share"), [({"coverage_loss": 1.0}, 0.0), ({"rdrop_alpha": 1.0}, 0.0), ({}, 0.9)], ids=str
 )
 def test_each_setting_changes_loss_and_gradients(training: dict[str, Any], share: float, copying: bool) -> None:
-    base, gradients = found(config_with({}, 0.3, copying=copying), 1)
-    loss, others = found(config_with(training, 0.3, copying=copying), 1, share)
+    base, gradients = found(config_with({}, 0.3, pointer_generator=copying), 1)
+    loss, others = found(config_with(training, 0.3, pointer_generator=copying), 1, share)
     assert loss != base and any(not torch.equal(*pair) for pair in zip(gradients, others, strict=True))
-    again, same = found(config_with(training, 0.3, copying=copying), 1, share)
+    again, same = found(config_with(training, 0.3, pointer_generator=copying), 1, share)
     assert again == loss and all(torch.equal(*pair) for pair in zip(others, same, strict=True))
 
 
@@ -90,7 +90,7 @@ def both_losses(network: EncoderDecoder, unrolled: Seq2SeqOutput, batch: Batch) 
 @pytest.mark.parametrize("context", [nullcontext, disable_kernels])
 def test_the_generator_learns_what_the_copy_explains(context: Callable[[], AbstractContextManager[None]]) -> None:
     """Its logits are those of the same network that does not copy; its weights learn though the gate says copy."""
-    config = config_with({"label_smoothing": 0.0}, copying=True)
+    config = config_with({"label_smoothing": 0.0}, pointer_generator=True)
     network = network_of(config, 2, torch.float32)
     alone = require_seq2seq(build_network(config_with({"label_smoothing": 0.0}), vocabularies()))
     with torch.no_grad():
@@ -125,7 +125,7 @@ def test_kernels_carry_the_gradient_of_the_weights() -> None:
 
 @pytest.mark.parametrize("copying", [False, True])
 def test_consistency_is_half_of_r_drops_loss(copying: bool) -> None:
-    config = config_with({"rdrop_alpha": 3.0}, 0.4, copying=copying)
+    config = config_with({"rdrop_alpha": 3.0}, 0.4, pointer_generator=copying)
     network = require_seq2seq(build_network(config, vocabularies())).double().train()
     torch.manual_seed(3)
     loss = Gradients(network, config).loss(BATCH)

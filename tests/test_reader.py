@@ -21,7 +21,7 @@ def tasked(config: Config, task: Task) -> Config:
     )
     score = config.attention.type
     attention = replace(
-        config.attention, score="additive" if task == "point" and score in ("none", "monotonic") else score
+        config.attention, type="additive" if task == "point" and score in ("none", "monotonic") else score
     )
     decoder = replace(config.decoder, num_hops=3)
     return validate_config(replace(config, task=task, data=data, attention=attention, decoder=decoder))

@@ -124,7 +124,7 @@ def touch(path: Path, change: Callable[[str], str]) -> None:
     path.write_text(change(path.read_text("utf-8")), "utf-8")
 
 
-@pytest.mark.parametrize("which", ["train", "dev"])
+@pytest.mark.parametrize("which", ["train", "valid"])
 @pytest.mark.parametrize("worth", [0, 1 << 20])
 def test_changed_data_are_refused_as_ever(
     tmp_path: Path, which: str, worth: int, monkeypatch: pytest.MonkeyPatch

@@ -119,7 +119,7 @@ def test_json_that_is_no_vocabulary_is_refused(tmp_path: Path, content: str) -> 
 def test_a_model_of_other_sizes_is_refused(tmp_path: Path) -> None:
     folder = copy_of(copies_run().run, tmp_path / "run")
     settings = (folder / "config.toml").read_text()
-    (folder / "config.toml").write_text(settings.replace("\nsize = 8", "\nsize = 9"))
+    (folder / "config.toml").write_text(settings.replace("\nsize = 8\n", "\nsize = 9\n"))
     assert message(folder).startswith(f"{folder / 'model.safetensors'} does not fit the run's configuration")
     shutil.copy(digits_run().run / "vocabulary.json", folder)
     assert "model.safetensors" in message(folder)

@@ -34,7 +34,7 @@ def test_each_form_is_read(tmp_path: Path) -> None:
     space = space_of(
         tmp_path,
         '[encoder]\nhidden_size = { times = [0.5, 1, 0.01] }\ncell = { choices = ["gru", "lstm"] }\n'
-        "layers = { from = 1, to = 3 }\ndropout = { from = 0, to = 0.5, step = 0.1 }\n"
+        "num_layers = { from = 1, to = 3 }\ndropout = { from = 0, to = 0.5, step = 0.1 }\n"
         '[decoder]\nhidden_size = { like = "encoder.hidden_size", times = 2 }\n'
         '[training]\nlearning_rate = { from = 1e-4, to = 1e-2, scale = "log" }\n',
     )

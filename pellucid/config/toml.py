@@ -131,7 +131,7 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
     Raises:
         ConfigError: A section is not a table, or a key does not exist.
     """
-    fields = {field.name: field.type for field in _fields(struct)}
+    fields = _field_types(struct)
     try:
         if isinstance(settings, struct):
             table = {name: getattr(settings, name) for name in fields}
@@ -157,9 +157,9 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
 
 
 @cache
-def _fields(struct: type[Settings]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """Return the fields of a struct; msgspec reads the annotations anew at each call, which takes a millisecond."""
-    return msgspec.structs.fields(struct)
+def _field_types(struct: type[Settings]) -> dict[str, Any]:
+    """Return the types of a struct's fields; msgspec reads the annotations anew at each call, which takes a while."""
+    return {field.name: field.type for field in msgspec.structs.fields(struct)}
 
 
 def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
@@ -170,8 +170,8 @@ def is_section(kind: Any) -> bool:  # noqa: ANN401 (any type)
 def _build_struct(settings: Mapping[str, Any], struct: type[Settings], prefix: str = "") -> Any:  # noqa: ANN401 (a struct)
     """Return complete settings as a struct; raise `ConfigError` for a value of the wrong type or out of range."""
     values = dict[str, Any]()
-    for field in _fields(struct):
-        name, kind, key = field.name, field.type, f"{prefix}{field.name}"
+    for name, kind in _field_types(struct).items():
+        key = f"{prefix}{name}"
         if name not in settings:
             continue  # the default applies
         value = settings[name]
