@@ -1,17 +1,19 @@
 """What is measured: four networks of either cell, on numbers spelled out, in training and in decoding."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import msgspec
 
 from pellucid.config.settings import Cell, Config
 from pellucid.config.toml import from_settings
 from pellucid.errors import InputError, nearest, quote
+from pellucid.kernels.types import CELL_LAYOUTS
 
 Task = Literal["train", "greedy", "beam"]
 TASKS: tuple[Task, ...] = get_args(Task)
-CELLS: tuple[Cell, ...] = get_args(Cell)
+CELLS = cast(tuple[Cell, ...], tuple(CELL_LAYOUTS))
+"""The cells that kernels compute."""
 DIGITS = 20
 """Digits of every number: about 99 characters to read, 20 to write."""
 BEAM = 5
